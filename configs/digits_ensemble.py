@@ -1,0 +1,21 @@
+"""Digits: eight small CNNs on scikit-learn's 8x8 images.
+
+python train.py --config=configs/digits_ensemble.py --workdir=runs/digits
+"""
+
+import ml_collections
+
+from ensemble import default_config
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Returns the experiment."""
+    config = default_config()
+    config.dataset = "digits"
+    config.model = "cnn"
+    config.ensemble_size = 8
+    config.num_epochs = 20
+    config.batch_size = 64
+    config.learning_rate = 0.05
+    config.schedule = "cosine"
+    return config

@@ -1,0 +1,29 @@
+"""Deep ensembles and Bayesian posteriors of Flax networks, across devices.
+
+`train` is the one entry; `load` gives a trained ensemble as a function. Importing the package
+imports neither JAX nor anything slow, so that `train` can settle XLA's flags and the devices first.
+"""
+
+from typing import Any
+
+_EXPORTS = {
+    "train": "ensemble.loop",
+    "load": "ensemble.predictor",
+    "default_config": "ensemble.config",
+    "create_train_state": "ensemble.members",
+    "apply_model": "ensemble.members",
+    "update_model": "ensemble.members",
+    "UserError": "ensemble.errors",
+    "RunFailed": "ensemble.errors",
+    "Interrupted": "ensemble.errors",
+}
+
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'ensemble' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_EXPORTS[name]), name)

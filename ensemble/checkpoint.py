@@ -1,0 +1,171 @@
+"""Checkpoints: everything the next step needs, written in the background, the newest few kept."""
+
+import zlib
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from etils import epath
+
+from ensemble.config import FORMAT
+from ensemble.errors import UserError
+from ensemble.workdir import check_format
+
+
+class Checkpointer:
+    """Numbered checkpoints of `(arrays, meta)` in one directory, by Orbax.
+
+    Args:
+        directory: created when the first checkpoint is saved.
+        keep: how many of the newest to keep.
+    """
+
+    def __init__(self, directory: epath.Path, keep: int = 1):
+        self._directory = directory
+        self._keep = keep
+        self._manager: Any = None
+
+    def save(self, number: int, arrays: Any, meta: dict[str, Any]) -> None:
+        """Saves in the background; waits for the save before, if that is still going on.
+
+        Args:
+            number: of the checkpoint, larger than all before.
+            arrays: nested dict of host arrays, not to be written to afterwards.
+            meta: JSON-ready.
+
+        Raises:
+            UserError: this checkpoint or the one before cannot be written.
+        """
+        import orbax.checkpoint as ocp
+
+        meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
+        try:
+            self._open().save(
+                number,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave(meta)
+                ),
+            )
+        except Exception as error:
+            raise self._write_error(error) from None
+
+    def wait(self) -> None:
+        """Waits until what was saved is on disk.
+
+        Raises:
+            UserError: it could not be written.
+        """
+        if self._manager is not None:
+            try:
+                self._manager.wait_until_finished()
+            except Exception as error:
+                raise self._write_error(error) from None
+
+    def close(self) -> None:
+        """Waits, and frees the background threads."""
+        try:
+            self.wait()
+        finally:
+            if self._manager is not None:
+                self._manager.close()
+                self._manager = None
+
+    def restore_latest(
+        self, read_only: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Reads the newest checkpoint that is whole.
+
+        An unreadable one is moved to the directory `unreadable_checkpoints`, with a warning, and
+        the one before it is read.
+
+        Args:
+            read_only: leave unreadable ones where they are.
+
+        Returns:
+            `(arrays, meta)`, or None if there has never been a checkpoint.
+
+        Raises:
+            UserError: there are checkpoints, and none can be read; or of another format.
+        """
+        if not self._directory.exists():
+            return None
+        numbers = sorted(self._open().all_steps(), reverse=True)
+        for number in numbers:
+            try:
+                arrays, meta = self._restore(number)
+            except UserError:
+                raise
+            except Exception as error:
+                logging.warning(
+                    "Checkpoint %d of %s cannot be read (%s); the one before is used.",
+                    number,
+                    self._directory,
+                    first_line(error),
+                )
+                if not read_only:
+                    self._move_aside(number)
+            else:
+                return arrays, meta
+        if numbers:
+            raise UserError(
+                f"{self._directory}: none of the {len(numbers)} checkpoints can be read; choose "
+                "another --workdir, or the same command again to start afresh"
+            )
+        return None
+
+    def _restore(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        import orbax.checkpoint as ocp
+
+        manager = self._open()
+        meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
+        check_format(self._directory / str(number), meta["format"])
+        arrays = manager.restore(
+            number, args=ocp.args.Composite(state=ocp.args.StandardRestore())
+        ).state
+        arrays = jax.tree.map(np.asarray, arrays)
+        if checksum(arrays) != meta["checksum"]:
+            raise ValueError("its checksum does not agree with its content")
+        return arrays, meta
+
+    def _move_aside(self, number: int) -> None:
+        aside = self._directory.parent / "unreadable_checkpoints"
+        self._manager.close()
+        self._manager = None
+        aside.mkdir(parents=True, exist_ok=True)
+        if (aside / str(number)).exists():
+            (aside / str(number)).rmtree()
+        (self._directory / str(number)).rename(aside / str(number))
+
+    def _open(self) -> Any:
+        if self._manager is None:
+            import orbax.checkpoint as ocp
+
+            self._manager = ocp.CheckpointManager(
+                self._directory,
+                options=ocp.CheckpointManagerOptions(max_to_keep=self._keep),
+                item_names=("state", "meta"),
+            )
+        return self._manager
+
+    def _write_error(self, error: Exception) -> UserError:
+        return UserError(
+            f"{self._directory} cannot be written: {first_line(error)}; free space there and run "
+            "the same command: it resumes from the last whole checkpoint"
+        )
+
+
+def checksum(arrays: Any) -> int:
+    """Returns a CRC-32 of a tree of host arrays: names, types, shapes and bytes."""
+    total = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
+        leaf = np.ascontiguousarray(leaf)
+        description = f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"
+        total = zlib.crc32(leaf.view(np.uint8).reshape(-1), zlib.crc32(description.encode(), total))
+    return total
+
+
+def first_line(error: Exception) -> str:
+    """Returns an error's first line, shortened to what fits in a message."""
+    lines = str(error).splitlines()
+    return lines[0][:200] if lines else type(error).__name__

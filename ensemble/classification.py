@@ -1,0 +1,79 @@
+"""The task of classification: its data, its network, its likelihood and its prior."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.members import takes_train
+from input_pipeline import Dataset, Split, normalise
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """A data set and the network that is to learn it.
+
+    Attributes:
+        dataset: all splits, in host memory.
+        model: a Linen module from [N, *input_shape] to logits [N, C].
+        prior_scale: standard deviation of a Gaussian prior on every parameter; None: no prior.
+    """
+
+    dataset: Dataset
+    model: nn.Module
+    prior_scale: float | None = None
+
+    @property
+    def num_train_examples(self) -> int:
+        """N that the members learn from."""
+        return len(self.dataset.splits["train"].labels)
+
+    def prepare(self, inputs: jax.Array) -> jax.Array:
+        """Normalises raw inputs [N, ...] on the device: what the network sees."""
+        return normalise(inputs, self.dataset.shift, self.dataset.scale)
+
+    def log_probs(self, variables: Any, inputs: jax.Array) -> jax.Array:
+        """Returns log p(class | input) [N, C] float32 of one member for raw inputs [N, ...]."""
+        kwargs = {"train": False} if takes_train(self.model) else {}
+        logits = self.model.apply(variables, self.prepare(inputs), **kwargs)
+        return jax.nn.log_softmax(logits.astype(jnp.float32))
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns log p(params) up to a constant, nats; zero without a prior."""
+        if self.prior_scale is None:
+            return jnp.zeros(())
+        squares = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf)), params)
+        return -0.5 * sum(jax.tree.leaves(squares)) / self.prior_scale**2
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Returns what a program that predicts must know of a data set, JSON-ready."""
+    train = dataset.splits["train"].inputs
+    return {
+        "name": dataset.name,
+        "num_classes": dataset.num_classes,
+        "class_names": list(dataset.class_names),
+        "input_shape": list(dataset.input_shape),
+        "dtype": train.dtype.name,
+        "shift": np.asarray(dataset.shift).tolist(),
+        "scale": np.asarray(dataset.scale).tolist(),
+        "num_examples": {name: len(split.labels) for name, split in dataset.splits.items()},
+        "fingerprint": dataset.fingerprint,
+    }
+
+
+def described_dataset(description: Mapping[str, Any]) -> Dataset:
+    """Returns a data set without examples, from what `describe` has kept of it."""
+    shape = (0, *description["input_shape"])
+    return Dataset(
+        name=description["name"],
+        splits={"train": Split(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
+        num_classes=description["num_classes"],
+        class_names=tuple(description["class_names"]),
+        shift=np.asarray(description["shift"], np.float32),
+        scale=np.asarray(description["scale"], np.float32),
+    )

@@ -1,0 +1,193 @@
+"""The configuration: every key, its default, and the rules that a value must keep.
+
+A configuration is an `ml_collections.ConfigDict`; the files in `configs/` start from
+`default_config()` and override. `validate` is called once, by `ensemble.train`, on whatever
+arrives.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_collections
+from ml_collections import config_dict
+
+from ensemble.errors import UserError
+
+FORMAT = 1
+"""Version of everything written to a workdir: config, checkpoints, report."""
+
+METHODS = ("sgd",)
+OPTIMIZERS = ("sgd", "adam", "adamw")
+SCHEDULES = ("constant", "cosine", "warmup_cosine")
+
+MAY_CHANGE = frozenset(
+    {
+        "num_epochs",
+        "num_steps",
+        "ensemble_size",
+        "num_devices",
+        "data_dir",
+        "log_every_steps",
+        "eval_every_epochs",
+        "plot_every_epochs",
+        "checkpoint_every_epochs",
+        "keep_checkpoints",
+    }
+)
+"""Keys that may differ between two runs of one workdir."""
+
+
+def default_config() -> ml_collections.ConfigDict:
+    """Returns every key with its default value; a key's type is the default's type."""
+    config = ml_collections.ConfigDict()
+    # What is learned, and from what.
+    config.dataset = "digits"  # A name of input_pipeline, npz:PATH or folder:PATH.
+    config.data_dir = ""  # Of prepared TFDS sets; empty: $TFDS_DATA_DIR or ~/tensorflow_datasets.
+    config.model = "cnn"  # A name in the registry of `models`.
+    config.seed = 0
+    # Who learns it, where.
+    config.method = "sgd"
+    config.ensemble_size = 8  # Members in all, whatever the number of devices.
+    config.num_devices = config_dict.placeholder(int)  # None: every core, or every accelerator.
+    # For how long: exactly one of the two.
+    config.num_epochs = config_dict.placeholder(int)
+    config.num_steps = config_dict.placeholder(int)
+    # Batches.
+    config.batch_size = 128  # Examples that one member sees in a step.
+    config.batching = "shared"  # 'shared': one order for all members; 'independent': one each.
+    config.augment = ml_collections.ConfigDict({"shift": 0, "flip": False})  # Pixels; left-right.
+    config.class_weights = "none"  # 'none', 'balanced', or one weight per class: '1,2,0.5'.
+    config.label_smoothing = 0.0
+    # Optimisation.
+    config.optimizer = "sgd"
+    config.learning_rate = 0.1  # The schedule's peak.
+    config.momentum = 0.9  # Of sgd; adam and adamw keep optax's b1 and b2.
+    config.weight_decay = 0.0  # Decoupled, scaled by the learning rate, on every parameter.
+    config.schedule = "constant"
+    config.warmup_fraction = 0.05  # Of all steps, for warmup_cosine.
+    config.prior_scale = config_dict.placeholder(float)  # Gaussian log_prior; None: no prior.
+    config.early_stopping_epochs = 0  # Without a better validation NLL, per member; 0: never.
+    config.on_nonfinite = "freeze"  # 'freeze' the member and go on, or 'stop' the run.
+    # What is written, how often.
+    config.log_every_steps = 50
+    config.eval_every_epochs = 1
+    config.plot_every_epochs = 10
+    config.checkpoint_every_epochs = 1
+    config.keep_checkpoints = 3
+    return config
+
+
+def _positive(value: Any) -> bool:
+    return value > 0
+
+
+def _not_negative(value: Any) -> bool:
+    return value >= 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rule:
+    holds: Callable[[Any], bool]
+    text: str
+
+
+def _one_of(*names: str) -> _Rule:
+    return _Rule(lambda value: value in names, f"must be one of {', '.join(names)}")
+
+
+_POSITIVE = _Rule(_positive, "must be positive")
+_NOT_NEGATIVE = _Rule(_not_negative, "must not be negative")
+_BELOW_ONE = _Rule(lambda value: 0 <= value < 1, "must be at least 0 and below 1")
+
+_RULES: Mapping[str, _Rule] = {
+    "method": _one_of(*METHODS),
+    "ensemble_size": _POSITIVE,
+    "num_devices": _POSITIVE,
+    "num_epochs": _POSITIVE,
+    "num_steps": _POSITIVE,
+    "seed": _Rule(lambda value: 0 <= value < 2**32, "must be at least 0 and below 2**32"),
+    "batch_size": _POSITIVE,
+    "batching": _one_of("shared", "independent"),
+    "augment.shift": _NOT_NEGATIVE,
+    "label_smoothing": _BELOW_ONE,
+    "optimizer": _one_of(*OPTIMIZERS),
+    "learning_rate": _POSITIVE,
+    "momentum": _BELOW_ONE,
+    "weight_decay": _NOT_NEGATIVE,
+    "schedule": _one_of(*SCHEDULES),
+    "warmup_fraction": _BELOW_ONE,
+    "prior_scale": _POSITIVE,
+    "early_stopping_epochs": _NOT_NEGATIVE,
+    "on_nonfinite": _one_of("freeze", "stop"),
+    "log_every_steps": _POSITIVE,
+    "eval_every_epochs": _POSITIVE,
+    "plot_every_epochs": _POSITIVE,
+    "checkpoint_every_epochs": _POSITIVE,
+    "keep_checkpoints": _POSITIVE,
+}
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns `{'a.b': value}` of a nested mapping; tuples become lists, as JSON has them."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping | ml_collections.ConfigDict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
+    """Completes a configuration with the defaults and checks every value.
+
+    Args:
+        config: a `ConfigDict` or a nested dict with some or all of the keys of `default_config`.
+
+    Returns:
+        The whole configuration, frozen.
+
+    Raises:
+        UserError: a key is unknown, or a value has the wrong type or breaks its rule.
+    """
+    complete = default_config()
+    known = flatten(complete)
+    for key, value in flatten(config).items():
+        if key not in known:
+            raise UserError(unknown_key(key, known))
+        try:
+            complete.update_from_flattened_dict({key: value})
+        except (TypeError, ValueError) as error:
+            raise UserError(f"config.{key}={value!r} has the wrong type: {error}") from None
+    for key, value in flatten(complete).items():
+        rule = _RULES.get(key)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"config.{key}={value} must be finite")
+        if rule is not None and value is not None and not rule.holds(value):
+            raise UserError(f"config.{key}={value!r} {rule.text}")
+    if (complete.num_epochs is None) == (complete.num_steps is None):
+        raise UserError(
+            f"config.num_epochs={complete.num_epochs} and config.num_steps={complete.num_steps}: "
+            "set exactly one of the two, the other to None"
+        )
+    return ml_collections.FrozenConfigDict(complete)
+
+
+def unknown_key(key: str, known: Mapping[str, Any]) -> str:
+    """Returns the line that names an unknown key and the nearest or all of the known ones."""
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
+    return f"config.{key} is not a key of the configuration; {hint}"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Returns 'key: old -> new' for each key that differs and may not change in a workdir."""
+    before, after = flatten(old), flatten(new)
+    return [
+        f"{key}: {before.get(key)!r} -> {after.get(key)!r}"
+        for key in sorted(before.keys() | after.keys())
+        if key not in MAY_CHANGE and before.get(key) != after.get(key)
+    ]

@@ -1,0 +1,19 @@
+"""The ways in which a run ends early, each with one line for the user and an exit status."""
+
+
+class UserError(ValueError):
+    """Input that cannot be used: one line that states the value, the rule and the remedy."""
+
+    exit_status = 2
+
+
+class RunFailed(RuntimeError):
+    """Training that cannot go on, such as an ensemble without a live member."""
+
+    exit_status = 1
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that SIGTERM or Ctrl-C ended, after a checkpoint: the same command resumes it."""
+
+    exit_status = 75  # EX_TEMPFAIL of sysexits.h: try again.

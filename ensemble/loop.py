@@ -1,0 +1,251 @@
+"""The one loop: it drives a method on a task, and every effect on the outside happens here."""
+
+import contextlib
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import ml_collections
+import numpy as np
+from absl import logging
+
+from ensemble import startup
+from ensemble.config import differences, flatten, validate
+from ensemble.errors import Interrupted, UserError
+from ensemble.progress import Clock, Progress
+from ensemble.workdir import Workdir
+
+
+class Result(NamedTuple):
+    """What `train` returns: the content of report.json, and the ensemble as a function."""
+
+    report: dict[str, Any]
+    predictor: Any
+
+
+def train(
+    config: ml_collections.ConfigDict | Mapping[str, Any],
+    data: Mapping[str, np.ndarray] | None = None,
+    workdir: str | None = None,
+    *,
+    started: float | None = None,
+) -> Result:
+    """Trains an ensemble, or goes on training the one in `workdir`, and scores it.
+
+    Args:
+        config: some or all of the keys of `ensemble.config.default_config`.
+        data: arrays to learn instead of `config.dataset`; `input_pipeline.dataset_from_arrays`
+            says which.
+        workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
+            already there is resumed. None keeps nothing.
+        started: `time.monotonic()` when the process began, for the report's timing.
+
+    Returns:
+        The report and a predictor.
+
+    Raises:
+        UserError: the configuration, the data or the workdir cannot be used.
+        RunFailed: no member is alive, or one failed and `config.on_nonfinite` is 'stop'.
+        Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
+    """
+    started = time.monotonic() if started is None else started
+    if workdir is None:
+        with tempfile.TemporaryDirectory() as directory:
+            return train(config, data, directory, started=started)
+    config = validate(config)
+    startup.configure(config.num_devices)
+    work = Workdir(workdir)
+    with work.opened(), _stop_signals() as stop:
+        return _train_and_evaluate(config, _create_task(config, data), work, started, stop)
+
+
+def _train_and_evaluate(
+    config: ml_collections.FrozenConfigDict,
+    task: Any,
+    work: Workdir,
+    started: float,
+    stop: threading.Event,
+) -> Result:
+    """Advances, writes, checkpoints and evaluates until the method has finished."""
+    # Imported here: `train` settles XLA's flags and the devices before JAX starts.
+    import jax
+
+    from ensemble import report as reporting
+    from ensemble.checkpoint import Checkpointer
+    from ensemble.monitor import Monitor
+    from ensemble.predictor import Predictor
+    from ensemble.sgd import SGD
+    from ensemble.writer import Writer
+
+    method = SGD(config, task)
+    rng_key = jax.random.key(config.seed)
+    with contextlib.ExitStack() as stack:
+        checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
+        stack.callback(checkpointer.close)
+        saved = checkpointer.restore_latest()
+        if saved is None:
+            state, clock, sizes = method.init(rng_key), Clock(started), {}
+        else:
+            arrays, meta = saved
+            _check_resumable(config, task, method, meta, work)
+            state = method.from_host(rng_key, arrays, meta["counters"])
+            clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
+            logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
+        work.write_config(config)
+        writer = Writer(work, sizes, purge_step=state.step + 1)
+        stack.callback(writer.close)
+        progress = stack.enter_context(Progress(state.step, method.num_steps))
+        monitor = Monitor(config, task, method, writer, progress, clock)
+        if saved is None:
+            writer.hparams(flatten(config), monitor.headline_tags)
+            monitor.log_parameters(state)
+
+        done = method.finished(state)
+        while not done:
+            state, info = method.advance(state)
+            monitor.chunk_dispatched(info)  # Writes the chunk before: the devices are busy.
+            done = method.finished(state) or monitor.num_active == 0
+            if done or is_due(state.step, config.eval_every_epochs * method.steps_per_epoch):
+                monitor.evaluate(state)
+            if (
+                done
+                or stop.is_set()
+                or is_due(state.step, config.checkpoint_every_epochs * method.steps_per_epoch)
+            ):
+                monitor.flush()
+                _save(checkpointer, config, task, method, state, writer, clock)
+            clock.resume()
+            if stop.is_set() and not done:
+                checkpointer.wait()
+                raise Interrupted(
+                    f"interrupted at step {state.step} of {method.num_steps}, after a checkpoint; "
+                    f"resume with: {_command()}"
+                )
+
+        live = method.live(state)
+        log_probs = {
+            split: method.predict(state, task.dataset.splits[split].inputs)[live]
+            for split in reporting.SCORED_SPLITS
+        }
+        report = reporting.build_report(
+            config, task, log_probs, method.status(state), clock.timing()
+        )
+        writer.flush()
+        reporting.write_results(work, task, report, log_probs)
+        variables = method.member_variables(state)
+    return Result(report, Predictor(task, variables, report["live_members"], config.num_devices))
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether something that happens every so many steps happens after this one."""
+    return step % every == 0
+
+
+def _create_task(
+    config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
+) -> Any:
+    import models
+    from ensemble.classification import Classification
+    from input_pipeline import dataset_from_arrays, load_dataset
+
+    if data is None:
+        dataset = load_dataset(config.dataset, config.data_dir or None, config.seed)
+    else:
+        dataset = dataset_from_arrays(data, seed=config.seed)
+    model = models.create(config.model, dataset.num_classes)
+    return Classification(dataset, model, config.prior_scale)
+
+
+def _save(
+    checkpointer: Any,
+    config: ml_collections.FrozenConfigDict,
+    task: Any,
+    method: Any,
+    state: Any,
+    writer: Any,
+    clock: Clock,
+) -> None:
+    """Checkpoints everything that the next chunk, and a program that predicts, will need."""
+    from ensemble.classification import describe
+
+    arrays, counters = method.to_host(state)
+    meta = {
+        "config": config.to_dict(),
+        "counters": counters,
+        "dataset": describe(task.dataset),
+        "sizes": writer.sizes(),
+        "clock": clock.state(),
+    }
+    checkpointer.save(state.ticks, arrays, meta)
+
+
+def _check_resumable(
+    config: ml_collections.FrozenConfigDict, task: Any, method: Any, meta: Any, work: Workdir
+) -> None:
+    """Refuses to go on with another experiment in an old workdir.
+
+    Raises:
+        UserError: what differs, and what to do.
+    """
+    changed = differences(meta["config"], config.to_dict())
+    if changed:
+        raise UserError(
+            f"{work.path} holds a run with another configuration: {'; '.join(changed)}; "
+            "restore these values or choose another --workdir"
+        )
+    if task.dataset.fingerprint != meta["dataset"]["fingerprint"]:
+        raise UserError(
+            f"{work.path} holds a run on other data than {task.dataset.name} has now; "
+            "restore the data or choose another --workdir"
+        )
+    counters = meta["counters"]
+    if config.ensemble_size < counters["num_members"]:
+        raise UserError(
+            f"config.ensemble_size={config.ensemble_size}, but {work.path} has "
+            f"{counters['num_members']} members; keep that number or more, or choose another "
+            "--workdir"
+        )
+    if config.ensemble_size > counters["num_members"] and counters["num_waiting"]:
+        raise UserError(
+            f"config.ensemble_size={config.ensemble_size}, but {work.path} is still growing to "
+            f"{counters['num_members']}; let it finish with that number first"
+        )
+    if method.num_steps < max(counters["step"], counters["waiting_step"]):
+        raise UserError(
+            f"the run in {work.path} has taken {counters['step']} steps, more than the "
+            f"{method.num_steps} of this configuration; raise config.num_epochs or config.num_steps"
+        )
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Turns the first SIGTERM or Ctrl-C into an event; a second one ends the process at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # Only the main thread may set handlers.
+        return
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def note(number: int, _: Any) -> None:
+        logging.warning("%s: the run will stop at the next chunk.", signal.Signals(number).name)
+        stop.set()
+        for each in signals:
+            signal.signal(each, before[each])
+
+    for number in signals:
+        signal.signal(number, note)
+    try:
+        yield stop
+    finally:
+        for number in signals:
+            signal.signal(number, before[number])
+
+
+def _command() -> str:
+    return shlex.join([sys.executable, *sys.argv])

@@ -1,0 +1,37 @@
+"""The optax transform of a configuration."""
+
+import ml_collections
+import optax
+
+
+def learning_rate_schedule(
+    config: ml_collections.FrozenConfigDict, num_steps: int
+) -> optax.Schedule:
+    """Returns the learning rate as a function of the step, over a horizon of `num_steps`."""
+    if config.schedule == "constant":
+        return optax.constant_schedule(config.learning_rate)
+    if config.schedule == "cosine":
+        return optax.cosine_decay_schedule(config.learning_rate, num_steps)
+    return optax.warmup_cosine_decay_schedule(
+        init_value=0.0,
+        peak_value=config.learning_rate,
+        warmup_steps=round(config.warmup_fraction * num_steps),
+        decay_steps=num_steps,
+    )
+
+
+def create_optimizer(
+    config: ml_collections.FrozenConfigDict, schedule: optax.Schedule
+) -> optax.GradientTransformation:
+    """Returns `config.optimizer` with its weight decay.
+
+    The decay of sgd and adam is L2, added to the gradient; that of adamw is decoupled. Build it
+    once a run: a `TrainState` carries it in its tree structure, and no two of them are equal.
+    """
+    if config.optimizer == "adamw":
+        return optax.adamw(schedule, weight_decay=config.weight_decay)
+    if config.optimizer == "adam":
+        descent = optax.adam(schedule)
+    else:
+        descent = optax.sgd(schedule, momentum=config.momentum)
+    return optax.chain(optax.add_decayed_weights(config.weight_decay), descent)

@@ -1,0 +1,153 @@
+"""What a finished run leaves: scores, predictions, pictures, a table on the terminal."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_collections
+import numpy as np
+
+from ensemble import metrics, plots
+from ensemble.classification import Classification, describe
+from ensemble.config import FORMAT
+from ensemble.members import Status
+from ensemble.workdir import Workdir, write_json
+from ensemble.writer import read_metrics
+
+SCORED_SPLITS = ("validation", "calibration", "test")
+REPORTED_SPLITS = ("validation", "test")
+SCORES = {"accuracy": "accuracy %", "nll": "NLL nats", "brier": "Brier", "ece": "ECE"}
+
+
+def build_report(
+    config: ml_collections.FrozenConfigDict,
+    task: Classification,
+    log_probs: Mapping[str, np.ndarray],
+    status: Mapping[int, Status],
+    timing: Mapping[str, float],
+) -> dict[str, Any]:
+    """Scores the live members and their mean.
+
+    Args:
+        config: of the run.
+        task: what was learned.
+        log_probs: [M, N, C] of the live members, by split.
+        status: of all members, by number.
+        timing: seconds and rates, as they go into the report.
+
+    Returns:
+        The content of report.json.
+    """
+    failed = {k: "non-finite" for k, s in status.items() if s == Status.NON_FINITE}
+    splits = task.dataset.splits
+    return {
+        "format": FORMAT,
+        "config": config.to_dict(),
+        "dataset": describe(task.dataset),
+        "method": config.method,
+        "num_members": len(status),
+        "live_members": [k for k in status if k not in failed],
+        "failed_members": failed,
+        "stopped_early": [k for k, s in status.items() if s == Status.STOPPED_EARLY],
+        "num_train_examples": task.num_train_examples,
+        **{
+            name: metrics.summarise(log_probs[name], splits[name].labels)
+            for name in REPORTED_SPLITS
+        },
+        "timing": dict(timing),
+    }
+
+
+def write_results(
+    workdir: Workdir,
+    task: Classification,
+    report: Mapping[str, Any],
+    log_probs: Mapping[str, np.ndarray],
+) -> None:
+    """Writes predictions, plots and, last, the report that says that all is there."""
+    workdir.predictions.mkdir(parents=True, exist_ok=True)
+    workdir.plots.mkdir(parents=True, exist_ok=True)
+    for name, values in log_probs.items():
+        content = io.BytesIO()
+        np.savez_compressed(
+            content,
+            log_probs=values,
+            labels=task.dataset.splits[name].labels,
+            members=np.array(report["live_members"], np.int32),
+        )
+        (workdir.predictions / f"{name}.npz").write_bytes(content.getvalue())
+    for name, figure in final_figures(workdir, task, report, log_probs["test"]).items():
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=110)
+        (workdir.plots / f"{name}.png").write_bytes(content.getvalue())
+    write_json(workdir.report, report)
+
+
+def final_figures(
+    workdir: Workdir, task: Classification, report: Mapping[str, Any], log_probs: np.ndarray
+) -> dict[str, Any]:
+    """Draws the pictures of a finished run from its test predictions [M, N, C]."""
+    test = task.dataset.splits["test"]
+    figures = {
+        "members": plots.member_scores(report["test"]),
+        "training": plots.training_curves(read_metrics(workdir.metrics)),
+        "entropy": plots.entropy_histogram(log_probs, test.labels),
+        **split_figures(task, "test", log_probs),
+    }
+    return figures
+
+
+def split_figures(task: Classification, split: str, log_probs: np.ndarray) -> dict[str, Any]:
+    """Draws the pictures of one split: reliability, and the least certain images."""
+    inputs, labels = task.dataset.splits[split]
+    figures = {
+        "reliability": plots.reliability_diagram(
+            log_probs, labels, title=f"{task.dataset.name} {split}"
+        )
+    }
+    if inputs.ndim == 4:
+        figures["uncertain"] = plots.uncertain_examples(
+            inputs, log_probs, labels, task.dataset.class_names
+        )
+    return figures
+
+
+def format_table(report: Mapping[str, Any], split: str = "test") -> str:
+    """Returns the table of members, their mean and standard deviation, and the ensemble."""
+    members, ensemble = report[split]["members"], report[split]["ensemble"]
+    columns = {name: np.array(members[name], float) for name in SCORES}
+    rows = [
+        (f"member {k}", [columns[name][i] for name in SCORES])
+        for i, k in enumerate(report["live_members"])
+    ]
+    rows += [(f"member {k}: {why}", None) for k, why in report["failed_members"].items()]
+    rows += [
+        ("mean of members", [columns[name].mean() for name in SCORES]),
+        ("sd of members", [columns[name].std(ddof=1 if len(rows) > 1 else 0) for name in SCORES]),
+        ("ensemble", [ensemble[name] for name in SCORES]),
+    ]
+    width = max(len(label) for label, _ in rows)
+    header = f"{split:<{width}}" + "".join(f"{title:>12}" for title in SCORES.values())
+    lines = [header, "-" * len(header)]
+    for label, values in rows:
+        if label in ("mean of members", "ensemble"):
+            lines.append("-" * len(header))
+        lines.append(f"{label:<{width}}" + ("" if values is None else _cells(values)))
+    return "\n".join(lines)
+
+
+def _cells(values: Sequence[float]) -> str:
+    accuracy, *others = values
+    return f"{100 * accuracy:12.2f}" + "".join(f"{value:12.4f}" for value in others)
+
+
+def summary_sentence(report: Mapping[str, Any], split: str = "test") -> str:
+    """Says in one line what the ensemble brings over its mean member."""
+    scores, members = report[split]["ensemble"], report[split]["members"]
+    gain = 100 * (scores["accuracy"] - float(np.mean(members["accuracy"])))
+    saving = 100 * (1 - scores["nll"] / float(np.mean(members["nll"])))
+    return (
+        f"The ensemble of {len(report['live_members'])} is right on "
+        f"{100 * scores['accuracy']:.2f}% of {split} images, {gain:+.2f} points from its mean "
+        f"member, at {saving:.0f}% less NLL."
+    )

@@ -1,0 +1,387 @@
+"""The method `sgd`: every member descends its own loss, all in one pmapped step."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+from clu import metrics as clu_metrics
+from flax import serialization, struct
+
+from ensemble import metrics as scoring
+from ensemble.classification import Classification
+from ensemble.members import Best, Status, TrainState, create_member, takes_train
+from ensemble.optimizers import create_optimizer, learning_rate_schedule
+from ensemble.placement import Placement
+from ensemble.prediction import make_predict
+from ensemble.train_step import (
+    ENSEMBLE_METRICS,
+    MEMBER_METRICS,
+    Batch,
+    Metrics,
+    make_train_step,
+)
+from input_pipeline import class_weights, epoch_batches
+
+
+class SGDState(struct.PyTreeNode):
+    """Everything the next chunk needs.
+
+    Members that train together are at the same step. When an ensemble grows, the newcomers train
+    alone until they are level with the `waiting` ones, and join them.
+
+    Attributes:
+        members: `TrainState` [D, slots, ...] on the devices, of those in training.
+        indices: their member numbers.
+        step: steps that they have taken.
+        waiting: host tree [M0, ...] of the members 0..M0-1, ahead of those in training; or None.
+        waiting_step: steps that the waiting ones have taken.
+        ticks: steps that this workdir has seen in all: what orders its checkpoints.
+    """
+
+    members: TrainState
+    indices: tuple[int, ...] = struct.field(pytree_node=False)
+    step: int = struct.field(pytree_node=False)
+    ticks: int = struct.field(pytree_node=False)
+    waiting: Any = None
+    waiting_step: int = struct.field(pytree_node=False, default=0)
+
+
+class ChunkInfo(NamedTuple):
+    """The diagnostics of one chunk; the arrays are still on the devices."""
+
+    step: int
+    indices: tuple[int, ...]
+    num_examples: int  # Per member.
+    member_metrics: Metrics  # [D, slots]
+    ensemble_metrics: Metrics  # [D]
+    status: jax.Array  # [D, slots]
+
+
+class _Programs(NamedTuple):
+    """The compiled functions for one placement."""
+
+    placement: Placement
+    create: Callable[..., TrainState]
+    train_step: Callable[..., tuple[Any, ...]]
+    keep_best: Callable[..., TrainState]
+    predict: Callable[..., np.ndarray]
+
+
+class SGD:
+    """Stochastic gradient descent of every member, `(init, advance)` and what the loop needs.
+
+    Args:
+        config: validated, of `ensemble.config`.
+        task: what the members learn.
+    """
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+        self.config = config
+        self.task = task
+        train = task.dataset.splits["train"]
+        self.steps_per_epoch = -(-len(train.labels) // config.batch_size)
+        self.num_steps = config.num_steps or config.num_epochs * self.steps_per_epoch
+        self.learning_rate = learning_rate_schedule(config, self.num_steps)
+        self.optimizer = create_optimizer(config, self.learning_rate)
+        self._class_weights = class_weights(
+            config.class_weights, train.labels, task.dataset.num_classes
+        )
+        self._programs = functools.cache(self._build_programs)
+        self._epoch_batches = functools.lru_cache(maxsize=2)(self._build_epoch_batches)
+
+    # The protocol of a method.
+
+    def init(self, rng_key: jax.Array) -> SGDState:
+        """Starts members 0..M-1, member k from `fold_in(rng_key, k)`."""
+        return self._start(rng_key, range(self.config.ensemble_size), ticks=0)
+
+    def advance(self, state: SGDState) -> tuple[SGDState, ChunkInfo]:
+        """Takes the steps up to the next due logging, end of epoch, or goal.
+
+        Returns:
+            The state, and the chunk's diagnostics; neither is waited for.
+        """
+        programs = self._programs(len(state.indices))
+        end = self._chunk_end(state)
+        members, *totals = state.members, *self._zero_metrics(programs.placement)
+        for step in range(state.step, end):
+            batch = self._batch(programs.placement, state.indices, step)
+            members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
+        if self.config.early_stopping_epochs and end % self.steps_per_epoch == 0:
+            members = self._stop_early(programs, members)
+        info = ChunkInfo(
+            step=end,
+            indices=state.indices,
+            num_examples=self._examples_before(end) - self._examples_before(state.step),
+            member_metrics=totals[0],
+            ensemble_metrics=totals[1],
+            status=jnp.copy(members.status),  # The next step takes the state's own buffers.
+        )
+        state = state.replace(members=members, step=end, ticks=state.ticks + end - state.step)
+        return self._join(state), info
+
+    def finished(self, state: SGDState) -> bool:
+        """Whether all members have taken all their steps."""
+        return state.waiting is None and state.step >= self.num_steps
+
+    # What the loop asks for.
+
+    def epoch(self, step: int) -> float:
+        """Epochs that `step` steps are."""
+        return step / self.steps_per_epoch
+
+    def scalars(self, info: ChunkInfo) -> dict[str, float]:
+        """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
+        placement = self._programs(len(info.indices)).placement
+        averages = {
+            name: average.total / average.count
+            for name, average in placement.gather_members(info.member_metrics).items()
+        }
+        scalars = {"train/learning_rate": float(self.learning_rate(info.step - 1))}
+        for i, k in enumerate(info.indices):
+            for name, values in averages.items():
+                scalars[f"train/member_{k:02d}/{name}"] = float(values[i])
+        # Members that see different batches have no common prediction to score, and newcomers
+        # that catch up are not the ensemble.
+        if self.config.batching == "shared" and info.indices[0] == 0:
+            for name, average in info.ensemble_metrics.items():
+                scalars[f"train/ensemble/{name}"] = float(average.total[0] / average.count[0])
+        return scalars
+
+    def status(self, info_or_state: ChunkInfo | SGDState) -> dict[int, Status]:
+        """Fetches the status of the members in training, by member number."""
+        status = (
+            info_or_state.status
+            if isinstance(info_or_state, ChunkInfo)
+            else info_or_state.members.status
+        )
+        placement = self._programs(len(info_or_state.indices)).placement
+        values = placement.gather_members(status)
+        return {k: Status(v) for k, v in zip(info_or_state.indices, values, strict=True)}
+
+    def live(self, state: SGDState) -> list[int]:
+        """Positions in `state.indices` of the members that count in means."""
+        status = self.status(state)
+        return [i for i, k in enumerate(state.indices) if status[k] != Status.NON_FINITE]
+
+    def parameters(self, state: SGDState) -> Any:
+        """Returns the parameters of one member."""
+        return jax.tree.map(lambda leaf: leaf[0, 0], state.members.params)
+
+    def member_variables(self, state: SGDState) -> Any:
+        """Fetches the variables to predict with, [M, ...] of the live members."""
+        placement = self._programs(len(state.indices)).placement
+        variables = placement.gather_members(state.members.chosen_variables)
+        return jax.tree.map(lambda leaf: leaf[self.live(state)], variables)
+
+    def predict(self, state: SGDState, inputs: np.ndarray) -> np.ndarray:
+        """Returns the log-probabilities [M, N, C] of the members in training."""
+        programs = self._programs(len(state.indices))
+        return programs.predict(state.members.chosen_variables, inputs)
+
+    # To and from the host: what a checkpoint holds.
+
+    def to_host(self, state: SGDState) -> tuple[dict[str, Any], dict[str, int]]:
+        """Fetches a state as `(arrays, counters)`: a nested dict of [M, ...], and plain numbers."""
+        placement = self._programs(len(state.indices)).placement
+        members = state.members.replace(rng_key=jax.random.key_data(state.members.rng_key))
+        arrays = serialization.to_state_dict(placement.gather_members(members))
+        if state.waiting is not None:
+            arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), state.waiting, arrays)
+        counters = {
+            "step": state.step,
+            "ticks": state.ticks,
+            "num_members": state.indices[-1] + 1,
+            "num_waiting": state.indices[0],
+            "waiting_step": state.waiting_step,
+        }
+        return arrays, counters
+
+    def from_host(
+        self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
+    ) -> SGDState:
+        """The inverse of `to_host`, on any devices and for any ensemble at least as large.
+
+        Args:
+            rng_key: as for `init`; members beyond those saved start from it.
+            arrays: [M0, ...], M0 <= M.
+            counters: beside the arrays.
+        """
+        saved, size = counters["num_members"], self.config.ensemble_size
+        if saved < size:
+            state = self._start(rng_key, range(saved, size), ticks=counters["ticks"])
+            return state.replace(waiting=arrays, waiting_step=counters["step"])
+        indices = tuple(range(counters["num_waiting"], saved))
+        split = len(indices)
+        state = SGDState(
+            members=self._place(indices, jax.tree.map(lambda leaf: leaf[-split:], arrays)),
+            indices=indices,
+            step=counters["step"],
+            ticks=counters["ticks"],
+        )
+        if counters["num_waiting"]:
+            waiting = jax.tree.map(lambda leaf: leaf[:-split], arrays)
+            state = state.replace(waiting=waiting, waiting_step=counters["waiting_step"])
+        return state
+
+    # Growth.
+
+    def _start(self, rng_key: jax.Array, indices: Sequence[int], ticks: int) -> SGDState:
+        programs = self._programs(len(indices))
+        placement = programs.placement
+        numbers = placement.place_members(np.asarray(indices, np.uint32))
+        members = programs.create(numbers, rng_key)
+        members = members.replace(status=placement.put(_mark_padding(placement, members.status)))
+        return SGDState(members, tuple(indices), step=0, ticks=ticks)
+
+    def _join(self, state: SGDState) -> SGDState:
+        """Lets newcomers that are level with the waiting members join them."""
+        if state.waiting is None or state.step < state.waiting_step:
+            return state
+        arrays, counters = self.to_host(state)
+        indices = tuple(range(counters["num_members"]))
+        return SGDState(self._place(indices, arrays), indices, state.step, state.ticks)
+
+    def _place(self, indices: Sequence[int], arrays: dict[str, Any]) -> TrainState:
+        """Puts saved members on the devices."""
+        programs = self._programs(len(indices))
+        placement = programs.placement
+        numbers = placement.place_members(np.asarray(indices, np.uint32))
+        # Only the structure of a new state is needed, not its values.
+        template = jax.eval_shape(programs.create, numbers, jax.random.key(0))
+        members = placement.place_members(serialization.from_state_dict(template, arrays))
+        return members.replace(
+            rng_key=jax.random.wrap_key_data(members.rng_key),
+            status=placement.put(_mark_padding(placement, members.status)),
+        )
+
+    # Batches.
+
+    def _chunk_end(self, state: SGDState) -> int:
+        """The first of: next logging step, end of the epoch, level with the waiting, the goal.
+
+        The very first step is a chunk of its own: it compiles.
+        """
+        if state.step == 0:
+            return 1
+        every, epoch = self.config.log_every_steps, self.steps_per_epoch
+        goal = self.num_steps if state.waiting is None else state.waiting_step
+        return min((state.step // every + 1) * every, (state.step // epoch + 1) * epoch, goal)
+
+    def _examples_before(self, step: int) -> int:
+        """Training examples that one member has seen before a step."""
+        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
+        in_epoch = min(step_in_epoch * self.config.batch_size, self.task.num_train_examples)
+        return epoch * self.task.num_train_examples + in_epoch
+
+    def _build_epoch_batches(
+        self, epoch: int, indices: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Example numbers and mask of an epoch: [steps, B], or [M, steps, B] if independent."""
+        config = self.config
+        order = functools.partial(
+            epoch_batches, self.task.num_train_examples, config.batch_size, config.seed, epoch
+        )
+        if config.batching == "shared":
+            return order()
+        examples, masks = zip(*(order(member=k) for k in indices), strict=True)
+        return np.stack(examples), np.stack(masks)
+
+    def _batch(self, placement: Placement, indices: tuple[int, ...], step: int) -> Batch:
+        """Builds the batch of a step on the devices: a function of the seed and the step."""
+        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
+        examples, masks = self._epoch_batches(epoch, indices)
+        examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
+        train = self.task.dataset.splits["train"]
+        labels = train.labels[examples]
+        batch = Batch(
+            inputs=train.inputs[examples],
+            labels=labels,
+            mask=mask,
+            weights=mask * self._class_weights[labels],
+            positions=np.broadcast_to(np.arange(mask.shape[-1], dtype=np.int32), mask.shape),
+        )
+        shared = self.config.batching == "shared"
+        return placement.place_shared(batch) if shared else placement.place_separate(batch)
+
+    # Compiled programs.
+
+    def _build_programs(self, num_members: int) -> _Programs:
+        config, task = self.config, self.task
+        placement = Placement.create(num_members, config.num_devices, _splittable(task))
+
+        def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
+            return create_member(
+                jax.random.fold_in(rng_key, number),
+                task.model,
+                self.optimizer,
+                task.dataset.input_shape,
+                keep_best=config.early_stopping_epochs > 0,
+            )
+
+        return _Programs(
+            placement=placement,
+            create=placement.pmap(jax.vmap(create, in_axes=(0, None)), in_axes=(0, None)),
+            train_step=make_train_step(config, task, placement),
+            keep_best=placement.pmap(
+                jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
+                donate_argnums=0,
+            ),
+            predict=make_predict(task, placement),
+        )
+
+    def _zero_metrics(self, placement: Placement) -> tuple[Metrics, Metrics]:
+        def zeros(names: tuple[str, ...], *shape: int) -> Metrics:
+            average = clu_metrics.Average(
+                total=np.zeros(shape, np.float32), count=np.zeros(shape, np.int32)
+            )
+            return dict.fromkeys(names, average)
+
+        num_devices = len(placement.devices)
+        return placement.put(
+            (
+                zeros(MEMBER_METRICS, num_devices, placement.slots),
+                zeros(ENSEMBLE_METRICS, num_devices),
+            )
+        )
+
+    def _stop_early(self, programs: _Programs, members: TrainState) -> TrainState:
+        validation = self.task.dataset.splits["validation"]
+        log_probs = programs.predict(members.variables, validation.inputs)
+        nll = np.array([scoring.nll(p, validation.labels) for p in log_probs], np.float32)
+        return programs.keep_best(members, programs.placement.place_members(nll))
+
+
+def keep_best(state: TrainState, nll: jax.Array, patience: int) -> TrainState:
+    """Notes a member's validation NLL: keeps its best variables, stops it without progress.
+
+    Args:
+        state: one member's, with `best`.
+        nll: [] of its present variables on the validation split, nats.
+        patience: epochs without a better value after which the member stops.
+    """
+    assert state.best is not None
+    active = state.status == Status.ACTIVE
+    better = active & (nll < state.best.nll)
+    waited = jnp.where(better, 0, state.best.epochs_since + active)
+    variables = jax.tree.map(
+        lambda new, old: jnp.where(better, new, old), state.variables, state.best.variables
+    )
+    stop = active & (waited >= patience)
+    return state.replace(
+        status=jnp.where(stop, jnp.int8(Status.STOPPED_EARLY), state.status),
+        best=Best(variables, jnp.where(better, nll, state.best.nll), waited.astype(jnp.int32)),
+    )
+
+
+def _mark_padding(placement: Placement, status: jax.Array) -> np.ndarray:
+    return np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
+
+
+def _splittable(task: Classification) -> bool:
+    """Whether a batch gives the same gradient in slices: no batch statistics, no dropout."""
+    return not takes_train(task.model)

@@ -1,0 +1,79 @@
+"""What must be settled before JAX starts: XLA's flags, the devices, the compilation cache.
+
+Import this first: it imports neither JAX nor anything slow.
+"""
+
+import importlib.util
+import mmap
+import os
+import pathlib
+import time
+
+from absl import logging
+
+from ensemble.errors import UserError
+
+STARTED = time.monotonic()
+"""When this module was imported: in `train.py`, the start of the process but for Python's own."""
+
+# XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
+# two for their gradients (benchmarks/train_throughput.py). Only reachable through XLA_FLAGS.
+_CONVOLUTION_FLAG = "--xla_cpu_experimental_ynn_fusion_type"
+_CONVOLUTION_VALUE = "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
+
+
+def configure(num_devices: int | None = None) -> None:
+    """Sets XLA's flags, the number of CPU devices and the persistent compilation cache.
+
+    Args:
+        num_devices: of the configuration; None makes one CPU device per core.
+
+    Raises:
+        UserError: JAX has started already, with fewer devices.
+    """
+    _set_xla_flags()
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        jax.config.update("jax_num_cpu_devices", num_devices or cores or 1)
+    except RuntimeError:  # JAX has started: a notebook, a test, a second run of one process.
+        logging.debug("JAX has started; its devices stay as they are.")
+    if num_devices is not None and num_devices > jax.local_device_count():
+        raise UserError(
+            f"config.num_devices={num_devices}, but JAX has {jax.local_device_count()} "
+            f"{jax.default_backend()} device(s); lower it, or set it before JAX starts"
+        )
+    _set_compilation_cache()
+
+
+def _set_xla_flags() -> None:
+    """Appends the convolution flag where this jaxlib knows it and the user has not set it.
+
+    An unknown flag aborts the process, so the names are looked up in jaxlib's library.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _CONVOLUTION_FLAG not in flags and _jaxlib_contains(_CONVOLUTION_FLAG, _CONVOLUTION_VALUE):
+        os.environ["XLA_FLAGS"] = f"{flags} {_CONVOLUTION_FLAG}=-{_CONVOLUTION_VALUE}".strip()
+
+
+def _jaxlib_contains(*names: str) -> bool:
+    spec = importlib.util.find_spec("jaxlib")
+    if spec is None or spec.origin is None:
+        return False
+    library = pathlib.Path(spec.origin).parent / "libjax_common.so"
+    if not library.is_file():
+        return False
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return all(data.find(name.lstrip("-").encode()) >= 0 for name in names)
+
+
+def _set_compilation_cache() -> None:
+    """Keeps compiled programs between processes, where the user has not chosen a place."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        home = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        jax.config.update("jax_compilation_cache_dir", str(home / "flax-ensembles" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

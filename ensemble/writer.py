@@ -1,0 +1,159 @@
+"""Scalars and pictures of a run: `metrics.jsonl` and TensorBoard events, without TensorFlow."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from ensemble.workdir import Workdir, write_text
+
+
+class Writer:
+    """Appends to a workdir's `metrics.jsonl` and to its TensorBoard events.
+
+    Events are written in the caller's thread: a full disk is an error here and now.
+
+    Args:
+        workdir: where to.
+        sizes: of a `Writer` before, by file: what it has written beyond them is cut off, for it
+            will be written again.
+        purge_step: first step that will be written again; a TensorBoard that watches drops what
+            it has from there on.
+    """
+
+    def __init__(
+        self, workdir: Workdir, sizes: Mapping[str, int] | None = None, purge_step: int = 0
+    ):
+        sizes = sizes or {}
+        self._path = workdir.metrics
+        self._append = not workdir.is_remote
+        self._events_dir = workdir.events
+        self._purge_step = purge_step
+        self._writers: dict[str, Any] = {}
+        self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
+        # An object store cannot append: there the file is kept here, and written whole.
+        self._content = _read(self._path)[: sizes.get(self._path.name, 0)]
+        write_text(self._path, self._content.decode())
+        if self._append:
+            _truncate_events(self._events_dir, self._kept)
+
+    def sizes(self) -> dict[str, int]:
+        """Flushes, and returns the bytes written so far, by file."""
+        self.flush()
+        files = {self._path.name: len(self._content), **self._kept}
+        for directory, _, path in self._writers.values():
+            files[f"{directory}{path.name}"] = path.stat().length
+        return files
+
+    def scalars(self, step: int, scalars: Mapping[str, float], run: str = "", **extra: Any) -> None:
+        """Writes scalars of a step.
+
+        Args:
+            step: of the x axis.
+            scalars: by tag; not finite ones become null in `metrics.jsonl`.
+            run: sub-directory of the events, which TensorBoard shows as a run of its own.
+            **extra: further keys of the line in `metrics.jsonl`.
+        """
+        from tensorboardX import summary
+
+        values = {k: v if math.isfinite(v) else None for k, v in scalars.items()}
+        line = json.dumps({"step": step, **extra, **values}) + "\n"
+        self._content += line.encode()
+        if self._append:
+            with open(self._path, "ab") as file:
+                file.write(line.encode())
+        for tag, value in scalars.items():
+            self._event(run, step, summary.scalar(tag, value))
+
+    def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
+        """Writes a picture [H, W, 3] uint8 to the events."""
+        from tensorboardX import summary
+
+        self._event(run, step, summary.image(tag, image, dataformats="HWC"))
+
+    def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
+        """Writes a histogram of values [N] to the events."""
+        from tensorboardX import summary
+
+        self._event(run, step, summary.histogram(tag, values, bins="auto"))
+
+    def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
+        """Enters the run in TensorBoard's table of runs.
+
+        Args:
+            hparams: the configuration, flat.
+            metrics: tags of the scalars that the table shows.
+        """
+        from tensorboardX import summary
+
+        plain = {
+            k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in hparams.items()
+        }
+        for part in summary.hparams(plain, dict.fromkeys(metrics, 0.0)):
+            self._event("", 0, part)
+
+    def flush(self) -> None:
+        """Puts everything where another process can read it."""
+        if not self._append:
+            write_text(self._path, self._content.decode())
+        for _, events, _ in self._writers.values():
+            events.flush()
+
+    def close(self) -> None:
+        """Flushes, and closes the event files."""
+        self.flush()
+        for _, events, _ in self._writers.values():
+            events.close()
+        self._writers = {}
+
+    def _event(self, run: str, step: int, summary: Any) -> None:
+        from tensorboardX.proto import event_pb2
+
+        if run not in self._writers:
+            self._writers[run] = self._open(run)
+        event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
+        self._writers[run][1].write_event(event)
+
+    def _open(self, run: str) -> tuple[str, Any, epath.Path]:
+        """Starts an event file: `(directory below events, writer, path)`."""
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+
+        directory = f"{run}/" if run else ""
+        (self._events_dir / directory).mkdir(parents=True, exist_ok=True)
+        # The process number keeps two starts within one second apart.
+        events = EventsWriter(
+            f"{os.fspath(self._events_dir)}/{directory}run", filename_suffix=f".{os.getpid()}"
+        )
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        events.write_event(
+            event_pb2.Event(wall_time=time.time(), step=self._purge_step, session_log=start)
+        )
+        return directory, events, epath.Path(events._file_name)
+
+
+def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
+    """Cuts event files to their sizes, and deletes those that have none."""
+    if not directory.exists():
+        return
+    for path in directory.glob("**/run.out.tfevents.*"):
+        name = os.path.relpath(path, directory)
+        if name in sizes:
+            os.truncate(path, min(sizes[name], path.stat().length))
+        else:
+            path.unlink()
+
+
+def _read(path: epath.Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
+    """Returns the records of a `metrics.jsonl`; null values come back as NaN."""
+    records = [json.loads(line) for line in _read(path).decode().splitlines()]
+    return [{k: math.nan if v is None else v for k, v in r.items()} for r in records]

@@ -1,0 +1,402 @@
+"""Data in: image sets by name, the user's own data, splits, batch order and augmentation.
+
+Every data set is whole in host memory, uint8 wherever it can be, and split into train (fits
+parameters), validation (chooses and stops), calibration (fits temperatures and thresholds) and test
+(only scores). Normalisation happens on the device, by `normalise`.
+"""
+
+import dataclasses
+import difflib
+import functools
+import gzip
+import hashlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+import own_data
+import prepare_dataset
+import tfds_records
+from ensemble.errors import UserError
+from own_data import SPLITS
+
+# Examples in train, validation and calibration, consecutive in TFDS's training split, and in test.
+TFDS_SIZES = {
+    "mnist": (50_000, 5_000, 5_000, 10_000),
+    "fashion_mnist": (50_000, 5_000, 5_000, 10_000),
+    "kmnist": (50_000, 5_000, 5_000, 10_000),
+    "cifar10": (45_000, 2_500, 2_500, 10_000),
+}
+DIGITS_SIZES = (1_197, 150, 150, 300)
+DIGITS_SEED = 0  # The digits' split is the same for every run.
+SPLIT_STREAM, BATCH_STREAM = 1, 2  # Splits and batches draw from streams of their own.
+KNOWN_DATASETS = ("digits", *TFDS_SIZES, "npz:PATH", "folder:PATH")
+
+
+class Split(NamedTuple):
+    """Examples of one split.
+
+    Attributes:
+        inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
+            `[N, F]`; not normalised.
+        labels: int32 `[N]`, 0..C-1.
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set in host memory.
+
+    Attributes:
+        name: as `load_dataset` was given it.
+        splits: `train`, `validation`, `calibration` and `test`, in this order.
+        num_classes: C.
+        class_names: one per class.
+        shift: float32, broadcastable to an example; see `normalise`.
+        scale: float32, broadcastable to an example; see `normalise`.
+    """
+
+    name: str
+    splits: dict[str, Split]
+    num_classes: int
+    class_names: tuple[str, ...]
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example: (H, W, C) or (F,)."""
+        return self.splits["train"].inputs.shape[1:]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when any split's content does."""
+        digest = hashlib.blake2b(digest_size=8)
+        for split_name, split in self.splits.items():
+            for array in split:
+                digest.update(f"{split_name} {array.dtype} {array.shape};".encode())
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def load_dataset(name: str, data_dir: str | None = None, seed: int = 0) -> Dataset:
+    """Loads a data set.
+
+    Args:
+        name: `digits`; a TFDS set, `mnist`, `fashion_mnist`, `kmnist` or `cifar10`, which is
+            prepared first where it is not; or own data, `npz:PATH` or `folder:PATH` (see
+            `own_data`).
+        data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
+            `~/tensorflow_datasets`.
+        seed: of the split of own data that comes without splits.
+
+    Raises:
+        UserError: if the name is unknown, or the data cannot be had or used.
+    """
+    kind, _, path = name.partition(":")
+    if name == "digits":
+        return _load_digits()
+    if name in TFDS_SIZES:
+        return _load_tfds(name, tfds_records.data_directory(data_dir))
+    if kind == "npz" and path:
+        return dataset_from_arrays(own_data.read_npz(path), name, seed)
+    if kind == "folder" and path:
+        return dataset_from_arrays(own_data.read_folder(path), name, seed)
+    close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
+
+
+def _load_digits() -> Dataset:
+    """scikit-learn's 1,797 digits: uint8 0..16, `[8, 8, 1]`."""
+    rows = _read_digits()
+    images = rows[:, :-1].reshape(-1, 8, 8, 1)
+    labels = rows[:, -1].astype(np.int32)
+    parts = stratified_split(labels, DIGITS_SIZES, DIGITS_SEED)
+    splits = {
+        split_name: Split(images[part], labels[part])
+        for split_name, part in zip(SPLITS, parts, strict=True)
+    }
+    return _dataset("digits", splits, tuple("0123456789"), scale=1 / 16)
+
+
+def _read_digits() -> np.ndarray:
+    """uint8 `[1797, 65]`: 64 pixels and the label, from the file inside scikit-learn.
+
+    Importing scikit-learn to read it would add a second to the start of a run.
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("dataset='digits' needs scikit-learn; pip install scikit-learn")
+    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():
+        with gzip.open(file, "rt") as lines:
+            return np.loadtxt(lines, np.uint8, delimiter=",")
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return np.column_stack([digits.data, digits.target]).astype(np.uint8)
+
+
+def _load_tfds(name: str, data_dir: Path) -> Dataset:
+    """A TFDS set, prepared if need be; MNIST, read and decoded, takes about a second."""
+    directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        prepare_dataset.prepare_in_child(name, data_dir)
+        directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        raise UserError(f"{name} is still not in {data_dir} after it was prepared; see the log")
+    records = tfds_records.read_records(directory)
+    sizes = TFDS_SIZES[name]
+    expected = {"train": sum(sizes[:-1]), "test": sizes[-1]}
+    found = {split: len(labels) for split, (_, labels) in records.splits.items()}
+    if found != expected:
+        raise tfds_records.broken(directory, f"it holds {found} examples, not {expected}")
+    images, labels = records.splits["train"]
+    bounds = np.cumsum(sizes[:-2])
+    pairs = [*zip(np.split(images, bounds), np.split(labels, bounds), strict=True)]
+    splits = {
+        split_name: Split(*pair)
+        for split_name, pair in zip(SPLITS, [*pairs, records.splits["test"]], strict=True)
+    }
+    return _dataset(name, splits, records.class_names, scale=1 / 255)
+
+
+def dataset_from_arrays(arrays: Mapping[str, Any], name: str = "arrays", seed: int = 0) -> Dataset:
+    """Makes a data set of the user's own arrays.
+
+    Args:
+        arrays: `inputs` and `labels`, to be split 70 / 10 / 10 / 10; or `train_inputs` and
+            `train_labels` with any of `validation_*`, `calibration_*` and `test_*`, where each
+            split that is not given is carved from the training data, a tenth of it. Optionally
+            `class_names`. Inputs are feature vectors `[N, F]` or images `[N, H, W]` or
+            `[N, H, W, C]`; labels `[N]` are 0..C-1.
+        name: of the data set, also for messages.
+        seed: of the carving, which is stratified: every split has its share of every class.
+
+    Raises:
+        UserError: if the arrays cannot be used, or are too few to be split.
+    """
+    parts, class_names = own_data.check_arrays(arrays, name)
+    splits = {split_name: Split(*pair) for split_name, pair in parts.items()}
+    source = splits.pop(own_data.POOL, None) or splits["train"]
+    wanted = ["train", *(split_name for split_name in SPLITS[1:] if split_name not in splits)]
+    size = max(1, (len(source.labels) + 5) // 10)
+    sizes = [len(source.labels) - size * (len(wanted) - 1), *[size] * (len(wanted) - 1)]
+    if sizes[0] < 1:
+        raise UserError(
+            f"{name} has {len(source.labels)} examples to carve {', '.join(wanted)} from; each "
+            f"split needs at least one: give more examples, or give those splits"
+        )
+    for split_name, part in zip(wanted, stratified_split(source.labels, sizes, seed), strict=True):
+        splits[split_name] = Split(source.inputs[part], source.labels[part])
+    splits = {split_name: splits[split_name] for split_name in SPLITS}
+    _warn_of_absent_classes(name, splits["train"].labels, class_names)
+    return _dataset(name, splits, class_names, *_own_shift_and_scale(splits["train"].inputs))
+
+
+def _own_shift_and_scale(inputs: np.ndarray) -> tuple[Any, Any]:
+    """What normalises own data, from its training inputs.
+
+    Returns:
+        for feature vectors their mean and inverse standard deviation `[F]` (1 where a feature is
+        constant); for uint8 images 0 and 1/255; float images stay as they are, 0 and 1.
+    """
+    if inputs.ndim == 2:
+        deviation = np.std(inputs, axis=0, dtype=np.float64)
+        is_constant = (inputs == inputs[0]).all(axis=0)
+        return inputs.mean(axis=0, dtype=np.float64), 1 / np.where(is_constant, 1, deviation)
+    return 0, 1 / 255 if inputs.dtype == np.uint8 else 1
+
+
+def _warn_of_absent_classes(name: str, labels: np.ndarray, class_names: Sequence[str]) -> None:
+    counts = np.bincount(labels, minlength=len(class_names))
+    absent = [class_names[int(label)] for label in np.flatnonzero(counts == 0)]
+    if absent:
+        logging.warning(
+            "%s: no training example of %d of the %d classes: %s",
+            name,
+            len(absent),
+            len(class_names),
+            ", ".join(absent[:10]),
+        )
+
+
+def _dataset(
+    name: str,
+    splits: dict[str, Split],
+    class_names: tuple[str, ...],
+    shift: Any = 0,
+    scale: Any = 1,
+) -> Dataset:
+    return Dataset(
+        name=name,
+        splits=splits,
+        num_classes=len(class_names),
+        class_names=class_names,
+        shift=np.asarray(shift, np.float32),
+        scale=np.asarray(scale, np.float32),
+    )
+
+
+def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+    """Splits examples at random, every split with its share of every class.
+
+    The j-th of a class's n shuffled examples, j from 0, gets the position (j + 1/2) / n: each class
+    is spread evenly over 0..1, and the splits are consecutive runs of all examples in this order.
+    So a class of few examples comes into the first split first (train, the largest), and every
+    prefix of a split is stratified, too.
+
+    Args:
+        labels: `[N]`, int, from 0.
+        sizes: of the splits; they sum to N.
+        seed: not negative.
+
+    Returns:
+        The indices of each split, int `[size]`; together a permutation of 0..N-1.
+    """
+    order = _generator(SPLIT_STREAM, seed).permutation(len(labels))
+    counts = np.bincount(labels)
+    # A stable sort keeps each class's examples in random order; the rank is the place among them.
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    starts = np.cumsum(counts) - counts
+    position = np.empty(len(labels))
+    sorted_labels = labels[by_class]
+    rank = np.arange(len(labels)) - starts[sorted_labels]
+    position[by_class] = (rank + 0.5) / counts[sorted_labels]
+    # Ties between classes are resolved by the random order.
+    order = order[np.argsort(position[order], kind="stable")]
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def _generator(stream: int, seed: int, *path: int) -> np.random.Generator:
+    """A NumPy generator for (stream, seed, path): Philox, seeded through SeedSequence's hash.
+
+    Raises:
+        UserError: if the seed is negative.
+    """
+    if seed < 0:
+        raise UserError(f"seed={seed} must not be negative; use any whole number from 0")
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([stream, seed, *path])))
+
+
+def epoch_batches(
+    num_examples: int, batch_size: int, seed: int, epoch: int, member: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The batches of one epoch, a pure function of the arguments: a resumed run goes on alike.
+
+    The order is a permutation by NumPy's Philox generator, seeded with (seed, epoch, member). Every
+    example comes exactly once. The last batch is filled up by repeating its own examples in turn,
+    at weight 0: batch statistics then see real examples only.
+
+    Args:
+        num_examples: N.
+        batch_size: B.
+        seed: of the run.
+        epoch: from 0.
+        member: whose own order it is, or None for the order that members share.
+
+    Returns:
+        indices: int32 `[ceil(N / B), B]`.
+        weights: float32, the same shape: 1, or 0 where an example only fills up the batch.
+
+    Raises:
+        UserError: if a size is not positive or the seed is negative.
+    """
+    for what, size in (("num_examples", num_examples), ("batch_size", batch_size)):
+        if size < 1:
+            raise UserError(f"{what}={size} must be at least 1")
+    # SeedSequence takes [seed, epoch] for [seed, epoch, 0], so that member k has to be k + 1.
+    path = (epoch, 0 if member is None else member + 1)
+    order = _generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)
+    num_steps = -(-num_examples // batch_size)
+    last = order[(num_steps - 1) * batch_size :]
+    indices = np.concatenate([order[: len(order) - len(last)], np.resize(last, batch_size)])
+    weights = np.ones(num_steps * batch_size, np.float32)
+    weights[num_examples:] = 0
+    return indices.reshape(num_steps, batch_size), weights.reshape(num_steps, batch_size)
+
+
+def normalise(
+    inputs: jax.typing.ArrayLike, shift: jax.typing.ArrayLike, scale: jax.typing.ArrayLike
+) -> jax.Array:
+    """What networks see: (inputs - shift) * scale, float32, on the device.
+
+    Args:
+        inputs: `[..., H, W, C]` or `[..., F]`, uint8 or float32.
+        shift: broadcastable to an example.
+        scale: broadcastable to an example.
+    """
+    return (jnp.asarray(inputs, jnp.float32) - shift) * scale
+
+
+def augment(rng_keys: jax.Array, images: jax.Array, shift: int, flip: bool) -> jax.Array:
+    """Moves each image at random, and mirrors it left to right with probability 1/2.
+
+    Args:
+        rng_keys: `[B]`, one key per image.
+        images: `[B, H, W, C]`, any dtype.
+        shift: the largest translation in pixels, along both axes; 0 is none. Zeros come in.
+        flip: whether to mirror.
+
+    Returns:
+        `[B, H, W, C]`, the dtype of `images`.
+    """
+
+    def augment_one(rng_key: jax.Array, image: jax.Array) -> jax.Array:
+        key_shift, key_flip = jax.random.split(rng_key)
+        if shift:
+            padded = jnp.pad(image, ((shift, shift), (shift, shift), (0, 0)))
+            row, column = jax.random.randint(key_shift, (2,), 0, 2 * shift + 1)
+            image = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
+        if flip:
+            image = jnp.where(jax.random.bernoulli(key_flip), image[:, ::-1], image)
+        return image
+
+    return jax.vmap(augment_one)(rng_keys, images)
+
+
+def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """How much each class counts in the training loss.
+
+    Args:
+        spec: `none` (all 1); `balanced` (N / (C * count), as in scikit-learn, so that the mean over
+            the training examples is 1); or C positive numbers separated by commas.
+        labels: of the training examples, int `[N]`.
+        num_classes: C.
+
+    Returns:
+        float32 `[C]`; the weight of a class without examples, never used, is that of one example.
+
+    Raises:
+        UserError: if the specification is none of these.
+    """
+    if spec == "none":
+        return np.ones(num_classes, np.float32)
+    if spec == "balanced":
+        counts = np.bincount(labels, minlength=num_classes)
+        return (len(labels) / (num_classes * np.maximum(counts, 1))).astype(np.float32)
+    try:
+        weights = np.array([float(number) for number in spec.split(",")], np.float32)
+    except ValueError as error:
+        raise UserError(
+            f"class_weights={spec!r} must be none, balanced, or {num_classes} positive numbers "
+            f"separated by commas"
+        ) from error
+    if len(weights) != num_classes:
+        raise UserError(
+            f"class_weights={spec!r} has {len(weights)} numbers; give one for each of the "
+            f"{num_classes} classes"
+        )
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise UserError(f"class_weights={spec!r} must all be positive and finite")
+    return weights

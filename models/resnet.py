@@ -1,0 +1,60 @@
+"""The residual network of 20 layers for small images, with group in place of batch normalisation.
+
+He, Zhang, Ren and Sun, "Deep residual learning for image recognition" (2015), section 4.2:
+three stages of three blocks, shortcuts without parameters (their option A). Wu and He, "Group
+normalization" (2018): a member's output then depends on no other example and it keeps no batch
+statistics, so that members and draws are plain parameter trees.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+_Conv3x3 = functools.partial(
+    nn.Conv, kernel_size=(3, 3), use_bias=False, kernel_init=nn.initializers.he_normal()
+)
+_Norm = functools.partial(nn.GroupNorm, num_groups=8)
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut.
+
+    Attributes:
+      features: channels put out, at least as many as come in.
+      stride: 2 halves height and width (rounded up), 1 keeps them.
+    """
+
+    features: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), features]`."""
+        shortcut = x[:, :: self.stride, :: self.stride, :]
+        shortcut = jnp.pad(shortcut, [(0, 0)] * 3 + [(0, self.features - x.shape[-1])])
+        x = _Conv3x3(self.features, strides=self.stride)(x)
+        x = nn.relu(_Norm()(x))
+        x = _Conv3x3(self.features)(x)
+        return nn.relu(_Norm()(x) + shortcut)
+
+
+class ResNet20(nn.Module):
+    """Stages of 16, 32 and 64 channels, three blocks each; 269,722 parameters on CIFAR-10.
+
+    Attributes:
+      num_classes: number of logits.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Maps images `[N, H, W, C]` of any size to logits `[N, num_classes]`."""
+        x = nn.relu(_Norm()(_Conv3x3(16)(images)))
+        for stage, features in enumerate((16, 32, 64)):
+            for block in range(3):
+                x = ResidualBlock(features, stride=2 if stage > 0 and block == 0 else 1)(x)
+        x = jnp.mean(x, axis=(1, 2))
+        return nn.Dense(self.num_classes)(x)
