@@ -33,7 +33,7 @@ TFDS_SIZES = {
     "kmnist": (50_000, 5_000, 5_000, 10_000),
     "cifar10": (45_000, 2_500, 2_500, 10_000),
 }
-DIGITS_SIZES = (1_197, 150, 150, 300)
+DIGITS_SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
 DIGITS_SEED = 0  # The digits' split is the same for every run.
 SPLIT_STREAM, BATCH_STREAM = 1, 2  # Splits and batches draw from streams of their own.
 KNOWN_DATASETS = ("digits", *TFDS_SIZES, "npz:PATH", "folder:PATH")
@@ -119,13 +119,8 @@ def load_dataset(name: str, data_dir: str | None = None, seed: int = 0) -> Datas
 def _load_digits() -> Dataset:
     """scikit-learn's 1,797 digits: uint8 0..16, `[8, 8, 1]`."""
     rows = _read_digits()
-    images = rows[:, :-1].reshape(-1, 8, 8, 1)
-    labels = rows[:, -1].astype(np.int32)
-    parts = stratified_split(labels, DIGITS_SIZES, DIGITS_SEED)
-    splits = {
-        split_name: Split(images[part], labels[part])
-        for split_name, part in zip(SPLITS, parts, strict=True)
-    }
+    everything = Split(rows[:, :-1].reshape(-1, 8, 8, 1), rows[:, -1].astype(np.int32))
+    splits = _divide(everything, DIGITS_SIZES, DIGITS_SEED)
     return _dataset("digits", splits, tuple("0123456789"), scale=1 / 16)
 
 
@@ -148,7 +143,7 @@ def _read_digits() -> np.ndarray:
 
 
 def _load_tfds(name: str, data_dir: Path) -> Dataset:
-    """A TFDS set, prepared if need be; MNIST, read and decoded, takes about a second."""
+    """A TFDS set, prepared if need be, its training split cut in order."""
     directory = tfds_records.find_prepared(name, data_dir)
     if directory is None:
         prepare_dataset.prepare_in_child(name, data_dir)
@@ -189,19 +184,32 @@ def dataset_from_arrays(arrays: Mapping[str, Any], name: str = "arrays", seed: i
     parts, class_names = own_data.check_arrays(arrays, name)
     splits = {split_name: Split(*pair) for split_name, pair in parts.items()}
     source = splits.pop(own_data.POOL, None) or splits["train"]
-    wanted = ["train", *(split_name for split_name in SPLITS[1:] if split_name not in splits)]
-    size = max(1, (len(source.labels) + 5) // 10)
-    sizes = [len(source.labels) - size * (len(wanted) - 1), *[size] * (len(wanted) - 1)]
-    if sizes[0] < 1:
-        raise UserError(
-            f"{name} has {len(source.labels)} examples to carve {', '.join(wanted)} from; each "
-            f"split needs at least one: give more examples, or give those splits"
-        )
-    for split_name, part in zip(wanted, stratified_split(source.labels, sizes, seed), strict=True):
-        splits[split_name] = Split(source.inputs[part], source.labels[part])
+    absent = [split_name for split_name in SPLITS[1:] if split_name not in splits]
+    if absent:
+        splits |= _divide(source, _carved_sizes(len(source.labels), absent, name), seed)
     splits = {split_name: splits[split_name] for split_name in SPLITS}
     _warn_of_absent_classes(name, splits["train"].labels, class_names)
     return _dataset(name, splits, class_names, *_own_shift_and_scale(splits["train"].inputs))
+
+
+def _carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
+    """A tenth, but at least one, for each absent split; the rest is for training."""
+    size = max(1, (num_examples + 5) // 10)
+    num_train = num_examples - size * len(absent)
+    if num_train < 1:
+        raise UserError(
+            f"{name} has {num_examples} examples to carve train, {', '.join(absent)} from; each "
+            f"split needs at least one: give more examples, or give those splits"
+        )
+    return {"train": num_train, **dict.fromkeys(absent, size)}
+
+
+def _divide(source: Split, sizes: Mapping[str, int], seed: int) -> dict[str, Split]:
+    parts = stratified_split(source.labels, [*sizes.values()], seed)
+    return {
+        split_name: Split(source.inputs[part], source.labels[part])
+        for split_name, part in zip(sizes, parts, strict=True)
+    }
 
 
 def _own_shift_and_scale(inputs: np.ndarray) -> tuple[Any, Any]:
@@ -222,13 +230,7 @@ def _warn_of_absent_classes(name: str, labels: np.ndarray, class_names: Sequence
     counts = np.bincount(labels, minlength=len(class_names))
     absent = [class_names[int(label)] for label in np.flatnonzero(counts == 0)]
     if absent:
-        logging.warning(
-            "%s: no training example of %d of the %d classes: %s",
-            name,
-            len(absent),
-            len(class_names),
-            ", ".join(absent[:10]),
-        )
+        logging.warning("%s: no training example of class %s", name, ", ".join(absent))
 
 
 def _dataset(
@@ -238,14 +240,8 @@ def _dataset(
     shift: Any = 0,
     scale: Any = 1,
 ) -> Dataset:
-    return Dataset(
-        name=name,
-        splits=splits,
-        num_classes=len(class_names),
-        class_names=class_names,
-        shift=np.asarray(shift, np.float32),
-        scale=np.asarray(scale, np.float32),
-    )
+    shift, scale = np.asarray(shift, np.float32), np.asarray(scale, np.float32)
+    return Dataset(name, splits, len(class_names), class_names, shift, scale)
 
 
 def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:

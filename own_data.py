@@ -69,14 +69,17 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
 def _read_member(archive: Any, key: str, path: str) -> np.ndarray:
     """One array of an open npz archive. NumPy refuses pickled objects with a bare ValueError."""
     try:
-        return archive[key]
+        array = archive[key]
     except ValueError as error:
         if "allow_pickle" not in str(error):
             raise
         raise UserError(
             f"npz:{path}: {key} holds pickled Python objects, which are never loaded since they "
-            f"can run code; save it as a numeric array"
+            f"can run code; save it as an array of numbers (class_names: of strings)"
         ) from error
+    if not isinstance(array, np.ndarray):  # NumPy hands over what is no array as bytes.
+        raise ValueError(f"{key} is not an array")
+    return array
 
 
 def read_folder(path: str) -> dict[str, np.ndarray]:
@@ -108,6 +111,8 @@ def read_folder(path: str) -> dict[str, np.ndarray]:
         ]
         for prefix, part in roots.items()
     }
+    if not any(files.values()):
+        raise UserError(f"folder:{path}: the class folders hold no images; put images into them")
     images = read_images([file for part in files.values() for file, _ in part])
     bounds = np.cumsum([len(part) for part in files.values()])[:-1]
     arrays = {"class_names": np.array(class_names)}
@@ -137,7 +142,7 @@ def read_images(files: list[Path]) -> np.ndarray:
     """Reads images of one size.
 
     Args:
-        files: N image files.
+        files: N image files, at least one.
 
     Returns:
         uint8 `[N, H, W, C]`; C = 1 if every image is grayscale, else 3 (RGB; transparency dropped).
@@ -145,8 +150,6 @@ def read_images(files: list[Path]) -> np.ndarray:
     Raises:
         UserError: naming the first file that is no 8-bit image or differs in size from the first.
     """
-    if not files:
-        raise UserError("the class folders hold no images; put at least four images there")
     # Pillow decodes outside the interpreter lock, so that threads use all cores.
     with concurrent.futures.ThreadPoolExecutor() as pool:
         headers = list(pool.map(_read_header, files))
@@ -295,11 +298,12 @@ def _fits_uint8(array: np.ndarray) -> bool:
 def _to_float32(array: np.ndarray, what: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         converted = array.astype(np.float32, copy=False)
-    bad = np.argwhere(~np.isfinite(converted))
-    if len(bad):
+    is_bad = ~np.isfinite(converted)
+    if is_bad.any():
+        where = np.unravel_index(np.argmax(is_bad), array.shape)
         raise UserError(
-            f"{what} holds {array[tuple(bad[0])]} in example {bad[0][0]}; every value must be "
-            f"finite in float32: remove or replace it"
+            f"{what} holds {array[where]} in example {where[0]}; every value must be finite in "
+            f"float32: remove or replace it"
         )
     return converted
 

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import fcntl
 import importlib.util
-import json
 import os
 import ssl
 import subprocess
@@ -107,9 +106,10 @@ def check_reachable(name: str, data_dir: Path) -> None:
     reason = reasons[-1]
     if reason:
         raise UserError(
-            f"{name} is not in {data_dir} and {SOURCES[name]} cannot be reached ({reason}): "
-            f"run `python prepare_dataset.py {name} --data_dir=DIR` on a machine with a network "
-            f"and copy DIR/{name} to {data_dir / name}; {NO_DOWNLOAD}"
+            f"{name} is not in {data_dir} (set data_dir or TFDS_DATA_DIR if it is elsewhere) and "
+            f"{SOURCES[name]} cannot be reached ({reason}): run `python prepare_dataset.py {name} "
+            f"--data_dir=DIR` on a machine with a network and copy DIR/{name} to "
+            f"{data_dir / name}; {NO_DOWNLOAD}"
         )
 
 
@@ -169,14 +169,15 @@ def _download(name: str, data_dir: Path) -> None:
 def _convert(directory: Path) -> None:
     """Writes the TFRecord shards of a set as ArrayRecord beside them, each renamed when whole.
 
+    The TFRecord set stays as it is, `dataset_info.json` included, for whoever reads it with TFDS.
+
     Raises:
         UserError: if a shard is damaged.
     """
     import tensorflow as tf
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    shards = tfds_records.read_shards(directory)
-    for shard in shards:
+    for shard in tfds_records.read_shards(directory):
         target = directory / shard.file_name("array_record")
         partial = target.with_name(f"incomplete.{target.name}")
         # One record per group, as TFDS writes them.
@@ -190,12 +191,6 @@ def _convert(directory: Path) -> None:
         finally:
             writer.close()
         partial.replace(target)
-    info_file = directory / "dataset_info.json"
-    info = json.loads(info_file.read_text())
-    info["alternativeFileFormats"] = ["array_record"]
-    partial = info_file.with_name(f"incomplete.{info_file.name}")
-    partial.write_text(json.dumps(info, indent=2))
-    partial.replace(info_file)
 
 
 def main() -> int:

@@ -31,6 +31,12 @@ def certain_case(num_wrong):
     return log_probs, (np.arange(10) < num_wrong).astype(int)
 
 
+def rounded_up_case():
+    """Uniform predictions that rounding lifts a little over a sum of one, and over log C nats."""
+    probs = np.full((2, 3, 10), np.nextafter(np.float32(0.1), np.float32(1)))
+    return np.log(probs), np.array([0, 0, 1])
+
+
 EDGE_CASES = {
     "typical": random_case(),
     "one_member": random_case(num_members=1),
@@ -42,6 +48,7 @@ EDGE_CASES = {
     "hundred_members": random_case(num_members=100, num_examples=50),
     "all_right": certain_case(num_wrong=0),
     "all_wrong": certain_case(num_wrong=10),
+    "rounded_up": rounded_up_case(),
     "float32": (random_case()[0].astype(np.float32), random_case()[1]),
 }
 
