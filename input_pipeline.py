@@ -20,11 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-import own_data
-import prepare_dataset
-import tfds_records
 from ensemble.errors import UserError
-from own_data import SPLITS
+from input_sources import own_data, prepare_dataset, tfds_records
+from input_sources.own_data import SPLITS
 
 # Examples in train, validation and calibration, consecutive in TFDS's training split, and in test.
 TFDS_SIZES = {

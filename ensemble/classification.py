@@ -38,16 +38,16 @@ class Classification:
 
     def log_probs(self, variables: Any, inputs: jax.Array) -> jax.Array:
         """Returns log p(class | input) [N, C] float32 of one member for raw inputs [N, ...]."""
-        kwargs = {"train": False} if takes_train(self.model) else {}
-        logits = self.model.apply(variables, self.prepare(inputs), **kwargs)
+        kwargs: dict[str, Any] = {"train": False} if takes_train(self.model) else {}
+        logits: Any = self.model.apply(variables, self.prepare(inputs), **kwargs)
         return jax.nn.log_softmax(logits.astype(jnp.float32))
 
     def log_prior(self, params: Any) -> jax.Array:
         """Returns log p(params) up to a constant, nats; zero without a prior."""
         if self.prior_scale is None:
             return jnp.zeros(())
-        squares = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf)), params)
-        return -0.5 * sum(jax.tree.leaves(squares)) / self.prior_scale**2
+        squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)]
+        return -0.5 * jnp.sum(jnp.stack(squares)) / self.prior_scale**2
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:

@@ -61,7 +61,14 @@ def train(
     startup.configure(config.num_devices)
     work = Workdir(workdir)
     with work.opened(), _stop_signals() as stop:
-        return _train_and_evaluate(config, _create_task(config, data), work, started, stop)
+        task = _create_task(config, data)
+        try:
+            return _train_and_evaluate(config, task, work, started, stop)
+        except OSError as error:
+            raise UserError(
+                f"{work.path} cannot be written: {error.strerror or error}; free space there and "
+                "run the same command: it resumes from the last whole checkpoint"
+            ) from error
 
 
 def _train_and_evaluate(
@@ -127,6 +134,7 @@ def _train_and_evaluate(
                     f"resume with: {_command()}"
                 )
 
+        state = method.join(state)
         live = method.live(state)
         log_probs = {
             split: method.predict(state, task.dataset.splits[split].inputs)[live]
@@ -210,7 +218,8 @@ def _check_resumable(
             f"{counters['num_members']} members; keep that number or more, or choose another "
             "--workdir"
         )
-    if config.ensemble_size > counters["num_members"] and counters["num_waiting"]:
+    growing = counters["step"] < counters["waiting_step"]
+    if growing and config.ensemble_size > counters["num_members"]:
         raise UserError(
             f"config.ensemble_size={config.ensemble_size}, but {work.path} is still growing to "
             f"{counters['num_members']}; let it finish with that number first"

@@ -94,7 +94,7 @@ def create_member(
         input_shape: of one example.
         keep_best: whether early stopping will need `best`.
     """
-    kwargs = {"train": False} if takes_train(model) else {}
+    kwargs: dict[str, Any] = {"train": False} if takes_train(model) else {}
     model_state = dict(model.init(rng_key, jnp.ones((1, *input_shape)), **kwargs))
     params = model_state.pop("params")
     best = Best(

@@ -18,7 +18,7 @@ def make_predict(
     """Returns `predict(variables, inputs) -> log_probs`, compiled once per batch shape.
 
     The returned function takes `variables` on the devices, [D, slots, ...], and raw `inputs`
-    [N, ...] of any N in host memory, and returns log p(class | input, member) [M, N, C] float32.
+    [N, ...] with N > 0 in host memory, and returns log p(class | input, member) [M, N, C] float32.
     """
 
     @placement.pmap

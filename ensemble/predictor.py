@@ -58,17 +58,17 @@ class Predictor:
         self._variables = placement.place_members(variables)
 
     def __call__(self, inputs: np.ndarray) -> Prediction:
-        """Predicts inputs [N, ...] of any N, as raw as the training data were.
+        """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
 
         Raises:
-            UserError: an example has another shape than the training data's.
+            UserError: an example has another shape than the training data's, or there is none.
         """
         inputs = np.asarray(inputs)
         shape = self.task.dataset.input_shape
-        if inputs.shape[1:] != shape:
+        if inputs.shape[1:] != shape or not len(inputs):
             raise UserError(
                 f"inputs of shape {inputs.shape}: the ensemble takes [N, "
-                f"{', '.join(map(str, shape))}]"
+                f"{', '.join(map(str, shape))}] with N > 0"
             )
         log_probs = self._predict(self._variables, inputs)
         probs = np.exp(metrics.ensemble_log_probs(log_probs))

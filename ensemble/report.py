@@ -24,7 +24,7 @@ def build_report(
     task: Classification,
     log_probs: Mapping[str, np.ndarray],
     status: Mapping[int, Status],
-    timing: Mapping[str, float],
+    timing: Mapping[str, float | None],
 ) -> dict[str, Any]:
     """Scores the live members and their mean.
 
@@ -116,7 +116,7 @@ def format_table(report: Mapping[str, Any], split: str = "test") -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
     members, ensemble = report[split]["members"], report[split]["ensemble"]
     columns = {name: np.array(members[name], float) for name in SCORES}
-    rows = [
+    rows: list[tuple[str, list[float] | None]] = [
         (f"member {k}", [columns[name][i] for name in SCORES])
         for i, k in enumerate(report["live_members"])
     ]

@@ -105,6 +105,8 @@ class SGD:
         Returns:
             The state, and the chunk's diagnostics; neither is waited for.
         """
+        if state.step == state.waiting_step:
+            state = self.join(state)
         programs = self._programs(len(state.indices))
         end = self._chunk_end(state)
         members, *totals = state.members, *self._zero_metrics(programs.placement)
@@ -122,11 +124,11 @@ class SGD:
             status=jnp.copy(members.status),  # The next step takes the state's own buffers.
         )
         state = state.replace(members=members, step=end, ticks=state.ticks + end - state.step)
-        return self._join(state), info
+        return state, info
 
     def finished(self, state: SGDState) -> bool:
-        """Whether all members have taken all their steps."""
-        return state.waiting is None and state.step >= self.num_steps
+        """Whether all members have taken all their steps; those that wait are not behind."""
+        return state.step >= self.num_steps
 
     # What the loop asks for.
 
@@ -238,9 +240,9 @@ class SGD:
         members = members.replace(status=placement.put(_mark_padding(placement, members.status)))
         return SGDState(members, tuple(indices), step=0, ticks=ticks)
 
-    def _join(self, state: SGDState) -> SGDState:
-        """Lets newcomers that are level with the waiting members join them."""
-        if state.waiting is None or state.step < state.waiting_step:
+    def join(self, state: SGDState) -> SGDState:
+        """Makes newcomers and the members that wait for them one ensemble."""
+        if state.waiting is None:
             return state
         arrays, counters = self.to_host(state)
         indices = tuple(range(counters["num_members"]))

@@ -72,7 +72,7 @@ def _set_compilation_cache() -> None:
     """Keeps compiled programs between processes, where the user has not chosen a place."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         home = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
         jax.config.update("jax_compilation_cache_dir", str(home / "flax-ensembles" / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -141,10 +141,11 @@ def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
     """Cuts event files to their sizes, and deletes those that have none."""
     if not directory.exists():
         return
-    for path in directory.glob("**/run.out.tfevents.*"):
-        name = os.path.relpath(path, directory)
-        if name in sizes:
-            os.truncate(path, min(sizes[name], path.stat().length))
+    name = "run.out.tfevents.*"
+    for path in [*directory.glob(name), *directory.glob(f"*/{name}")]:
+        relative = os.path.relpath(path, directory)
+        if relative in sizes:
+            os.truncate(path, min(sizes[relative], path.stat().length))
         else:
             path.unlink()
 

@@ -1,9 +1,15 @@
 """Test set-up: eight virtual CPU devices, whatever the machine, and a small task to learn."""
 
 import os
+import pathlib
 
-# Also for the processes that tests start.
+# Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "xla"))
 
 import flax.linen as nn
 import jax
@@ -13,6 +19,8 @@ import pytest
 import models
 
 jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @models.register("tiny")

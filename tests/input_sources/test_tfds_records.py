@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tfds_sets
 
-import tfds_records
 from ensemble.errors import UserError
+from input_sources import tfds_records
 
 
 @pytest.mark.parametrize("shape", [(6, 5, 1), (6, 5, 3)])
@@ -158,15 +158,15 @@ def test_data_directory_expands_and_defaults(monkeypatch, tmp_path):
         tfds_records.data_directory("gs://bucket")
 
 
-@pytest.mark.parametrize("module", ["tfds_records", "input_pipeline"])
+@pytest.mark.parametrize("module", ["input_sources.tfds_records", "input_pipeline"])
 def test_reading_imports_no_tensorflow(tmp_path, module):
     directory = tfds_sets.write_set(tmp_path, "mnist", tfds_sets.random_splits())
     code = (
-        f"import json, sys, pathlib, {module}, tfds_records; "
+        f"import json, sys, pathlib, {module}; from input_sources import tfds_records; "
         f"tfds_records.read_records(pathlib.Path({str(directory)!r})); "
         f"print(json.dumps(sorted(sys.modules)))"
     )
-    root = Path(tfds_records.__file__).parent
+    root = Path(tfds_records.__file__).parent.parent
     output = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     ).stdout

@@ -16,9 +16,8 @@ import pytest
 import tfds_sets
 
 import input_pipeline
-import prepare_dataset
-import tfds_records
 from ensemble.errors import UserError
+from input_sources import prepare_dataset, tfds_records
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
@@ -61,7 +60,7 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path, name):
     message = str(error.value)
     assert "\n" not in message
     assert message.startswith(f"{name} is not in {tmp_path}")
-    assert f"python prepare_dataset.py {name} --data_dir=DIR" in message
+    assert f"python -m input_sources.prepare_dataset {name} --data_dir=DIR" in message
     assert f"copy DIR/{name} to {tmp_path / name}" in message
     assert "configs/digits_ensemble.py needs no download" in message
     assert list(tmp_path.iterdir()) == []
@@ -81,8 +80,10 @@ def test_a_name_look_up_that_hangs_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare_dataset, "PROBE_SECONDS", -0.9)  # 0.1 s in all
     released = threading.Event()
     monkeypatch.setattr(prepare_dataset, "_unreachable_reason", lambda url: released.wait() or "")
+    start = time.monotonic()
     with pytest.raises(UserError, match="cannot be reached \\(no answer\\)"):
         prepare_dataset.check_reachable("mnist", tmp_path)
+    assert time.monotonic() - start < 5
     released.set()
 
 
@@ -139,7 +140,7 @@ def test_a_child_that_dies_is_reported(monkeypatch, tmp_path):
     script.write_text(
         "import os, signal; print('half a line'); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    monkeypatch.setattr(prepare_dataset, "__file__", str(script))
+    monkeypatch.setattr(prepare_dataset, "COMMAND", (sys.executable, str(script)))
     with pytest.raises(UserError, match="ended with status -9; run `"):
         prepare_dataset.prepare_in_child("mnist", tmp_path)
 

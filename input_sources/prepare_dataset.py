@@ -1,4 +1,4 @@
-"""Prepares a TensorFlow Datasets image set as ArrayRecord: python prepare_dataset.py mnist.
+"""Prepares an image set of TFDS as ArrayRecord: python -m input_sources.prepare_dataset mnist.
 
 This is the only place that imports TensorFlow. Training runs it as a child process when a set is
 not prepared yet; run it by hand to prepare a set on a machine with a network, and copy
@@ -21,8 +21,8 @@ from pathlib import Path
 
 from absl import logging
 
-import tfds_records
 from ensemble.errors import UserError
+from input_sources import tfds_records
 
 # One file of each download, to find out whether the download can succeed.
 SOURCES = {
@@ -35,6 +35,7 @@ SOURCES = {
 PROBE_SECONDS = 8.0
 # What a proxy answers when it will not or cannot go on. Anything else came from the server.
 PROXY_REFUSALS = (403, 407, 502, 503, 504)
+COMMAND = (sys.executable, "-m", "input_sources.prepare_dataset")
 NO_DOWNLOAD = "configs/digits_ensemble.py needs no download"
 
 
@@ -50,8 +51,15 @@ def prepare_in_child(name: str, data_dir: Path) -> None:
         name,
         data_dir,
     )
-    command = [sys.executable, str(Path(__file__).absolute()), name, f"--data_dir={data_dir}"]
-    child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    command = [*COMMAND, name, f"--data_dir={data_dir}"]
+    paths = [str(Path(__file__).absolute().parent.parent), os.environ.get("PYTHONPATH", "")]
+    child = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if child.returncode:
         lines = child.stdout.strip().splitlines()
         raise UserError(
@@ -107,7 +115,8 @@ def check_reachable(name: str, data_dir: Path) -> None:
     if reason:
         raise UserError(
             f"{name} is not in {data_dir} (set data_dir or TFDS_DATA_DIR if it is elsewhere) and "
-            f"{SOURCES[name]} cannot be reached ({reason}): run `python prepare_dataset.py {name} "
+            f"{SOURCES[name]} cannot be reached ({reason}): run `python -m "
+            f"input_sources.prepare_dataset {name} "
             f"--data_dir=DIR` on a machine with a network and copy DIR/{name} to "
             f"{data_dir / name}; {NO_DOWNLOAD}"
         )

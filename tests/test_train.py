@@ -1,0 +1,322 @@
+"""`train.py` in real processes: killed, interrupted, misused, on a full disk."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, make_blobs
+
+CONFIG = """
+import flax.linen as nn
+
+import models
+from ensemble import default_config
+
+
+class Mine(nn.Module):
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.num_classes)(nn.tanh(nn.Dense(32)(x)))
+
+
+models.register("mine", Mine)
+
+
+def get_config():
+    config = default_config()
+    config.dataset = "npz:{npz}"
+    config.model = "mine"
+    config.ensemble_size = 3
+    config.num_devices = 2
+    config.num_epochs = 30
+    config.batch_size = 16
+    config.log_every_steps = 3
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def config_file(tmp_path_factory):
+    """A user's own data, network and configuration, outside the clone."""
+    folder = tmp_path_factory.mktemp("own")
+    np.savez(folder / "blobs.npz", **make_blobs())
+    (folder / "config.py").write_text(CONFIG.format(npz=folder / "blobs.npz"))
+    return folder / "config.py"
+
+
+def command(config_file, workdir, *flags):
+    return [
+        sys.executable, str(ROOT / "train.py"), f"--config={config_file}", f"--workdir={workdir}",
+        *flags,
+    ]  # fmt: skip
+
+
+def run(config_file, workdir, *flags, **kwargs):
+    return subprocess.run(
+        command(config_file, workdir, *flags), capture_output=True, text=True, timeout=300, **kwargs
+    )
+
+
+def run_expecting_one_line(*args, status=2, **kwargs):
+    """Runs, and returns the one line on stderr that is not a log line."""
+    done = run(*args, **kwargs)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if not re.match(r"[IW]\d{4} ", line)]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def final_state(workdir):
+    """The arrays of the newest checkpoint, and the metrics but for those of time."""
+    from etils import epath
+
+    from ensemble.checkpoint import Checkpointer
+
+    checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
+    arrays, meta = checkpointer.restore_latest(read_only=True)
+    checkpointer.close()
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record.pop("train/member_examples_per_second", None)
+    return meta["checksum"], arrays, records
+
+
+def event_steps(workdir):
+    """Every (tag, step) that the event files hold, in whatever file."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    return [
+        (value.tag, event.step)
+        for path in sorted((workdir / "events").glob("run.out.tfevents.*"))
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    ]
+
+
+@pytest.fixture(scope="module")
+def unbroken(config_file, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("unbroken") / "run"
+    done = run(config_file, workdir)
+    assert done.returncode == 0, done.stderr
+    return workdir, done
+
+
+def test_the_table_and_the_summary_are_printed(unbroken):
+    workdir, done = unbroken
+    assert re.search(r"member 2 +\d+\.\d\d( +\d\.\d{4}){3}\n", done.stdout)
+    assert "mean of members" in done.stdout
+    assert "sd of members" in done.stdout
+    assert "The ensemble of 3 is right on" in done.stdout
+    assert f"tensorboard --logdir={workdir}" in done.stdout
+    assert "Dense_0/kernel" in done.stderr  # The parameter overview.
+    assert re.search(r"step 270/270, epoch 30.0: validation accuracy .* 0:00 left", done.stderr)
+    assert "tensorflow" not in done.stderr.lower()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_killed_at_a_random_moment_it_resumes_to_the_same_bits(
+    unbroken, config_file, tmp_path, seed
+):
+    workdir = tmp_path / "killed"
+    process = subprocess.Popen(
+        command(config_file, workdir), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    metrics = workdir / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(random.Random(seed).uniform(0.0, 1.5))
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    done = run(config_file, workdir)
+    assert done.returncode == 0, done.stderr
+    checksum, arrays, records = final_state(workdir)
+    expected_checksum, expected_arrays, expected_records = final_state(unbroken[0])
+    assert records == expected_records
+    np.testing.assert_array_equal(
+        arrays["params"]["Dense_0"]["kernel"], expected_arrays["params"]["Dense_0"]["kernel"]
+    )
+    assert checksum == expected_checksum
+    assert len(event_steps(workdir)) == len(set(event_steps(workdir)))
+    assert set(event_steps(workdir)) == set(event_steps(unbroken[0]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted_it_checkpoints_and_says_how_to_resume(unbroken, config_file, tmp_path, number):
+    workdir = tmp_path / "interrupted"
+    process = subprocess.Popen(
+        command(config_file, workdir), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    metrics = workdir / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75, stderr
+    assert "Traceback" not in stderr
+    last = stderr.splitlines()[-1]
+    assert re.search(r"interrupted at step \d+ of 270, after a checkpoint; resume with: ", last)
+    resumed = subprocess.run(
+        last.split("resume with: ")[1], shell=True, capture_output=True, text=True, timeout=300
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert "Resuming" in resumed.stderr
+    assert final_state(workdir)[0] == final_state(unbroken[0])[0]
+
+
+def test_saved_on_eight_devices_resumed_on_two(config_file, tmp_path):
+    straight, moved = tmp_path / "straight", tmp_path / "moved"
+    assert run(config_file, straight, "--config.num_epochs=4").returncode == 0
+    eight = run(config_file, moved, "--config.num_epochs=2", "--config.num_devices=8")
+    assert eight.returncode == 0, eight.stderr
+    two = run(config_file, moved, "--config.num_epochs=4", "--config.num_devices=2")
+    assert two.returncode == 0, two.stderr
+    for split in ("validation", "test"):
+        with (
+            np.load(straight / "predictions" / f"{split}.npz") as a,
+            np.load(moved / "predictions" / f"{split}.npz") as b,
+        ):
+            np.testing.assert_allclose(a["log_probs"], b["log_probs"], atol=1e-4)
+
+
+def test_training_imports_no_tensorflow(config_file, tmp_path):
+    script = (
+        "import sys; import train; sys.argv[1:] = sys.argv[1:]; status = train.run();"
+        "assert 'tensorflow' not in sys.modules and 'torch' not in sys.modules; sys.exit(status)"
+    )
+    flags = command(config_file, tmp_path / "w", "--config.num_epochs=1")[2:]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *flags], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--config.dataset=mnits"], "did you mean mnist"),
+        (["--config.model=cnnn"], "'cnnn' is not a known model; use one of cnn, "),
+        (["--config.optimizer=lion"], "must be one of sgd, adam, adamw"),
+        (["--config.method=magic"], "must be one of sgd"),
+        (["--config.schedule=linear"], "must be one of constant, cosine, warmup_cosine"),
+        (["--config.batchsize=3"], "batchsize"),
+        (["--config.batch_size=many"], "batch_size"),
+        (["--config.num_steps=10"], "set exactly one of the two"),
+        (["--config.ensemble_size=0"], "config.ensemble_size=0 must be positive"),
+        (["--config.batch_size=-5"], "config.batch_size=-5 must be positive"),
+        (["--config.num_epochs=0"], "config.num_epochs=0 must be positive"),
+        (["--config.learning_rate=nan"], "must be finite"),
+        (["--config.class_weights=1,2"], "class_weights"),
+        (["--config.dataset=npz:/nowhere.npz"], "/nowhere.npz"),
+        (["--config.dataset=folder:/nowhere"], "/nowhere"),
+        (["--wrokdir=/tmp/x"], "wrokdir"),
+        (["extra"], "'extra' is not a flag"),
+        (["--workdir="], "--workdir is missing"),
+        (["--workdir=/proc/run"], "/proc/run cannot be written"),
+        (["--config=/nowhere/config.py"], "/nowhere/config.py"),
+    ],
+)
+def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
+    assert line in run_expecting_one_line(config_file, tmp_path / "w", *flags)
+
+
+def test_a_config_file_that_raises_is_one_line(tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("def get_config():\n    return 1 / 0\n")
+    line = run_expecting_one_line(broken, tmp_path / "w")
+    assert "ZeroDivisionError: division by zero" in line
+    assert str(broken) in line
+
+
+def test_bad_arrays_are_one_line(config_file, tmp_path):
+    blobs = make_blobs()
+    cases = {
+        "keys.npz": ({"x": blobs["inputs"], "y": blobs["labels"]}, "inputs"),
+        "labels.npz": ({**blobs, "labels": blobs["labels"] - 1}, "-1"),
+        "classes.npz": ({**blobs, "class_names": np.array(["a", "b"])}, "2"),
+        "pickled.npz": ({**blobs, "inputs": np.array([{}] * 203, object)}, "pickle"),
+    }
+    for name, (arrays, line) in cases.items():
+        np.savez(tmp_path / name, **arrays)
+        printed = run_expecting_one_line(
+            config_file, tmp_path / "w", f"--config.dataset=npz:{tmp_path / name}"
+        )
+        assert line in printed, printed
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 300 kB; root may write everywhere else."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs needs root: a full disk was NOT tested")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("free", [0, 30_000])
+def test_a_full_disk_is_one_line(config_file, small_disk, free):
+    """Full at the start, and filled by the run itself."""
+    with open(small_disk / "ballast", "wb") as ballast:
+        ballast.write(b"x" * (shutil.disk_usage(small_disk).free - free))
+    line = run_expecting_one_line(config_file, small_disk / "w")
+    assert "cannot be written" in line
+    assert "No space left" in line
+
+
+def test_a_corrupt_newest_checkpoint_is_a_warning(unbroken, config_file, tmp_path):
+    workdir = tmp_path / "corrupt"
+    shutil.copytree(unbroken[0], workdir)
+    newest = max((workdir / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    victim = max((p for p in (newest / "state").rglob("*") if p.is_file()), key=os.path.getsize)
+    os.truncate(victim, 10)
+    done = run(config_file, workdir)
+    assert done.returncode == 0, done.stderr
+    assert f"Checkpoint {newest.name}" in done.stderr
+    assert "the one before is used" in done.stderr
+    assert final_state(workdir)[0] == final_state(unbroken[0])[0]
+
+
+def test_a_live_workdir_is_refused(config_file, tmp_path):
+    workdir = tmp_path / "live"
+    first = subprocess.Popen(
+        command(config_file, workdir, "--config.num_epochs=2000"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not (workdir / "metrics.jsonl").exists():
+            time.sleep(0.05)
+        assert "in use by another run" in run_expecting_one_line(config_file, workdir)
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_every_config_states_its_command_and_is_valid():
+    from ensemble.config import validate
+
+    for path in sorted((ROOT / "configs").glob("[a-z]*.py")):
+        code = path.read_text()
+        variants = ["", *re.findall(r'variant == "(\w+)"', code)]
+        namespace: dict = {}
+        exec(compile(code, path, "exec"), namespace)
+        for variant in variants:
+            validate(namespace["get_config"](variant))
+        assert f"python train.py --config=configs/{path.name}" in namespace["__doc__"]
+        assert "cores" in namespace["__doc__"]
