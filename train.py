@@ -39,10 +39,13 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     """Parses the command line; a mistake in it, or in the config file, is a `UserError`."""
     try:
         rest = flags.FLAGS(argv)
+        if _CONFIG.value is not None:
+            _CONFIG.value.to_dict()  # A file that is not there fails only when it is used.
     except flags.Error as error:
         raise UserError(str(error)) from None
-    except Exception as error:
-        raise UserError(f"--config cannot be loaded: {type(error).__name__}: {error}") from None
+    except Exception as error:  # A config file is a program, and may raise anything.
+        file = next((arg for arg in argv if arg.startswith("--config=")), "--config")
+        raise UserError(f"{file} cannot be loaded: {_reason(error)}") from None
     if len(rest) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; every argument has the form --name=value")
     for name, value in (("config", _CONFIG.value), ("workdir", _WORKDIR.value)):
@@ -55,8 +58,18 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 
 def _is_worth_showing(record: std_logging.LogRecord) -> bool:
-    """Lets through what this project logs, and everybody's warnings."""
-    return record.levelno >= std_logging.WARNING or "site-packages" not in record.pathname
+    """Lets through what this project logs, and others' warnings.
+
+    Orbax reports each failure from several threads, with tracebacks, and then raises it: the
+    raised one becomes a line of ours.
+    """
+    if "site-packages" not in record.pathname:
+        return True
+    return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def run() -> int:

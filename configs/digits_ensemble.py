@@ -8,14 +8,16 @@ import ml_collections
 from ensemble import default_config
 
 
-def get_config() -> ml_collections.ConfigDict:
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Returns the experiment."""
     config = default_config()
     config.dataset = "digits"
     config.model = "cnn"
     config.ensemble_size = 8
-    config.num_epochs = 20
+    config.num_epochs = 60
     config.batch_size = 64
-    config.learning_rate = 0.05
+    config.batching = "independent"
+    config.learning_rate = 0.1
     config.schedule = "cosine"
+    config.augment.shift = 1
     return config

@@ -1,5 +1,6 @@
 """Checkpoints: everything the next step needs, written in the background, the newest few kept."""
 
+import shutil
 import zlib
 from typing import Any
 
@@ -11,6 +12,10 @@ from etils import epath
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
 from ensemble.workdir import check_format
+
+
+SPARE_BYTES = 1_000_000
+"""What a checkpoint takes beside its arrays, generously."""
 
 
 class Checkpointer:
@@ -40,6 +45,7 @@ class Checkpointer:
         import orbax.checkpoint as ocp
 
         meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
+        self._check_space(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
         try:
             self._open().save(
                 number,
@@ -136,6 +142,19 @@ class Checkpointer:
         if (aside / str(number)).exists():
             (aside / str(number)).rmtree()
         (self._directory / str(number)).rename(aside / str(number))
+
+    def _check_space(self, num_bytes: int) -> None:
+        """Refuses to begin a checkpoint that the disk cannot hold: Orbax would die in threads."""
+        if "://" in str(self._directory):
+            return
+        needed, free = num_bytes + SPARE_BYTES, shutil.disk_usage(self._directory.parent).free
+        if free < needed:
+            raise self._write_error(
+                OSError(
+                    f"No space left on device: a checkpoint takes {needed / 1e6:.1f} MB, "
+                    f"{free / 1e6:.1f} MB are free"
+                )
+            )
 
     def _open(self) -> Any:
         if self._manager is None:

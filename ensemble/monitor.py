@@ -53,9 +53,9 @@ class Monitor:
 
     def log_parameters(self, state: SGDState) -> None:
         """Logs the shapes and sizes of one member's parameters."""
-        parameter_overview.log_parameter_overview(
-            self._method.parameters(state), include_stats=False, msg="Parameters of a member:"
-        )
+        parameters = self._method.parameters(state)
+        overview = parameter_overview.get_parameter_overview(parameters, include_stats=False)
+        logging.info("Parameters of a member:\n%s", overview)
 
     def chunk_dispatched(self, info: ChunkInfo) -> None:
         """Takes the diagnostics of a new chunk, and writes those of the one before.

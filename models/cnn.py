@@ -6,6 +6,8 @@ https://github.com/google/flax/blob/main/examples/mnist/train.py
 import jax
 from flax import linen as nn
 
+from models.layers import ConvReluPool
+
 
 class CNN(nn.Module):
     """Two convolutions with average pooling, one hidden layer; 824,458 parameters on MNIST.
@@ -19,10 +21,8 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]`, of any H and W from 4 up, to logits `[N, num_classes]`."""
-        x = nn.relu(nn.Conv(features=32, kernel_size=(3, 3))(images))
-        x = nn.avg_pool(x, window_shape=(2, 2), strides=(2, 2))
-        x = nn.relu(nn.Conv(features=64, kernel_size=(3, 3))(x))
-        x = nn.avg_pool(x, window_shape=(2, 2), strides=(2, 2))
+        x = ConvReluPool(features=32, name="Conv_0")(images)
+        x = ConvReluPool(features=64, name="Conv_1")(x)
         x = x.reshape((x.shape[0], -1))
         x = nn.relu(nn.Dense(features=256)(x))
         return nn.Dense(features=self.num_classes)(x)

@@ -1,61 +1,25 @@
-"""Convolutions that train fast on CPUs too; the same parameters and values as Flax's.
+"""Convolutions that train fast on CPUs too, with the parameters and the values of Flax's own.
 
-XLA's CPU compiler is fast on a convolution only in the layout NHWC x HWIO -> NHWC. It rewrites the
-other layouts, among them that of a weight gradient, but not inside a loop (`lax.scan`), where they
-run some fifty times slower. Here the gradients are written in the fast layout to begin with. On
-accelerators a convolution is `lax.conv_general_dilated` and nothing else.
+What XLA's CPU compiler (jaxlib 0.10) does well decides their form:
+
+- It is fast on a convolution only in the layout NHWC x HWIO -> NHWC. It rewrites others, among
+  them that of a weight gradient, but not inside a loop such as `lax.scan`, where they run some
+  fifty times slower. `conv` writes its gradients in the fast layout itself.
+- On few input channels a convolution is bound by memory. `conv_relu_pool` then makes one matrix
+  product of it, each row of which holds all that one pooled pixel needs.
+
+On accelerators these are `lax.conv_general_dilated` and nothing else.
 """
-
-import functools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
-from jax.typing import ArrayLike
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
 
-_default_kernel_init = nn.initializers.lecun_normal()
-
-
-def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
-    """Convolves with stride 1. On CPU it can be differentiated in reverse mode only.
-
-    Args:
-      images: `[N, H, W, C]`.
-      kernel: `[K_h, K_w, C, F]`.
-      padding: rows of zeros before and after, then columns.
-
-    Returns:
-      `[N, H', W', F]` with `H' = H + padding - K_h + 1`, and W' likewise.
-    """
-    if _on_cpu():
-        return _conv_with_fast_gradients(images, kernel, padding)
-    return _conv(images, kernel, padding)
-
-
-def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """A 3x3 convolution with zeros around, a rectifier and an average over windows of 2x2.
-
-    The average is taken as a sum of quarters, by quartering kernel and bias, which is exact.
-
-    Args:
-      images: `[N, H, W, C]`.
-      kernel: `[3, 3, C, F]`.
-      bias: `[F]`.
-
-    Returns:
-      `[N, H // 2, W // 2, F]`; an odd last row or column is dropped, as by `nn.avg_pool`.
-    """
-    kernel, bias = kernel / 4, bias / 4
-    if _on_cpu() and images.shape[-1] <= 4:
-        windows = _conv_in_windows(images, kernel) + bias
-        return _relu(windows).sum(axis=3)
-    n, height, width, _ = images.shape
-    x = conv(images, kernel, ((1, 1 - height % 2), (1, 1 - width % 2))) + bias
-    return _relu(x).reshape(n, height // 2, 2, width // 2, 2, -1).sum(axis=(2, 4))
+# Up to here the matrix product, with 16/9 of the multiplications, is faster than a convolution.
+_FEW_CHANNELS = 4
 
 
 class Conv(nn.Module):
@@ -67,18 +31,18 @@ class Conv(nn.Module):
     """
 
     features: int
-    kernel_size: Sequence[int]
+    kernel_size: tuple[int, int]
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` to `[N, H, W, features]`."""
-        kernel, bias = _conv_params(self, self.features, self.kernel_size, images)
-        rows, columns = self.kernel_size
-        return conv(images, kernel, (_same_padding(rows), _same_padding(columns))) + bias
+        images, kernel, bias = _conv_operands(self, images, self.features, self.kernel_size)
+        rows, columns = (((k - 1) // 2, k // 2) for k in self.kernel_size)
+        return conv(images, kernel, (rows, columns)) + bias
 
 
 class ConvReluPool(nn.Module):
-    """`nn.Conv` with a 3x3 kernel, `nn.relu` and `nn.avg_pool` of 2x2, with nn.Conv's parameters.
+    """`nn.Conv` of 3x3, `nn.relu` and `nn.avg_pool` of 2x2 in one, with the nn.Conv's parameters.
 
     Attributes:
       features: channels put out.
@@ -89,5 +53,132 @@ class ConvReluPool(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` to `[N, H // 2, W // 2, features]`."""
-        kernel, bias = _conv_params(self, self.features, (3, 3), images)
+        images, kernel, bias = _conv_operands(self, images, self.features, (3, 3))
         return conv_relu_pool(images, kernel, bias)
+
+
+def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
+    """Convolves with stride 1. On CPU it can be differentiated in reverse mode only.
+
+    Args:
+      images: `[N, H, W, C]`.
+      kernel: `[K_h, K_w, C, F]`.
+      padding: how many rows of zeros to put before and after, and how many columns.
+
+    Returns:
+      `[N, H', W', F]`, where H' is H and the padding less K_h - 1, and W' likewise.
+    """
+    if _on_cpu():
+        return _conv_with_fast_gradients(images, kernel, padding)
+    return _conv(images, kernel, padding)
+
+
+def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """A 3x3 convolution with zeros around, a rectifier, and the average of each 2x2 window.
+
+    Args:
+      images: `[N, H, W, C]`.
+      kernel: `[3, 3, C, F]`.
+      bias: `[F]`.
+
+    Returns:
+      `[N, H // 2, W // 2, F]`: an odd last row or column is dropped, as by `nn.avg_pool`.
+    """
+    n, height, width, channels = images.shape
+    padding = ((1, 1 - height % 2), (1, 1 - width % 2))
+    kernel, bias = kernel / 4, bias / 4  # exact: the average becomes a sum
+    if channels <= _FEW_CHANNELS and _on_cpu():
+        return _relu(_conv_in_windows(images, kernel, bias, padding)).sum(axis=3)
+    x = _relu(conv(images, kernel, padding) + bias)
+    return x.reshape(n, height // 2, 2, width // 2, 2, -1).sum(axis=(2, 4))
+
+
+def _conv_operands(
+    module: nn.Module, images: jax.Array, features: int, kernel_size: tuple[int, int]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Images, kernel and bias in one dtype; parameters named and initialised as nn.Conv does."""
+    shape = (*kernel_size, images.shape[-1], features)
+    kernel = module.param("kernel", nn.initializers.lecun_normal(), shape)
+    bias = module.param("bias", nn.initializers.zeros, (features,))
+    images, kernel, bias = nn.dtypes.promote_dtype(images, kernel, bias)
+    return images, kernel, bias
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+def _relu(x: jax.Array) -> jax.Array:
+    """`nn.relu`; as a maximum, XLA:CPU would fuse it with a sum and write out the zeros."""
+    return jnp.where(x > 0, x, 0)
+
+
+def _conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
+    return lax.conv_general_dilated(
+        images, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+_conv_with_fast_gradients = jax.custom_vjp(_conv, nondiff_argnums=(2,))
+
+
+def _conv_forward(images, kernel, padding):
+    return _conv(images, kernel, padding), (images, kernel)
+
+
+def _conv_backward(padding, residuals, grads):
+    """Gradients with respect to images and kernel, each a convolution NHWC x HWIO -> NHWC."""
+    images, kernel = residuals
+    flipped = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
+    rows, columns = (
+        (size - 1 - before, size - 1 - after)
+        for size, (before, after) in zip(kernel.shape, padding, strict=False)
+    )
+    images_grad = _conv(grads, flipped, (rows, columns))
+    # Channels take the place of examples, and examples that of channels: [C, H, W, N].
+    kernel_grad = _conv(images.transpose(3, 1, 2, 0), grads.transpose(1, 2, 0, 3), padding)
+    return images_grad, kernel_grad.transpose(1, 2, 0, 3)
+
+
+_conv_with_fast_gradients.defvjp(_conv_forward, _conv_backward)
+
+
+def _conv_in_windows(
+    images: jax.Array, kernel: jax.Array, bias: jax.Array, padding: Padding
+) -> jax.Array:
+    """A 3x3 convolution as one matrix product, grouped by 2x2 windows of its output.
+
+    The four outputs of a window depend on the same 4x4 pixels: one row of the left matrix. The
+    right one holds the kernel four times, at its four places among the 4x4.
+
+    Args:
+      images: `[N, H, W, C]`.
+      kernel: `[3, 3, C, F]`.
+      bias: `[F]`.
+      padding: rows and columns around, which make the output's height and width even.
+
+    Returns:
+      `[N, H // 2, W // 2, 4, F]`.
+    """
+    n, height, width, channels = images.shape
+    features = kernel.shape[-1]
+    height, width = height // 2, width // 2
+    x = jnp.pad(images, ((0, 0), *padding, (0, 0)))
+    # Blocks of 2x2 pixels become channels; 2x2 blocks hold the 4x4 pixels of a window.
+    x = x.reshape(n, height + 1, 2, width + 1, 2 * channels).transpose(0, 1, 3, 2, 4)
+    x = x.reshape(n, height + 1, width + 1, 4 * channels)
+    blocks = [x[:, i : i + height, j : j + width] for i in (0, 1) for j in (0, 1)]
+    patches = jnp.concatenate([*blocks, jnp.ones((n, height, width, 1), x.dtype)], axis=-1)
+    matrix = jnp.concatenate([_kernel_in_windows(kernel), jnp.tile(bias, 4)[None]])
+    x = patches.reshape(-1, 16 * channels + 1) @ matrix
+    return x.reshape(n, height, width, 4, features)
+
+
+def _kernel_in_windows(kernel: jax.Array) -> jax.Array:
+    """Lays out a kernel `[3, 3, C, F]` as `[16 * C, 4 * F]`, rows in the order of the patches."""
+    channels, features = kernel.shape[2:]
+    places = [
+        jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i in (0, 1) for j in (0, 1)
+    ]
+    x = jnp.stack(places, axis=3).reshape(2, 2, 2, 2, channels, 4 * features)
+    return x.transpose(0, 2, 1, 3, 4, 5).reshape(16 * channels, 4 * features)

@@ -9,6 +9,8 @@ https://github.com/google/uncertainty-baselines/blob/main/baselines/mnist/determ
 import jax
 from flax import linen as nn
 
+from models.layers import Conv
+
 
 class LeNet5(nn.Module):
     """Two 5x5 convolutions, dense layers of 120 and 84; 107,786 parameters on MNIST.
@@ -22,9 +24,9 @@ class LeNet5(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` of any size to logits `[N, num_classes]`."""
-        x = nn.relu(nn.Conv(features=6, kernel_size=(5, 5))(images))
+        x = nn.relu(Conv(features=6, kernel_size=(5, 5))(images))
         x = nn.max_pool(x, window_shape=(2, 2), strides=(2, 2), padding="SAME")
-        x = nn.relu(nn.Conv(features=16, kernel_size=(5, 5))(x))
+        x = nn.relu(Conv(features=16, kernel_size=(5, 5))(x))
         x = nn.max_pool(x, window_shape=(2, 2), strides=(2, 2), padding="SAME")
         x = x.reshape((x.shape[0], -1))
         x = nn.relu(nn.Dense(features=120)(x))

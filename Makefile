@@ -1,0 +1,36 @@
+# `make train` and `make test` do all the set-up, from nothing. Needs Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKDIR ?= runs/digits
+
+.PHONY: train test lint bench clean
+
+train: $(VENV)/requirements  ## Trains an ensemble on the bundled digits and prints the report.
+	$(BIN)/python train.py --config=configs/digits_ensemble.py --workdir=$(WORKDIR)
+
+test: $(VENV)/requirements-dev  ## Runs all tests.
+	$(BIN)/python -m pytest -n auto $(TESTS)
+
+lint: $(VENV)/requirements-dev  ## Checks style, format and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/requirements  ## Measures training and evaluation against their peers.
+	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/requirements: requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+$(VENV)/requirements-dev: requirements-dev.txt $(VENV)/requirements
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@

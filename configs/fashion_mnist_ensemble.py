@@ -1,0 +1,20 @@
+"""Fashion-MNIST: eight of the how-to's CNNs on 50,000 images of clothing.
+
+    python train.py --config=configs/fashion_mnist_ensemble.py --workdir=runs/fashion_mnist
+
+`:small` trains four members for two epochs:
+
+    python train.py --config=configs/fashion_mnist_ensemble.py:small --workdir=runs/fashion_small
+"""
+
+import ml_collections
+
+from configs import mnist_ensemble
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, whole or `small`."""
+    config = mnist_ensemble.get_config(variant)
+    config.dataset = "fashion_mnist"
+    config.augment.flip = True
+    return config
