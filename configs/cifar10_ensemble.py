@@ -1,6 +1,6 @@
 """CIFAR-10: eight ResNet-20s with group normalisation, for accelerators.
 
-    python train.py --config=configs/cifar10_ensemble.py --workdir=runs/cifar10
+python train.py --config=configs/cifar10_ensemble.py --workdir=runs/cifar10
 """
 
 import ml_collections

@@ -13,7 +13,6 @@ from ensemble.config import FORMAT
 from ensemble.errors import UserError
 from ensemble.workdir import check_format
 
-
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
 

@@ -116,6 +116,7 @@ def format_table(report: Mapping[str, Any], split: str = "test") -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
     members, ensemble = report[split]["members"], report[split]["ensemble"]
     columns = {name: np.array(members[name], float) for name in SCORES}
+    spread = 1 if len(report["live_members"]) > 1 else 0  # Degrees of freedom of the mean.
     rows: list[tuple[str, list[float] | None]] = [
         (f"member {k}", [columns[name][i] for name in SCORES])
         for i, k in enumerate(report["live_members"])
@@ -123,7 +124,7 @@ def format_table(report: Mapping[str, Any], split: str = "test") -> str:
     rows += [(f"member {k}: {why}", None) for k, why in report["failed_members"].items()]
     rows += [
         ("mean of members", [columns[name].mean() for name in SCORES]),
-        ("sd of members", [columns[name].std(ddof=1 if len(rows) > 1 else 0) for name in SCORES]),
+        ("sd of members", [columns[name].std(ddof=spread) for name in SCORES]),
         ("ensemble", [ensemble[name] for name in SCORES]),
     ]
     width = max(len(label) for label, _ in rows)

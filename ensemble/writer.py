@@ -126,9 +126,9 @@ class Writer:
 
         directory = f"{run}/" if run else ""
         (self._events_dir / directory).mkdir(parents=True, exist_ok=True)
-        # The process number keeps two starts within one second apart.
+        # EventsWriter counts seconds; two starts within one must not share a file.
         events = EventsWriter(
-            f"{os.fspath(self._events_dir)}/{directory}run", filename_suffix=f".{os.getpid()}"
+            f"{os.fspath(self._events_dir)}/{directory}run", filename_suffix=f".{time.time_ns()}"
         )
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         events.write_event(

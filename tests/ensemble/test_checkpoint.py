@@ -1,0 +1,79 @@
+"""Checkpoints: whole or refused, the newest few kept."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from etils import epath
+
+from ensemble import UserError
+from ensemble.checkpoint import Checkpointer
+
+
+def arrays(number):
+    return {"params": {"w": np.full((2, 3), number, np.float32)}, "step": np.array([number] * 2)}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    path = epath.Path(tmp_path) / "checkpoints"
+    checkpointer = Checkpointer(path, keep=2)
+    for number in (10, 20, 30):
+        checkpointer.save(number, arrays(number), {"number": number})
+    checkpointer.close()
+    return path
+
+
+def damage(directory, number):
+    for path in (directory / str(number) / "state").glob("*"):
+        path.rmtree() if path.is_dir() else path.unlink()
+
+
+def test_the_newest_is_read_and_the_newest_few_are_kept(directory):
+    restored, meta = Checkpointer(directory).restore_latest()
+    np.testing.assert_array_equal(restored["params"]["w"], arrays(30)["params"]["w"])
+    assert meta["number"] == 30
+    assert sorted(path.name for path in directory.iterdir()) == ["20", "30"]
+
+
+def test_nothing_yet(tmp_path):
+    assert Checkpointer(epath.Path(tmp_path) / "none").restore_latest() is None
+
+
+def test_read_only_leaves_a_damaged_one_where_it_is(directory):
+    damage(directory, 30)
+    checkpointer = Checkpointer(directory)
+    assert checkpointer.restore_latest(read_only=True)[1]["number"] == 20
+    checkpointer.close()
+    assert (directory / "30").exists()
+
+
+def test_a_damaged_one_is_moved_aside_and_can_be_saved_again(directory):
+    damage(directory, 30)
+    checkpointer = Checkpointer(directory, keep=2)
+    assert checkpointer.restore_latest()[1]["number"] == 20
+    assert (directory.parent / "unreadable_checkpoints" / "30").exists()
+    checkpointer.save(30, arrays(30), {"number": 30})
+    checkpointer.close()
+    assert Checkpointer(directory).restore_latest()[1]["number"] == 30
+
+
+def test_when_all_are_damaged_nothing_is_silently_lost(directory):
+    for number in (20, 30):
+        damage(directory, number)
+    with pytest.raises(UserError, match="none of the 2 checkpoints can be read"):
+        Checkpointer(directory).restore_latest()
+
+
+def test_another_format_is_refused_with_the_remedy(directory):
+    path = directory / "30" / "meta" / "metadata"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps({**meta, "format": 99}))
+    with pytest.raises(UserError, match="has format 99, this version reads format 1; use the"):
+        Checkpointer(directory).restore_latest()
+
+
+def test_an_unfinished_save_is_not_seen(directory):
+    shutil.copytree(directory / "30", directory / "40.orbax-checkpoint-tmp")
+    assert Checkpointer(directory).restore_latest()[1]["number"] == 30

@@ -1,0 +1,86 @@
+"""`metrics.jsonl` and events: appended, cut back on resume, on local and remote places."""
+
+import json
+import math
+
+import numpy as np
+
+from ensemble.workdir import Workdir, write_json
+from ensemble.writer import Writer, read_metrics
+
+
+def lines(work):
+    return [json.loads(line) for line in work.metrics.read_text().splitlines()]
+
+
+def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    writer.scalars(1, {"a/b": 0.5})
+    writer.scalars(1, {"c/d": 0.5}, run="members_04-05")
+    sizes = writer.sizes()
+    writer.scalars(2, {"a/b": 0.25})
+    writer.close()
+    killed = Writer(work, sizes, purge_step=2)  # Killed before its next checkpoint.
+    killed.scalars(2, {"a/b": 0.125})
+    killed.close()
+    resumed = Writer(work, sizes, purge_step=2)
+    resumed.scalars(2, {"a/b": 0.75})
+    resumed.close()
+    assert [r.get("a/b") for r in lines(work)] == [0.5, None, 0.75]
+    events = EventAccumulator(str(work.events))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(1, 0.5), (2, 0.75)]
+    assert len(list(work.events.glob("run*"))) == 2
+    assert len(list(work.events.glob("members_04-05/run*"))) == 1
+
+
+def test_without_a_checkpoint_everything_starts_afresh(tmp_path):
+    work = Workdir(tmp_path)
+    for value in (1.0, 2.0):
+        writer = Writer(work)
+        writer.scalars(1, {"a": value})
+        writer.close()
+    assert lines(work) == [{"step": 1, "a": 2.0}]
+    assert len(list(work.events.glob("run*"))) == 1
+
+
+def test_what_is_not_finite_is_null_and_comes_back_as_nan(tmp_path):
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    writer.scalars(3, {"a": math.inf, "b": math.nan, "c": 1.0})
+    writer.close()
+    assert lines(work) == [{"step": 3, "a": None, "b": None, "c": 1.0}]
+    record = read_metrics(work.metrics)[0]
+    assert math.isnan(record["a"])
+    assert record["c"] == 1.0
+
+
+def test_json_holds_no_infinity(tmp_path):
+    write_json(Workdir(tmp_path).report, {"nll": math.inf, "x": [math.nan, 1], "y": {2: (3,)}})
+    assert json.loads((tmp_path / "report.json").read_text()) == {
+        "nll": None,
+        "x": [None, 1],
+        "y": {"2": [3]},
+    }
+
+
+def test_images_and_histograms_reach_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    image = np.zeros((4, 6, 3), np.uint8)
+    image[0, 0] = 255
+    writer.image(7, "picture", image)
+    writer.histogram(7, "numbers", np.arange(100.0))
+    writer.hparams({"rate": 0.1, "name": "x", "none": None}, ["a/b"])
+    writer.close()
+    events = EventAccumulator(str(work.events))
+    events.Reload()
+    (shown,) = events.Images("picture")
+    assert (shown.step, shown.width, shown.height) == (7, 6, 4)
+    assert events.Histograms("numbers")[0].histogram_value.num == 100
+    assert "_hparams_/experiment" in events.summary_metadata
