@@ -33,7 +33,9 @@ def test_the_table_shows_members_their_mean_and_sd_and_the_ensemble():
 
 
 def test_a_single_member_has_no_spread():
-    assert "sd of members          0.00" in format_table(make_report(members=1))
+    table = format_table(make_report(members=1))
+    (row,) = (line for line in table.split("\n") if line.startswith("sd of members"))
+    assert row.split()[3:] == ["0.00", "0.0000", "0.0000", "0.0000"]
 
 
 def test_the_sentence_says_what_the_ensemble_brings():
