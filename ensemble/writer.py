@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import pathlib
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,12 +33,13 @@ class Writer:
     ):
         sizes = sizes or {}
         self._path = workdir.metrics
+        # An object store cannot append: there, files grow here, and are written whole by `flush`.
         self._append = not workdir.is_remote
+        self._scratch = None if self._append else tempfile.TemporaryDirectory()
         self._events_dir = workdir.events
         self._purge_step = purge_step
         self._writers: dict[str, Any] = {}
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
-        # An object store cannot append: there the file is kept here, and written whole.
         self._content = _read(self._path)[: sizes.get(self._path.name, 0)]
         write_text(self._path, self._content.decode())
         if self._append:
@@ -47,7 +50,7 @@ class Writer:
         self.flush()
         files = {self._path.name: len(self._content), **self._kept}
         for directory, _, path in self._writers.values():
-            files[f"{directory}{path.name}"] = path.stat().length
+            files[f"{directory}{path.name}"] = path.stat().st_size
         return files
 
     def scalars(self, step: int, scalars: Mapping[str, float], run: str = "", **extra: Any) -> None:
@@ -101,8 +104,10 @@ class Writer:
         """Puts everything where another process can read it."""
         if not self._append:
             write_text(self._path, self._content.decode())
-        for _, events, _ in self._writers.values():
+        for directory, events, path in self._writers.values():
             events.flush()
+            if not self._append:
+                (self._events_dir / directory / path.name).write_bytes(path.read_bytes())
 
     def close(self) -> None:
         """Flushes, and closes the event files."""
@@ -110,6 +115,8 @@ class Writer:
         for _, events, _ in self._writers.values():
             events.close()
         self._writers = {}
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _event(self, run: str, step: int, summary: Any) -> None:
         from tensorboardX.proto import event_pb2
@@ -119,22 +126,23 @@ class Writer:
         event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
         self._writers[run][1].write_event(event)
 
-    def _open(self, run: str) -> tuple[str, Any, epath.Path]:
-        """Starts an event file: `(directory below events, writer, path)`."""
+    def _open(self, run: str) -> tuple[str, Any, pathlib.Path]:
+        """Starts an event file: `(directory below events, writer, path here)`."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
         directory = f"{run}/" if run else ""
+        root = self._events_dir if self._scratch is None else self._scratch.name
         (self._events_dir / directory).mkdir(parents=True, exist_ok=True)
+        prefix = pathlib.Path(root, directory, "run")
+        prefix.parent.mkdir(exist_ok=True)
         # EventsWriter counts seconds; two starts within one must not share a file.
-        events = EventsWriter(
-            f"{os.fspath(self._events_dir)}/{directory}run", filename_suffix=f".{time.time_ns()}"
-        )
+        events = EventsWriter(str(prefix), filename_suffix=f".{time.time_ns()}")
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         events.write_event(
             event_pb2.Event(wall_time=time.time(), step=self._purge_step, session_log=start)
         )
-        return directory, events, epath.Path(events._file_name)
+        return directory, events, pathlib.Path(events._file_name)
 
 
 def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:

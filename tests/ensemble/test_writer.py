@@ -2,8 +2,12 @@
 
 import json
 import math
+from typing import ClassVar
 
+import fsspec
 import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from ensemble.workdir import Workdir, write_json
 from ensemble.writer import Writer, read_metrics
@@ -84,3 +88,45 @@ def test_images_and_histograms_reach_tensorboard(tmp_path):
     assert (shown.step, shown.width, shown.height) == (7, 6, 4)
     assert events.Histograms("numbers")[0].histogram_value.num == 100
     assert "_hparams_/experiment" in events.summary_metadata
+
+
+class Bucket(MemoryFileSystem):
+    """An object store in memory, behind the same `gs://` and epath as the real one."""
+
+    protocol = ("gcs", "gs")
+    store: ClassVar[dict] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(str(path).replace("gs://", "memory://"))
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    fsspec.register_implementation("gcs", Bucket, clobber=True)
+    Bucket.store.clear()
+    yield Workdir("gs://bucket/run")
+    fsspec.register_implementation("gcs", "gcsfs.GCSFileSystem", clobber=True)
+
+
+def test_an_object_store_gets_whole_files(bucket, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert bucket.is_remote
+    with bucket.opened():
+        killed = Writer(bucket)
+        killed.scalars(1, {"a/b": 0.5})
+        sizes = killed.sizes()
+        killed.scalars(2, {"a/b": 0.25})  # Nothing of this has left the process.
+        writer = Writer(bucket, sizes, purge_step=2)
+        writer.scalars(2, {"a/b": 0.75})
+        writer.scalars(2, {"c/d": 0.75}, run="members_04-05")
+        writer.close()
+    assert [r.get("a/b") for r in lines(bucket)] == [0.5, 0.75, None]
+    for path in bucket.events.glob("run.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(1, 0.5), (2, 0.75)]
+    assert len(list(bucket.events.glob("members_04-05/run.*"))) == 1
+    killed.close()  # Only to be tidy.

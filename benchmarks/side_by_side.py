@@ -1,0 +1,172 @@
+"""Side-by-side measurements: alternating rounds in fresh processes, one table, one JSON file.
+
+Machines are noisy, and their noise drifts: so every round measures all contestants one after
+another, and a ratio is taken within its round. A worker is a script that measures one thing and
+prints a JSON object as its last line.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+Measurement = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One comparison.
+
+    Attributes:
+        measure: what is compared, such as 'training'.
+        setting: at which sizes.
+        unit: of `ours` and `peer`.
+        ours: median over rounds.
+        peer: median over rounds; None where there is no peer.
+        peer_name: who it is.
+        ratio: 'median', 'min' and 'max' over rounds; above 1, ours is better.
+        rounds: how many.
+    """
+
+    measure: str
+    setting: str
+    unit: str
+    ours: float
+    peer: float | None
+    peer_name: str | None
+    ratio: dict[str, float] | None
+    rounds: int
+
+
+def run_worker(command: Sequence[str]) -> Measurement:
+    """Runs a worker in a fresh process, without compiled programs from earlier ones.
+
+    Args:
+        command: the interpreter, a script of this directory and its arguments.
+
+    Returns:
+        What its last line says.
+
+    Raises:
+        RuntimeError: the worker failed.
+    """
+    interpreter, script, *arguments = command
+    completed = subprocess.run(
+        [interpreter, str(ROOT / "benchmarks" / script), *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_ENABLE_COMPILATION_CACHE": "false"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if completed.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{completed.stderr[-2000:]}")
+    return json.loads(completed.stdout.splitlines()[-1])
+
+
+def measure_rounds(
+    commands: Mapping[str, Sequence[str]], num_rounds: int
+) -> dict[str, list[Measurement]]:
+    """Measures all contestants in turn, `num_rounds` times over.
+
+    Args:
+        commands: by contestant, for `run_worker`.
+        num_rounds: R.
+
+    Returns:
+        R measurements of each contestant.
+    """
+    results: dict[str, list[Measurement]] = {name: [] for name in commands}
+    for i in range(num_rounds):
+        for name, command in commands.items():
+            results[name].append(run_worker(command))
+            values = ", ".join(f"{key} {value:.4g}" for key, value in results[name][-1].items())
+            print(f"round {i + 1}/{num_rounds}  {name}: {values}", file=sys.stderr, flush=True)
+    return results
+
+
+def compare(
+    measure: str,
+    setting: str,
+    unit: str,
+    ours: Sequence[float],
+    peer: Sequence[float] | None = None,
+    peer_name: str | None = None,
+    higher_is_better: bool = True,
+) -> Row:
+    """Makes a row of the values of R rounds.
+
+    Args:
+        measure: what is compared.
+        setting: at which sizes.
+        unit: of the values.
+        ours: R values.
+        peer: R values of the same rounds.
+        peer_name: who it is.
+        higher_is_better: false for seconds and bytes.
+    """
+    row = Row(measure, setting, unit, statistics.median(ours), None, None, None, len(ours))
+    if peer is None:
+        return row
+    ratios = [a / b if higher_is_better else b / a for a, b in zip(ours, peer, strict=True)]
+    return dataclasses.replace(
+        row,
+        peer=statistics.median(peer),
+        peer_name=peer_name,
+        ratio={"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+    )
+
+
+def format_table(rows: Sequence[Row]) -> str:
+    """Lays the rows out as a Markdown table."""
+    lines = [
+        "| measure | setting | unit | ours | peer | | ratio (min to max) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        peer, ratio = "", ""
+        if row.peer is not None and row.ratio is not None:
+            peer = f"{row.peer:.4g}"
+            ratio = "{median:.2f} ({min:.2f} to {max:.2f})".format(**row.ratio)
+        lines.append(
+            f"| {row.measure} | {row.setting} | {row.unit} | {row.ours:.4g} | {peer} "
+            f"| {row.peer_name or ''} | {ratio} |"
+        )
+    return "\n".join(lines)
+
+
+def report(rows: Sequence[Row], out: str | None) -> None:
+    """Prints the table, and writes the rows as JSON to the file `out` where one is given."""
+    print(f"{describe_machine()}\n\n{format_table(rows)}")
+    if out:
+        content: dict[str, Any] = {
+            "machine": describe_machine(),
+            "rows": [dataclasses.asdict(row) for row in rows],
+        }
+        path = pathlib.Path(out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def describe_machine() -> str:
+    """Names the processor and the cores that this process may use."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else model
+    return f"{model}, {num_cores()} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,88 @@
+"""Worker of train_throughput.py: this project, through the method that train.py drives.
+
+python benchmarks/train_throughput_ours.py train|evaluate ENSEMBLE_SIZE
+"""
+
+import json
+import resource
+import sys
+import time
+
+import numpy as np
+
+from ensemble import startup
+
+BATCH_SIZE = 128
+SECONDS = 6.0
+
+
+def create_method(num_members: int):
+    """The method `sgd` at the default settings, on generated images of MNIST's shape."""
+    startup.configure()
+    import models
+    from ensemble.classification import Classification
+    from ensemble.config import validate
+    from ensemble.sgd import SGD
+    from input_pipeline import dataset_from_arrays
+
+    rng = np.random.default_rng(0)
+
+    def split(name: str, size: int):
+        images = rng.integers(0, 256, (size, 28, 28, 1), dtype=np.uint8)
+        return {f"{name}_inputs": images, f"{name}_labels": np.arange(size) % 10}
+
+    dataset = dataset_from_arrays(split("train", 100 * BATCH_SIZE) | split("test", 10_000))
+    config = validate(
+        {"ensemble_size": num_members, "num_steps": 10**6, "batch_size": BATCH_SIZE, "model": "cnn"}
+    )
+    return SGD(config, Classification(dataset, models.create("cnn", dataset.num_classes)))
+
+
+def train(num_members: int) -> dict[str, float]:
+    """Trains for some seconds, fetching each chunk's metrics during the next, as train.py does."""
+    import jax
+
+    method = create_method(num_members)
+    state = jax.block_until_ready(method.init(jax.random.key(0)))
+    start = time.perf_counter()
+    state, info = method.advance(state)
+    method.scalars(info)
+    compile_seconds = time.perf_counter() - start
+    state, info = method.advance(state)
+    jax.block_until_ready(state)
+
+    first, start = state.step, time.perf_counter()
+    while time.perf_counter() - start < SECONDS:
+        previous = info
+        state, info = method.advance(state)
+        method.scalars(previous)
+    jax.block_until_ready(state)
+    images = (state.step - first) * BATCH_SIZE * num_members
+    return {
+        "rate": images / (time.perf_counter() - start),
+        "compile_seconds": compile_seconds,
+    }
+
+
+def evaluate(num_members: int) -> dict[str, float]:
+    """Scores the members and the ensemble on the test split."""
+    import jax
+
+    from ensemble import metrics
+
+    method = create_method(num_members)
+    state = method.init(jax.random.key(0))
+    test = method.task.dataset.splits["test"]
+    rates = []
+    for _ in range(4):
+        start = time.perf_counter()
+        log_probs = method.predict(state, test.inputs)
+        metrics.accuracy(metrics.ensemble_log_probs(log_probs), test.labels)
+        rates.append(num_members * len(test.labels) / (time.perf_counter() - start))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"rate": float(np.median(rates[1:])), "peak_memory": peak}
+
+
+if __name__ == "__main__":
+    run = {"train": train, "evaluate": evaluate}[sys.argv[1]]
+    print(json.dumps(run(int(sys.argv[2]))))
