@@ -9,7 +9,9 @@ from ensemble import default_config
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the experiment."""
+    """Returns the experiment, which has no variant."""
+    if variant:
+        raise ValueError(f"variant {variant!r} is unknown; there is none")
     config = default_config()
     config.dataset = "digits"
     config.model = "cnn"

@@ -32,7 +32,7 @@ def configure(num_devices: int | None = None) -> None:
     """Settles the allocator, XLA's flags, the number of CPU devices and the compilation cache.
 
     Args:
-        num_devices: of the configuration; None makes one CPU device per core.
+        num_devices: of the configuration; None makes one CPU device per core, or what the user has set.
 
     Raises:
         UserError: JAX has started already, with fewer devices.
@@ -41,9 +41,8 @@ def configure(num_devices: int | None = None) -> None:
     _set_xla_flags()
     import jax
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
-        jax.config.update("jax_num_cpu_devices", num_devices or cores or 1)
+        jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
     except RuntimeError:  # JAX has started: a notebook, a test, a second run of one process.
         logging.debug("JAX has started; its devices stay as they are.")
     if num_devices is not None and num_devices > jax.local_device_count():
@@ -52,6 +51,17 @@ def configure(num_devices: int | None = None) -> None:
             f"{jax.default_backend()} device(s); lower it, or set it before JAX starts"
         )
     _set_compilation_cache()
+
+
+def _default_num_devices() -> int:
+    """The number of CPU devices that the user has chosen, else that of cores."""
+    import jax
+
+    chosen = jax.config.values["jax_num_cpu_devices"]
+    if chosen > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return chosen
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores or 1
 
 
 def _keep_freed_memory() -> None:

@@ -64,6 +64,12 @@ def test_the_default_is_a_device_per_core():
     assert printed(code) == len(os.sched_getaffinity(0))
 
 
+def test_a_number_that_the_user_has_set_stays():
+    code = FLAGS + "import jax; print(json.dumps(jax.device_count()))"
+    assert printed(code, XLA_FLAGS="--xla_force_host_platform_device_count=3") == 3
+    assert printed(code, JAX_NUM_CPU_DEVICES="5") == 5
+
+
 def test_after_jax_has_started_its_devices_stay():
     code = (
         "import json, jax; jax.config.update('jax_num_cpu_devices', 2); jax.devices();"

@@ -1,0 +1,45 @@
+"""The configs: valid, documented, and what cannot run here whole takes a step on generated data."""
+
+import importlib
+import re
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import ensemble
+from ensemble.config import validate
+
+NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*_ensemble.py"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variant_is_valid_and_every_docstring_is_a_lab_note(name):
+    module = importlib.import_module(f"configs.{name}")
+    validate(module.get_config())
+    documented = re.findall(rf"--config=configs/{name}\.py(?::(\w+))?", module.__doc__)
+    assert "" in documented
+    for variant in documented:
+        validate(module.get_config(variant))
+    assert "cores" in module.__doc__
+    assert "%" in module.__doc__ or "not measured" in module.__doc__
+    with pytest.raises(ValueError, match="variant 'huge' is unknown"):
+        module.get_config("huge")
+
+
+def test_cifar10_takes_a_step_on_generated_data():
+    from configs import cifar10_ensemble
+
+    config = cifar10_ensemble.get_config()
+    config.ensemble_size = 2
+    config.num_epochs = None
+    config.num_steps = 1
+    config.batch_size = 8
+    rng = np.random.default_rng(0)
+    data = {
+        "inputs": rng.integers(0, 256, (60, 32, 32, 3), dtype=np.uint8),
+        "labels": np.arange(60) % 10,
+    }
+    report = ensemble.train(config, data=data).report
+    assert report["live_members"] == [0, 1]
+    assert np.isfinite(report["test"]["ensemble"]["nll"])
