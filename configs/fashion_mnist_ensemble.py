@@ -16,5 +16,8 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Returns the experiment, whole or `small`."""
     config = mnist_ensemble.get_config(variant)
     config.dataset = "fashion_mnist"
+    config.augment.shift = 1
     config.augment.flip = True
+    if not variant:
+        config.num_epochs = 12
     return config

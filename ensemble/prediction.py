@@ -8,7 +8,7 @@ import numpy as np
 from ensemble.classification import Classification
 from ensemble.placement import Placement, pad_to_multiple
 
-MAX_BATCH_SIZE = 1024
+MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
 
 
