@@ -215,13 +215,14 @@ def _own_shift_and_scale(inputs: np.ndarray) -> tuple[Any, Any]:
 
     Returns:
         for feature vectors their mean and inverse standard deviation `[F]` (1 where a feature is
-        constant); for uint8 images 0 and 1/255; float images stay as they are, 0 and 1.
+        constant); for uint8 images 0 and what makes the largest training value 1; float images
+        stay as they are, 0 and 1.
     """
     if inputs.ndim == 2:
         deviation = np.std(inputs, axis=0, dtype=np.float64)
         is_constant = (inputs == inputs[0]).all(axis=0)
         return inputs.mean(axis=0, dtype=np.float64), 1 / np.where(is_constant, 1, deviation)
-    return 0, 1 / 255 if inputs.dtype == np.uint8 else 1
+    return 0, 1 / max(1, inputs.max()) if inputs.dtype == np.uint8 else 1
 
 
 def _warn_of_absent_classes(name: str, labels: np.ndarray, class_names: Sequence[str]) -> None:

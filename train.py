@@ -5,6 +5,7 @@ configuration asks for more members or epochs.
 """
 
 import logging as std_logging
+import re
 import sys
 from collections.abc import Sequence
 
@@ -12,7 +13,8 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 import ensemble
-from ensemble import startup  # First: its import is the start of the report's timing.
+from ensemble import startup
+from ensemble.config import default_config, flatten, unknown_key
 from ensemble.errors import Interrupted, RunFailed, UserError
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -27,7 +29,9 @@ def main(argv: Sequence[str]) -> None:
     """Runs the experiment that the flags describe and prints its table."""
     from ensemble import report
 
-    result = ensemble.train(_CONFIG.value, workdir=_WORKDIR.value, started=startup.STARTED)
+    result = ensemble.train(
+        _CONFIG.value, workdir=_WORKDIR.value, started=startup.process_started()
+    )
     print(f"\n{report.format_table(result.report)}\n\n{report.summary_sentence(result.report)}")
     print(
         f"\nResults: {_WORKDIR.value}/report.json, plots/, predictions/\n"
@@ -37,6 +41,10 @@ def main(argv: Sequence[str]) -> None:
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
     """Parses the command line; a mistake in it, or in the config file, is a `UserError`."""
+    known = flatten(default_config())
+    for key in re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE):
+        if key not in known:
+            raise UserError(unknown_key(key, known))
     try:
         rest = flags.FLAGS(argv)
         if _CONFIG.value is not None:

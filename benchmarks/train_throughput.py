@@ -95,14 +95,18 @@ def make_rows(results: dict[str, list[Measurement]], with_torch: bool) -> list[R
         setting = f"M={' and '.join(map(str, SIZES))}, geometric mean"
         ours, theirs = over_sizes("ours"), over_sizes(peer)
         rows.append(side_by_side.compare("training", setting, RATE, ours, theirs, peer))
-    evaluations = "ours evaluation", "how-to evaluation"
-    setting = "M=2, 10000 images"
-    rates = (values(name) for name in evaluations)
-    rows.append(side_by_side.compare("evaluation", setting, RATE, *rates, "how-to"))
-    peaks = (values(name, "peak_memory") for name in evaluations)
-    rows.append(
-        side_by_side.compare("evaluation peak memory", setting, "GB", *peaks, "how-to", False)
-    )
+    for measure, key, unit in (("evaluation", "rate", RATE), ("peak memory", "peak_memory", "GB")):
+        rows.append(
+            side_by_side.compare(
+                measure,
+                "evaluation, M=2, 10000 images",
+                unit,
+                values("ours evaluation", key),
+                values("how-to evaluation", key),
+                "how-to",
+                higher_is_better=key == "rate",
+            )
+        )
     seconds = values(f"ours {SIZES[-1]}", "compile_seconds")
     rows.append(side_by_side.compare("compile time", f"M={SIZES[-1]}", "s", seconds))
     return rows

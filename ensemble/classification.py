@@ -7,9 +7,12 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
+import optax
 
-from ensemble.members import takes_train
+from ensemble.errors import UserError
+from ensemble.members import create_member, takes_train
 from input_pipeline import Dataset, Split, normalise
 
 
@@ -48,6 +51,53 @@ class Classification:
             return jnp.zeros(())
         squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)]
         return -0.5 * jnp.sum(jnp.stack(squares)) / self.prior_scale**2
+
+
+def check_model(task: Classification, name: str) -> None:
+    """Refuses a network that cannot take the data, before anything is compiled.
+
+    Raises:
+        UserError: the network fails on inputs of this shape, or has other outputs than C logits.
+    """
+    dataset = task.dataset
+    inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.splits["train"].inputs.dtype)
+
+    def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
+        state = create_member(rng_key, task.model, optax.identity(), dataset.input_shape)
+        return task.log_probs(state.variables, inputs)
+
+    try:
+        shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape
+    except Exception as error:  # A network is a program, and may raise anything.
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"config.model={name!r} cannot take inputs of shape {dataset.input_shape} "
+            f"({type(error).__name__}: {reason}); feature vectors and tiny images go to 'mlp'"
+        ) from error
+    if shape != (2, dataset.num_classes):
+        raise UserError(
+            f"config.model={name!r} maps 2 examples to {shape}; logits must be "
+            f"(2, {dataset.num_classes})"
+        )
+
+
+def check_augmentation(config: ml_collections.FrozenConfigDict, task: Classification) -> None:
+    """Refuses to augment what is no image, and to shift images out of sight.
+
+    Raises:
+        UserError: as said.
+    """
+    shape, shift = task.dataset.input_shape, config.augment.shift
+    if (shift or config.augment.flip) and len(shape) != 3:
+        raise UserError(
+            f"config.augment is for images [H, W, C]; {task.dataset.name} has inputs of shape "
+            f"{shape}: set augment.shift=0 and augment.flip=False"
+        )
+    if shift and shift >= min(shape[:2]):
+        raise UserError(
+            f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
+            "images"
+        )
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:

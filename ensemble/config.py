@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_collections
+import numpy as np
 from ml_collections import config_dict
 
 from ensemble.errors import UserError
@@ -52,7 +53,7 @@ def default_config() -> ml_collections.ConfigDict:
     config.method = "sgd"
     config.ensemble_size = 8  # Members in all, whatever the number of devices.
     config.num_devices = config_dict.placeholder(int)  # None: every core, or every accelerator.
-    # For how long: exactly one of the two.
+    # For how long: exactly one of the two; None or 0 leaves one out.
     config.num_epochs = config_dict.placeholder(int)
     config.num_steps = config_dict.placeholder(int)
     # Batches.
@@ -65,7 +66,7 @@ def default_config() -> ml_collections.ConfigDict:
     config.optimizer = "sgd"
     config.learning_rate = 0.1  # The schedule's peak.
     config.momentum = 0.9  # Of sgd; adam and adamw keep optax's b1 and b2.
-    config.weight_decay = 0.0  # Decoupled, scaled by the learning rate, on every parameter.
+    config.weight_decay = 0.0  # On every parameter: L2 for sgd and adam, decoupled for adamw.
     config.schedule = "constant"
     config.warmup_fraction = 0.05  # Of all steps, for warmup_cosine.
     config.prior_scale = config_dict.placeholder(float)  # Gaussian log_prior; None: no prior.
@@ -106,8 +107,8 @@ _RULES: Mapping[str, _Rule] = {
     "method": _one_of(*METHODS),
     "ensemble_size": _POSITIVE,
     "num_devices": _POSITIVE,
-    "num_epochs": _POSITIVE,
-    "num_steps": _POSITIVE,
+    "num_epochs": _NOT_NEGATIVE,
+    "num_steps": _NOT_NEGATIVE,
     "seed": _Rule(lambda value: 0 <= value < 2**32, "must be at least 0 and below 2**32"),
     "batch_size": _POSITIVE,
     "batching": _one_of("shared", "independent"),
@@ -158,6 +159,8 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
     for key, value in flatten(config).items():
         if key not in known:
             raise UserError(unknown_key(key, known))
+        if isinstance(value, np.generic):
+            value = value.item()
         try:
             complete.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
@@ -168,10 +171,10 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
             raise UserError(f"config.{key}={value} must be finite")
         if rule is not None and value is not None and not rule.holds(value):
             raise UserError(f"config.{key}={value!r} {rule.text}")
-    if (complete.num_epochs is None) == (complete.num_steps is None):
+    if bool(complete.num_epochs) == bool(complete.num_steps):
         raise UserError(
             f"config.num_epochs={complete.num_epochs} and config.num_steps={complete.num_steps}: "
-            "set exactly one of the two, the other to None"
+            "set exactly one of the two, the other to 0"
         )
     return ml_collections.FrozenConfigDict(complete)
 

@@ -1,6 +1,7 @@
 """The one loop: it drives a method on a task, and every effect on the outside happens here."""
 
 import contextlib
+import errno
 import shlex
 import signal
 import sys
@@ -19,6 +20,10 @@ from ensemble.config import differences, flatten, validate
 from ensemble.errors import Interrupted, UserError
 from ensemble.progress import Clock, Progress
 from ensemble.workdir import Workdir
+
+_WRITE_ERRORS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO
+)  # fmt: skip
 
 
 class Result(NamedTuple):
@@ -56,15 +61,21 @@ def train(
     started = time.monotonic() if started is None else started
     if workdir is None:
         with tempfile.TemporaryDirectory() as directory:
-            return train(config, data, directory, started=started)
+            try:
+                return train(config, data, directory, started=started)
+            except Interrupted:
+                raise Interrupted("interrupted; without a workdir nothing is kept") from None
     config = validate(config)
     startup.configure(config.num_devices)
     work = Workdir(workdir)
     with work.opened(), _stop_signals() as stop:
+        _check_same_experiment(config, work)
         task = _create_task(config, data)
         try:
             return _train_and_evaluate(config, task, work, started, stop)
         except OSError as error:
+            if error.errno not in _WRITE_ERRORS:
+                raise
             raise UserError(
                 f"{work.path} cannot be written: {error.strerror or error}; free space there and "
                 "run the same command: it resumes from the last whole checkpoint"
@@ -104,21 +115,31 @@ def _train_and_evaluate(
             clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
             logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
         work.write_config(config)
-        writer = Writer(work, sizes, purge_step=state.step + 1)
+        writer = Writer(
+            work,
+            sizes,
+            purge_step=max(state.step, state.waiting_step) + 1,
+            run_purge_step=state.step + 1,
+        )
         stack.callback(writer.close)
         progress = stack.enter_context(Progress(state.step, method.num_steps))
         monitor = Monitor(config, task, method, writer, progress, clock)
         if saved is None:
             writer.hparams(flatten(config), monitor.headline_tags)
             monitor.log_parameters(state)
+        else:
+            monitor.note_resumed(state)
 
-        done = method.finished(state)
+        done = method.finished(state) or monitor.none_active
+        if not done:
+            work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
             state, info = method.advance(state)
             monitor.chunk_dispatched(info)  # Writes the chunk before: the devices are busy.
-            done = method.finished(state) or monitor.num_active == 0
+            done = method.finished(state) or monitor.none_active
             if done or is_due(state.step, config.eval_every_epochs * method.steps_per_epoch):
                 monitor.evaluate(state)
+                clock.resume()
             if (
                 done
                 or stop.is_set()
@@ -126,7 +147,7 @@ def _train_and_evaluate(
             ):
                 monitor.flush()
                 _save(checkpointer, config, task, method, state, writer, clock)
-            clock.resume()
+                clock.resume()
             if stop.is_set() and not done:
                 checkpointer.wait()
                 raise Interrupted(
@@ -135,17 +156,11 @@ def _train_and_evaluate(
                 )
 
         state = method.join(state)
-        live = method.live(state)
-        log_probs = {
-            split: method.predict(state, task.dataset.splits[split].inputs)[live]
-            for split in reporting.SCORED_SPLITS
-        }
-        report = reporting.build_report(
-            config, task, log_probs, method.status(state), clock.timing()
-        )
+        log_probs, status = reporting.live_predictions(method, state, reporting.SCORED_SPLITS)
+        report = reporting.build_report(config, task, log_probs, status, clock.timing())
         writer.flush()
         reporting.write_results(work, task, report, log_probs)
-        variables = method.member_variables(state)
+        variables = method.member_variables(state, report["live_members"])
     return Result(report, Predictor(task, variables, report["live_members"], config.num_devices))
 
 
@@ -158,7 +173,7 @@ def _create_task(
     config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
 ) -> Any:
     import models
-    from ensemble.classification import Classification
+    from ensemble.classification import Classification, check_augmentation, check_model
     from input_pipeline import dataset_from_arrays, load_dataset
 
     if data is None:
@@ -166,7 +181,10 @@ def _create_task(
     else:
         dataset = dataset_from_arrays(data, seed=config.seed)
     model = models.create(config.model, dataset.num_classes)
-    return Classification(dataset, model, config.prior_scale)
+    task = Classification(dataset, model, config.prior_scale)
+    check_model(task, config.model)
+    check_augmentation(config, task)
+    return task
 
 
 def _save(
@@ -192,6 +210,21 @@ def _save(
     checkpointer.save(state.ticks, arrays, meta)
 
 
+def _check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:
+    """Refuses another experiment in an old workdir, before anything slow happens.
+
+    Raises:
+        UserError: what differs, and what to do.
+    """
+    before = work.read_config()
+    changed = differences(before, config.to_dict()) if before is not None else []
+    if changed:
+        raise UserError(
+            f"{work.path} holds a run with another configuration: {'; '.join(changed)}; "
+            "restore these values or choose another --workdir"
+        )
+
+
 def _check_resumable(
     config: ml_collections.FrozenConfigDict, task: Any, method: Any, meta: Any, work: Workdir
 ) -> None:
@@ -200,34 +233,29 @@ def _check_resumable(
     Raises:
         UserError: what differs, and what to do.
     """
-    changed = differences(meta["config"], config.to_dict())
-    if changed:
-        raise UserError(
-            f"{work.path} holds a run with another configuration: {'; '.join(changed)}; "
-            "restore these values or choose another --workdir"
-        )
     if task.dataset.fingerprint != meta["dataset"]["fingerprint"]:
         raise UserError(
             f"{work.path} holds a run on other data than {task.dataset.name} has now; "
             "restore the data or choose another --workdir"
         )
     counters = meta["counters"]
-    if config.ensemble_size < counters["num_members"]:
-        raise UserError(
-            f"config.ensemble_size={config.ensemble_size}, but {work.path} has "
-            f"{counters['num_members']} members; keep that number or more, or choose another "
-            "--workdir"
-        )
+    size, saved, waiting = config.ensemble_size, counters["num_members"], counters["num_waiting"]
     growing = counters["step"] < counters["waiting_step"]
-    if growing and config.ensemble_size > counters["num_members"]:
+    if size < saved and not (growing and size == waiting):
         raise UserError(
-            f"config.ensemble_size={config.ensemble_size}, but {work.path} is still growing to "
-            f"{counters['num_members']}; let it finish with that number first"
+            f"config.ensemble_size={size}, but {work.path} has {saved} members; keep that number "
+            "or more, or choose another --workdir"
         )
-    if method.num_steps < max(counters["step"], counters["waiting_step"]):
+    if size > saved and growing:
         raise UserError(
-            f"the run in {work.path} has taken {counters['step']} steps, more than the "
-            f"{method.num_steps} of this configuration; raise config.num_epochs or config.num_steps"
+            f"config.ensemble_size={size}, but {work.path} is still growing from {waiting} to "
+            f"{saved}; let it finish with {saved} first"
+        )
+    taken = max(counters["step"], counters["waiting_step"])
+    if method.num_steps < taken:
+        raise UserError(
+            f"the run in {work.path} has taken {taken} steps, more than the {method.num_steps} of "
+            "this configuration; raise config.num_epochs or config.num_steps"
         )
 
 

@@ -30,6 +30,13 @@ class Status(enum.IntEnum):
     NON_FINITE = 3
 
 
+class Stream(enum.IntEnum):
+    """What a member's key is folded with before it is folded with a step: a stream of its own."""
+
+    DROPOUT = 1
+    AUGMENT = 2
+
+
 class Best(struct.PyTreeNode):
     """What early stopping keeps of a member: its best variables, and how long ago that was."""
 
@@ -43,7 +50,7 @@ class TrainState(train_state.TrainState):
 
     Attributes:
         model_state: the model's collections beside `params`, such as batch statistics.
-        rng_key: of the member; the noise of step t is drawn from `fold_in(rng_key, t)`.
+        rng_key: of the member; see `step_key`.
         status: [] int8, a `Status`; only an active member is updated.
         best: a `Best` where early stopping is on, else None.
     """
@@ -52,6 +59,10 @@ class TrainState(train_state.TrainState):
     rng_key: jax.Array
     status: jax.Array
     best: Best | None = None
+
+    def step_key(self, stream: Stream, step: int | jax.Array) -> jax.Array:
+        """The key of one kind of noise in one step."""
+        return jax.random.fold_in(jax.random.fold_in(self.rng_key, stream), step)
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -133,7 +144,7 @@ def apply_member(
         label_smoothing: share of the target spread evenly over the classes.
     """
     kwargs = {"train": True} if train_kwargs else {}
-    key_dropout = jax.random.fold_in(state.rng_key, state.step)
+    key_dropout = state.step_key(Stream.DROPOUT, state.step)
 
     def loss_fn(params: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
         logits, model_state = state.apply_fn(

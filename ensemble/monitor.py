@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 from clu import parameter_overview
 
-from ensemble import metrics
+from ensemble import metrics, report
 from ensemble.classification import Classification
 from ensemble.errors import RunFailed
 from ensemble.members import Status
@@ -47,9 +47,15 @@ class Monitor:
         self._pending: ChunkInfo | None = None
         self._compiling = True
         self._failed: set[int] = set()
-        self.num_active = config.ensemble_size
-        """Members in training, as of the last chunk written."""
+        self.none_active = False
+        """Whether all members have stopped or failed, as of the last chunk written."""
         self.headline_tags = [f"validation/ensemble/{name}" for name in ("accuracy", "nll", "ece")]
+
+    def note_resumed(self, state: SGDState) -> None:
+        """Takes over what an earlier process knew of the members."""
+        status = self._method.status(state)
+        self._failed = {k for k, value in status.items() if value == Status.NON_FINITE}
+        self.none_active = state.waiting is None and Status.ACTIVE not in status.values()
 
     def log_parameters(self, state: SGDState) -> None:
         """Logs the shapes and sizes of one member's parameters."""
@@ -87,30 +93,29 @@ class Monitor:
         else:
             member_examples = info.num_examples * len(info.indices)
             rate["train/member_examples_per_second"] = self._clock.chunk_done(member_examples)
-        self._note_failures(info.step, status)
+        self._note_failures(info.step, status, info.num_waiting)
         scalars = self._method.scalars(info)
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
         self._write(info, scalars | rate)
-        self.num_active = sum(value == Status.ACTIVE for value in status.values())
+        self.none_active = not info.num_waiting and Status.ACTIVE not in status.values()
         self._progress.update(info.step)
 
     def evaluate(self, state: SGDState) -> None:
         """Scores the live members and their mean on the validation split, and draws pictures."""
         self.flush()
-        labels = self._task.dataset.splits["validation"].labels
-        live = self._method.live(state)
-        log_probs = self._method.predict(state, self._task.dataset.splits["validation"].inputs)
-        log_probs = log_probs[live]
-        summary = metrics.summarise(log_probs, labels)
-        numbers = [state.indices[i] for i in live]
+        predictions, status = report.live_predictions(self._method, state, ["validation"])
+        self._note_failures(state.step, status)
+        log_probs = predictions["validation"]
+        summary = metrics.summarise(log_probs, self._task.dataset.splits["validation"].labels)
+        numbers = [k for k in status if status[k] != Status.NON_FINITE]
         scalars = {
             f"validation/member_{k:02d}/{name}": values[i]
             for name, values in summary["members"].items()
             for i, k in enumerate(numbers)
         }
-        groups = ["diversity"] if numbers[0] else ["ensemble", "diversity"]
-        for group in groups if state.waiting is None else []:
+        # Newcomers that catch up are not the ensemble.
+        for group in ["ensemble", "diversity"] if state.waiting is None else []:
             scalars |= {f"validation/{group}/{name}": v for name, v in summary[group].items()}
         self._write(state, scalars)
         self._progress.log(
@@ -125,7 +130,7 @@ class Monitor:
         self._draw(state, log_probs)
 
     def _draw(self, state: SGDState, log_probs: np.ndarray) -> None:
-        from ensemble import plots, report
+        from ensemble import plots
 
         every = self._config.plot_every_epochs * self._method.steps_per_epoch
         if state.waiting is not None or (state.step % every and not self._method.finished(state)):
@@ -145,9 +150,11 @@ class Monitor:
         if first:
             extra["members"] = [first, last]
             run = f"members_{first:02d}-{last:02d}"
+        if self._failed:
+            extra["failed_members"] = sorted(self._failed)
         self._writer.scalars(at.step, scalars, run=run, **extra)
 
-    def _note_failures(self, step: int, status: Mapping[int, Status]) -> None:
+    def _note_failures(self, step: int, status: Mapping[int, Status], num_waiting: int = 0) -> None:
         new = {k for k, s in status.items() if s == Status.NON_FINITE} - self._failed
         self._failed |= new
         for k in sorted(new):
@@ -162,7 +169,7 @@ class Monitor:
                 f"member {min(new)} became non-finite by step {step}, and "
                 f"config.on_nonfinite='stop'; {remedy}"
             )
-        if self._failed.issuperset(status):
+        if self._failed.issuperset(status) and not num_waiting:
             raise RunFailed(
                 f"all of the {len(status)} members in training became non-finite by step {step}; "
                 f"{remedy}"

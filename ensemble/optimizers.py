@@ -15,7 +15,7 @@ def learning_rate_schedule(
     return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=config.learning_rate,
-        warmup_steps=round(config.warmup_fraction * num_steps),
+        warmup_steps=min(round(config.warmup_fraction * num_steps), num_steps - 1),
         decay_steps=num_steps,
     )
 

@@ -65,6 +65,8 @@ class Predictor:
         """
         inputs = np.asarray(inputs)
         shape = self.task.dataset.input_shape
+        if shape[-1] == 1 and inputs.shape[1:] == shape[:-1]:
+            inputs = inputs[..., None]  # As the data are read: [N, H, W] are grey images.
         if inputs.shape[1:] != shape or not len(inputs):
             raise UserError(
                 f"inputs of shape {inputs.shape}: the ensemble takes [N, "
@@ -106,13 +108,22 @@ def load(workdir: str | os.PathLike[str], num_devices: int | None = None) -> Pre
     if saved is None:
         raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
     arrays, meta = saved
-    live = np.flatnonzero(arrays["status"] != Status.NON_FINITE)
-    if not live.size:
+    counters = meta["counters"]
+    joined = counters["num_members"]
+    if counters["step"] < counters["waiting_step"]:
+        joined = counters["num_waiting"]  # The newcomers have not caught up yet.
+    failed = work.read_report().get("failed_members", {})
+    live = [
+        k
+        for k, status in enumerate(arrays["status"][:joined])
+        if status != Status.NON_FINITE and str(k) not in failed
+    ]
+    if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
     dataset = described_dataset(meta["dataset"])
     model = models.create(meta["config"]["model"], dataset.num_classes)
-    variables = chosen_variables(jax.tree.map(lambda leaf: leaf[live], arrays))
-    return Predictor(Classification(dataset, model), variables, live.tolist(), num_devices)
+    variables = chosen_variables(jax.tree.map(lambda leaf: leaf[np.array(live)], arrays))
+    return Predictor(Classification(dataset, model), variables, live, num_devices)
 
 
 def chosen_variables(arrays: dict[str, Any]) -> dict[str, Any]:

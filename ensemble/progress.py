@@ -66,7 +66,9 @@ class Clock:
         return {
             "seconds_to_first_step": self.seconds_to_first_step,
             "seconds_total": self.seconds(),
-            "member_examples_per_second": self.member_examples / max(self.seconds_training, 1e-9),
+            "member_examples_per_second": (
+                self.member_examples / self.seconds_training if self.seconds_training else None
+            ),
         }
 
 

@@ -10,13 +10,48 @@ import numpy as np
 from ensemble import metrics, plots
 from ensemble.classification import Classification, describe
 from ensemble.config import FORMAT
+from ensemble.errors import RunFailed
 from ensemble.members import Status
-from ensemble.workdir import Workdir, write_json
+from ensemble.sgd import SGD, SGDState
+from ensemble.workdir import Workdir, write_bytes, write_json
 from ensemble.writer import read_metrics
 
 SCORED_SPLITS = ("validation", "calibration", "test")
 REPORTED_SPLITS = ("validation", "test")
 SCORES = {"accuracy": "accuracy %", "nll": "NLL nats", "brier": "Brier", "ece": "ECE"}
+
+
+def live_predictions(
+    method: SGD, state: SGDState, splits: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[int, Status]]:
+    """Predicts splits with the members in training, and leaves out those that have failed.
+
+    A member whose parameters are finite but whose predictions are not has failed too.
+
+    Args:
+        method: of the run.
+        state: of the method.
+        splits: names.
+
+    Returns:
+        `(log_probs, status)`: [M, N, C] of the live members by split, and every member's status.
+
+    Raises:
+        RunFailed: no member is live.
+    """
+    inputs = {name: method.task.dataset.splits[name].inputs for name in splits}
+    log_probs = {name: method.predict(state, values) for name, values in inputs.items()}
+    status = method.status(state)
+    for i, k in enumerate(state.indices):
+        if any(np.isnan(values[i]).any() for values in log_probs.values()):
+            status[k] = Status.NON_FINITE
+    live = [i for i, k in enumerate(state.indices) if status[k] != Status.NON_FINITE]
+    if not live:
+        raise RunFailed(
+            f"none of the {len(status)} members predicts finite probabilities at step "
+            f"{state.step}; lower config.learning_rate={method.config.learning_rate}"
+        )
+    return {name: values[live] for name, values in log_probs.items()}, status
 
 
 def build_report(
@@ -75,11 +110,11 @@ def write_results(
             labels=task.dataset.splits[name].labels,
             members=np.array(report["live_members"], np.int32),
         )
-        (workdir.predictions / f"{name}.npz").write_bytes(content.getvalue())
+        write_bytes(workdir.predictions / f"{name}.npz", content.getvalue())
     for name, figure in final_figures(workdir, task, report, log_probs["test"]).items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=110)
-        (workdir.plots / f"{name}.png").write_bytes(content.getvalue())
+        write_bytes(workdir.plots / f"{name}.png", content.getvalue())
     write_json(workdir.report, report)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from clu import metrics as clu_metrics
 from flax import serialization, struct
 
-from ensemble import metrics as scoring
 from ensemble.classification import Classification
 from ensemble.members import Best, Status, TrainState, create_member, takes_train
 from ensemble.optimizers import create_optimizer, learning_rate_schedule
@@ -59,6 +58,7 @@ class ChunkInfo(NamedTuple):
     member_metrics: Metrics  # [D, slots]
     ensemble_metrics: Metrics  # [D]
     status: jax.Array  # [D, slots]
+    num_waiting: int  # Members that wait for those in training.
 
 
 class _Programs(NamedTuple):
@@ -105,7 +105,9 @@ class SGD:
         Returns:
             The state, and the chunk's diagnostics; neither is waited for.
         """
-        if state.step == state.waiting_step:
+        if state.waiting is not None and (
+            state.step == state.waiting_step or not self.num_active(state)
+        ):
             state = self.join(state)
         programs = self._programs(len(state.indices))
         end = self._chunk_end(state)
@@ -113,7 +115,8 @@ class SGD:
         for step in range(state.step, end):
             batch = self._batch(programs.placement, state.indices, step)
             members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
-        if self.config.early_stopping_epochs and end % self.steps_per_epoch == 0:
+        is_end = end % self.steps_per_epoch == 0 or end == self.num_steps
+        if self.config.early_stopping_epochs and is_end:
             members = self._stop_early(programs, members)
         info = ChunkInfo(
             step=end,
@@ -121,10 +124,15 @@ class SGD:
             num_examples=self._examples_before(end) - self._examples_before(state.step),
             member_metrics=totals[0],
             ensemble_metrics=totals[1],
+            num_waiting=state.indices[0],
             status=jnp.copy(members.status),  # The next step takes the state's own buffers.
         )
         state = state.replace(members=members, step=end, ticks=state.ticks + end - state.step)
         return state, info
+
+    def num_active(self, state: SGDState) -> int:
+        """Members in training that still learn; waits for the last chunk."""
+        return sum(status == Status.ACTIVE for status in self.status(state).values())
 
     def finished(self, state: SGDState) -> bool:
         """Whether all members have taken all their steps; those that wait are not behind."""
@@ -165,20 +173,16 @@ class SGD:
         values = placement.gather_members(status)
         return {k: Status(v) for k, v in zip(info_or_state.indices, values, strict=True)}
 
-    def live(self, state: SGDState) -> list[int]:
-        """Positions in `state.indices` of the members that count in means."""
-        status = self.status(state)
-        return [i for i, k in enumerate(state.indices) if status[k] != Status.NON_FINITE]
-
     def parameters(self, state: SGDState) -> Any:
         """Returns the parameters of one member."""
         return jax.tree.map(lambda leaf: leaf[0, 0], state.members.params)
 
-    def member_variables(self, state: SGDState) -> Any:
-        """Fetches the variables to predict with, [M, ...] of the live members."""
+    def member_variables(self, state: SGDState, members: Sequence[int]) -> Any:
+        """Fetches the variables to predict with, [M, ...] of the members asked for."""
         placement = self._programs(len(state.indices)).placement
         variables = placement.gather_members(state.members.chosen_variables)
-        return jax.tree.map(lambda leaf: leaf[self.live(state)], variables)
+        positions = [state.indices.index(k) for k in members]
+        return jax.tree.map(lambda leaf: leaf[positions], variables)
 
     def predict(self, state: SGDState, inputs: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities [M, N, C] of the members in training."""
@@ -210,10 +214,15 @@ class SGD:
 
         Args:
             rng_key: as for `init`; members beyond those saved start from it.
-            arrays: [M0, ...], M0 <= M.
+            arrays: [M0, ...], M0 <= M; or M is the number of the waiting members, and those that
+                have not joined them are dropped.
             counters: beside the arrays.
         """
         saved, size = counters["num_members"], self.config.ensemble_size
+        if saved > size:
+            arrays = jax.tree.map(lambda leaf: leaf[:size], arrays)
+            counters = {**counters, "step": counters["waiting_step"], "num_waiting": 0}
+            saved = size
         if saved < size:
             state = self._start(rng_key, range(saved, size), ticks=counters["ticks"])
             return state.replace(waiting=arrays, waiting_step=counters["step"])
@@ -241,12 +250,15 @@ class SGD:
         return SGDState(members, tuple(indices), step=0, ticks=ticks)
 
     def join(self, state: SGDState) -> SGDState:
-        """Makes newcomers and the members that wait for them one ensemble."""
+        """Makes newcomers and the members that wait for them one ensemble.
+
+        The newcomers are level, or none of them learns any more.
+        """
         if state.waiting is None:
             return state
         arrays, counters = self.to_host(state)
         indices = tuple(range(counters["num_members"]))
-        return SGDState(self._place(indices, arrays), indices, state.step, state.ticks)
+        return SGDState(self._place(indices, arrays), indices, state.waiting_step, state.ticks)
 
     def _place(self, indices: Sequence[int], arrays: dict[str, Any]) -> TrainState:
         """Puts saved members on the devices."""
@@ -354,12 +366,14 @@ class SGD:
     def _stop_early(self, programs: _Programs, members: TrainState) -> TrainState:
         validation = self.task.dataset.splits["validation"]
         log_probs = programs.predict(members.variables, validation.inputs)
-        nll = np.array([scoring.nll(p, validation.labels) for p in log_probs], np.float32)
+        nll = -log_probs[:, np.arange(len(validation.labels)), validation.labels].mean(axis=1)
         return programs.keep_best(members, programs.placement.place_members(nll))
 
 
 def keep_best(state: TrainState, nll: jax.Array, patience: int) -> TrainState:
     """Notes a member's validation NLL: keeps its best variables, stops it without progress.
+
+    A member that predicts NaN has failed.
 
     Args:
         state: one member's, with `best`.
@@ -374,8 +388,10 @@ def keep_best(state: TrainState, nll: jax.Array, patience: int) -> TrainState:
         lambda new, old: jnp.where(better, new, old), state.variables, state.best.variables
     )
     stop = active & (waited >= patience)
+    status = jnp.where(stop, jnp.int8(Status.STOPPED_EARLY), state.status)
+    status = jnp.where(active & jnp.isnan(nll), jnp.int8(Status.NON_FINITE), status)
     return state.replace(
-        status=jnp.where(stop, jnp.int8(Status.STOPPED_EARLY), state.status),
+        status=status,
         best=Best(variables, jnp.where(better, nll, state.best.nll), waited.astype(jnp.int32)),
     )
 

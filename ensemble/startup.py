@@ -14,8 +14,16 @@ from absl import logging
 
 from ensemble.errors import UserError
 
-STARTED = time.monotonic()
-"""When this module was imported: in `train.py`, the start of the process but for Python's own."""
+
+def process_started() -> float:
+    """The `time.monotonic()` at which this process began, where the system tells; else now."""
+    try:
+        fields = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # Seconds since boot: `man proc`.
+        return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.monotonic()
+
 
 # XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
 # two for their gradients (benchmarks/train_throughput.py). Only reachable through XLA_FLAGS.
@@ -32,7 +40,8 @@ def configure(num_devices: int | None = None) -> None:
     """Settles the allocator, XLA's flags, the number of CPU devices and the compilation cache.
 
     Args:
-        num_devices: of the configuration; None makes one CPU device per core, or what the user has set.
+        num_devices: of the configuration; None makes one CPU device per core, or as many as the
+            user has set.
 
     Raises:
         UserError: JAX has started already, with fewer devices.

@@ -16,7 +16,7 @@ from clu import metrics as clu_metrics
 from flax import struct
 
 from ensemble.classification import Classification
-from ensemble.members import Status, TrainState, apply_member, takes_train, update_member
+from ensemble.members import Status, Stream, TrainState, apply_member, takes_train, update_member
 from ensemble.placement import Placement
 from input_pipeline import augment
 
@@ -77,7 +77,8 @@ def make_train_step(
     """
     shared = config.batching == "shared"
     train_kwargs = takes_train(task.model)
-    key_augment = jax.random.fold_in(jax.random.key(config.seed), 1)
+    # Member k's key is the seed's folded with k; no member has this number.
+    key_augment = jax.random.fold_in(jax.random.key(config.seed), 2**32 - 1)
 
     def prepare(inputs: jax.Array, rng_key: jax.Array, positions: jax.Array) -> jax.Array:
         if config.augment.shift or config.augment.flip:
@@ -90,7 +91,8 @@ def make_train_step(
     ) -> tuple[TrainState, Metrics, jax.Array]:
         inputs = batch.inputs
         if not shared:
-            inputs = prepare(inputs, jax.random.fold_in(state.rng_key, step), batch.positions)
+            key = state.step_key(Stream.AUGMENT, step)
+            inputs = prepare(inputs, key, batch.positions)
         output = apply_member(
             state,
             inputs,
@@ -120,7 +122,6 @@ def make_train_step(
         batch: Batch,
         step: jax.Array,
     ) -> tuple[TrainState, Metrics, Metrics]:
-        live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
         if shared:
             key = jax.random.fold_in(key_augment, step)
             batch = batch.replace(inputs=prepare(batch.inputs, key, batch.positions))
@@ -129,6 +130,8 @@ def make_train_step(
         )(states, batch, step)
         member_metrics = _add(member_metrics, placement.sum_over_slices(metrics))
         if shared:
+            # Of the status after the step: one that has just failed must not poison the mean.
+            live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
             mean = ensemble_log_probs(log_probs, live, placement)
             nll = -jnp.take_along_axis(mean, batch.labels[:, None], axis=-1)[:, 0]
             metrics = {

@@ -5,9 +5,10 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import ml_collections
+from absl import logging
 from etils import epath
 
 from ensemble.config import FORMAT
@@ -47,29 +48,30 @@ class Workdir:
         Raises:
             UserError: it cannot be written, or another run holds it.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_text(self.path / ".writable", "")
-            (self.path / ".writable").unlink()
-        except OSError as error:
-            raise UserError(
-                f"--workdir={self.path} cannot be written: {error.strerror or error}; "
-                "choose another directory or free space there"
-            ) from None
-        if self.is_remote:
-            yield
-            return
-        with open(self.path / ".lock", "w") as lock:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                self.path.mkdir(parents=True, exist_ok=True)
+                if not self.is_remote:
+                    self._lock(stack.enter_context(open(self.path / ".lock", "w")))
+                write_text(self.path / ".writable", "Can a file be written?")
+                (self.path / ".writable").unlink()
+            except OSError as error:
                 raise UserError(
-                    f"--workdir={self.path} is in use by another run; wait for its end or "
-                    "choose another directory"
+                    f"--workdir={self.path} cannot be written: {error.strerror or error}; "
+                    "choose another directory or free space there"
                 ) from None
-            except OSError:
-                pass  # A file system without locks: then there is nothing to hold.
             yield
+
+    def _lock(self, file: IO[str]) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"--workdir={self.path} is in use by another run; wait for its end or choose "
+                "another directory"
+            ) from None
+        except OSError:
+            logging.warning("%s cannot be locked: start one run at a time there.", self.path)
 
     def write_config(self, config: ml_collections.FrozenConfigDict) -> None:
         """Writes config.json."""
@@ -79,19 +81,32 @@ class Workdir:
         """Reads config.json; None where there is none.
 
         Raises:
+            UserError: it or report.json is not one of ours, or of another format.
+        """
+        self.read_report()
+        return _read_json(self.config)["config"] if self.config.exists() else None
+
+    def read_report(self) -> dict[str, Any]:
+        """Reads report.json; empty where there is none.
+
+        Raises:
             UserError: it is not one of ours, or of another format.
         """
-        if not self.config.exists():
-            return None
-        try:
-            content = json.loads(self.config.read_text())
-            number, config = content["format"], content["config"]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{self.config} is not a configuration of this program; choose another --workdir"
-            ) from None
-        check_format(self.config, number)
-        return config
+        return _read_json(self.report) if self.report.exists() else {}
+
+
+def _read_json(path: epath.Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+        number = content["format"]
+        content["config"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{path} is not a file of this program, or damaged; choose another --workdir, or "
+            "remove it if the rest is sound"
+        ) from None
+    check_format(path, number)
+    return content
 
 
 def check_format(path: Any, number: Any) -> None:
@@ -108,9 +123,14 @@ def check_format(path: Any, number: Any) -> None:
 
 
 def write_text(path: epath.Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: epath.Path, content: bytes) -> None:
     """Writes a file whole or not at all: beside its place first, then renamed."""
     part = path.parent / f".{path.name}.part"
-    part.write_text(text)
+    part.write_bytes(content)
     part.replace(path)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 from etils import epath
 
 from ensemble.workdir import Workdir, write_text
@@ -26,10 +27,15 @@ class Writer:
             will be written again.
         purge_step: first step that will be written again; a TensorBoard that watches drops what
             it has from there on.
+        run_purge_step: the same for sub-directories of the events.
     """
 
     def __init__(
-        self, workdir: Workdir, sizes: Mapping[str, int] | None = None, purge_step: int = 0
+        self,
+        workdir: Workdir,
+        sizes: Mapping[str, int] | None = None,
+        purge_step: int = 0,
+        run_purge_step: int = 0,
     ):
         sizes = sizes or {}
         self._path = workdir.metrics
@@ -37,10 +43,10 @@ class Writer:
         self._append = not workdir.is_remote
         self._scratch = None if self._append else tempfile.TemporaryDirectory()
         self._events_dir = workdir.events
-        self._purge_step = purge_step
+        self._purge_step, self._run_purge_step = purge_step, run_purge_step
         self._writers: dict[str, Any] = {}
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
-        self._content = _read(self._path)[: sizes.get(self._path.name, 0)]
+        self._content = _whole_records(self._path, sizes.get(self._path.name, 0))
         write_text(self._path, self._content.decode())
         if self._append:
             _truncate_events(self._events_dir, self._kept)
@@ -140,7 +146,11 @@ class Writer:
         events = EventsWriter(str(prefix), filename_suffix=f".{time.time_ns()}")
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         events.write_event(
-            event_pb2.Event(wall_time=time.time(), step=self._purge_step, session_log=start)
+            event_pb2.Event(
+                wall_time=time.time(),
+                step=self._run_purge_step if run else self._purge_step,
+                session_log=start,
+            )
         )
         return directory, events, pathlib.Path(events._file_name)
 
@@ -158,11 +168,29 @@ def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
             path.unlink()
 
 
-def _read(path: epath.Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
+def _whole_records(path: epath.Path, size: int) -> bytes:
+    """The first `size` bytes of a file of JSON lines, without lines that are damaged."""
+    lines = path.read_bytes()[:size].splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines if line.endswith(b"\n") and _record(line) is not None]
+    content = b"".join(whole)
+    if len(content) < size:
+        logging.warning("%s is damaged: some of what was measured before is lost.", path)
+    return content
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     """Returns the records of a `metrics.jsonl`; null values come back as NaN."""
-    records = [json.loads(line) for line in _read(path).decode().splitlines()]
-    return [{k: math.nan if v is None else v for k, v in r.items()} for r in records]
+    records = [_record(line) for line in path.read_bytes().splitlines()]
+    return [
+        {k: math.nan if v is None else v for k, v in record.items()}
+        for record in records
+        if record is not None
+    ]

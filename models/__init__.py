@@ -37,12 +37,12 @@ def register(name, factory=None):
     """Makes a network available to `create` under `name`; a name taken is taken over.
 
     Args:
-      name: what a config's `model` says.
-      factory: called as `factory(num_classes)`, returns the module. Left out, `register(name)`
-        is a decorator for the factory.
+        name: what a config's `model` says.
+        factory: called as `factory(num_classes)`, returns the module. Left out, `register(name)`
+            is a decorator for the factory.
 
     Returns:
-      The factory, unchanged.
+        The factory, unchanged.
     """
     if factory is None:
         return functools.partial(register, name)
@@ -59,14 +59,14 @@ def create(name: str, num_classes: int) -> nn.Module:
     """Builds the network registered as `name`.
 
     Args:
-      name: one of `names()`.
-      num_classes: how many logits the network puts out.
+        name: one of `names()`.
+        num_classes: how many logits the network puts out.
 
     Returns:
-      The module, without parameters.
+        The module, without parameters.
 
     Raises:
-      UserError: when no network of that name is registered.
+        UserError: when no network of that name is registered.
     """
     if name not in _factories:
         raise UserError(

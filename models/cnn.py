@@ -13,7 +13,7 @@ class CNN(nn.Module):
     """Two convolutions with average pooling, one hidden layer; 824,458 parameters on MNIST.
 
     Attributes:
-      num_classes: number of logits.
+        num_classes: number of logits.
     """
 
     num_classes: int

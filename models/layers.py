@@ -26,8 +26,8 @@ class Conv(nn.Module):
     """`nn.Conv` with stride 1 and padding 'SAME': the same parameters, the same values.
 
     Attributes:
-      features: channels put out.
-      kernel_size: rows and columns of the kernel.
+        features: channels put out.
+        kernel_size: rows and columns of the kernel.
     """
 
     features: int
@@ -45,7 +45,7 @@ class ConvReluPool(nn.Module):
     """`nn.Conv` of 3x3, `nn.relu` and `nn.avg_pool` of 2x2 in one, with the nn.Conv's parameters.
 
     Attributes:
-      features: channels put out.
+        features: channels put out.
     """
 
     features: int
@@ -61,12 +61,12 @@ def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
     """Convolves with stride 1. On CPU it can be differentiated in reverse mode only.
 
     Args:
-      images: `[N, H, W, C]`.
-      kernel: `[K_h, K_w, C, F]`.
-      padding: how many rows of zeros to put before and after, and how many columns.
+        images: `[N, H, W, C]`.
+        kernel: `[K_h, K_w, C, F]`.
+        padding: how many rows of zeros to put before and after, and how many columns.
 
     Returns:
-      `[N, H', W', F]`, where H' is H and the padding less K_h - 1, and W' likewise.
+        `[N, H', W', F]`, where H' is H and the padding less K_h - 1, and W' likewise.
     """
     if _on_cpu():
         return _conv_with_fast_gradients(images, kernel, padding)
@@ -77,12 +77,12 @@ def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
     """A 3x3 convolution with zeros around, a rectifier, and the average of each 2x2 window.
 
     Args:
-      images: `[N, H, W, C]`.
-      kernel: `[3, 3, C, F]`.
-      bias: `[F]`.
+        images: `[N, H, W, C]`.
+        kernel: `[3, 3, C, F]`.
+        bias: `[F]`.
 
     Returns:
-      `[N, H // 2, W // 2, F]`: an odd last row or column is dropped, as by `nn.avg_pool`.
+        `[N, H // 2, W // 2, F]`: an odd last row or column is dropped, as by `nn.avg_pool`.
     """
     n, height, width, channels = images.shape
     padding = ((1, 1 - height % 2), (1, 1 - width % 2))
@@ -110,7 +110,7 @@ def _on_cpu() -> bool:
 
 def _relu(x: jax.Array) -> jax.Array:
     """`nn.relu`; as a maximum, XLA:CPU would fuse it with a sum and write out the zeros."""
-    return jnp.where(x > 0, x, 0)
+    return jnp.where(x <= 0, 0, x)  # NaN stays NaN.
 
 
 def _conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
@@ -152,13 +152,13 @@ def _conv_in_windows(
     right one holds the kernel four times, at its four places among the 4x4.
 
     Args:
-      images: `[N, H, W, C]`.
-      kernel: `[3, 3, C, F]`.
-      bias: `[F]`.
-      padding: rows and columns around, which make the output's height and width even.
+        images: `[N, H, W, C]`.
+        kernel: `[3, 3, C, F]`.
+        bias: `[F]`.
+        padding: rows and columns around, which make the output's height and width even.
 
     Returns:
-      `[N, H // 2, W // 2, 4, F]`.
+        `[N, H // 2, W // 2, 4, F]`.
     """
     n, height, width, channels = images.shape
     features = kernel.shape[-1]

@@ -16,7 +16,7 @@ class LeNet5(nn.Module):
     """Two 5x5 convolutions, dense layers of 120 and 84; 107,786 parameters on MNIST.
 
     Attributes:
-      num_classes: number of logits.
+        num_classes: number of logits.
     """
 
     num_classes: int

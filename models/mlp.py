@@ -8,7 +8,7 @@ class MLP(nn.Module):
     """Two hidden layers of 256 rectified units; 269,322 parameters on MNIST.
 
     Attributes:
-      num_classes: number of logits.
+        num_classes: number of logits.
     """
 
     num_classes: int

@@ -22,8 +22,8 @@ class ResidualBlock(nn.Module):
     """Two 3x3 convolutions around a shortcut.
 
     Attributes:
-      features: channels put out, at least as many as come in.
-      stride: 2 halves height and width (rounded up), 1 keeps them.
+        features: channels put out, at least as many as come in.
+        stride: 2 halves height and width (rounded up), 1 keeps them.
     """
 
     features: int
@@ -44,7 +44,7 @@ class ResNet20(nn.Module):
     """Stages of 16, 32 and 64 channels, three blocks each; 269,722 parameters on CIFAR-10.
 
     Attributes:
-      num_classes: number of logits.
+        num_classes: number of logits.
     """
 
     num_classes: int

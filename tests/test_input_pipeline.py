@@ -266,9 +266,10 @@ def test_features_are_standardised_by_the_training_split():
     assert dataset.shift.dtype == dataset.scale.dtype == np.float32
 
 
-@pytest.mark.parametrize(("dtype", "scale"), [(np.uint8, 1 / 255), (np.float32, 1)])
+@pytest.mark.parametrize(("dtype", "scale"), [(np.uint8, 1 / 239), (np.float32, 1)])
 def test_own_images_are_scaled_by_type(dtype, scale):
-    inputs = np.arange(20 * 12).reshape(20, 2, 6, 1).astype(dtype)
+    inputs = np.arange(20 * 12).reshape(20, 2, 6, 1)[::-1].astype(dtype)
+    inputs[:] = np.maximum(inputs, 239 * (np.arange(12) == 0).reshape(2, 6, 1))  # In every split.
     dataset = input_pipeline.dataset_from_arrays({"inputs": inputs, "labels": [0, 1] * 10})
     assert dataset.splits["train"].inputs.dtype == dtype
     np.testing.assert_allclose(

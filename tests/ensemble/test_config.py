@@ -20,6 +20,14 @@ def test_config_dicts_and_plain_dicts_are_the_same():
     assert validate(as_dict).to_dict() == validate({"num_steps": 5, "model": "mlp"}).to_dict()
 
 
+def test_zero_leaves_a_duration_out_and_numpy_numbers_are_numbers():
+    import numpy as np
+
+    config = validate({"num_epochs": 0, "num_steps": np.int64(7), "learning_rate": np.float32(0.5)})
+    assert config.num_steps == 7
+    assert config.learning_rate == 0.5
+
+
 def test_a_validated_configuration_cannot_be_changed():
     with pytest.raises(AttributeError):
         validate({"num_epochs": 1}).num_epochs = 2
@@ -28,6 +36,7 @@ def test_a_validated_configuration_cannot_be_changed():
 @pytest.mark.parametrize(
     ("config", "line"),
     [
+        ({"num_epochs": 0}, "set exactly one of the two, the other to 0"),
         ({}, "num_epochs=None and config.num_steps=None: set exactly one"),
         ({"num_epochs": 1, "num_steps": 1}, "set exactly one of the two"),
         ({"num_epoch": 1}, "config.num_epoch is not a key .* did you mean num_epochs?"),

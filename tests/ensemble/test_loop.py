@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 import shutil
 
 import flax.linen as nn
@@ -13,7 +14,6 @@ from conftest import small_config
 import ensemble
 import models
 from ensemble import RunFailed, UserError, metrics
-from ensemble.writer import read_metrics
 
 
 def records_of(workdir):
@@ -152,7 +152,7 @@ def test_more_members_join(finished, blobs, tmp_path):
         (record["step"], tag)
         for record in records_of(workdir)
         for tag in record
-        if "/member_" in tag
+        if re.search(r"/member_\d+/", tag)
     )
     assert [key for key, count in seen.items() if count > 1] == []
     assert "train/member_04/loss" in events_of(workdir, "members_04-06").Tags()["scalars"]
@@ -252,8 +252,16 @@ def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     assert len(result.report["test"]["members"]["nll"]) == len(live)
     assert np.isfinite(result.report["test"]["ensemble"]["nll"])
     assert ensemble.load(tmp_path).members == tuple(live)
-    last = read_metrics(tmp_path / "metrics.jsonl")[-2]
-    assert not any(f"/member_{k:02d}/" in tag for tag in last for k in failed)
+    last = records_of(tmp_path)[-1]
+    assert last["failed_members"] == sorted(int(k) for k in failed)
+    assert not any(f"/member_{int(k):02d}/" in tag for tag in last for k in failed)
+    ensemble_scalars = {
+        tag: value for r in records_of(tmp_path) for tag, value in r.items() if "/ensemble/" in tag
+    }
+    assert len(ensemble_scalars) == 6
+    assert all(value is not None for value in ensemble_scalars.values())
+    again = ensemble.train(config, data=blobs, workdir=str(tmp_path))
+    assert again.report["failed_members"] == failed
 
 
 def test_on_nonfinite_stop_ends_the_run(blobs):
@@ -288,3 +296,113 @@ def test_one_member_scores_as_the_single_model(blobs):
         single = {name: values[0] for name, values in report[split]["members"].items()}
         assert report[split]["ensemble"] == single
         assert report[split]["diversity"]["disagreement"] == 0
+
+
+@models.register("faint")
+class Faint(nn.Module):
+    """Its parameters stay finite when its logits overflow."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        size = self.param("size", lambda key: 20.0 + 40.0 * nn.initializers.uniform(1.0)(key, ()))
+        large = jnp.where(jnp.max(jnp.abs(x)) > 2.0, jnp.exp(2 * size), 0.0)
+        return nn.Dense(self.num_classes)(x) + (large - large)
+
+
+@pytest.mark.parametrize("early_stopping_epochs", [0, 2])
+def test_a_member_that_predicts_nan_is_left_out_too(blobs, tmp_path, early_stopping_epochs):
+    config = small_config(
+        model="faint",
+        ensemble_size=8,
+        num_epochs=2,
+        learning_rate=1e-6,
+        early_stopping_epochs=early_stopping_epochs,
+        on_nonfinite="freeze",
+    )
+    quiet = {**blobs, "inputs": np.clip(blobs["inputs"], -1, 1)}
+    data = {
+        "train_inputs": quiet["inputs"][:100],
+        "train_labels": quiet["labels"][:100],
+        "validation_inputs": blobs["inputs"][100:] * 100,
+        "validation_labels": blobs["labels"][100:],
+        "test_inputs": blobs["inputs"][:50],
+        "test_labels": blobs["labels"][:50],
+    }
+    report = ensemble.train(config, data=data, workdir=str(tmp_path)).report
+    assert 0 < len(report["failed_members"]) < 8
+    assert np.isfinite(report["test"]["ensemble"]["nll"])
+    assert ensemble.load(tmp_path).members == tuple(report["live_members"])
+
+
+def test_damaged_metrics_lose_only_the_damaged_lines(finished, blobs, tmp_path, caplog):
+    workdir = tmp_path / "damaged"
+    shutil.copytree(finished[0], workdir)
+    content = (workdir / "metrics.jsonl").read_bytes()
+    (workdir / "metrics.jsonl").write_bytes(b"\xff\n" + content[: len(content) // 2])
+    result = ensemble.train(small_config(num_epochs=4), data=blobs, workdir=str(workdir))
+    assert "metrics.jsonl is damaged" in caplog.text
+    assert records_of(workdir)[-1]["epoch"] == 4
+    assert result.report["live_members"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["config.json", "report.json"])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [('{"format": 99, "config": {}}', "has format 99, this version"), ("oops", "is not a file of")],
+)
+def test_files_of_another_format_are_refused(finished, blobs, tmp_path, name, content, line):
+    workdir = tmp_path / "other"
+    shutil.copytree(finished[0], workdir)
+    (workdir / name).write_text(content)
+    with pytest.raises(UserError, match=line):
+        ensemble.train(small_config(), data=blobs, workdir=str(workdir))
+
+
+def test_a_run_that_all_members_have_left_early_is_finished(blobs, tmp_path):
+    config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
+    ensemble.train(config, data=blobs, workdir=str(tmp_path))
+    before = records_of(tmp_path)
+    ensemble.train(config, data=blobs, workdir=str(tmp_path))
+    assert records_of(tmp_path) == before
+
+
+def test_a_growing_ensemble_is_loaded_without_those_that_have_not_caught_up(
+    finished, blobs, tmp_path, monkeypatch
+):
+    from ensemble import loop
+
+    workdir = tmp_path / "growing"
+    shutil.copytree(finished[0], workdir)
+    saves = []
+    save = loop._save
+
+    def save_once(*args):
+        save(*args)
+        saves.append(args)
+        args[0].wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "_save", save_once)
+    with pytest.raises(KeyboardInterrupt):
+        ensemble.train(small_config(ensemble_size=6), data=blobs, workdir=str(workdir))
+    assert ensemble.load(workdir).members == (0, 1, 2, 3)
+    assert not (workdir / "report.json").exists()
+
+
+def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
+    @models.register("wide")
+    class Wide(nn.Module):
+        num_classes: int
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(self.num_classes + 1)(x)
+
+    for name, line in [("cnn", "cannot take inputs of shape"), ("wide", "logits must be")]:
+        with pytest.raises(UserError, match=line):
+            ensemble.train(small_config(model=name), data=blobs)
+    images = {"inputs": np.zeros((40, 8, 8), np.uint8), "labels": np.arange(40) % 2}
+    with pytest.raises(UserError, match="shift=8 pixels must be less than the 8"):
+        ensemble.train(small_config(augment={"shift": 8}), data=images)

@@ -172,11 +172,10 @@ def test_a_failing_member_is_frozen_and_poisons_nobody(blobs, poisoned, num_devi
         2: Status.ACTIVE,
         3: Status.ACTIVE,
     }
-    assert method.live(state) == [0, 2, 3]
     log_probs = scored(method, state)
     assert np.isfinite(log_probs).all()
-    scalars = method.scalars(infos[-1])
-    assert np.isfinite(scalars["train/ensemble/nll"])
+    for info in infos:  # Also of the chunk in which it failed.
+        assert np.isfinite(method.scalars(info)["train/ensemble/nll"])
     monkeypatch.undo()
     healthy = make_method(blobs, ensemble_size=4, num_devices=num_devices)
     expected = scored(healthy, run(healthy)[0])
@@ -232,7 +231,7 @@ def test_the_prior_pulls_parameters_towards_zero(blobs):
     def norm(**overrides):
         method = make_method(blobs, **overrides)
         state, _ = run(method)
-        params = method.member_variables(state)["params"]
+        params = method.member_variables(state, state.indices)["params"]
         return sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(params))
 
     assert norm(prior_scale=0.05) < 0.5 * norm()
@@ -332,6 +331,52 @@ def test_batch_statistics_and_dropout_are_each_member_s_own(blobs):
         method = make_method(blobs, "statistics", ensemble_size=2, num_devices=num_devices)
         state, _ = run(method)
         results.append(scored(method, state))
-        means = method.member_variables(state)["batch_stats"]["BatchNorm_0"]["mean"]
+        variables = method.member_variables(state, state.indices)
+        means = variables["batch_stats"]["BatchNorm_0"]["mean"]
         assert not np.allclose(means[0], means[1])
     np.testing.assert_allclose(*results, atol=1e-4)
+
+
+def test_early_stopping_looks_at_the_last_steps_of_a_run_too(blobs):
+    """Fewer steps than an epoch: the best variables must not be the initial ones."""
+    stopping = make_method(blobs, num_epochs=None, num_steps=3, early_stopping_epochs=2)
+    plain = make_method(blobs, num_epochs=None, num_steps=3)
+    np.testing.assert_array_equal(scored(stopping, run(stopping)[0]), scored(plain, run(plain)[0]))
+
+
+def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs):
+    before = make_method(blobs, ensemble_size=2, num_epochs=3, early_stopping_epochs=3)
+    arrays, counters = before.to_host(run(before)[0])
+    method = make_method(blobs, ensemble_size=4, num_epochs=6, early_stopping_epochs=3)
+    state = method.from_host(KEY, arrays, counters)
+    state, _ = method.advance(state)
+    stopped = jnp.full_like(state.members.status, Status.STOPPED_EARLY)
+    state = state.replace(members=state.members.replace(status=stopped))
+    state, info = method.advance(state)
+    assert info.indices == (0, 1, 2, 3)
+    assert state.step > counters["step"]
+    assert list(method.status(state).values()).count(Status.ACTIVE) == 2
+
+
+def test_newcomers_that_have_not_joined_can_be_dropped(blobs):
+    before = make_method(blobs, ensemble_size=2)
+    arrays, counters = before.to_host(run(before)[0])
+    growing = make_method(blobs, ensemble_size=4)
+    state, _ = growing.advance(growing.from_host(KEY, arrays, counters))
+    back = before.from_host(KEY, *growing.to_host(state))
+    assert (back.indices, back.step) == ((0, 1), counters["step"])
+    jax.tree.map(np.testing.assert_array_equal, before.to_host(back)[0], arrays)
+
+
+def test_no_key_serves_two_purposes(blobs):
+    """Members, shared augmentation, a member's dropout and its augmentation: all apart."""
+    from ensemble.members import Stream
+
+    method = make_method(blobs, ensemble_size=8)
+    members = method.init(KEY).members
+    keys = [jax.random.fold_in(KEY, k) for k in range(8)]
+    keys.append(jax.random.fold_in(KEY, 2**32 - 1))
+    first = jax.tree.map(lambda leaf: leaf[0, 0], members)
+    keys += [first.step_key(stream, step) for stream in Stream for step in range(5)]
+    data = {tuple(np.asarray(jax.random.key_data(key))) for key in keys}
+    assert len(data) == len(keys)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen as nn
 
@@ -26,9 +27,12 @@ class PublishedCNN(nn.Module):
         return nn.Dense(features=10)(x)
 
 
+def init_params(module, shape=(28, 28, 1)):
+    return jax.jit(module.init)(jax.random.key(0), jnp.ones([1, *shape]))["params"]
+
+
 def test_same_parameters_from_the_same_key():
-    ours = CNN(10).init(jax.random.key(0), jnp.ones([1, 28, 28, 1]))["params"]
-    theirs = PublishedCNN().init(jax.random.key(0), jnp.ones([1, 28, 28, 1]))["params"]
+    ours, theirs = init_params(CNN(10)), init_params(PublishedCNN())
     assert list(ours) == ["Conv_0", "Conv_1", "Dense_0", "Dense_1"]
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
@@ -37,7 +41,7 @@ def test_same_parameters_from_the_same_key():
 def test_same_logits_and_gradients(shape):
     images = jax.random.uniform(jax.random.key(1), (6, *shape))
     labels = jnp.arange(6)
-    params = PublishedCNN().init(jax.random.key(0), images[:1])["params"]
+    params = init_params(PublishedCNN(), shape)
 
     def outputs(module):
         def loss_fn(params):
@@ -51,3 +55,29 @@ def test_same_logits_and_gradients(shape):
         outputs(CNN(10)),
         outputs(PublishedCNN()),
     )
+
+
+def test_same_losses_over_twenty_steps_of_training():
+    images = jax.random.uniform(jax.random.key(1), (20, 32, 28, 28, 1))
+    labels = jax.random.randint(jax.random.key(2), (20, 32), 0, 10)
+    tx = optax.sgd(0.1, momentum=0.9)
+
+    def losses(module):
+        @jax.jit
+        def step(params, opt_state, images, labels):
+            def loss_fn(params):
+                logits = module.apply({"params": params}, images)
+                return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+            loss, grads = jax.value_and_grad(loss_fn)(params)
+            updates, opt_state = tx.update(grads, opt_state)
+            return optax.apply_updates(params, updates), opt_state, loss
+
+        params = init_params(PublishedCNN())
+        opt_state, result = tx.init(params), []
+        for batch in zip(images, labels, strict=True):
+            params, opt_state, loss = step(params, opt_state, *batch)
+            result.append(loss)
+        return np.array(result)
+
+    np.testing.assert_allclose(losses(CNN(10)), losses(PublishedCNN()), rtol=0, atol=1e-5)

@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 import models
 
+NAMES = ["cnn", "lenet5", "mlp", "resnet20"]
 SHAPES = [(28, 28, 1), (8, 8, 1), (32, 32, 3), (9, 13, 2)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_logits_of_any_image_shape(name, shape):
     module = models.create(name, 7)
     images = jax.random.normal(jax.random.key(1), (3, *shape))
@@ -22,11 +22,11 @@ def test_logits_of_any_image_shape(name, shape):
     assert set(variables) == {"params"}
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_scored_alone_as_in_its_batch(name):
     module = models.create(name, 10)
     images = jax.random.normal(jax.random.key(1), (4, 8, 8, 1))
-    variables = module.init(jax.random.key(0), images[:1])
+    variables = jax.jit(module.init)(jax.random.key(0), images[:1])
     apply = jax.jit(module.apply)
     logits = apply(variables, images)
     np.testing.assert_allclose(apply(variables, images[2:3]), logits[2:3], rtol=1e-4, atol=1e-5)
@@ -48,11 +48,11 @@ def test_number_of_parameters(name, shape, count):
     assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == count
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_has_a_gradient(name):
     module = models.create(name, 10)
     images = jax.random.normal(jax.random.key(1), (8, 8, 8, 1))
-    params = module.init(jax.random.key(0), images[:1])["params"]
+    params = jax.jit(module.init)(jax.random.key(0), images[:1])["params"]
 
     @jax.jit
     def grad_fn(params):
@@ -63,4 +63,4 @@ def test_every_parameter_has_a_gradient(name):
 
     for path, leaf in jax.tree_util.tree_leaves_with_path(grad_fn(params)):
         assert np.any(leaf != 0), jax.tree_util.keystr(path)
-    assert np.all(np.isfinite(ravel_pytree(grad_fn(params))[0]))
+        assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)
