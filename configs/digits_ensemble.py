@@ -16,10 +16,10 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.dataset = "digits"
     config.model = "cnn"
     config.ensemble_size = 8
-    config.num_epochs = 60
+    config.num_epochs = 80
     config.batch_size = 64
     config.batching = "independent"
-    config.learning_rate = 0.1
-    config.schedule = "cosine"
+    config.learning_rate = 0.2
+    config.schedule = "warmup_cosine"
     config.augment.shift = 1
     return config
