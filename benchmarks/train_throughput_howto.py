@@ -20,7 +20,7 @@ from flax import linen as nn
 from flax.training import train_state
 
 BATCH_SIZE = 128
-SECONDS = 6.0
+SECONDS = 4.0
 
 
 class CNN(nn.Module):

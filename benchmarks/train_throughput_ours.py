@@ -13,7 +13,7 @@ import numpy as np
 from ensemble import startup
 
 BATCH_SIZE = 128
-SECONDS = 6.0
+SECONDS = 4.0
 
 
 def create_method(num_members: int):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 BATCH_SIZE = 128
-SECONDS = 6.0
+SECONDS = 4.0
 
 
 def create_network() -> nn.Module:

@@ -1,6 +1,11 @@
 """CIFAR-10: eight ResNet-20s with group normalisation, for accelerators.
 
-python train.py --config=configs/cifar10_ensemble.py --workdir=runs/cifar10
+    python train.py --config=configs/cifar10_ensemble.py --workdir=runs/cifar10
+
+A full run takes an accelerator and was not measured. `:small`, two members and one epoch, is to try
+the set-up on CPU cores; it was not measured either, for want of the data set.
+
+    python train.py --config=configs/cifar10_ensemble.py:small --workdir=runs/cifar10_small
 """
 
 import ml_collections

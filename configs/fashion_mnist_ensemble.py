@@ -2,6 +2,10 @@
 
     python train.py --config=configs/fashion_mnist_ensemble.py --workdir=runs/fashion_mnist
 
+Two CPU cores (AMD EPYC, AVX-512), shared with other work: 38 minutes.
+Test: ensemble 92.53%, NLL .2108, Brier .1103, ECE .0056; mean member 92.01%, NLL .2246. At twelve
+epochs with this augmentation the members are still underfitted: a longer run should do better.
+
 `:small` trains four members for two epochs:
 
     python train.py --config=configs/fashion_mnist_ensemble.py:small --workdir=runs/fashion_small

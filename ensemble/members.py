@@ -180,8 +180,9 @@ def update_member(
         model_state: the collections that the forward pass left.
     """
     proposed = state.apply_gradients(grads=gradients).replace(model_state=model_state)
-    checked = [loss, *jax.tree.leaves(proposed.params)]
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in checked]))
+    # A sum is finite only if all its terms are, and is one pass over them.
+    sums = [jnp.sum(leaf) for leaf in (loss, *jax.tree.leaves(proposed.params))]
+    finite = jnp.isfinite(sum(sums))
     active = state.status == Status.ACTIVE
     take = active & finite
     status = jnp.where(active & ~finite, jnp.int8(Status.NON_FINITE), state.status)
