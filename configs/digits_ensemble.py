@@ -2,8 +2,8 @@
 
     python train.py --config=configs/digits_ensemble.py --workdir=runs/digits
 
-Two CPU cores (AMD EPYC, AVX-512): about a minute. Test, seed 0: ensemble 98.33%, NLL .0303, ECE .0141;
-mean member 98.29%, NLL .0445.
+Two CPU cores (AMD EPYC, AVX-512): about a minute.
+Test, seed 0: ensemble 98.33%, NLL .0303, ECE .0141; mean member 98.29%, NLL .0445.
 """
 
 import ml_collections

@@ -4,7 +4,7 @@
 
 Two CPU cores (AMD EPYC, AVX-512), shared with other work: 18 minutes, 4,100 member-images/s.
 Test: ensemble 99.51%, NLL .0160, Brier .0081, ECE .0027; mean member 99.38%, NLL .0185. The shifts
-make strong members, so the ensemble adds less (.13 points, 13% of NLL) than it would to weaker ones.
+make strong members, so the ensemble adds less (.13 points, 13% of NLL) than to weaker ones.
 
 `:small` trains four members for two epochs, in two minutes: 99.01%, NLL .031.
 
