@@ -2,8 +2,9 @@
 
     python train.py --config=configs/digits_ensemble.py --workdir=runs/digits
 
-Two CPU cores (AMD EPYC, AVX-512): about a minute.
-Test, seed 0: ensemble 98.33%, NLL .0303, ECE .0141; mean member 98.29%, NLL .0445.
+Two CPU cores (AMD EPYC, AVX-512): 38 s, 32,877 member-images/s.
+Test, mean ± sd over seeds 0 to 4: ensemble 98.53 ± 0.18%, NLL 0.0297 ± 0.0029,
+ECE 0.0120 ± 0.0020; mean member 98.48 ± 0.13%, NLL 0.0456 ± 0.0044.
 """
 
 import ml_collections

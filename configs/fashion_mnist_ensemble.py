@@ -2,7 +2,7 @@
 
     python train.py --config=configs/fashion_mnist_ensemble.py --workdir=runs/fashion_mnist
 
-Two CPU cores (AMD EPYC, AVX-512), shared with other work: 38 minutes.
+Two CPU cores (AMD EPYC, AVX-512): 75 s an epoch when alone, so 15 minutes.
 Test: ensemble 92.53%, NLL .2108, Brier .1103, ECE .0056; mean member 92.01%, NLL .2246. At twelve
 epochs with this augmentation the members are still underfitted: a longer run should do better.
 

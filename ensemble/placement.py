@@ -82,6 +82,8 @@ class Placement:
         if self.devices[0].platform != "cpu":
             return jax.vmap(fn, in_axes=in_axes)
 
+        fn = jax.jit(fn)  # Traced and lowered once, not once a member.
+
         def unrolled(*args: Any) -> Any:
             axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
             outputs = [
