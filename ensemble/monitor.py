@@ -104,6 +104,8 @@ class Monitor:
     def evaluate(self, state: SGDState) -> None:
         """Scores the live members and their mean on the validation split, and draws pictures."""
         self.flush()
+        if state.waiting is not None and self._failed.issuperset(state.indices):
+            return  # No newcomer is left to score; those that wait go on.
         predictions, status = report.live_predictions(self._method, state, ["validation"])
         self._note_failures(state.step, status)
         log_probs = predictions["validation"]
