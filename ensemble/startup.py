@@ -26,7 +26,7 @@ def process_started() -> float:
 
 
 # XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
-# two for their gradients, by 1.4 on one device with plain nn.Conv. Only reachable through XLA_FLAGS.
+# two for their gradients, by 1.4 on one device with plain nn.Conv. XLA_FLAGS alone reaches it.
 _CONVOLUTION_FLAG = "--xla_cpu_experimental_ynn_fusion_type"
 _CONVOLUTION_VALUE = "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
 
