@@ -56,7 +56,8 @@ class Dataset:
 
     Attributes:
         name: as `load_dataset` was given it.
-        splits: `train`, `validation`, `calibration` and `test`, in this order.
+        splits: `train`, and those of `validation`, `calibration` and `test` that there are, in
+            this order.
         num_classes: C.
         class_names: one per class.
         shift: float32, broadcastable to an example; see `normalise`.
@@ -86,7 +87,9 @@ class Dataset:
         return digest.hexdigest()
 
 
-def load_dataset(name: str, data_dir: str | None = None, seed: int = 0) -> Dataset:
+def load_dataset(
+    name: str, data_dir: str | None = None, seed: int = 0, hold_out: bool = True
+) -> Dataset:
     """Loads a data set.
 
     Args:
@@ -96,22 +99,33 @@ def load_dataset(name: str, data_dir: str | None = None, seed: int = 0) -> Datas
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.
+        hold_out: whether to hold validation and calibration data out of the training data; if not,
+            all of them are for training, and of own data also what would be carved for testing.
 
     Raises:
         UserError: if the name is unknown, or the data cannot be had or used.
     """
     kind, _, path = name.partition(":")
     if name == "digits":
-        return _load_digits()
+        return _held_out(_load_digits(), hold_out)
     if name in TFDS_SIZES:
-        return _load_tfds(name, tfds_records.data_directory(data_dir))
+        return _held_out(_load_tfds(name, tfds_records.data_directory(data_dir)), hold_out)
     if kind == "npz" and path:
-        return dataset_from_arrays(own_data.read_npz(path), name, seed)
+        return dataset_from_arrays(own_data.read_npz(path), name, seed, hold_out)
     if kind == "folder" and path:
-        return dataset_from_arrays(own_data.read_folder(path), name, seed)
+        return dataset_from_arrays(own_data.read_folder(path), name, seed, hold_out)
     close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
+
+
+def _held_out(dataset: Dataset, hold_out: bool) -> Dataset:
+    """The data set as it is, or all but its test split joined for training, in order."""
+    if hold_out:
+        return dataset
+    *parts, test = dataset.splits.values()
+    train = Split(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    return dataclasses.replace(dataset, splits={"train": train, "test": test})
 
 
 def _load_digits() -> Dataset:
@@ -164,7 +178,9 @@ def _load_tfds(name: str, data_dir: Path) -> Dataset:
     return _dataset(name, splits, records.class_names, scale=1 / 255)
 
 
-def dataset_from_arrays(arrays: Mapping[str, Any], name: str = "arrays", seed: int = 0) -> Dataset:
+def dataset_from_arrays(
+    arrays: Mapping[str, Any], name: str = "arrays", seed: int = 0, hold_out: bool = True
+) -> Dataset:
     """Makes a data set of the user's own arrays.
 
     Args:
@@ -175,17 +191,18 @@ def dataset_from_arrays(arrays: Mapping[str, Any], name: str = "arrays", seed: i
             `[N, H, W, C]`; labels `[N]` are 0..C-1.
         name: of the data set, also for messages.
         seed: of the carving, which is stratified: every split has its share of every class.
+        hold_out: whether to carve at all; if not, splits that are not given do not exist.
 
     Raises:
         UserError: if the arrays cannot be used, or are too few to be split.
     """
     parts, class_names = own_data.check_arrays(arrays, name)
     splits = {split_name: Split(*pair) for split_name, pair in parts.items()}
-    source = splits.pop(own_data.POOL, None) or splits["train"]
+    splits["train"] = source = splits.pop(own_data.POOL, None) or splits["train"]
     absent = [split_name for split_name in SPLITS[1:] if split_name not in splits]
-    if absent:
+    if absent and hold_out:
         splits |= _divide(source, _carved_sizes(len(source.labels), absent, name), seed)
-    splits = {split_name: splits[split_name] for split_name in SPLITS}
+    splits = {split_name: splits[split_name] for split_name in SPLITS if split_name in splits}
     _warn_of_absent_classes(name, splits["train"].labels, class_names)
     return _dataset(name, splits, class_names, *_own_shift_and_scale(splits["train"].inputs))
 

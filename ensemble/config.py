@@ -47,6 +47,7 @@ def default_config() -> ml_collections.ConfigDict:
     # What is learned, and from what.
     config.dataset = "digits"  # A name of input_pipeline, npz:PATH or folder:PATH.
     config.data_dir = ""  # Of prepared TFDS sets; empty: $TFDS_DATA_DIR or ~/tensorflow_datasets.
+    config.hold_out = True  # False: learn validation and calibration data too, carve nothing.
     config.model = "cnn"  # A name in the registry of `models`.
     config.seed = 0
     # Who learns it, where.
@@ -176,6 +177,11 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
             f"config.num_epochs={complete.num_epochs} and config.num_steps={complete.num_steps}: "
             "set exactly one of the two, the other to 0"
         )
+    if complete.early_stopping_epochs and not complete.hold_out:
+        raise UserError(
+            f"config.early_stopping_epochs={complete.early_stopping_epochs} needs a validation "
+            "split: set config.hold_out=True, or early_stopping_epochs=0"
+        )
     return ml_collections.FrozenConfigDict(complete)
 
 
@@ -187,10 +193,17 @@ def unknown_key(key: str, known: Mapping[str, Any]) -> str:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Returns 'key: old -> new' for each key that differs and may not change in a workdir."""
-    before, after = flatten(old), flatten(new)
-    return [
-        f"{key}: {before.get(key)!r} -> {after.get(key)!r}"
+    """Returns 'key: old -> new' for each key that differs and may not change in a workdir.
+
+    A key that is newer than the workdir has its default there.
+    """
+    defaults, before, after = flatten(default_config()), flatten(old), flatten(new)
+    pairs = {
+        key: (before.get(key, defaults.get(key)), after.get(key, defaults.get(key)))
         for key in sorted(before.keys() | after.keys())
-        if key not in MAY_CHANGE and before.get(key) != after.get(key)
+    }
+    return [
+        f"{key}: {was!r} -> {becomes!r}"
+        for key, (was, becomes) in pairs.items()
+        if key not in MAY_CHANGE and was != becomes
     ]

@@ -156,7 +156,9 @@ def _train_and_evaluate(
                 )
 
         state = method.join(state)
-        log_probs, status = reporting.live_predictions(method, state, reporting.SCORED_SPLITS)
+        log_probs, status = reporting.live_predictions(
+            method, state, [name for name in task.dataset.splits if name != "train"]
+        )
         report = reporting.build_report(config, task, log_probs, status, clock.timing())
         writer.flush()
         reporting.write_results(work, task, report, log_probs)
@@ -177,9 +179,11 @@ def _create_task(
     from input_pipeline import dataset_from_arrays, load_dataset
 
     if data is None:
-        dataset = load_dataset(config.dataset, config.data_dir or None, config.seed)
+        dataset = load_dataset(
+            config.dataset, config.data_dir or None, config.seed, config.hold_out
+        )
     else:
-        dataset = dataset_from_arrays(data, seed=config.seed)
+        dataset = dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
     model = models.create(config.model, dataset.num_classes)
     task = Classification(dataset, model, config.prior_scale)
     check_model(task, config.model)

@@ -49,7 +49,12 @@ class Monitor:
         self._failed: set[int] = set()
         self.none_active = False
         """Whether all members have stopped or failed, as of the last chunk written."""
-        self.headline_tags = [f"validation/ensemble/{name}" for name in ("accuracy", "nll", "ece")]
+        self._validation = task.dataset.splits.get("validation")
+        self.headline_tags = [
+            f"validation/ensemble/{name}"
+            for name in ("accuracy", "nll", "ece")
+            if self._validation is not None
+        ]
 
     def note_resumed(self, state: SGDState) -> None:
         """Takes over what an earlier process knew of the members."""
@@ -106,10 +111,12 @@ class Monitor:
         self.flush()
         if state.waiting is not None and self._failed.issuperset(state.indices):
             return  # No newcomer is left to score; those that wait go on.
+        if self._validation is None:
+            return
         predictions, status = report.live_predictions(self._method, state, ["validation"])
         self._note_failures(state.step, status)
         log_probs = predictions["validation"]
-        summary = metrics.summarise(log_probs, self._task.dataset.splits["validation"].labels)
+        summary = metrics.summarise(log_probs, self._validation.labels)
         numbers = [k for k in status if status[k] != Status.NON_FINITE]
         scalars = {
             f"validation/member_{k:02d}/{name}": values[i]

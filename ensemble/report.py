@@ -1,6 +1,7 @@
 """What a finished run leaves: scores, predictions, pictures, a table on the terminal."""
 
 import io
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,7 @@ from ensemble.sgd import SGD, SGDState
 from ensemble.workdir import Workdir, write_bytes, write_json
 from ensemble.writer import read_metrics
 
-SCORED_SPLITS = ("validation", "calibration", "test")
-REPORTED_SPLITS = ("validation", "test")
+REPORTED_SPLITS = ("test", "validation")  # The most telling first.
 SCORES = {"accuracy": "accuracy %", "nll": "NLL nats", "brier": "Brier", "ece": "ECE"}
 
 
@@ -88,6 +88,7 @@ def build_report(
         **{
             name: metrics.summarise(log_probs[name], splits[name].labels)
             for name in REPORTED_SPLITS
+            if name in splits
         },
         "timing": dict(timing),
     }
@@ -109,9 +110,10 @@ def write_results(
             log_probs=values,
             labels=task.dataset.splits[name].labels,
             members=np.array(report["live_members"], np.int32),
+            config=json.dumps(report["config"]),  # Whose they are.
         )
         write_bytes(workdir.predictions / f"{name}.npz", content.getvalue())
-    for name, figure in final_figures(workdir, task, report, log_probs["test"]).items():
+    for name, figure in final_figures(workdir, task, report, log_probs).items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=110)
         write_bytes(workdir.plots / f"{name}.png", content.getvalue())
@@ -119,17 +121,23 @@ def write_results(
 
 
 def final_figures(
-    workdir: Workdir, task: Classification, report: Mapping[str, Any], log_probs: np.ndarray
+    workdir: Workdir,
+    task: Classification,
+    report: Mapping[str, Any],
+    log_probs: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
-    """Draws the pictures of a finished run from its test predictions [M, N, C]."""
-    test = task.dataset.splits["test"]
-    figures = {
-        "members": plots.member_scores(report["test"]),
-        "training": plots.training_curves(read_metrics(workdir.metrics)),
-        "entropy": plots.entropy_histogram(log_probs, test.labels),
-        **split_figures(task, "test", log_probs),
+    """Draws the pictures of a finished run from its predictions [M, N, C] of each split."""
+    figures = {"training": plots.training_curves(read_metrics(workdir.metrics))}
+    split = reported_split(report)
+    if split is None:
+        return figures
+    labels = task.dataset.splits[split].labels
+    return {
+        **figures,
+        "members": plots.member_scores(report[split]),
+        "entropy": plots.entropy_histogram(log_probs[split], labels),
+        **split_figures(task, split, log_probs[split]),
     }
-    return figures
 
 
 def split_figures(task: Classification, split: str, log_probs: np.ndarray) -> dict[str, Any]:
@@ -147,8 +155,16 @@ def split_figures(task: Classification, split: str, log_probs: np.ndarray) -> di
     return figures
 
 
-def format_table(report: Mapping[str, Any], split: str = "test") -> str:
+def reported_split(report: Mapping[str, Any]) -> str | None:
+    """The split whose scores say most: test, else validation; None where all is learned from."""
+    return next((name for name in REPORTED_SPLITS if name in report), None)
+
+
+def format_table(report: Mapping[str, Any]) -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
+    split = reported_split(report)
+    if split is None:
+        return "There are no scores: every example was learned from."
     members, ensemble = report[split]["members"], report[split]["ensemble"]
     columns = {name: np.array(members[name], float) for name in SCORES}
     spread = 1 if len(report["live_members"]) > 1 else 0  # Degrees of freedom of the mean.
@@ -177,8 +193,11 @@ def _cells(values: Sequence[float]) -> str:
     return f"{100 * accuracy:12.2f}" + "".join(f"{value:12.4f}" for value in others)
 
 
-def summary_sentence(report: Mapping[str, Any], split: str = "test") -> str:
+def summary_sentence(report: Mapping[str, Any]) -> str:
     """Says in one line what the ensemble brings over its mean member."""
+    split = reported_split(report)
+    if split is None:
+        return f"{len(report['live_members'])} members are live."
     scores, members = report[split]["ensemble"], report[split]["members"]
     gain = 100 * (scores["accuracy"] - float(np.mean(members["accuracy"])))
     saving = 100 * (1 - scores["nll"] / float(np.mean(members["nll"])))

@@ -398,6 +398,29 @@ def test_augment_uses_one_key_per_image():
     assert not (together == _augment(_keys(6, seed=1), images, 3, True)).all()
 
 
+def test_digits_that_hold_nothing_out_train_on_all_but_the_test_split():
+    held = input_pipeline.load_dataset("digits").splits
+    dataset = input_pipeline.load_dataset("digits", hold_out=False)
+    assert list(dataset.splits) == ["train", "test"]
+    np.testing.assert_array_equal(dataset.splits["test"].inputs, held["test"].inputs)
+    joined = [held[name].inputs for name in ("train", "validation", "calibration")]
+    np.testing.assert_array_equal(dataset.splits["train"].inputs, np.concatenate(joined))
+
+
+def test_own_data_that_hold_nothing_out_keep_the_splits_they_have():
+    inputs, labels = np.arange(60.0).reshape(20, 3), np.arange(20) % 2
+    pool = {"inputs": inputs, "labels": labels}
+    dataset = input_pipeline.dataset_from_arrays(pool, hold_out=False)
+    assert list(dataset.splits) == ["train"]
+    np.testing.assert_array_equal(dataset.splits["train"].labels, labels)
+    given = {f"{s}_{k}": v for s in ("train", "test") for k, v in pool.items()}
+    dataset = input_pipeline.dataset_from_arrays(given, hold_out=False)
+    assert {name: len(split.labels) for name, split in dataset.splits.items()} == {
+        "train": 20,
+        "test": 20,
+    }
+
+
 def test_augment_without_shift_and_flip_changes_nothing():
     images = jnp.arange(18, dtype=jnp.uint8).reshape(2, 3, 3, 1)
     np.testing.assert_array_equal(_augment(_keys(2), images, 0, False), images)

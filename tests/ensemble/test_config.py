@@ -52,6 +52,10 @@ def test_a_validated_configuration_cannot_be_changed():
         ({"num_epochs": 1, "seed": -1}, "config.seed=-1 must be at least 0"),
         ({"num_epochs": 1, "prior_scale": 0.0}, "config.prior_scale=0.0 must be positive"),
         ({"num_epochs": 1, "batching": "mixed"}, "must be one of shared, independent"),
+        (
+            {"num_epochs": 1, "hold_out": False, "early_stopping_epochs": 2},
+            "config.early_stopping_epochs=2 needs a validation split: set config.hold_out=True",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(config, line):
@@ -68,3 +72,10 @@ def test_only_what_may_change_may_differ():
         assert bool(differences(flatten(config), changed)) == (key not in MAY_CHANGE)
     assert differences({"a": {"b": (1, 2)}}, {"a": {"b": [1, 2]}}) == []
     assert differences({"seed": 1}, {"seed": 2, "new": 3}) == ["new: None -> 3", "seed: 1 -> 2"]
+
+
+def test_a_key_that_is_newer_than_the_workdir_had_its_default():
+    new = validate({"num_epochs": 1}).to_dict()
+    old = {key: value for key, value in new.items() if key != "hold_out"}
+    assert differences(old, new) == []
+    assert differences(old, {**new, "hold_out": False}) == ["hold_out: True -> False"]

@@ -406,3 +406,22 @@ def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
     images = {"inputs": np.zeros((40, 8, 8), np.uint8), "labels": np.arange(40) % 2}
     with pytest.raises(UserError, match="shift=8 pixels must be less than the 8"):
         ensemble.train(small_config(augment={"shift": 8}), data=images)
+
+
+def test_a_run_may_learn_from_all_data_and_score_none(blobs, tmp_path):
+    result = ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
+    assert result.report["num_train_examples"] == 203
+    assert result.report["live_members"] == [0, 1, 2, 3]
+    assert not {"validation", "test"} & result.report.keys()
+    assert not list((tmp_path / "predictions").iterdir())
+    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["training.png"]
+    assert ensemble.load(tmp_path)(blobs["inputs"]).label.shape == (203,)
+
+
+def test_splits_that_are_given_are_scored_and_none_is_carved(blobs):
+    data = {"train_inputs": blobs["inputs"], "train_labels": blobs["labels"]}
+    data |= {"test_inputs": blobs["inputs"][:50], "test_labels": blobs["labels"][:50]}
+    report = ensemble.train(small_config(hold_out=False), data=data).report
+    assert report["dataset"]["num_examples"] == {"train": 203, "test": 50}
+    assert "validation" not in report
+    assert report["test"]["ensemble"]["accuracy"] > 0.5
