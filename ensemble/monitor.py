@@ -119,8 +119,8 @@ class Monitor:
         summary = metrics.summarise(log_probs, self._validation.labels)
         numbers = [k for k in status if status[k] != Status.NON_FINITE]
         scalars = {
-            f"validation/member_{k:02d}/{name}": values[i]
-            for name, values in summary["members"].items()
+            f"validation/member_{k:02d}/{name}": summary["members"][name][i]
+            for name in report.SCORES
             for i, k in enumerate(numbers)
         }
         # Newcomers that catch up are not the ensemble.

@@ -147,12 +147,18 @@ def test_scores_of_certain_predictions():
         "nll": 0.0,
         "brier": 0.0,
         "ece": 0.0,
+        "adaptive_ece": 0.0,
+        "aurc": 0.0,
+        "accuracy_at_80": 1.0,
     }
     assert metrics.scores(log_probs, np.array([0, 1, 2, 0])) == {
         "accuracy": 0.75,
         "nll": np.inf,
         "brier": 0.5,
         "ece": 0.25,
+        "adaptive_ece": 0.25,
+        "aurc": 0.25,
+        "accuracy_at_80": 0.75,
     }
 
 
@@ -359,7 +365,7 @@ def test_summary_is_plain_and_complete(edge_case):
     summary = metrics.summarise(log_probs, labels)
     assert json.loads(json.dumps(summary)) == summary
     assert list(summary) == ["ensemble", "members", "diversity"]
-    assert list(summary["ensemble"]) == ["accuracy", "nll", "brier", "ece"]
+    assert tuple(summary["ensemble"]) == metrics.SCORES
     for name, values in summary["members"].items():
         assert values == [metrics.scores(member, labels)[name] for member in log_probs]
         assert {type(value) for value in values} == {float}
@@ -376,7 +382,7 @@ def test_bootstrap_interval_matches_scipy():
     mean = metrics.ensemble_log_probs(log_probs)
 
     for name in ours:
-        scored = getattr(metrics, name)
+        scored = getattr(metrics, name.replace("at_80", "at_coverage"))
         reference = scipy.stats.bootstrap(
             (np.arange(len(labels)),),
             lambda indices, scored=scored: scored(mean[indices], labels[indices]),

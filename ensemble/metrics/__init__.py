@@ -1,0 +1,83 @@
+"""Scores of predictions: one definition per number, on host arrays, in float64.
+
+Everything starts from log-probabilities: `[M, N, C]` for M members, N examples and C classes, or
+`[N, C]` for one predictor. Labels are integers `[N]` in 0..C-1. The ensemble's prediction is the
+mean of the members' probabilities, so it is scored as one more predictor. Members that failed (NaN)
+are for the caller to leave out.
+"""
+
+from ensemble.metrics.bootstrap import bootstrap_interval, intervals, mean_intervals
+from ensemble.metrics.calibration import (
+    ConformalSets,
+    apply_temperature,
+    conformal_sets,
+    conformal_threshold,
+    fit_temperature,
+)
+from ensemble.metrics.detection import RankedScores, detection_scores, rank
+from ensemble.metrics.mixture import (
+    agreement,
+    disagreement,
+    disagreement_matrix,
+    disagreements,
+    ensemble_log_probs,
+    summarise,
+    total_variation,
+    uncertainty,
+)
+from ensemble.metrics.scores import (
+    SCORES,
+    ReliabilityBins,
+    Terms,
+    accuracy,
+    accuracy_at_coverage,
+    adaptive_ece,
+    aurc,
+    brier,
+    confusion_matrix,
+    ece,
+    entropies,
+    nll,
+    recall,
+    reliability_bins,
+    scores,
+    terms,
+)
+
+__all__ = [
+    "SCORES",
+    "ConformalSets",
+    "RankedScores",
+    "ReliabilityBins",
+    "Terms",
+    "accuracy",
+    "accuracy_at_coverage",
+    "adaptive_ece",
+    "agreement",
+    "apply_temperature",
+    "aurc",
+    "bootstrap_interval",
+    "brier",
+    "conformal_sets",
+    "conformal_threshold",
+    "confusion_matrix",
+    "detection_scores",
+    "disagreement",
+    "disagreement_matrix",
+    "disagreements",
+    "ece",
+    "ensemble_log_probs",
+    "entropies",
+    "fit_temperature",
+    "intervals",
+    "mean_intervals",
+    "nll",
+    "rank",
+    "recall",
+    "reliability_bins",
+    "scores",
+    "summarise",
+    "terms",
+    "total_variation",
+    "uncertainty",
+]

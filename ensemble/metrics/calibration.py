@@ -1,0 +1,105 @@
+"""Recalibration on data that trained and stopped nothing: one temperature, and conformal sets."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from ensemble.metrics.checks import Floats, as_log_probs, as_predictions
+
+TEMPERATURES = (0.05, 20.0)
+"""Where a temperature is sought; data that are all predicted rightly would take it to 0."""
+
+
+class ConformalSets(NamedTuple):
+    """Sets of classes, one for each example.
+
+    Attributes:
+        coverage: share of the examples whose label is in the set, 0..1.
+        mean_size: classes in a set, 0..C.
+        sizes: `[C + 1]`, how many sets have 0, 1, ..., C classes.
+    """
+
+    coverage: float
+    mean_size: float
+    sizes: NDArray[np.int64]
+
+
+def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
+    """Temperature T of the lowest NLL of softmax(log p / T) (Guo et al. 2017, section 4.2).
+
+    Args:
+        log_probs: `[N, C]` log-probabilities on the calibration split; of an ensemble, of its mean.
+        labels: `[N]` integer labels.
+
+    Returns:
+        T within `TEMPERATURES`; above 1 where the predictor was overconfident.
+
+    Raises:
+        ValueError: a label has probability 0, so that no temperature gives a finite NLL.
+    """
+    log_probs, labels = as_predictions(log_probs, labels)
+    rows = np.arange(len(labels))
+    if np.isneginf(log_probs[rows, labels]).any():
+        raise ValueError("a label has probability 0, which no temperature can mend")
+
+    def nll(log_temperature: float) -> float:
+        return -apply_temperature(log_probs, np.exp(log_temperature))[rows, labels].mean()
+
+    found = minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded")
+    return float(np.exp(found.x))
+
+
+def apply_temperature(log_probs: ArrayLike, temperature: float) -> Floats:
+    """Returns log softmax(log p / T), `[N, C]`; impossible classes stay impossible.
+
+    Args:
+        log_probs: `[N, C]` log-probabilities.
+        temperature: T, positive.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature={temperature} must be positive")
+    return log_softmax(as_log_probs(log_probs, ndim=2) / temperature, axis=-1)
+
+
+def conformal_threshold(log_probs: ArrayLike, labels: ArrayLike, level: float = 0.9) -> float:
+    """Surprisal up to which a class belongs to the set: split conformal prediction.
+
+    The ceil((N + 1) level)-th smallest surprisal of the labels (Vovk et al. 2005; the score of
+    Sadinle et al. 2019, arXiv:1609.00451). If calibration and test examples are exchangeable, a set
+    holds the label with at least this probability, whatever the predictor.
+
+    Args:
+        log_probs: `[N, C]` log-probabilities on the calibration split.
+        labels: `[N]` integer labels.
+        level: probability of holding the label, between 0 and 1.
+
+    Returns:
+        Threshold in nats; `inf`, which takes every class in, where N is too small for the level.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level={level} must be between 0 and 1")
+    log_probs, labels = as_predictions(log_probs, labels)
+    surprisals = np.sort(-log_probs[np.arange(len(labels)), labels])
+    rank = int(np.ceil((len(surprisals) + 1) * level - 1e-9))
+    return float(surprisals[rank - 1]) if rank <= len(surprisals) else float("inf")
+
+
+def conformal_sets(log_probs: ArrayLike, labels: ArrayLike, threshold: float) -> ConformalSets:
+    """Scores the sets {c: -log p_c <= threshold}.
+
+    Args:
+        log_probs: `[N, C]` log-probabilities.
+        labels: `[N]` integer labels.
+        threshold: as `conformal_threshold` returns it, nats.
+    """
+    log_probs, labels = as_predictions(log_probs, labels)
+    included = -log_probs <= threshold
+    sizes = included.sum(axis=-1)
+    return ConformalSets(
+        coverage=float(included[np.arange(len(labels)), labels].mean()),
+        mean_size=float(sizes.mean()),
+        sizes=np.bincount(sizes, minlength=log_probs.shape[1] + 1),
+    )

@@ -1,0 +1,108 @@
+"""Temperature and conformal sets: known answers, coverage by simulation."""
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from test_scores import log_of, random_case
+
+from ensemble import metrics
+from ensemble.metrics.calibration import TEMPERATURES
+
+
+def drawn_labels(log_probs, rng):
+    """Labels drawn from the prediction: it is calibrated by construction."""
+    noise = rng.gumbel(size=log_probs.shape)
+    return np.argmax(log_probs + noise, axis=-1)
+
+
+@pytest.mark.parametrize("true_temperature", [0.5, 1.0, 3.0])
+def test_a_known_temperature_is_found(true_temperature):
+    rng = np.random.default_rng(0)
+    log_probs = log_softmax(2 * rng.normal(size=(20_000, 5)), axis=-1)
+    labels = drawn_labels(log_probs, rng)
+    stretched = log_softmax(log_probs * true_temperature, axis=-1)
+    temperature = metrics.fit_temperature(stretched, labels)
+    assert temperature == pytest.approx(true_temperature, rel=0.05)
+    calibrated = metrics.apply_temperature(stretched, temperature)
+    assert metrics.ece(calibrated, labels) < 0.015
+
+
+def test_no_temperature_on_a_grid_is_better():
+    (log_probs,), labels = random_case(0, num_members=1, num_examples=150)
+    best = metrics.fit_temperature(log_probs, labels)
+    nll = metrics.nll(metrics.apply_temperature(log_probs, best), labels)
+    for temperature in np.geomspace(*TEMPERATURES, 400):
+        other = metrics.nll(metrics.apply_temperature(log_probs, temperature), labels)
+        assert nll <= other + 1e-9
+
+
+def test_temperature_one_changes_nothing_and_none_changes_the_class():
+    (log_probs,), _ = random_case(0, num_members=1)
+    np.testing.assert_allclose(metrics.apply_temperature(log_probs, 1.0), log_probs, atol=1e-12)
+    hot = metrics.apply_temperature(log_probs, 7.0)
+    np.testing.assert_array_equal(hot.argmax(axis=1), log_probs.argmax(axis=1))
+    np.testing.assert_allclose(np.exp(hot).sum(axis=1), 1)
+
+
+def test_impossible_classes_stay_impossible():
+    hot = metrics.apply_temperature(log_of([[1.0, 0.0], [0.5, 0.5]]), 2.0)
+    np.testing.assert_array_equal(np.exp(hot), [[1, 0], [0.5, 0.5]])
+
+
+def test_perfect_predictions_take_a_low_temperature():
+    log_probs = log_softmax(3 * np.eye(4), axis=-1)
+    assert TEMPERATURES[0] <= metrics.fit_temperature(log_probs, np.arange(4)) < 0.1
+
+
+def test_a_label_of_probability_zero_cannot_be_mended():
+    with pytest.raises(ValueError, match="a label has probability 0"):
+        metrics.fit_temperature(log_of([[1.0, 0.0]]), np.array([1]))
+    with pytest.raises(ValueError, match="temperature=0 must be positive"):
+        metrics.apply_temperature(log_of([[1.0, 0.0]]), 0)
+
+
+def test_conformal_threshold_by_hand():
+    probs = np.arange(1, 20) / 20  # Of the label; 19 examples: the 18th smallest surprisal.
+    log_probs = np.log(np.column_stack([probs, 1 - probs]))
+    labels = np.zeros(19, int)
+    assert metrics.conformal_threshold(log_probs, labels) == pytest.approx(-np.log(2 / 20))
+    assert metrics.conformal_threshold(log_probs, labels, level=0.5) == pytest.approx(
+        -np.log(10 / 20)
+    )
+    sets = metrics.conformal_sets(log_probs, labels, -np.log(0.6))
+    assert sets.coverage == pytest.approx(8 / 19)  # .60 to .95
+    assert sets.sizes.tolist() == [3, 16, 0]  # Neither class has .6 where p is .45 to .55.
+    assert sets.mean_size == pytest.approx(16 / 19)
+
+
+def test_too_few_examples_take_every_class_in():
+    log_probs, labels = np.log([[0.9, 0.1]] * 8), np.zeros(8, int)
+    threshold = metrics.conformal_threshold(log_probs, labels)
+    assert threshold == np.inf
+    sets = metrics.conformal_sets(log_of([[1.0, 0.0]]), np.array([1]), threshold)
+    assert sets.coverage == 1
+    assert sets.mean_size == 2
+    assert metrics.conformal_threshold(*(np.repeat(x, 2, axis=0) for x in (log_probs, labels))) < 1
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+@pytest.mark.parametrize("stretch", [0.3, 3.0])
+def test_conformal_coverage_holds_whatever_the_calibration(level, stretch):
+    """Over many draws of calibration and test sets the mean coverage is the level, at least."""
+    rng = np.random.default_rng(0)
+    coverages = []
+    for _ in range(300):
+        log_probs = log_softmax(2 * rng.normal(size=(200, 6)), axis=-1)
+        labels = drawn_labels(log_probs, rng)
+        predicted = log_softmax(stretch * log_probs, axis=-1)  # Badly calibrated.
+        threshold = metrics.conformal_threshold(predicted[:100], labels[:100], level)
+        coverages.append(metrics.conformal_sets(predicted[100:], labels[100:], threshold).coverage)
+    standard_error = np.std(coverages) / np.sqrt(len(coverages))
+    assert np.mean(coverages) >= level - 4 * standard_error
+    assert np.mean(coverages) <= level + 1 / 101 + 4 * standard_error
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 90])
+def test_the_level_is_a_probability(level):
+    with pytest.raises(ValueError, match="must be between 0 and 1"):
+        metrics.conformal_threshold(np.log([[0.5, 0.5]]), np.array([0]), level)
