@@ -1,26 +1,30 @@
 """An ensemble as a function, for other programs."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from absl import logging
 
 from ensemble import metrics
 from ensemble.classification import Classification, described_dataset
 from ensemble.errors import UserError
 from ensemble.placement import Placement
 from ensemble.prediction import make_predict
+from ensemble.predictions import read_predictions
+from ensemble.workdir import Workdir
+from input_pipeline import Dataset
 
 
 class Prediction(NamedTuple):
     """What an ensemble says of N inputs.
 
     Attributes:
-        probs: [N, C], the mean of softmax over members.
+        probs: [N, C], the mean of softmax over members, at the predictor's temperature.
         label: [N], the most probable class.
-        total: [N], entropy of `probs`, nats.
+        total: [N], entropy of the mean of softmax, nats; it and what follows know no temperature.
         aleatoric: [N], mean entropy of the members, nats.
         epistemic: [N], mutual information, nats: what the members disagree on.
         member_log_probs: [M, N, C].
@@ -42,6 +46,13 @@ class Predictor:
         variables: host tree [M, ...] of the live members' variables.
         members: their numbers.
         num_devices: to use; None for all.
+        temperature: that calibrates `Prediction.probs`; None leaves them as they are.
+
+    Attributes:
+        task: as given.
+        variables: as given.
+        members: as given.
+        temperature: as given.
     """
 
     def __init__(
@@ -50,21 +61,45 @@ class Predictor:
         variables: Any,
         members: Sequence[int],
         num_devices: int | None = None,
+        temperature: float | None = None,
     ):
         self.task = task
+        self.variables = variables
         self.members = tuple(members)
+        self.temperature = temperature
         placement = Placement.create(len(self.members), num_devices)
         self._predict = make_predict(task, placement)
-        self._variables = placement.place_members(variables)
+        self._placed_variables = placement.place_members(variables)
 
     def __call__(self, inputs: np.ndarray) -> Prediction:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
 
         Raises:
-            UserError: an example has another shape than the training data's, or there is none.
+            UserError: the inputs are no finite numbers of the training data's shape, or none.
         """
+        log_probs = self.log_probs(inputs)
+        mean = metrics.ensemble_log_probs(log_probs)
+        if self.temperature is not None:
+            mean = metrics.apply_temperature(mean, self.temperature)
+        return Prediction(
+            probs=np.exp(mean),
+            label=mean.argmax(axis=-1),
+            member_log_probs=log_probs,
+            **metrics.uncertainty(log_probs),
+        )
+
+    def log_probs(self, inputs: np.ndarray) -> np.ndarray:
+        """Returns only the `member_log_probs` [M, N, C] of a call.
+
+        Raises:
+            UserError: as a call.
+        """
+        return self._predict(self._placed_variables, self._checked(inputs))
+
+    def _checked(self, inputs: np.ndarray) -> np.ndarray:
         inputs = np.asarray(inputs)
-        shape = self.task.dataset.input_shape
+        dataset = self.task.dataset
+        shape = dataset.input_shape
         if shape[-1] == 1 and inputs.shape[1:] == shape[:-1]:
             inputs = inputs[..., None]  # As the data are read: [N, H, W] are grey images.
         if inputs.shape[1:] != shape or not len(inputs):
@@ -72,36 +107,78 @@ class Predictor:
                 f"inputs of shape {inputs.shape}: the ensemble takes [N, "
                 f"{', '.join(map(str, shape))}] with N > 0"
             )
-        log_probs = self._predict(self._variables, inputs)
-        probs = np.exp(metrics.ensemble_log_probs(log_probs))
-        return Prediction(
-            probs=probs,
-            label=probs.argmax(axis=-1),
-            member_log_probs=log_probs,
-            **metrics.uncertainty(log_probs),
-        )
+        if inputs.dtype.kind not in "buif":
+            raise UserError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
+        if inputs.dtype.kind == "f":
+            if not np.isfinite(inputs).all():
+                raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
+            if dataset.splits["train"].inputs.dtype == np.uint8 and 0 < inputs.max() <= 1:
+                logging.log_first_n(
+                    logging.WARNING,
+                    "Inputs are floats within 0..1, but the ensemble learned raw images of whole "
+                    "numbers up to %g: give them as raw.",
+                    1,
+                    1 / float(np.min(dataset.scale)),
+                )
+        return inputs
 
 
-def load(workdir: str | os.PathLike[str], num_devices: int | None = None) -> Predictor:
+class Restored(NamedTuple):
+    """What a workdir's newest checkpoint says.
+
+    Attributes:
+        config: of the run, a nested dict.
+        dataset: without examples.
+        fingerprint: of the data that the run learned.
+        step: that the members in training had taken.
+        variables: host tree [M, ...] of the live members.
+        members: [M], their numbers.
+    """
+
+    config: dict[str, Any]
+    dataset: Dataset
+    fingerprint: str
+    step: int
+    variables: Any
+    members: list[int]
+
+
+def load(
+    workdir: str | os.PathLike[str], num_devices: int | None = None, calibrated: bool = False
+) -> Predictor:
     """Loads the ensemble of a workdir's newest checkpoint; the workdir is not changed.
 
     Args:
         workdir: of a run, finished or not.
         num_devices: to predict on; None for all.
+        calibrated: whether to fit a temperature on the finished run's calibration split.
+
+    Raises:
+        UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
+            calibrated.
+    """
+    import models
+    from ensemble import startup
+
+    startup.configure(num_devices)
+    work = Workdir(workdir)
+    restored = restore(work)
+    temperature = stored_temperature(work, restored.config) if calibrated else None
+    model = models.create(restored.config["model"], restored.dataset.num_classes)
+    task = Classification(restored.dataset, model)
+    return Predictor(task, restored.variables, restored.members, num_devices, temperature)
+
+
+def restore(work: Workdir) -> Restored:
+    """Reads the newest checkpoint of a workdir, and changes nothing there.
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member.
     """
-    import models
-    from ensemble import startup
     from ensemble.checkpoint import Checkpointer
     from ensemble.members import Status
-    from ensemble.workdir import Workdir
 
-    startup.configure(num_devices)
-    work = Workdir(workdir)
-    if work.read_config() is None:
-        raise UserError(f"{work.path} is not a workdir: it has no config.json")
+    check_is_workdir(work)
     checkpointer = Checkpointer(work.checkpoints)
     saved = checkpointer.restore_latest(read_only=True)
     checkpointer.close()
@@ -120,10 +197,46 @@ def load(workdir: str | os.PathLike[str], num_devices: int | None = None) -> Pre
     ]
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
-    dataset = described_dataset(meta["dataset"])
-    model = models.create(meta["config"]["model"], dataset.num_classes)
-    variables = chosen_variables(jax.tree.map(lambda leaf: leaf[np.array(live)], arrays))
-    return Predictor(Classification(dataset, model), variables, live, num_devices)
+    return Restored(
+        config=meta["config"],
+        dataset=described_dataset(meta["dataset"]),
+        fingerprint=meta["dataset"]["fingerprint"],
+        step=max(counters["step"], counters["waiting_step"]),
+        variables=chosen_variables(jax.tree.map(lambda leaf: leaf[np.array(live)], arrays)),
+        members=live,
+    )
+
+
+def check_is_workdir(work: Workdir) -> None:
+    """Refuses a directory that no run has written.
+
+    Raises:
+        UserError: it has no config.json, or one of another format.
+    """
+    if work.read_config() is None:
+        raise UserError(f"{work.path} is not a workdir: it has no config.json")
+
+
+def stored_temperature(work: Workdir, config: Mapping[str, Any]) -> float:
+    """Fits a temperature on the stored predictions of the calibration split.
+
+    Args:
+        work: of a finished run.
+        config: of the run.
+
+    Raises:
+        UserError: there are none, or no temperature can be fitted to them.
+    """
+    path = work.predictions / "calibration.npz"
+    if not work.read_report():
+        raise UserError(f"{work.path} has not finished: it can be calibrated when it has")
+    if not path.exists():
+        raise UserError(f"{work.path} has no calibration split to fit a temperature on")
+    stored = read_predictions(path, config)
+    try:
+        return metrics.fit_temperature(metrics.ensemble_log_probs(stored.log_probs), stored.labels)
+    except ValueError as error:
+        raise UserError(f"{path} gives no temperature: {error}") from None
 
 
 def chosen_variables(arrays: dict[str, Any]) -> dict[str, Any]:

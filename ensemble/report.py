@@ -1,7 +1,6 @@
 """What a finished run leaves: scores, predictions, pictures, a table on the terminal."""
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from ensemble.classification import Classification, describe
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
 from ensemble.members import Status
+from ensemble.predictions import write_predictions
 from ensemble.sgd import SGD, SGDState
 from ensemble.workdir import Workdir, write_bytes, write_json
 from ensemble.writer import read_metrics
@@ -104,15 +104,9 @@ def write_results(
     workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
     for name, values in log_probs.items():
-        content = io.BytesIO()
-        np.savez_compressed(
-            content,
-            log_probs=values,
-            labels=task.dataset.splits[name].labels,
-            members=np.array(report["live_members"], np.int32),
-            config=json.dumps(report["config"]),  # Whose they are.
-        )
-        write_bytes(workdir.predictions / f"{name}.npz", content.getvalue())
+        labels = task.dataset.splits[name].labels
+        path = workdir.predictions / f"{name}.npz"
+        write_predictions(path, values, labels, report["live_members"], report["config"])
     for name, figure in final_figures(workdir, task, report, log_probs).items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=110)

@@ -258,7 +258,7 @@ def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     ensemble_scalars = {
         tag: value for r in records_of(tmp_path) for tag, value in r.items() if "/ensemble/" in tag
     }
-    assert len(ensemble_scalars) == 6
+    assert len(ensemble_scalars) == 2 + len(metrics.SCORES)
     assert all(value is not None for value in ensemble_scalars.values())
     again = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert again.report["failed_members"] == failed

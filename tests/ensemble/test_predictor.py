@@ -1,0 +1,89 @@
+"""A trained ensemble as a function: shapes, refusals, calibration."""
+
+import shutil
+
+import numpy as np
+import pytest
+from conftest import small_config
+
+import ensemble
+from ensemble import UserError, metrics
+
+
+@pytest.fixture(scope="module")
+def trained(blobs, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("trained")
+    return workdir, ensemble.train(small_config(), data=blobs, workdir=str(workdir))
+
+
+def test_any_number_of_examples(trained, blobs):
+    workdir, _ = trained
+    predictor = ensemble.load(workdir)
+    whole = predictor(blobs["inputs"])
+    assert whole.probs.shape == (203, 3)
+    assert whole.member_log_probs.shape == (4, 203, 3)
+    np.testing.assert_allclose(whole.probs.sum(axis=1), 1)
+    np.testing.assert_array_equal(whole.label, whole.probs.argmax(axis=1))
+    np.testing.assert_allclose(whole.total, whole.aleatoric + whole.epistemic, atol=1e-12)
+    assert (whole.epistemic >= 0).all()
+    for part in (slice(0, 1), slice(5, 22)):
+        few = predictor(blobs["inputs"][part])
+        np.testing.assert_allclose(few.probs, whole.probs[part], rtol=1e-5)
+
+
+def test_a_temperature_sharpens_or_flattens_probs_alone(trained, blobs):
+    workdir, _ = trained
+    plain, calibrated = ensemble.load(workdir), ensemble.load(workdir, calibrated=True)
+    with np.load(workdir / "predictions" / "calibration.npz") as stored:
+        mean = metrics.ensemble_log_probs(stored["log_probs"])
+        expected = metrics.fit_temperature(mean, stored["labels"])
+    assert plain.temperature is None
+    assert calibrated.temperature == expected
+    p, q = plain(blobs["inputs"]), calibrated(blobs["inputs"])
+    tempered = p.probs ** (1 / expected)
+    np.testing.assert_allclose(q.probs, tempered / tempered.sum(axis=1, keepdims=True), rtol=1e-9)
+    np.testing.assert_array_equal(q.label, p.label)
+    np.testing.assert_array_equal(q.total, p.total)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "line"),
+    [
+        (np.zeros((2, 5)), r"inputs of shape \(2, 5\): the ensemble takes \[N, 6\] with N > 0"),
+        (np.zeros(6), r"inputs of shape \(6,\)"),
+        (np.zeros((0, 6)), "with N > 0"),
+        (np.full((1, 6), np.nan), "hold NaN or infinities"),
+        (np.full((1, 6), "a"), "of dtype <U1: the ensemble takes numbers"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_a_line(trained, inputs, line):
+    with pytest.raises(UserError, match=line):
+        trained[1].predictor(inputs)
+
+
+def test_floats_where_whole_numbers_were_learned_are_warned_of(caplog):
+    data = {"inputs": np.arange(600).reshape(60, 10) % 256, "labels": np.arange(60) % 2}
+    predictor = ensemble.train(small_config(num_epochs=1), data=data).predictor
+    predictor(data["inputs"].astype(np.float64))
+    assert "within 0..1" not in caplog.text
+    predictor(data["inputs"] / 255)
+    assert "floats within 0..1" in caplog.text
+
+
+def test_a_run_without_calibration_data_cannot_be_calibrated(blobs, tmp_path):
+    ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
+    with pytest.raises(UserError, match="has no calibration split"):
+        ensemble.load(tmp_path, calibrated=True)
+
+
+def test_a_run_that_has_not_finished_cannot_be_calibrated(trained, tmp_path):
+    shutil.copytree(trained[0], tmp_path / "copy")
+    (tmp_path / "copy" / "report.json").unlink()
+    assert ensemble.load(tmp_path / "copy").members == (0, 1, 2, 3)
+    with pytest.raises(UserError, match="has not finished"):
+        ensemble.load(tmp_path / "copy", calibrated=True)
+
+
+def test_what_is_no_workdir_is_refused(tmp_path):
+    with pytest.raises(UserError, match="is not a workdir"):
+        ensemble.load(tmp_path)
