@@ -31,6 +31,13 @@ TFDS_SIZES = {
     "kmnist": (50_000, 5_000, 5_000, 10_000),
     "cifar10": (45_000, 2_500, 2_500, 10_000),
 }
+KNOWN_SHAPES = {
+    "digits": (8, 8, 1),
+    "mnist": (28, 28, 1),
+    "fashion_mnist": (28, 28, 1),
+    "kmnist": (28, 28, 1),
+    "cifar10": (32, 32, 3),
+}
 DIGITS_SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
 DIGITS_SEED = 0  # The digits' split is the same for every run.
 SPLIT_STREAM, BATCH_STREAM = 1, 2  # Splits and batches draw from streams of their own.
@@ -79,12 +86,21 @@ class Dataset:
     @functools.cached_property
     def fingerprint(self) -> str:
         """16 hex digits that change when any split's content does."""
-        digest = hashlib.blake2b(digest_size=8)
-        for split_name, split in self.splits.items():
-            for array in split:
-                digest.update(f"{split_name} {array.dtype} {array.shape};".encode())
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return _fingerprint(self.splits)
+
+    @functools.cached_property
+    def test_fingerprint(self) -> str | None:
+        """The same of the test split alone; None where there is none."""
+        return _fingerprint({"test": self.splits["test"]}) if "test" in self.splits else None
+
+
+def _fingerprint(splits: Mapping[str, Split]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for split_name, split in splits.items():
+        for array in split:
+            digest.update(f"{split_name} {array.dtype} {array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def load_dataset(
@@ -117,6 +133,22 @@ def load_dataset(
     close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
+
+
+def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
+    """Names of the known sets that are here already, with examples of this shape.
+
+    Args:
+        shape: (H, W, C).
+        data_dir: as of `load_dataset`.
+    """
+    directory = tfds_records.data_directory(data_dir)
+    return [
+        name
+        for name, known in KNOWN_SHAPES.items()
+        if known == tuple(shape)
+        and (name == "digits" or tfds_records.find_prepared(name, directory) is not None)
+    ]
 
 
 def _held_out(dataset: Dataset, hold_out: bool) -> Dataset:

@@ -1,7 +1,8 @@
 """Deep ensembles and Bayesian posteriors of Flax networks, across devices.
 
-`train` is the one entry; `load` gives a trained ensemble as a function. Importing the package
-imports neither JAX nor anything slow, so that `train` can settle XLA's flags and the devices first.
+`train` is the one entry; `load` gives a trained ensemble as a function, `evaluate` its report.
+Importing the package imports neither JAX nor anything slow, so that `train` can settle XLA's flags
+and the devices first.
 """
 
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 _EXPORTS = {
     "train": "ensemble.loop",
     "load": "ensemble.predictor",
+    "evaluate": "ensemble.evaluation.run",
+    "EnsembleClassifier": "ensemble.classifier",
     "default_config": "ensemble.config",
     "create_train_state": "ensemble.members",
     "apply_model": "ensemble.members",

@@ -113,6 +113,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "scale": np.asarray(dataset.scale).tolist(),
         "num_examples": {name: len(split.labels) for name, split in dataset.splits.items()},
         "fingerprint": dataset.fingerprint,
+        "test_fingerprint": dataset.test_fingerprint,
     }
 
 

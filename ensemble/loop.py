@@ -1,7 +1,6 @@
 """The one loop: it drives a method on a task, and every effect on the outside happens here."""
 
 import contextlib
-import errno
 import shlex
 import signal
 import sys
@@ -19,11 +18,7 @@ from ensemble import startup
 from ensemble.config import differences, flatten, validate
 from ensemble.errors import Interrupted, UserError
 from ensemble.progress import Clock, Progress
-from ensemble.workdir import Workdir
-
-_WRITE_ERRORS = (
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO
-)  # fmt: skip
+from ensemble.workdir import WRITE_ERRORS, Workdir
 
 
 class Result(NamedTuple):
@@ -74,7 +69,7 @@ def train(
         try:
             return _train_and_evaluate(config, task, work, started, stop)
         except OSError as error:
-            if error.errno not in _WRITE_ERRORS:
+            if error.errno not in WRITE_ERRORS:
                 raise
             raise UserError(
                 f"{work.path} cannot be written: {error.strerror or error}; free space there and "

@@ -139,13 +139,13 @@ class Monitor:
         self._draw(state, log_probs)
 
     def _draw(self, state: SGDState, log_probs: np.ndarray) -> None:
-        from ensemble import plots
+        from ensemble import plot_style
 
         every = self._config.plot_every_epochs * self._method.steps_per_epoch
         if state.waiting is not None or (state.step % every and not self._method.finished(state)):
             return
         for name, figure in report.split_figures(self._task, "validation", log_probs).items():
-            image = plots.figure_to_array(figure)
+            image = plot_style.figure_to_array(figure)
             self._writer.image(state.step, f"validation/{name}", image)
         self._writer.histogram(
             state.step, "validation/entropy", metrics.uncertainty(log_probs)["total"]

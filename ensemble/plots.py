@@ -1,9 +1,7 @@
 """Pictures of a run, each meant to be read in half a minute.
 
 Every function returns a Matplotlib `Figure` that no global state knows of; the caller saves it or
-turns it into an array. One palette runs through all of them, safe for colour-blind readers (Okabe
-& Ito 2008): blue is the ensemble or a right prediction, vermilion a wrong one, grey the members.
-Matplotlib is imported on the first call, because it would slow the start of a run.
+turns it into an array.
 """
 
 from __future__ import annotations
@@ -16,38 +14,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ensemble import metrics
+from ensemble.plot_style import (
+    ENSEMBLE_COLOR,
+    MEMBER_COLOR,
+    RIGHT_COLOR,
+    TEXT_COLOR,
+    WRONG_COLOR,
+    as_pictures,
+    draw_histogram,
+    legend,
+    member_line,
+    new_figure,
+    plural,
+    shorten,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ENSEMBLE_COLOR = RIGHT_COLOR = "#0072B2"
-WRONG_COLOR = "#D55E00"
-MEMBER_COLOR = "#8C8C8C"
-TEXT_COLOR = "#333333"
-GRID_COLOR = "#E6E6E6"
-
-_DPI = 100
 _MAX_COLUMNS = 4
-_MAX_NAME_LENGTH = 21
 _MAX_MARKED_POINTS = 30
 _NUM_ENTROPY_BINS = 30
-
-
-def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
-    """Draws a figure at its own resolution.
-
-    Args:
-        figure: any figure.
-
-    Returns:
-        `[H, W, 3]` red, green and blue, 0..255.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def reliability_diagram(log_probs: ArrayLike, labels: ArrayLike, title: str) -> Figure:
@@ -66,13 +55,13 @@ def reliability_diagram(log_probs: ArrayLike, labels: ArrayLike, title: str) -> 
     """
     log_probs = np.asarray(log_probs)
     ensemble_log_probs = metrics.ensemble_log_probs(log_probs)
-    figure = _new_figure(title, width=6.0, height=6.6)
+    figure = new_figure(title, width=6.0, height=6.6)
     curve, strip = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
 
     curve.plot((0, 1), (0, 1), "--", color=TEXT_COLOR, linewidth=1, label="perfectly calibrated")
     for member_log_probs in log_probs:
         member = _occupied(metrics.reliability_bins(member_log_probs, labels))
-        curve.plot(member.confidence, member.accuracy, ".-", **_member_line(len(log_probs)))
+        curve.plot(member.confidence, member.accuracy, ".-", **member_line(len(log_probs)))
     bins = metrics.reliability_bins(ensemble_log_probs, labels)
     counts, confidence, accuracy = _occupied(bins)
     low, high = _wilson_interval(accuracy, counts)
@@ -83,15 +72,15 @@ def reliability_diagram(log_probs: ArrayLike, labels: ArrayLike, title: str) -> 
     score = metrics.scores(ensemble_log_probs, labels)
     caption = (
         f"ECE {score['ece']:.4f}, accuracy {score['accuracy']:.2%}, "
-        f"{_plural(len(log_probs), 'member')}, {_plural(len(ensemble_log_probs), 'example')}"
+        f"{plural(len(log_probs), 'member')}, {plural(len(ensemble_log_probs), 'example')}"
     )
-    _style(curve, caption, ylabel="accuracy in the bin")
+    style(curve, caption, ylabel="accuracy in the bin")
     curve.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    _draw_histogram(strip, bins.counts, np.linspace(0, 1, len(bins.counts) + 1), ENSEMBLE_COLOR)
-    _style(strip, xlabel="confidence: probability of the predicted class", ylabel="examples")
+    draw_histogram(strip, bins.counts, np.linspace(0, 1, len(bins.counts) + 1), ENSEMBLE_COLOR)
+    style(strip, xlabel="confidence: probability of the predicted class", ylabel="examples")
     strip.set_yscale("log")
     strip.set_ylim(0.5, 2 * max(counts.max(), 10))  # a bin of one example still shows
-    _legend(curve, figure, loc="outside lower center", ncols=3)
+    legend(curve, figure, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -107,14 +96,14 @@ def member_scores(summary: Mapping[str, Any]) -> Figure:
     from matplotlib.ticker import PercentFormatter
 
     members, ensemble = summary["members"], summary["ensemble"]
-    figure = _new_figure("What the ensemble brings over its members", width=9.0, height=4.4)
+    figure = new_figure("What the ensemble brings over its members", width=9.0, height=4.4)
     left, right = figure.subplots(1, 2)
     _draw_members(left, np.asarray(members["accuracy"]), ensemble["accuracy"], "{:.2%}")
     left.set_ylabel("accuracy (higher is better)")
     left.yaxis.set_major_formatter(PercentFormatter(1.0))
     _draw_members(right, np.asarray(members["nll"]), ensemble["nll"], "{:.4f}")
     right.set_ylabel("NLL in nats (lower is better)")
-    _legend(left, figure, loc="outside lower center", ncols=3)
+    legend(left, figure, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -138,15 +127,15 @@ def uncertain_examples(
         The figure: above each image its label and the two most probable classes, in blue if the
         first of them is right and in vermilion if not.
     """
-    pictures, labels = _as_pictures(np.asarray(inputs)), np.asarray(labels)
+    pictures, labels = as_pictures(np.asarray(inputs)), np.asarray(labels)
     probs = np.exp(metrics.ensemble_log_probs(log_probs))
     entropies = metrics.uncertainty(log_probs)["total"]
     least_certain = np.argsort(-entropies, kind="stable")[:count]
 
     num_columns = min(_MAX_COLUMNS, len(least_certain))
     num_rows = -(-len(least_certain) // num_columns)
-    figure = _new_figure(
-        f"{_plural(len(least_certain), 'least certain example')} of {len(entropies):,}",
+    figure = new_figure(
+        f"{plural(len(least_certain), 'least certain example')} of {len(entropies):,}",
         width=max(4.0, 2.0 * num_columns),
         height=0.5 + 2.3 * num_rows,
     )
@@ -158,9 +147,9 @@ def uncertain_examples(
         first, *others = np.argsort(-probs[n], kind="stable")[:2]
         right = first == labels[n]
         lines = [
-            f"true: {_shorten(class_names[labels[n]])}",
-            f"{'✓' if right else '✗'} {_shorten(class_names[first])} ({probs[n, first]:.0%})",
-            *(f"{_shorten(class_names[other])} ({probs[n, other]:.0%})" for other in others),
+            f"true: {shorten(class_names[labels[n]])}",
+            f"{'✓' if right else '✗'} {shorten(class_names[first])} ({probs[n, first]:.0%})",
+            *(f"{shorten(class_names[other])} ({probs[n, other]:.0%})" for other in others),
         ]
         color = RIGHT_COLOR if right else WRONG_COLOR
         axes.set_title("\n".join(lines), fontsize=9, color=color, parse_math=False)
@@ -181,14 +170,14 @@ def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure:
     from matplotlib.ticker import PercentFormatter
 
     progress = "epoch" if any("epoch" in record for record in records) else "step"
-    figure = _new_figure("Learning curves", width=12.0, height=4.2)
+    figure = new_figure("Learning curves", width=12.0, height=4.2)
     loss, nll, accuracy = figure.subplots(1, 3)
     _draw_curves(loss, _curves(records, progress, "train", "loss"))
-    _style(loss, "Training loss", xlabel=progress, ylabel="loss (nats)")
+    style(loss, "Training loss", xlabel=progress, ylabel="loss (nats)")
     _draw_curves(nll, _curves(records, progress, "validation", "nll"))
-    _style(nll, "Validation NLL (lower is better)", xlabel=progress, ylabel="NLL (nats)")
+    style(nll, "Validation NLL (lower is better)", xlabel=progress, ylabel="NLL (nats)")
     _draw_curves(accuracy, _curves(records, progress, "validation", "accuracy"))
-    _style(accuracy, "Validation accuracy", xlabel=progress, ylabel="accuracy")
+    style(accuracy, "Validation accuracy", xlabel=progress, ylabel="accuracy")
     accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
     return figure
 
@@ -211,19 +200,19 @@ def entropy_histogram(log_probs: ArrayLike, labels: ArrayLike) -> Figure:
     right = ensemble_log_probs.argmax(axis=-1) == np.asarray(labels)
     edges = np.linspace(0, np.log(max(num_classes, 2)), _NUM_ENTROPY_BINS + 1)
 
-    figure = _new_figure("Uncertainty of right and of wrong predictions", width=7.0, height=4.8)
+    figure = new_figure("Uncertainty of right and of wrong predictions", width=7.0, height=4.8)
     panels = figure.subplots(2, 1, sharex=True)
     for axes, name, chosen, color in (
         (panels[0], "right prediction", entropies[right], RIGHT_COLOR),
         (panels[1], "wrong prediction", entropies[~right], WRONG_COLOR),
     ):
         counts, _ = np.histogram(np.clip(chosen, 0, edges[-1]), edges)
-        _draw_histogram(axes, counts, edges, color)
-        caption = _plural(len(chosen), name)
+        draw_histogram(axes, counts, edges, color)
+        caption = plural(len(chosen), name)
         if len(chosen) > 0:
             axes.axvline(np.median(chosen), color=TEXT_COLOR, linestyle="--")
             caption += f", median entropy {np.median(chosen):.3f} nats"
-        _style(axes, caption, ylabel="examples")
+        style(axes, caption, ylabel="examples")
         axes.set_ylim(0, 1.05 * max(counts.max(), 1))
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     panels[1].set_xlim(0, edges[-1])
@@ -231,48 +220,6 @@ def entropy_histogram(log_probs: ArrayLike, labels: ArrayLike) -> Figure:
         f"entropy of the prediction (nats): 0 is certain, {edges[-1]:.2f} is uniform"
     )
     return figure
-
-
-def _new_figure(title: str, width: float, height: float) -> Figure:
-    """An empty figure of the given size in inches, with its title in bold."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="w")
-    font: dict[str, Any] = {"fontsize": 13, "weight": "bold", "color": TEXT_COLOR}
-    figure.suptitle(title, x=0.01, ha="left", parse_math=False, **font)
-    return figure
-
-
-def _style(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> None:
-    """Quiet axes: a light grid behind the data, no box, dark grey text."""
-    axes.set_title(title, loc="left", fontsize=10, color=TEXT_COLOR)
-    axes.set_xlabel(xlabel, color=TEXT_COLOR)
-    axes.set_ylabel(ylabel, color=TEXT_COLOR)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(MEMBER_COLOR)
-    axes.tick_params(which="both", color=MEMBER_COLOR, labelcolor=TEXT_COLOR, labelsize=9)
-    axes.grid(color=GRID_COLOR, linewidth=0.8)
-    axes.set_axisbelow(True)
-
-
-def _legend(axes: Axes, place: Axes | Figure | None = None, **kwargs: Any) -> None:
-    """A frameless legend that names each kind of artist once, on the axes or another place."""
-    handles, names = axes.get_legend_handles_labels()
-    once = dict(zip(names, handles, strict=True))
-    (place or axes).legend(
-        list(once.values()), list(once), frameon=False, labelcolor=TEXT_COLOR, **kwargs
-    )
-
-
-def _member_line(num_members: int) -> dict[str, Any]:
-    """A thin grey line, fainter the more there are."""
-    alpha = float(np.clip(4 / num_members, 0.1, 0.6))
-    style = {"color": MEMBER_COLOR, "alpha": alpha, "linewidth": 1, "markersize": 4}
-    return {**style, "label": "members"}
-
-
-def _draw_histogram(axes: Axes, counts: NDArray, edges: NDArray, color: str) -> None:
-    axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=color, edgecolor="w")
 
 
 def _draw_members(axes: Axes, values: NDArray, ensemble: float, number: str) -> None:
@@ -292,7 +239,7 @@ def _draw_members(axes: Axes, values: NDArray, ensemble: float, number: str) -> 
         axes.axhline(ensemble, color=ENSEMBLE_COLOR, linewidth=2.5, label="ensemble")
     dots: dict[str, Any] = {"color": MEMBER_COLOR, "markersize": 8, "markeredgecolor": "w"}
     axes.plot(np.flatnonzero(finite), values[finite], "o", label="members", zorder=3, **dots)
-    _style(axes, title, xlabel="members, in order")
+    style(axes, title, xlabel="members, in order")
     axes.set_xlim(-0.7, len(values) - 0.3)
     axes.set_xticks([])
     axes.ticklabel_format(axis="y", useOffset=False)
@@ -326,7 +273,7 @@ def _draw_curves(axes: Axes, curves: Mapping[str, NDArray[np.float64]]) -> None:
     end = max(curve[-1, 0] for curve in finite.values())
     bold: dict[str, Any] = {"color": ENSEMBLE_COLOR, "linewidth": 2.5, "zorder": 3}
     for name, curve in curves.items():
-        style = {**bold, "label": name} if name == "ensemble" else _member_line(len(curves))
+        style = {**bold, "label": name} if name == "ensemble" else member_line(len(curves))
         marker = "." if len(curve) <= _MAX_MARKED_POINTS else ""
         axes.plot(*curve.T, marker=marker, **style)
         if finite[name][-1, 0] < end:
@@ -335,7 +282,7 @@ def _draw_curves(axes: Axes, curves: Mapping[str, NDArray[np.float64]]) -> None:
     values = np.concatenate(list(finite.values()))[:, 1]
     if values.min() > 0 and values.max() > 10 * values.min():
         axes.set_yscale("log")
-    _legend(axes)
+    legend(axes)
 
 
 def _occupied(bins: metrics.ReliabilityBins) -> metrics.ReliabilityBins:
@@ -350,22 +297,3 @@ def _wilson_interval(share: NDArray, count: NDArray, z: float = 1.96) -> tuple[N
     centre = (share + z**2 / (2 * count)) / scale
     half_width = z / scale * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return centre - half_width, centre + half_width
-
-
-def _as_pictures(inputs: NDArray) -> NDArray[np.float64]:
-    """Images `[N, H, W, C]` scaled together to 0..1; grey `[N, H, W]` unless C is 3."""
-    if inputs.ndim != 4:
-        raise ValueError(f"inputs has shape {inputs.shape}, must be images [N, H, W, C]")
-    low, high = float(np.min(inputs)), float(np.max(inputs))
-    pictures = (inputs - low) / (high - low if high > low else 1.0)
-    return pictures if inputs.shape[-1] == 3 else pictures.mean(axis=-1)
-
-
-def _shorten(name: str) -> str:
-    """Cuts the middle out of a name too long to stand above an image."""
-    half = _MAX_NAME_LENGTH // 2
-    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -129,7 +129,7 @@ class Restored(NamedTuple):
     Attributes:
         config: of the run, a nested dict.
         dataset: without examples.
-        fingerprint: of the data that the run learned.
+        description: of the data that the run learned, by `ensemble.classification.describe`.
         step: that the members in training had taken.
         variables: host tree [M, ...] of the live members.
         members: [M], their numbers.
@@ -137,7 +137,7 @@ class Restored(NamedTuple):
 
     config: dict[str, Any]
     dataset: Dataset
-    fingerprint: str
+    description: dict[str, Any]
     step: int
     variables: Any
     members: list[int]
@@ -200,7 +200,7 @@ def restore(work: Workdir) -> Restored:
     return Restored(
         config=meta["config"],
         dataset=described_dataset(meta["dataset"]),
-        fingerprint=meta["dataset"]["fingerprint"],
+        description=meta["dataset"],
         step=max(counters["step"], counters["waiting_step"]),
         variables=chosen_variables(jax.tree.map(lambda leaf: leaf[np.array(live)], arrays)),
         members=live,

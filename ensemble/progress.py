@@ -78,10 +78,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
     Args:
         done: steps already taken.
         total: steps in all.
+        what: is going on.
     """
 
-    def __init__(self, done: int, total: int):
-        self._first, self._total = done, total
+    def __init__(self, done: int, total: int, what: str = "training"):
+        self._first, self._total, self._what = done, total, what
         self._started = time.monotonic()
         self._bar: Any = None
 
@@ -95,7 +96,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
                 rich_progress.MofNCompleteColumn(),
                 console=Console(stderr=True),
             )
-            self._task = self._bar.add_task("training", total=self._total, completed=self._first)
+            self._task = self._bar.add_task(self._what, total=self._total, completed=self._first)
             self._bar.start()
         return self
 
@@ -115,12 +116,19 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def log(self, step: int, epoch: float, scores: Mapping[str, float]) -> None:
         """Logs the scores of an evaluation, with the time left."""
-        elapsed = time.monotonic() - self._started
-        left = elapsed / max(step - self._first, 1) * (self._total - step)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         logging.info(
-            "step %d/%d, epoch %.1f: %s; %s left", step, self._total, epoch, shown, duration(left)
+            "step %d/%d, epoch %.1f: %s; %s left", step, self._total, epoch, shown, self.left(step)
         )
+
+    def line(self, step: int, text: str) -> None:
+        """Logs a line of text, with the time left."""
+        logging.info("%s; %s left", text, self.left(step))
+
+    def left(self, step: int) -> str:
+        """The time that the steps after this one will take, at the pace so far."""
+        elapsed = time.monotonic() - self._started
+        return duration(elapsed / max(step - self._first, 1) * (self._total - step))
 
 
 def duration(seconds: float) -> str:

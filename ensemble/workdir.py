@@ -1,6 +1,7 @@
 """A run's directory: what lies where, one run at a time, files whole or not at all."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -13,6 +14,11 @@ from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
+
+WRITE_ERRORS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO
+)  # fmt: skip
+"""What an `OSError` says where a directory cannot be written, and not that a program is wrong."""
 
 
 class Workdir:
@@ -130,8 +136,13 @@ def write_text(path: epath.Path, text: str) -> None:
 def write_bytes(path: epath.Path, content: bytes) -> None:
     """Writes a file whole or not at all: beside its place first, then renamed."""
     part = path.parent / f".{path.name}.part"
-    part.write_bytes(content)
-    part.replace(path)
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:

@@ -194,6 +194,49 @@ def _read_image(file: Path, mode: str) -> np.ndarray:
         raise UserError(f"{file} is damaged ({_one_line(error)}); repair or remove it") from error
 
 
+def read_unlabelled_folder(path: str) -> tuple[list[str], np.ndarray]:
+    """Reads the images of a folder and of the folders in it, whatever these mean.
+
+    Returns:
+        paths relative to the folder `[N]`, sorted; images uint8 `[N, H, W, C]` by `read_images`.
+
+    Raises:
+        UserError: if there are no images, or by `read_images`.
+    """
+    root = Path(path).expanduser()
+    nested = [file for folder in _folders(root) for file in _visible(folder)]
+    files = sorted([file for file in _visible(root) if not file.is_dir()] + nested)
+    if not files:
+        raise UserError(f"{path} holds no images; give a folder of images, or of such folders")
+    # A name may be any bytes, what is printed is text.
+    names = [bytes(file.relative_to(root)).decode(errors="replace") for file in files]
+    return names, read_images(files)
+
+
+def check_inputs(values: Any, dtype: np.dtype, what: str) -> np.ndarray:
+    """Checks examples to predict and brings them to the type of the training data.
+
+    Args:
+        values: `[N, F]`, `[N, H, W]` or `[N, H, W, C]`.
+        dtype: uint8 or float32.
+        what: they are, for messages.
+
+    Raises:
+        UserError: if they cannot be of that type, and why.
+    """
+    array = _numeric(values, what)
+    _check_shape(array, array, what)
+    if dtype != np.uint8:
+        return _to_float32(array, what)
+    is_bad = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
+    if is_bad.any():
+        raise UserError(
+            f"{what} holds {array[is_bad][0]}; the training data were whole numbers 0..255: give "
+            "inputs on that scale"
+        )
+    return array.astype(np.uint8, copy=False)
+
+
 def _visible(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("*") if not p.name.startswith("."))
 

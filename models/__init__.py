@@ -71,7 +71,8 @@ def create(name: str, num_classes: int) -> nn.Module:
     if name not in _factories:
         raise UserError(
             f"model={name!r} is not a known model; use one of {', '.join(names())}, "
-            "or register your own with models.register(name, factory)"
+            "or register your own with models.register(name, factory); programs other than "
+            "train.py run the file that does so where it is given as --config=FILE"
         )
     return _factories[name](num_classes)
 

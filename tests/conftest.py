@@ -13,6 +13,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / 
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ import models
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
 
 
 @models.register("tiny")
@@ -33,6 +35,18 @@ class Tiny(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         x = nn.tanh(nn.Dense(8)(x.reshape((x.shape[0], -1))))
         return nn.Dense(self.num_classes)(x)
+
+
+@models.register("explosive")
+class Explosive(nn.Module):
+    """Diverges at a high learning rate; its members start at different scales."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", lambda key: jnp.exp(4 * nn.initializers.normal(1.0)(key, ())))
+        return nn.Dense(self.num_classes)(x) ** 3 * scale
 
 
 def make_blobs(num_examples: int = 203, num_classes: int = 3) -> dict[str, np.ndarray]:

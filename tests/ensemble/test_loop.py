@@ -224,18 +224,6 @@ def test_without_a_workdir_nothing_is_kept(blobs, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@models.register("explosive")
-class Explosive(nn.Module):
-    """Diverges at a high learning rate; its members start at different scales."""
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, x):
-        scale = self.param("scale", lambda key: jnp.exp(4 * nn.initializers.normal(1.0)(key, ())))
-        return nn.Dense(self.num_classes)(x) ** 3 * scale
-
-
 def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     config = small_config(model="explosive", ensemble_size=8, learning_rate=0.002, num_epochs=2)
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))

@@ -10,7 +10,7 @@ import scipy.stats
 from matplotlib.colors import to_hex, to_rgb
 from scipy.special import log_softmax
 
-from ensemble import metrics, plots
+from ensemble import metrics, plot_style, plots
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 
@@ -60,7 +60,7 @@ def case(request):
 
 def draw(figure):
     """Draws for real, so that layout and text are tried too; warnings are errors."""
-    pixels = plots.figure_to_array(figure)
+    pixels = plot_style.figure_to_array(figure)
     width, height = figure.get_size_inches() * figure.dpi
     assert pixels.shape == (round(height), round(width), 3)
     assert pixels.dtype == np.uint8
@@ -95,7 +95,7 @@ def test_array_holds_the_colours_of_the_figure():
     pixels = draw(plots.entropy_histogram(*random_case()))
     colors = {tuple(color) for color in pixels.reshape(-1, 3)}
     assert tuple(pixels[0, 0]) == (255, 255, 255)
-    for color in (plots.RIGHT_COLOR, plots.WRONG_COLOR):
+    for color in (plot_style.RIGHT_COLOR, plot_style.WRONG_COLOR):
         assert tuple(round(255 * part) for part in to_rgb(color)) in colors
 
 
@@ -103,10 +103,10 @@ def test_matplotlib_is_imported_late_and_pyplot_never():
     program = """
 import sys
 import numpy as np
-from ensemble import plots
+from ensemble import plot_style, plots
 assert "matplotlib" not in sys.modules, "imported at start"
 figure = plots.entropy_histogram(np.log(np.full((2, 3, 4), 0.25)), np.zeros(3, int))
-plots.figure_to_array(figure)
+plot_style.figure_to_array(figure)
 assert "matplotlib.pyplot" not in sys.modules, "pyplot keeps global state"
 """
     done = subprocess.run(
@@ -265,9 +265,9 @@ def test_uncertain_examples_are_captioned_with_label_and_two_best_classes():
     draw(figure)
     least_certain, second = figure.axes
     assert least_certain.get_title() == "true: c\n✓ c (40%)\na$_$ (30%)"
-    assert to_hex(least_certain.title.get_color()) == plots.RIGHT_COLOR.lower()
+    assert to_hex(least_certain.title.get_color()) == plot_style.RIGHT_COLOR.lower()
     assert second.get_title() == "true: b\n✗ a$_$ (50%)\nb (30%)"
-    assert to_hex(second.title.get_color()) == plots.WRONG_COLOR.lower()
+    assert to_hex(second.title.get_color()) == plot_style.WRONG_COLOR.lower()
     assert figure.get_suptitle() == "2 least certain examples of 2"
 
 

@@ -80,14 +80,35 @@ def test_images_and_histograms_reach_tensorboard(tmp_path):
     image[0, 0] = 255
     writer.image(7, "picture", image)
     writer.histogram(7, "numbers", np.arange(100.0))
-    writer.hparams({"rate": 0.1, "name": "x", "none": None}, ["a/b"])
     writer.close()
     events = EventAccumulator(str(work.events))
     events.Reload()
     (shown,) = events.Images("picture")
     assert (shown.step, shown.width, shown.height) == (7, 6, 4)
     assert events.Histograms("numbers")[0].histogram_value.num == 100
-    assert "_hparams_/experiment" in events.summary_metadata
+
+
+def test_hparams_reach_the_table_of_runs_and_none_stays_empty(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    hparams = {"learning_rate": 0.1, "name": "x", "none": None, "flip": True, "shape": [1, 2]}
+    writer.hparams(hparams, ["a/b"])
+    writer.close()
+    events = EventAccumulator(str(work.events))
+    events.Reload()
+    content = {tag: m.plugin_data.content for tag, m in events.summary_metadata.items()}
+    experiment = metadata.parse_experiment_plugin_data(content[metadata.EXPERIMENT_TAG])
+    assert [info.name for info in experiment.hparam_infos] == list(hparams)
+    assert [i.name for i in experiment.hparam_infos if i.differs] == ["learning_rate"]
+    assert [info.name.tag for info in experiment.metric_infos] == ["a/b"]
+    start = metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG])
+    assert set(start.hparams) == set(hparams) - {"none"}
+    assert start.hparams["learning_rate"].number_value == 0.1
+    assert start.hparams["flip"].bool_value
+    assert start.hparams["shape"].string_value == "[1, 2]"
 
 
 class Bucket(MemoryFileSystem):

@@ -312,3 +312,35 @@ def test_png_bytes_with_a_wrong_suffix_are_read(tmp_path):
     PIL.Image.fromarray(_gray(5)).save(file, "PNG")
     (tmp_path / "b" / "2.dat").write_bytes(file.getvalue())
     assert own_data.read_folder(str(tmp_path))["inputs"].max() == 5
+
+
+def test_a_folder_of_unlabelled_images(tmp_path):
+    """Images of the folder itself and of the folders in it, by sorted relative path."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".hidden").write_text("ignored")
+    for i, name in enumerate(["z.png", "b/x.png", "a.png"]):
+        PIL.Image.fromarray(IMAGES[i]).save(tmp_path / name)
+    names, images = own_data.read_unlabelled_folder(str(tmp_path))
+    assert names == ["a.png", "b/x.png", "z.png"]
+    np.testing.assert_array_equal(images[..., 0], IMAGES[[2, 1, 0]])
+
+    (tmp_path / "b" / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no images"):
+        own_data.read_unlabelled_folder(str(tmp_path / "b" / "empty"))
+
+
+def test_inputs_take_the_type_of_the_training_data():
+    for values in (IMAGES, IMAGES.astype(np.int64), IMAGES.astype(np.float64), IMAGES > 3):
+        as_uint8 = own_data.check_inputs(values, np.dtype(np.uint8), "mine")
+        assert as_uint8.dtype == np.uint8
+        np.testing.assert_array_equal(as_uint8, values)
+        as_float = own_data.check_inputs(values, np.dtype(np.float32), "mine")
+        assert as_float.dtype == np.float32
+        np.testing.assert_array_equal(as_float, values)
+
+
+@pytest.mark.parametrize("bad", [0.5, -1, 256, np.nan, np.inf])
+def test_inputs_that_are_no_raw_pixels(bad):
+    values = np.array([[0.0, 255.0], [3.0, bad]])
+    with pytest.raises(UserError, match=rf"mine holds {bad}.*whole numbers 0\.\.255"):
+        own_data.check_inputs(values, np.dtype(np.uint8), "mine")

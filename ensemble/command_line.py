@@ -1,0 +1,137 @@
+"""What the programs share: flags, logs, and one line and an exit status for what goes wrong."""
+
+import importlib.util
+import logging as std_logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import app, flags, logging
+
+from ensemble.errors import Interrupted, RunFailed, UserError
+
+
+def run(
+    main: Callable[[Sequence[str]], None],
+    parse_flags: Callable[[Sequence[str]], list[str]],
+    program: str,
+) -> int:
+    """Runs a program: what ends it early becomes one line on stderr and an exit status.
+
+    Args:
+        main: called with what `parse_flags` returns.
+        parse_flags: called with the command line; sets `absl.flags.FLAGS`.
+        program: its name, for messages.
+
+    Returns:
+        The exit status of an early end. Otherwise `SystemExit` is raised, as by `absl.app.run`.
+    """
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().addFilter(_is_worth_showing)
+    try:
+        app.run(main, flags_parser=parse_flags)
+    except (UserError, RunFailed, Interrupted) as error:
+        logging.flush()
+        print(f"{program}: {error}", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+def parse(
+    argv: Sequence[str], example: str, required: Sequence[str] = (), arguments: Sequence[str] = ()
+) -> list[str]:
+    """Parses a command line into `absl.flags.FLAGS`; flags may stand before and after arguments.
+
+    Args:
+        argv: the program and what was given to it.
+        example: flags and arguments that work, for messages.
+        required: flags that must have a value.
+        arguments: names of the arguments beside flags, all of which must be given.
+
+    Returns:
+        The program and its arguments.
+
+    Raises:
+        UserError: a flag is unknown, bad or missing, or there are too many or few arguments.
+    """
+    flags.FLAGS.set_gnu_getopt()
+    try:
+        rest = flags.FLAGS(argv)
+    except flags.Error as error:
+        raise UserError(" ".join(str(error).split())) from None
+    if len(rest) > 1 + len(arguments):
+        allowed = f" beside {' '.join(arguments)}" if arguments else ""
+        raise UserError(
+            f"{rest[1 + len(arguments)]!r} is not a flag; every argument{allowed} has the form "
+            "--name=value"
+        )
+    missing = [f"--{name}" for name in required if not flags.FLAGS[name].value]
+    missing += arguments[len(rest) - 1 :]
+    if missing:
+        raise UserError(f"{missing[0]} is missing; try {example}")
+    return rest
+
+
+def define_config_flag() -> None:
+    """Defines `--config` for a program that needs the file only for the networks in it."""
+    flags.DEFINE_string(
+        "config", None, "The run's config file; needed where it registers your own network."
+    )
+
+
+def run_config_file(path: str | None) -> None:
+    """Executes a config file, so that the networks which it registers are known.
+
+    Args:
+        path: as `train.py` takes it, a variant after a colon included; None does nothing.
+
+    Raises:
+        UserError: it cannot be executed.
+    """
+    if path is None:
+        return
+    file = path.partition(":")[0]
+    spec = importlib.util.spec_from_file_location("config_file", file)
+    try:
+        if spec is None or spec.loader is None:
+            raise ValueError("it is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except Exception as error:  # A config file is a program, and may raise anything.
+        raise cannot_load(f"--config={file}", error) from None
+
+
+def cannot_load(what: str, error: Exception) -> UserError:
+    """The line for a config file that raised an error."""
+    return UserError(
+        f"{what} cannot be loaded: {' '.join(f'{type(error).__name__}: {error}'.split())}"
+    )
+
+
+def print_answer(text: str) -> None:
+    """Prints to stdout; ends the program quietly where the reader, such as `head`, has enough.
+
+    Raises:
+        UserError: stdout cannot be written, such as on a full disk.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python flushes what is left once more at exit, and would complain of the same again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)
+        raise UserError(
+            f"standard output cannot be written: {error.strerror}; send it elsewhere"
+        ) from None
+
+
+def _is_worth_showing(record: std_logging.LogRecord) -> bool:
+    """Lets through what this project logs, and others' warnings.
+
+    Orbax reports each failure from several threads, with tracebacks, and then raises it: the
+    raised one becomes a line of ours.
+    """
+    if "site-packages" not in record.pathname:
+        return True
+    return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname

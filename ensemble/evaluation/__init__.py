@@ -1,0 +1,1 @@
+"""Evaluation of a trained ensemble: scores, shift, out-of-distribution data, a report."""

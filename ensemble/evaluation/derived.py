@@ -1,0 +1,191 @@
+"""Inputs made or taken for an evaluation, and what the members predict of them."""
+
+import functools
+import hashlib
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from ensemble.errors import UserError
+from ensemble.evaluation import out_of_distribution as ood
+from ensemble.evaluation.shift import SHIFTS, shift_images
+from ensemble.evaluation.subject import Subject
+from ensemble.progress import Progress
+from ensemble.workdir import write_bytes
+
+SHIFT, NONE = "shift", "none"
+SEVERITIES = range(1, 6)
+
+
+class DerivedSet(NamedTuple):
+    """Inputs that the members are to predict.
+
+    Attributes:
+        name: such as `shift/rotation/3` or `fashion_mnist`.
+        content: whatever the inputs are a function of.
+        num_examples: N.
+        make: returns the inputs [N, ...].
+    """
+
+    name: str
+    content: str
+    num_examples: int
+    make: Callable[[], np.ndarray]
+
+
+def plan(
+    subject: Subject, datasets: Sequence[str] | None, data_dir: str | None = None
+) -> list[DerivedSet]:
+    """Says what to predict beside the test split.
+
+    Args:
+        subject: of the evaluation.
+        datasets: `shift`, `uniform`, `constant` and names of data sets; or `none`. None: all that
+            there are here, without preparing any.
+        data_dir: of TFDS sets.
+
+    Raises:
+        UserError: a name is unknown, or its data have another shape or cannot be had.
+    """
+    if datasets is not None and (not datasets or list(datasets) == [NONE]):
+        return []
+    if subject.dataset is None:
+        if datasets is None:
+            return []
+        raise UserError(
+            f"--datasets={','.join(datasets)} needs the data of {subject.work.path}, which cannot "
+            f"be had here; use --datasets={NONE}"
+        )
+    if datasets is None:
+        datasets = _default_names(subject, data_dir)
+    return [one for name in dict.fromkeys(datasets) for one in _sets(subject, name, data_dir)]
+
+
+def _sets(subject: Subject, name: str, data_dir: str | None) -> list[DerivedSet]:
+    """What one name stands for."""
+    splits, fingerprint = subject.dataset.splits, subject.dataset.fingerprint
+    test, train = splits["test"].inputs, splits["train"].inputs
+    value_range = train.min().item(), train.max().item()
+    if name == SHIFT:
+        return [
+            DerivedSet(
+                f"{SHIFT}/{kind}/{severity}",
+                f"{fingerprint} {value_range} {shift.amounts}",
+                len(test),
+                functools.partial(shift_images, test, kind, severity, value_range=value_range),
+            )
+            for kind, shift in SHIFTS.items()
+            for severity in SEVERITIES
+        ]
+    if name == ood.UNIFORM:
+        make = functools.partial(ood.uniform_noise, test.shape, value_range, train.dtype)
+        return [DerivedSet(name, f"{fingerprint} {value_range}", len(test), make)]
+    if name == ood.CONSTANT:
+        inputs = ood.constant_inputs(train.shape[1:], value_range, train.dtype)
+    else:
+        inputs = _other_dataset(subject, name, data_dir)
+    return [DerivedSet(name, _digest(inputs.tobytes()), len(inputs), lambda: inputs)]
+
+
+def _default_names(subject: Subject, data_dir: str | None) -> list[str]:
+    from input_pipeline import sets_of_shape
+
+    shape = subject.dataset.input_shape
+    others = [name for name in sets_of_shape(shape, data_dir) if name != subject.dataset.name]
+    return [*([SHIFT] if len(shape) == 3 else []), *others, ood.UNIFORM, ood.CONSTANT]
+
+
+def _other_dataset(subject: Subject, name: str, data_dir: str | None) -> np.ndarray:
+    """Inputs [N, ...] of another set: its test split, or all of own data that has none."""
+    from input_pipeline import KNOWN_DATASETS, load_dataset
+
+    kind = name.partition(":")[0]
+    if name not in KNOWN_DATASETS and kind not in ("npz", "folder"):
+        raise UserError(
+            f"--datasets={name} is unknown; choose from {SHIFT}, {ood.UNIFORM}, {ood.CONSTANT}, "
+            f"{', '.join(KNOWN_DATASETS)}, or {NONE}"
+        )
+    if name == subject.dataset.name:
+        raise UserError(f"--datasets={name} is what the ensemble has learned; leave it out")
+    other = load_dataset(name, data_dir, hold_out=False)
+    ood.check_same_shape(name, other, subject.dataset.input_shape)
+    return other.splits["test" if "test" in other.splits else "train"].inputs
+
+
+def predict(
+    subject: Subject, sets: Sequence[DerivedSet], directory: epath.Path
+) -> Mapping[str, np.ndarray]:
+    """Predicts sets, except those whose predictions are in the directory already.
+
+    Args:
+        subject: of the evaluation.
+        sets: to predict.
+        directory: where predictions are kept, one npz file each.
+
+    Returns:
+        [M, N, C] float32 of the members that `subject.test` has, by name.
+
+    Raises:
+        UserError: a member predicts NaN.
+    """
+    sources = {one.name: _digest(subject.fingerprint, one.name, one.content) for one in sets}
+    found = {one.name: _read(_path(directory, one.name), sources[one.name]) for one in sets}
+    missing = [one for one in sets if found[one.name] is None]
+    done, total = 0, sum(one.num_examples for one in missing)
+    with Progress(0, total, "predicting") as progress:
+        for i, one in enumerate(missing):
+            log_probs = _log_probs(subject, one)
+            _write(_path(directory, one.name), log_probs, sources[one.name])
+            found[one.name] = log_probs
+            done += one.num_examples
+            progress.update(done)
+            progress.line(done, f"predicted {one.name}, {i + 1} of {len(missing)}")
+    return {name: log_probs for name, log_probs in found.items() if log_probs is not None}
+
+
+def _log_probs(subject: Subject, one: DerivedSet) -> np.ndarray:
+    members = subject.test.members.tolist()
+    rows = [subject.predictor.members.index(k) for k in members]
+    log_probs = subject.predictor.log_probs(one.make())[rows]
+    bad = np.isnan(log_probs).any(axis=(1, 2))
+    if bad.any():
+        raise UserError(
+            f"member {members[int(np.argmax(bad))]} predicts NaN on {one.name}; leave it out of "
+            "--datasets"
+        )
+    return log_probs
+
+
+def _path(directory: epath.Path, name: str) -> epath.Path:
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+    if readable.replace("_", "/") != name.replace("_", "/"):
+        readable = f"{readable[-60:]}_{zlib.crc32(name.encode()):08x}"
+    return directory / f"{readable}.npz"
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _read(path: epath.Path, source: str) -> np.ndarray | None:
+    """What was kept from the same source; None if there is nothing, or it cannot be read."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+            return arrays["log_probs"] if str(arrays["source"]) == source else None
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def _write(path: epath.Path, log_probs: np.ndarray, source: str) -> None:
+    content = io.BytesIO()
+    np.savez(content, log_probs=log_probs, source=source)  # Compressing them gains little.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content.getvalue())

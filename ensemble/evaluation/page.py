@@ -1,0 +1,174 @@
+"""`report.html`: one file with everything in it, which fetches nothing."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensemble import metrics, plots
+from ensemble.config import flatten
+from ensemble.evaluation import figures
+from ensemble.evaluation.derived import SHIFT
+from ensemble.evaluation.scoring import is_available
+from ensemble.plot_style import GRID_COLOR, TEXT_COLOR
+from ensemble.writer import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ensemble.evaluation.subject import Subject
+
+TITLES = {
+    "accuracy": "accuracy",
+    "nll": "NLL",
+    "brier": "Brier",
+    "ece": "ECE",
+    "adaptive_ece": "adaptive ECE",
+    "aurc": "AURC",
+    "accuracy_at_80": "accuracy at 80%",
+}
+
+
+def render(
+    evaluation: Mapping[str, Any], subject: Subject, log_probs: Mapping[str, np.ndarray]
+) -> str:
+    """Returns the page as HTML; whatever comes from data or paths is escaped.
+
+    Args:
+        evaluation: the content of evaluation.json.
+        subject: of the evaluation.
+        log_probs: [M, N, C] of the members on shifted and out-of-distribution data, by name.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ensemble.evaluation", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": _percent, "number": _number, "interval": _interval}
+    drawn = {
+        name: _svg(figure, name, CAPTIONS[name])
+        for name, figure in draw(evaluation, subject, log_probs).items()
+    }
+    return environment.get_template("report.html").render(
+        evaluation=evaluation,
+        figures=drawn,
+        captions=CAPTIONS,
+        titles=TITLES,
+        config=flatten(evaluation["config"]),
+        is_available=is_available,
+    )
+
+
+def draw(
+    evaluation: Mapping[str, Any], subject: Subject, log_probs: Mapping[str, np.ndarray]
+) -> dict[str, Figure]:
+    """Draws every picture that there are data for, by name."""
+    test, classes = evaluation["test"], evaluation["classes"]
+    mean, labels = metrics.ensemble_log_probs(subject.test.log_probs), subject.test.labels
+    temperature = evaluation["calibrated"]["temperature"]
+    scores = {"ece": test["ensemble"]["ece"]}
+    if is_available(temperature):
+        scores["calibrated_ece"] = temperature["ensemble"]["ece"]
+    drawn = {
+        "reliability": figures.reliability(mean, labels, temperature.get("value"), scores),
+        "confusion": figures.confusion_matrix(classes["confusion"], classes["names"]),
+    }
+    if len(evaluation["members"]) > 1:
+        drawn["sizes"] = figures.score_against_size(evaluation["next_member"])
+        drawn["disagreement"] = figures.disagreement_matrix(
+            test["disagreement_matrix"], evaluation["members"]
+        )
+    outside = figures.entropies(
+        {name: each for name, each in log_probs.items() if not name.startswith(f"{SHIFT}/")}
+    )
+    if outside:
+        inside = figures.entropies({"test": subject.test.log_probs})["test"]
+        drawn["entropy"] = figures.entropies_in_and_out(inside, outside, mean.shape[1])
+        drawn["roc"] = figures.roc_curves(inside, outside)
+    if evaluation["shift"]:
+        drawn["shift"] = figures.shift_curves(evaluation["shift"], test)
+    drawn |= _draw_examples(subject)
+    records = read_metrics(subject.work.metrics) if subject.work.metrics.exists() else []
+    if records:
+        drawn["training"] = plots.training_curves(records)
+    return drawn
+
+
+def _draw_examples(subject: Subject) -> dict[str, Figure]:
+    if subject.dataset is None or len(subject.dataset.input_shape) != 3:
+        return {}
+    inputs = subject.dataset.splits["test"].inputs
+    log_probs, labels, _ = subject.test
+    chosen = {
+        "least_certain": figures.least_certain(log_probs),
+        "confidently_wrong": figures.confidently_wrong(log_probs, labels),
+    }
+    names = subject.description["class_names"]
+    return {
+        name: figures.examples(inputs, log_probs, labels, names, indices)
+        for name, indices in chosen.items()
+        if len(indices)
+    }
+
+
+def _svg(figure: Figure, name: str, caption: str) -> str:
+    """A figure as SVG to stand in a page: its neutral colours follow the page's light or dark.
+
+    Identifiers get the figure's name, for all figures share one document.
+    """
+    import matplotlib
+
+    content = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+        figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
+    svg = content.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for color, variable in ((TEXT_COLOR, "--ink"), (GRID_COLOR, "--grid")):
+        svg = svg.replace(color.lower(), f"var({variable})")
+    label = html.escape(caption, quote=True)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def _percent(value: float | None, digits: int = 2) -> str:
+    return "-" if _missing(value) else f"{100 * value:.{digits}f}%"  # type: ignore[operator]
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    return "-" if _missing(value) else f"{value:.{digits}f}"
+
+
+def _interval(pair: Sequence[float], score: str = "") -> str:
+    """`[low, high]`, as percent for accuracies."""
+    show = _percent if "accuracy" in score else _number
+    return f"[{show(pair[0])}, {show(pair[1])}]"
+
+
+def _missing(value: float | None) -> bool:
+    return value is None or value != value
+
+
+CAPTIONS = {
+    "reliability": "Accuracy against confidence; below the diagonal it is overconfident.",
+    "sizes": "What each further member brings: scores of ensembles of 1 to M of these members.",
+    "entropy": "Entropy of the predictions on the test split and on inputs unlike it.",
+    "roc": "Telling out-of-distribution inputs from the test split by the entropy.",
+    "shift": "The test split, shifted more and more.",
+    "disagreement": "Percent of test examples on which two members predict different classes.",
+    "confusion": "Labels and predictions of the ensemble on the test split.",
+    "least_certain": "The least certain: highest entropy. Bars: the ensemble; dots: its members.",
+    "confidently_wrong": "The most confidently wrong.",
+    "training": "How the members learned.",
+}

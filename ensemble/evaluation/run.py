@@ -1,0 +1,180 @@
+"""One evaluation, from a workdir to `evaluation.json` and `report.html`."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+from etils import epath
+
+from ensemble import metrics
+from ensemble.config import FORMAT
+from ensemble.errors import UserError
+from ensemble.evaluation import derived
+from ensemble.evaluation.comparison import compare as compare_with
+from ensemble.evaluation.next_member import score_sizes
+from ensemble.evaluation.out_of_distribution import score_detection, uncertainty_scores
+from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
+from ensemble.evaluation.shift import SHIFTS
+from ensemble.evaluation.subject import Subject
+from ensemble.evaluation.verdict import verdict
+from ensemble.workdir import WRITE_ERRORS, write_json, write_text
+
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
+
+
+def evaluate(
+    workdir: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    compare: Sequence[str | os.PathLike[str]] = (),
+    *,
+    data_dir: str | None = None,
+    data: Mapping[str, np.ndarray] | None = None,
+    num_devices: int | None = None,
+) -> dict[str, Any]:
+    """Scores an ensemble on its test split, on shifted and on out-of-distribution data.
+
+    Nothing is written but to `out`: `evaluation.json`, `report.html`, and predictions of what is
+    beside the test split, which the next evaluation takes from there.
+
+    Args:
+        workdir: of a run, finished or in training.
+        out: directory for the results; None: `evaluation` in the workdir.
+        datasets: what to predict beside the test split: `shift`, `uniform`, `constant`, and names
+            of data sets as `input_pipeline.load_dataset` takes them; empty for nothing. None: all
+            of them that are here and have the right shape.
+        compare: workdirs of runs on the same data to lay beside this one.
+        data_dir: where TFDS sets lie; None: as the run's configuration says.
+        data: the arrays that the run learned, where it was given arrays.
+        num_devices: to predict on; None for all.
+
+    Returns:
+        The content of evaluation.json.
+
+    Raises:
+        UserError: the workdir, what it is compared with, or the data cannot be used.
+    """
+    from ensemble.evaluation.page import render  # It imports what draws, which takes a second.
+
+    subject = Subject(os.fspath(workdir), data_dir, data, num_devices)
+    others = [Subject(os.fspath(other), data_dir, data, num_devices) for other in compare]
+    comparisons = [compare_with(subject, other) for other in others]
+    sets = derived.plan(subject, datasets, data_dir or subject.config["data_dir"] or None)
+    directory = _output_directory(subject, out)
+    try:
+        log_probs = derived.predict(subject, sets, directory / "predictions")
+        evaluation = score(subject, log_probs, comparisons)
+        page = render(evaluation, subject, log_probs)
+        write_text(directory / "report.html", page)
+        write_json(directory / "evaluation.json", evaluation)
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        raise UserError(
+            f"{directory} cannot be written: {error.strerror or error}; free space there, or "
+            "choose another --out"
+        ) from error
+    return evaluation
+
+
+def score(
+    subject: Subject, log_probs: Mapping[str, np.ndarray], comparisons: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Computes every number of an evaluation; this is the content of evaluation.json.
+
+    Args:
+        subject: of the evaluation.
+        log_probs: [M, N, C] of the members beside the test split, by the names of `derived.plan`.
+        comparisons: with other workdirs, as `comparison.compare` returns them.
+    """
+    logging.info("Scoring %d members on %d examples.", *subject.test.log_probs.shape[:2])
+    test = score_predictions(subject.test)
+    evaluation = {
+        "format": FORMAT,
+        "workdir": str(subject.work.path),
+        "name": subject.name,
+        "is_finished": subject.is_finished,
+        "step": subject.step,
+        "members": subject.test.members.tolist(),
+        "failed_members": subject.report.get("failed_members", {}),
+        "dataset": subject.description,
+        "test": test,
+        "classes": score_classes(subject.test, subject.description["class_names"]),
+        "calibrated": score_calibrated(subject.test, subject.calibration),
+        "next_member": score_sizes(subject.test, test["interval"]),
+        "shift": _score_shifts(subject, log_probs),
+        "out_of_distribution": _score_detections(subject, log_probs),
+        "compare": list(comparisons),
+        "config": subject.config,
+        "environment": _environment(),
+    }
+    return {**evaluation, "verdict": verdict(evaluation)}
+
+
+def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> epath.Path:
+    """Creates the directory of the results, and sees that it can be written.
+
+    Raises:
+        UserError: it cannot, or is a workdir itself.
+    """
+    directory = epath.Path(out).expanduser() if out else subject.work.path / "evaluation"
+    if (directory / "config.json").exists():
+        raise UserError(f"--out={directory} is a workdir; choose a directory of its own")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_text(directory / ".writable", "Can a file be written?")
+        (directory / ".writable").unlink()
+    except OSError as error:
+        raise UserError(
+            f"--out={directory} cannot be written: {error.strerror or error}; choose another "
+            "directory or free space there"
+        ) from None
+    return directory
+
+
+def _score_shifts(subject: Subject, log_probs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Scores by kind of shift: [5] for the ensemble and for its mean member, by score."""
+    sections = {}
+    for kind, shift in SHIFTS.items():
+        names = [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
+        if not set(names) <= log_probs.keys():
+            continue
+        summaries = [metrics.summarise(log_probs[name], subject.test.labels) for name in names]
+        sections[kind] = {
+            "unit": shift.unit,
+            "amounts": list(shift.amounts),
+            "ensemble": {
+                name: [one["ensemble"][name] for one in summaries] for name in metrics.SCORES
+            },
+            "mean": {
+                name: [float(np.mean(one["members"][name])) for one in summaries]
+                for name in metrics.SCORES
+            },
+            "mean_entropy": [one["diversity"]["total"] for one in summaries],
+        }
+    return sections
+
+
+def _score_detections(subject: Subject, log_probs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Detection scores of every set beside the test split and its shifts."""
+    inside = uncertainty_scores(subject.test.log_probs)
+    return {
+        name: score_detection(inside, outside)
+        for name, outside in log_probs.items()
+        if not name.startswith(f"{derived.SHIFT}/")
+    }
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }

@@ -1,0 +1,166 @@
+"""What is evaluated: predictions, network and data of a workdir, each when it is needed."""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from ensemble import startup
+from ensemble.errors import UserError
+from ensemble.predictions import StoredPredictions, read_predictions
+from ensemble.workdir import Workdir
+
+IN_MEMORY = "arrays"  # The name of data that a program gave as arrays.
+
+
+class Subject:
+    """A workdir, finished or still in training; it is only read.
+
+    A finished run's stored predictions are taken as they are, and the network is not even loaded
+    until something else has to be predicted. A run in training is predicted from its newest
+    checkpoint.
+
+    Args:
+        workdir: of the run.
+        data_dir: where TFDS sets lie here; None: as in the run's configuration.
+        data: the arrays that the run was given, if it was given arrays.
+        num_devices: to predict on; None for all.
+
+    Raises:
+        UserError: it is no workdir, or has nothing to evaluate.
+
+    Attributes:
+        work: the workdir.
+        is_finished: whether the run has reached its goal.
+        config: of the run, a nested dict.
+        description: of the data set, as `ensemble.classification.describe` makes it.
+    """
+
+    def __init__(
+        self,
+        workdir: str,
+        data_dir: str | None = None,
+        data: Mapping[str, np.ndarray] | None = None,
+        num_devices: int | None = None,
+    ):
+        self.work = Workdir(workdir)
+        self._data_dir = data_dir
+        self._data = data
+        self._num_devices = num_devices
+        startup.configure(num_devices)
+        from ensemble.predictor import check_is_workdir
+
+        check_is_workdir(self.work)
+        self.report = self.work.read_report()
+        self.is_finished = bool(self.report)
+        if self.is_finished:
+            self.config, self.description = self.report["config"], self.report["dataset"]
+        else:
+            self.config = self._restored.config
+            self.description = self._restored.description
+        if "test" not in self.description["num_examples"]:
+            raise UserError(
+                f"{self.work.path} has no test split to score: its run learned from all data; "
+                "train with config.hold_out=True, or give test data"
+            )
+
+    @property
+    def name(self) -> str:
+        """What a table calls it: the last part of the path."""
+        return self.work.path.name
+
+    @property
+    def step(self) -> int | None:
+        """Steps taken by members still in training; None where all have taken theirs."""
+        return None if self.is_finished else self._restored.step
+
+    @functools.cached_property
+    def test(self) -> StoredPredictions:
+        """The live members' predictions of the test split."""
+        return self._predictions("test")
+
+    @functools.cached_property
+    def calibration(self) -> StoredPredictions | None:
+        """The same of the calibration split; None where the run has none."""
+        if "calibration" not in self.description["num_examples"]:
+            return None
+        return self._predictions("calibration")
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Tells these members from all others, by what they say of the test split."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(np.ascontiguousarray(self.test.log_probs).data)
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def predictor(self) -> Any:
+        """The live members, from the newest checkpoint."""
+        import models
+        from ensemble.classification import Classification
+        from ensemble.predictor import Predictor
+
+        restored = self._restored
+        model = models.create(restored.config["model"], restored.dataset.num_classes)
+        task = Classification(restored.dataset, model)
+        return Predictor(task, restored.variables, restored.members, self._num_devices)
+
+    @functools.cached_property
+    def dataset(self) -> Any:
+        """The data; None, with a warning, where they cannot be had here.
+
+        Raises:
+            UserError: they have changed since the run.
+        """
+        from input_pipeline import dataset_from_arrays, load_dataset
+
+        name, config = self.description["name"], self.config
+        hold_out = config.get("hold_out", True)
+        try:
+            if self._data is not None:
+                dataset = dataset_from_arrays(self._data, seed=config["seed"], hold_out=hold_out)
+            elif name == IN_MEMORY:
+                raise UserError("its data were arrays, which a workdir does not keep")
+            else:
+                directory = self._data_dir or config["data_dir"] or None
+                dataset = load_dataset(name, directory, config["seed"], hold_out)
+        except UserError as error:
+            logging.warning(
+                "The data of %s cannot be had, so neither images nor shifts are shown: %s",
+                self.work.path,
+                error,
+            )
+            return None
+        if dataset.fingerprint != self.description["fingerprint"]:
+            raise UserError(
+                f"{self.work.path} holds a run on other data than {name} has now; restore the data"
+            )
+        return dataset
+
+    @functools.cached_property
+    def _restored(self) -> Any:
+        from ensemble.predictor import restore
+
+        return restore(self.work)
+
+    def _predictions(self, split: str) -> StoredPredictions:
+        if self.is_finished:
+            stored = read_predictions(self.work.predictions / f"{split}.npz", self.config)
+            if stored.members.tolist() != self.report["live_members"]:
+                raise UserError(
+                    f"{self.work.predictions / split}.npz has the members "
+                    f"{stored.members.tolist()}, report.json {self.report['live_members']}; run "
+                    "train.py again with the same --workdir"
+                )
+            return stored
+        if self.dataset is None:
+            raise UserError(f"{self.work.path} is still in training, and needs its data to predict")
+        inputs, labels = self.dataset.splits[split]
+        log_probs = self.predictor.log_probs(inputs)
+        live = ~np.isnan(log_probs).any(axis=(1, 2))
+        if not live.any():
+            raise UserError(f"{self.work.path} has no member that predicts finite probabilities")
+        return StoredPredictions(log_probs[live], labels, np.array(self.predictor.members)[live])

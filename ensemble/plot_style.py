@@ -1,0 +1,109 @@
+"""The look that all pictures share.
+
+One palette, safe for colour-blind readers (Okabe & Ito 2008): blue is the ensemble or a right
+prediction, vermilion a wrong one, grey the members. Matplotlib is imported on the first call,
+because it would slow the start of a run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ENSEMBLE_COLOR = RIGHT_COLOR = "#0072B2"
+WRONG_COLOR = "#D55E00"
+MEMBER_COLOR = "#8C8C8C"
+TEXT_COLOR = "#333333"
+GRID_COLOR = "#E6E6E6"
+PALETTE = (ENSEMBLE_COLOR, WRONG_COLOR, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", MEMBER_COLOR)
+
+_DPI = 100
+_MAX_NAME_LENGTH = 21
+
+
+def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
+    """Draws a figure at its own resolution.
+
+    Args:
+        figure: any figure.
+
+    Returns:
+        `[H, W, 3]` red, green and blue, 0..255.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def new_figure(title: str, width: float, height: float) -> Figure:
+    """An empty figure of the given size in inches, with its title in bold."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="w")
+    font: dict[str, Any] = {"fontsize": 13, "weight": "bold", "color": TEXT_COLOR}
+    figure.suptitle(title, x=0.01, ha="left", parse_math=False, **font)
+    return figure
+
+
+def style(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> None:
+    """Quiet axes: a light grid behind the data, no box, dark grey text."""
+    axes.set_title(title, loc="left", fontsize=10, color=TEXT_COLOR)
+    axes.set_xlabel(xlabel, color=TEXT_COLOR)
+    axes.set_ylabel(ylabel, color=TEXT_COLOR)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(MEMBER_COLOR)
+    axes.tick_params(which="both", color=MEMBER_COLOR, labelcolor=TEXT_COLOR, labelsize=9)
+    axes.grid(color=GRID_COLOR, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def legend(axes: Axes, place: Axes | Figure | None = None, **kwargs: Any) -> None:
+    """A frameless legend that names each kind of artist once, on the axes or another place."""
+    handles, names = axes.get_legend_handles_labels()
+    once = dict(zip(names, handles, strict=True))
+    (place or axes).legend(
+        list(once.values()), list(once), frameon=False, labelcolor=TEXT_COLOR, **kwargs
+    )
+
+
+def member_line(num_members: int) -> dict[str, Any]:
+    """A thin grey line, fainter the more there are."""
+    alpha = float(np.clip(4 / num_members, 0.1, 0.6))
+    style = {"color": MEMBER_COLOR, "alpha": alpha, "linewidth": 1, "markersize": 4}
+    return {**style, "label": "members"}
+
+
+def draw_histogram(axes: Axes, counts: NDArray, edges: NDArray, color: str) -> None:
+    axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=color, edgecolor="w")
+
+
+def as_pictures(inputs: NDArray) -> NDArray[np.float64]:
+    """Images `[N, H, W, C]` scaled together to 0..1; grey `[N, H, W]` unless C is 3."""
+    if inputs.ndim != 4:
+        raise ValueError(f"inputs has shape {inputs.shape}, must be images [N, H, W, C]")
+    low, high = float(np.min(inputs)), float(np.max(inputs))
+    pictures = (inputs - low) / (high - low if high > low else 1.0)
+    return pictures if inputs.shape[-1] == 3 else pictures.mean(axis=-1)
+
+
+def shorten(name: str) -> str:
+    """Cuts the middle out of a name too long to stand above an image."""
+    half = _MAX_NAME_LENGTH // 2
+    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
+
+
+def literal(text: str) -> str:
+    """Text that Matplotlib shows as it is, though it may hold dollars, which start formulae."""
+    return text.replace("$", r"\$")
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

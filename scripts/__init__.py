@@ -1,0 +1,1 @@
+"""What the project draws and checks with a browser; nothing here is installed."""

@@ -1,0 +1,102 @@
+"""The value of one more member: against brute force, and where the law is known."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from test_scoring import make_predictions
+
+from ensemble import metrics
+from ensemble.evaluation.next_member import MAX_SUBSETS, score_sizes
+from ensemble.predictions import StoredPredictions
+
+INTERVAL = {"nll": (0.5, 0.7)}
+
+
+def test_scores_of_all_subsets_match_brute_force():
+    predictions = make_predictions(0, num_members=4, num_examples=50)
+    section = score_sizes(predictions, INTERVAL)
+    assert section["sizes"] == [1, 2, 3, 4]
+    assert section["num_subsets"] == [4, 6, 4, 1]
+    for size in section["sizes"]:
+        scored = [
+            metrics.scores(
+                metrics.ensemble_log_probs(predictions.log_probs[list(subset)]), predictions.labels
+            )
+            for subset in itertools.combinations(range(4), size)
+        ]
+        for name in metrics.SCORES:
+            values = [one[name] for one in scored]
+            assert section["mean"][name][size - 1] == pytest.approx(np.mean(values))
+            assert section["low"][name][size - 1] == pytest.approx(min(values))
+            assert section["high"][name][size - 1] == pytest.approx(max(values))
+
+
+def test_probabilities_that_underflow_beside_another_member_survive():
+    log_probs = np.array([[[-900.0, 0.0]], [[-901.0, 0.0]], [[0.0, -900.0]]])
+    section = score_sizes(StoredPredictions(log_probs, np.array([0]), np.arange(3)), INTERVAL)
+    expected = np.mean([metrics.nll(one, np.array([0])) for one in log_probs])
+    assert section["mean"]["nll"][0] == pytest.approx(expected)
+    assert expected > 600
+
+
+def test_impossible_labels_give_infinite_scores_and_say_so():
+    with np.errstate(divide="ignore"):
+        log_probs = np.log(np.array([[[1.0, 0.0]], [[1.0, 0.0]]]))
+    section = score_sizes(StoredPredictions(log_probs, np.array([1]), np.arange(2)), INTERVAL)
+    assert section["mean"]["nll"] == [np.inf, np.inf]
+    assert section["expected_gain"]["nll"] is None
+    assert "infinite" in section["sentence"]
+
+
+def test_the_expected_gain_in_brier_score_is_what_another_member_brings():
+    """Members drawn alike: the Brier score falls as a + b / M exactly, in the mean."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=4000)
+    logits = rng.normal(size=(4000, 3)) + rng.normal(size=(6, 4000, 3))
+    log_probs = log_softmax(logits, axis=-1)
+    five = score_sizes(StoredPredictions(log_probs[:5], labels, np.arange(5)), INTERVAL)
+    six = score_sizes(StoredPredictions(log_probs, labels, np.arange(6)), INTERVAL)
+    gained = five["mean"]["brier"][-1] - six["mean"]["brier"][-1]
+    assert five["expected_gain"]["brier"] == pytest.approx(gained, rel=0.3)
+    assert five["expected_gain"]["nll"] > 0
+
+
+def test_copies_of_a_member_bring_nothing():
+    predictions = make_predictions(0, num_members=1, num_examples=40)
+    copies = predictions._replace(
+        log_probs=np.repeat(predictions.log_probs, 5, axis=0), members=np.arange(5)
+    )
+    section = score_sizes(copies, INTERVAL)
+    assert section["mean"]["nll"] == pytest.approx([section["mean"]["nll"][0]] * 5)
+    assert section["expected_gain"]["nll"] == pytest.approx(0, abs=1e-12)
+
+
+def test_order_of_members_changes_nothing():
+    predictions = make_predictions(0, num_members=8, num_examples=30)
+    shuffled = predictions._replace(log_probs=predictions.log_probs[::-1])
+    ours, theirs = score_sizes(predictions, INTERVAL), score_sizes(shuffled, INTERVAL)
+    for name in metrics.SCORES:
+        assert theirs["mean"][name] == pytest.approx(ours["mean"][name])
+
+
+def test_of_many_members_a_seeded_sample_of_subsets_is_scored():
+    predictions = make_predictions(0, num_members=12, num_examples=20)
+    section = score_sizes(predictions, INTERVAL)
+    assert section["num_subsets"][0] == 12
+    assert max(section["num_subsets"]) == MAX_SUBSETS
+    assert section == score_sizes(predictions, INTERVAL)
+
+
+def test_sentences():
+    one = score_sizes(make_predictions(0, num_members=1), INTERVAL)
+    assert "train at least two" in one["sentence"]
+    assert one["expected_gain"] == {"accuracy": None, "nll": None, "brier": None}
+    several = make_predictions(0)
+    wide = score_sizes(several, {"nll": (0.0, 9.0)})["sentence"]
+    assert wide.startswith("Member 5 is expected to lower the NLL by ")
+    assert "less than this test set can resolve (±4.5)" in wide
+    assert (
+        ", which this test set can resolve" in score_sizes(several, {"nll": (0.5, 0.5)})["sentence"]
+    )

@@ -1,0 +1,123 @@
+"""The sections of one test split, against the metrics they are made of and scikit-learn."""
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from scipy.special import log_softmax
+
+from ensemble import metrics
+from ensemble.evaluation.scoring import (
+    is_available,
+    score_calibrated,
+    score_classes,
+    score_predictions,
+)
+from ensemble.predictions import StoredPredictions
+
+
+def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharpness=2.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(num_classes, size=num_examples)
+    logits = rng.normal(size=(num_members, num_examples, num_classes))
+    logits[:, np.arange(num_examples), labels] += 1
+    return StoredPredictions(log_softmax(sharpness * logits, -1), labels, np.arange(num_members))
+
+
+def test_every_score_has_its_value_interval_and_members():
+    predictions = make_predictions(0)
+    section = score_predictions(predictions)
+    summary = metrics.summarise(predictions.log_probs, predictions.labels)
+    assert section["num_examples"] == 300
+    for name in metrics.SCORES:
+        assert section["ensemble"][name] == summary["ensemble"][name]
+        assert section["members"][name] == summary["members"][name]
+        assert section["mean"][name] == pytest.approx(np.mean(summary["members"][name]))
+        assert section["sd"][name] == pytest.approx(np.std(summary["members"][name], ddof=1))
+    for name, value in summary["diversity"].items():
+        assert section["ensemble"][name] == pytest.approx(value)
+    assert section["interval"].keys() == section["ensemble"].keys()
+    for name in {*section["ensemble"]} - {"ece", "adaptive_ece"}:  # Those are biased upwards.
+        low, high = section["interval"][name]
+        assert low <= section["ensemble"][name] <= high, name
+        assert low < high, name
+
+
+def test_overconfidence_is_mean_confidence_less_accuracy():
+    for sharpness in (0.3, 5.0):
+        predictions = make_predictions(0, num_members=1, sharpness=sharpness)
+        mean = metrics.ensemble_log_probs(predictions.log_probs)
+        confidence = np.exp(mean).max(axis=1).mean()
+        section = score_predictions(predictions)
+        expected = confidence - section["ensemble"]["accuracy"]
+        assert section["ensemble"]["overconfidence"] == pytest.approx(expected)
+        low, high = section["interval"]["overconfidence"]
+        assert (high < 0) if sharpness < 1 else (low > 0)
+
+
+def test_one_member_has_no_spread():
+    section = score_predictions(make_predictions(0, num_members=1))
+    assert set(section["sd"].values()) == {0.0}
+    assert section["disagreement_matrix"] == [[0.0]]
+    assert section["ensemble"]["epistemic"] == 0
+
+
+def test_classes_match_scikit_learn():
+    predictions = make_predictions(1)
+    section = score_classes(predictions, list("abcde"))
+    predicted = metrics.ensemble_log_probs(predictions.log_probs).argmax(axis=1)
+    labels = predictions.labels
+    expected = sklearn.metrics.balanced_accuracy_score(labels, predicted)
+    assert section["balanced_accuracy"] == pytest.approx(expected)
+    np.testing.assert_array_equal(
+        section["confusion"], sklearn.metrics.confusion_matrix(labels, predicted)
+    )
+    assert sum(section["counts"]) == 300
+    low, high = section["interval"]
+    assert low < section["balanced_accuracy"] < high
+
+
+def test_a_class_without_examples_has_no_recall_and_does_not_count():
+    predictions = make_predictions(1)
+    predictions = predictions._replace(labels=np.minimum(predictions.labels, 3))
+    section = score_classes(predictions, list("abcde"))
+    assert section["counts"][4] == 0
+    assert np.isnan(section["recall"][4])
+    assert section["balanced_accuracy"] == pytest.approx(np.mean(section["recall"][:4]))
+
+
+def test_calibration_is_fitted_on_its_own_split():
+    sizes = {"num_members": 1, "sharpness": 6.0}
+    test, calibration = make_predictions(2, **sizes), make_predictions(3, **sizes)
+    section = score_calibrated(test, calibration)
+    held_out = metrics.ensemble_log_probs(calibration.log_probs)
+    temperature = metrics.fit_temperature(held_out, calibration.labels)
+    assert section["temperature"]["value"] == temperature
+    assert temperature > 1
+    mean = metrics.ensemble_log_probs(test.log_probs)
+    calibrated = metrics.apply_temperature(mean, temperature)
+    assert section["temperature"]["ensemble"] == metrics.scores(calibrated, test.labels)
+    assert section["temperature"]["ensemble"]["nll"] < metrics.nll(mean, test.labels)
+    conformal = section["conformal"]
+    assert conformal["threshold"] == metrics.conformal_threshold(held_out, calibration.labels)
+    assert sum(conformal["sizes"]) == 300
+    assert 0.85 < conformal["coverage"] < 0.95
+    low, high = conformal["interval"]["mean_size"]
+    assert low < conformal["mean_size"] < high
+
+
+def test_without_a_calibration_split_nothing_is_available():
+    section = score_calibrated(make_predictions(0), None)
+    for part in section.values():
+        assert not is_available(part)
+        assert part["reason"].startswith("not available")
+
+
+def test_a_label_of_probability_zero_leaves_only_the_temperature_out():
+    calibration = make_predictions(0)
+    log_probs = np.full((1, 2, 2), -np.inf)
+    log_probs[:, :, 0] = 0
+    calibration = StoredPredictions(log_probs, np.array([0, 1]), np.array([0]))
+    test = StoredPredictions(log_probs, np.array([0, 0]), np.array([0]))
+    section = score_calibrated(test, calibration)
+    assert "probability 0" in section["temperature"]["reason"]
+    assert section["conformal"]["coverage"] == 1

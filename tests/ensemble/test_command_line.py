@@ -1,0 +1,52 @@
+"""The command line: where flags may stand, and every mistake in one line."""
+
+import pytest
+from absl import flags
+
+from ensemble import command_line
+from ensemble.errors import UserError
+
+
+@pytest.fixture
+def own_flags(monkeypatch):
+    """Flags `--place` and `--fast` of a program, unknown to all other tests."""
+    values = flags.FlagValues()
+    flags.DEFINE_string("place", None, "Where.", flag_values=values)
+    flags.DEFINE_bool("fast", False, "How.", flag_values=values)
+    monkeypatch.setattr(flags, "FLAGS", values)
+    return values
+
+
+def parse(*arguments):
+    return command_line.parse(
+        ["program", *arguments], example="--place=here FILE", required=("place",),
+        arguments=("FILE",),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--place=here", "--fast", "a.npz"], ["a.npz", "--fast", "--place=here"]],
+)
+def test_flags_stand_before_or_after_arguments(own_flags, arguments):
+    assert parse(*arguments) == ["program", "a.npz"]
+    assert own_flags.place == "here"
+    assert own_flags.fast
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["a.npz"], "--place is missing; try --place=here FILE"),
+        (["a.npz", "--place="], "--place is missing"),
+        (["--place=here"], "FILE is missing; try --place=here FILE"),
+        (["--place=here", "a", "b"], "'b' is not a flag; every argument beside FILE has the form"),
+        (["--place=here", "a", "--plaice=x"], "Unknown command line flag 'plaice'"),
+        (["--place=here", "a", "--fast=perhaps"], "--fast=perhaps"),
+    ],
+)
+def test_a_mistake_is_one_line(own_flags, arguments, line):
+    with pytest.raises(UserError) as caught:
+        parse(*arguments)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,169 @@
+"""The exported file: it says what the ensemble says, where this project is not."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import ROOT, small_config
+from etils import epath
+
+import ensemble
+from ensemble import export, metrics
+from ensemble.errors import UserError
+from ensemble.predictor import Predictor
+
+RUN_ELSEWHERE = """
+import importlib.util, os
+assert importlib.util.find_spec("ensemble") is None, "the project can be imported"
+assert not any(name in os.listdir() for name in ("ensemble", "models", "train.py"))
+
+import numpy as np
+import jax.export
+model = jax.export.deserialize(open("model.bin", "rb").read())
+assert model.platforms == ("cpu", "cuda", "tpu"), model.platforms
+with np.load("inputs.npz") as batches:
+    for name in batches.files:
+        np.savez(f"{name}.out.npz", **model.call(batches[name]))
+"""
+
+
+def make_images(channels: int = 1, num_examples: int = 61) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = np.arange(num_examples) % 3
+    images = rng.integers(0, 80, (num_examples, 8, 8, channels)) + 80 * labels[:, None, None, None]
+    return {"inputs": images.astype(np.uint8), "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def trained(blobs, tmp_path_factory):
+    """(workdir, predictor, inputs) by model."""
+    results = {}
+    for model, data in {"tiny": blobs, "cnn": make_images(), "lenet5": make_images(3)}.items():
+        workdir = tmp_path_factory.mktemp(model) / "run"
+        config = small_config(model=model, num_epochs=1, ensemble_size=3)
+        result = ensemble.train(config, data=data, workdir=str(workdir))
+        results[model] = workdir, result.predictor, data["inputs"]
+    return results
+
+
+def assert_same(outputs, prediction):
+    for name in ("probs", "total", "aleatoric", "epistemic", "member_log_probs"):
+        expected = getattr(prediction, name)
+        assert outputs[name].shape == expected.shape, name
+        np.testing.assert_allclose(outputs[name], expected, atol=2e-5, err_msg=name)
+    assert (outputs["epistemic"] >= 0).all()
+
+
+@pytest.mark.parametrize("model", ["tiny", "cnn", "lenet5"])
+def test_it_runs_without_the_project(trained, tmp_path, model):
+    _, predictor, inputs = trained[model]
+    (tmp_path / "model.bin").write_bytes(export.export(predictor))
+    sizes = (1, 2, 7, 61)
+    np.savez(tmp_path / "inputs.npz", **{f"n{n}": inputs[:n] for n in sizes})
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", RUN_ELSEWHERE], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for n in sizes:
+        with np.load(tmp_path / f"n{n}.out.npz") as outputs:
+            assert_same(outputs, predictor(inputs[:n]))
+
+
+def test_it_takes_inputs_of_the_training_data_only(trained):
+    for model, dtype, other in (("tiny", np.float32, np.uint8), ("cnn", np.uint8, np.float32)):
+        _, predictor, inputs = trained[model]
+        exported = jax.export.deserialize(bytearray(export.export(predictor)))
+        assert exported.in_avals[0].dtype == dtype
+        assert exported.in_avals[0].shape[1:] == inputs.shape[1:]
+        with pytest.raises(ValueError, match="Dtype mismatch"):
+            exported.call(inputs[:2].astype(other))
+
+
+def test_its_size_is_that_of_the_variables(trained):
+    """And does not hold the members' program once a member."""
+    _, predictor, _ = trained["cnn"]
+    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(predictor.variables))
+    assert num_bytes < len(export.export(predictor)) < num_bytes + 30_000
+
+
+def test_a_temperature_tempers_the_probabilities_alone(trained):
+    _, plain, inputs = trained["tiny"]
+    predictor = Predictor(plain.task, plain.variables, plain.members, temperature=2.5)
+    exported = jax.export.deserialize(bytearray(export.export(predictor)))
+    outputs = exported.call(inputs)
+    assert_same(outputs, predictor(inputs))
+    assert abs(outputs["probs"] - plain(inputs).probs).max() > 0.01
+    np.testing.assert_allclose(outputs["total"], plain(inputs).total, atol=2e-5)
+
+
+def test_certain_members_have_no_nan():
+    """0 log 0 = 0, as in `metrics`: members that are certain, and of different classes."""
+    with np.errstate(divide="ignore"):
+        log_probs = np.log(np.array([[[1, 0, 0], [1, 0, 0]], [[0, 1, 0], [1, 0, 0]]], np.float32))
+    for temperature in (None, 3.0):
+        outputs = export.summarise(jnp.asarray(log_probs), temperature)
+        for name, expected in metrics.uncertainty(log_probs).items():
+            np.testing.assert_allclose(outputs[name], expected, atol=1e-6)
+        assert np.isfinite(outputs["probs"]).all()
+        np.testing.assert_allclose(outputs["probs"].sum(axis=-1), 1, atol=1e-6)
+
+
+def test_a_missing_package_and_too_large_an_ensemble_are_said(trained, monkeypatch):
+    _, predictor, _ = trained["tiny"]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "flatbuffers", None)
+        with pytest.raises(UserError, match="pip install flatbuffers"):
+            export.export(predictor)
+    monkeypatch.setattr(export, "_MAX_BYTES", 100)
+    with pytest.raises(UserError, match="3 members take"):
+        export.export(predictor)
+
+
+def run_program(*flags):
+    return subprocess.Popen(
+        [sys.executable, "-m", "ensemble.export", *map(str, flags)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_the_program_writes_the_file(trained, tmp_path):
+    workdir, predictor, inputs = trained["cnn"]
+    out = tmp_path / "model.bin"
+    process = run_program(f"--workdir={workdir}", f"--out={out}")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert stdout.startswith(f"{out}: 3 members, ")
+    exported = jax.export.deserialize(bytearray(out.read_bytes()))
+    assert_same(exported.call(inputs), predictor(inputs))
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "folder", epath.Path("/proc/model.bin")):
+        with pytest.raises(UserError, match=f"--out={path} cannot be written: "):
+            export.write(epath.Path(path), b"content")
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
+def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
+    workdir, _, _ = trained["cnn"]
+    out = tmp_path / "model.bin"
+    cases = {
+        "is not a workdir": (f"--workdir={tmp_path}", f"--out={out}"),
+        "in a folder that exists": (f"--workdir={workdir}", f"--out={tmp_path}/none/model.bin"),
+        "--out is missing; try --workdir=": (f"--workdir={workdir}",),
+    }
+    processes = {line: run_program(*arguments) for line, arguments in cases.items()}
+    for line, process in processes.items():
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == 2, stderr
+        assert not stdout
+        lines = [text for text in stderr.splitlines() if text.startswith("ensemble.export: ")]
+        assert lines == stderr.splitlines()[-1:], stderr
+        assert line in lines[0]
+        assert "Traceback" not in stderr
+    assert list(tmp_path.iterdir()) == []

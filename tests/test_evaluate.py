@@ -1,0 +1,108 @@
+"""`python evaluate.py`, as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, small_config
+
+import ensemble
+
+CONFIG = """
+import flax.linen as nn
+import models
+from ensemble import default_config
+
+
+class Mine(nn.Module):
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.num_classes)(x.reshape((len(x), -1)) / 255)
+
+
+models.register("mine", Mine)
+
+
+def get_config():
+    config = default_config()
+    config.update(dataset="digits", model="mine", num_epochs=1, ensemble_size=2)
+    return config
+"""
+
+
+def run(program, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, str(ROOT / program), *map(str, arguments)],
+        env=os.environ | environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def own_network(tmp_path_factory):
+    """A config file with a network of its own, and a run of it."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.py").write_text(CONFIG)
+    done = run("train.py", f"--config={folder}/mine.py", f"--workdir={folder}/run")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_path):
+    workdir = own_network / "run"
+    done = run("evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("it is given as --config=FILE")
+    config = own_network / "mine.py"
+    done = run("evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out", f"--config={config}")
+    assert done.returncode == 0, done.stderr
+    assert "The ensemble of 2 is right on " in done.stdout
+    assert f"Report: {tmp_path}/out/report.html" in done.stdout
+    evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert list(evaluation["out_of_distribution"]) == ["uniform", "constant"]
+    assert "\n".join(evaluation["verdict"]) in done.stdout
+    assert "predicted shift/rotation/1, 1 of 27; " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "evaluate.py: --workdir is missing; try --workdir=runs/digits"),
+        (["--workdir=/nowhere"], "evaluate.py: /nowhere is not a workdir: it has no config.json"),
+        (["--workdir=x", "--num_devices=0"], "num_devices"),
+        (["--workdir=x", "--config=/nowhere.py"], "--config=/nowhere.py cannot be loaded: FileNot"),
+        (["--workdir=x", "y"], "'y' is not a flag"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(arguments, line):
+    done = run("evaluate.py", *arguments)
+    assert done.returncode == 2
+    assert line in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_full_disk_leaves_no_half_written_results(blobs, tmp_path):
+    ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(tmp_path / "run"))
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: only root can mount the small file system that this test fills")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
+    try:
+        done = run("evaluate.py", f"--workdir={tmp_path}/run", f"--out={disk}/out")
+        assert done.returncode == 2
+        assert "cannot be written: No space left on device" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+        assert not (disk / "out" / "report.html").exists()
+        assert not (disk / "out" / "evaluation.json").exists()
+    finally:
+        subprocess.run(["umount", disk], check=True)

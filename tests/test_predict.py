@@ -1,0 +1,221 @@
+"""`predict.py`: what it reads, what it refuses, what it prints, in which order."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import PIL.Image
+import pytest
+from conftest import ROOT, make_blobs, small_config
+
+import ensemble
+import predict
+from ensemble.errors import UserError
+
+
+def make_images(channels: int, num_examples: int = 61) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = np.arange(num_examples) % 3
+    images = rng.integers(0, 80, (num_examples, 6, 4, channels)) + 80 * labels[:, None, None, None]
+    return {
+        "inputs": images.astype(np.uint8),
+        "labels": labels,
+        "class_names": np.array(["dark", "grey", "bright"]),
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(workdir, predictor, inputs) by the kind of data."""
+    kinds = {"grey": make_images(1), "colour": make_images(3), "vectors": make_blobs()}
+    results = {}
+    for kind, data in kinds.items():
+        workdir = tmp_path_factory.mktemp(kind) / "run"
+        config = small_config(model="mlp", num_epochs=1, ensemble_size=2)
+        result = ensemble.train(config, data=data, workdir=str(workdir))
+        results[kind] = str(workdir), result.predictor, data["inputs"]
+    return results
+
+
+def write_images(folder, images, names=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, image in enumerate(images):
+        name = names[i] if names else f"{i}.png"
+        PIL.Image.fromarray(image.squeeze()).save(folder / name)
+    return str(folder)
+
+
+def assert_says(document, predictor, inputs, names):
+    """The document holds what the predictor says, largest total first."""
+    expected = predictor(inputs)
+    totals = [p["total"] for p in document["predictions"]]
+    assert totals == sorted(totals, reverse=True)
+    assert sorted(p["input"] for p in document["predictions"]) == sorted(names)
+    for p in document["predictions"]:
+        i = names.index(p["input"])
+        assert p["label"] == expected.label[i]
+        assert p["class"] == document["class_names"][p["label"]]
+        np.testing.assert_allclose(p["probs"], expected.probs[i], atol=1e-6)
+        for name in ("total", "aleatoric", "epistemic"):
+            assert p[name] == pytest.approx(getattr(expected, name)[i], abs=1e-6)
+
+
+def test_a_flat_folder_and_one_of_class_folders(trained, tmp_path):
+    workdir, predictor, inputs = trained["grey"]
+    flat = write_images(tmp_path / "flat", inputs[:5])
+    document = json.loads(predict.answer(workdir, flat, as_json=True))
+    assert document["class_names"] == ["dark", "grey", "bright"]
+    assert document["members"] == 2
+    assert_says(document, predictor, inputs[:5], [f"{i}.png" for i in range(5)])
+
+    write_images(tmp_path / "nested" / "a", inputs[:2])
+    write_images(tmp_path / "nested" / "b", inputs[2:4])
+    (tmp_path / "nested" / ".hidden").write_text("ignored")
+    document = json.loads(predict.answer(workdir, str(tmp_path / "nested"), as_json=True))
+    names = ["a/0.png", "a/1.png", "b/0.png", "b/1.png"]
+    assert_says(document, predictor, inputs[:4], names)
+
+
+def test_grey_images_for_a_network_of_colour_ones(trained, tmp_path):
+    """As in a training folder with both: the three channels are the same."""
+    workdir, predictor, _ = trained["colour"]
+    grey = trained["grey"][2][:3]
+    folder = write_images(tmp_path / "grey", grey)
+    document = json.loads(predict.answer(workdir, folder, as_json=True))
+    names = ["0.png", "1.png", "2.png"]
+    assert_says(document, predictor, np.repeat(grey, 3, axis=-1), names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrays"),
+    [
+        ("grey", lambda x: {"inputs": x, "labels": np.zeros(len(x))}),
+        ("grey", lambda x: {"anything": x[..., 0].astype(np.float64)}),
+        ("vectors", lambda x: {"inputs": x.astype(np.float64)}),
+    ],
+)
+def test_npz_files(trained, tmp_path, kind, arrays):
+    workdir, predictor, inputs = trained[kind]
+    np.savez(tmp_path / "new.npz", **arrays(inputs[:12]))
+    document = json.loads(predict.answer(workdir, str(tmp_path / "new.npz"), as_json=True))
+    assert_says(document, predictor, inputs[:12], [str(i) for i in range(12)])
+
+
+def test_the_table_is_aligned_and_ranked(trained, tmp_path):
+    workdir, predictor, inputs = trained["grey"]
+    names = ["a.png", "a long name.png", "two\nlines.png", "d.png"]
+    folder = write_images(tmp_path / "images", inputs[:4], names)
+    header, rule, *rows = predict.answer(workdir, folder).splitlines()
+    assert {len(row) for row in (header, rule, *rows)} == {len(header)}
+    assert len(rows) == 4
+    assert any(row.startswith("'two\\nlines.png'") for row in rows)
+    totals = [float(row.split()[-3]) for row in rows]
+    assert totals == sorted(totals, reverse=True)
+    row = next(row for row in rows if row.startswith("d.png"))
+    prediction = predictor(inputs[3:4])
+    second, first = np.argsort(prediction.probs[0])[1:]
+    class_names = ("dark", "grey", "bright")
+    assert row.split()[1:5] == [
+        class_names[first], f"{prediction.probs[0, first]:.4f}",
+        class_names[second], f"{prediction.probs[0, second]:.4f}",
+    ]  # fmt: skip
+
+
+def bad_inputs(folder, trained):
+    """(kind of network, path, what the line says) of each."""
+    grey, colour = trained["grey"][2], trained["colour"][2]
+    (folder / "empty").mkdir()
+    (folder / "text").mkdir()
+    (folder / "text" / "a.png").write_text("no image")
+    arrays = {
+        "half": grey[:2] / 510,
+        "negative": grey[:2].astype(int) - 300,
+        "size": grey[:2, :3],
+        "flat": grey[0, 0, :, 0],
+        "none": grey[:0],
+        "objects": np.array([{}, {}], object),
+        "strings": np.array(["a", "b"]),
+    }
+    for name, array in arrays.items():
+        np.savez(folder / f"{name}.npz", inputs=array)
+    np.savez(folder / "two.npz", a=grey, b=grey)
+    np.savez(folder / "nan.npz", inputs=np.full((2, 6), np.nan, np.float32))
+    np.savez(folder / "huge.npz", inputs=np.full((2, 6), 3e38, np.float32))
+    write_images(folder / "sizes", [grey[0], grey[1][:3]])
+    write_images(folder / "deep" / "a" / "b", grey[:1])
+    return [
+        ("grey", "empty", "holds no images"),
+        ("grey", "text", "is not an image"),
+        ("grey", "sizes", "all images must have one size"),
+        ("grey", "deep", "is not an image"),
+        ("grey", write_images(folder / "colour", colour[:2]), "takes [N, 6, 4, 1]"),
+        ("grey", write_images(folder / "small", grey[:2, :3]), "takes [N, 6, 4, 1]"),
+        ("vectors", write_images(folder / "images", grey[:2]), "training data were float32"),
+        ("grey", "half.npz", "whole numbers 0..255"),
+        ("grey", "negative.npz", "whole numbers 0..255"),
+        ("grey", "size.npz", "takes [N, 6, 4, 1]"),
+        ("grey", "flat.npz", "inputs are feature vectors [N, F] or images"),
+        ("grey", "none.npz", "which is empty"),
+        ("grey", "objects.npz", "pickled Python objects"),
+        ("grey", "strings.npz", "must hold integers or floating-point numbers"),
+        ("grey", "two.npz", "has the arrays a, b; expected is inputs"),
+        ("vectors", "nan.npz", "every value must be finite"),
+        ("vectors", "huge.npz", "output overflows"),
+        ("grey", "missing", "there is no file"),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # Of huge.npz.
+def test_bad_inputs_are_one_line(trained, tmp_path):
+    for kind, name, expected in bad_inputs(tmp_path, trained):
+        path = str(tmp_path / name)
+        with pytest.raises(UserError) as caught:
+            predict.answer(trained[kind][0], path)
+        line = str(caught.value)
+        assert expected in line, (name, line)
+        assert path in line
+        assert "\n" not in line
+
+
+def run_program(*arguments):
+    command = [sys.executable, str(ROOT / "predict.py"), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_program(trained, tmp_path):
+    """Nothing but the answer on stdout; one line and exit status 2 for what is wrong."""
+    workdir, predictor, inputs = trained["grey"]
+    (tmp_path / "unfinished").mkdir()
+    np.savez(tmp_path / "new.npz", inputs=inputs)
+    npz = tmp_path / "new.npz"
+    good = run_program(npz, "--json", f"--workdir={workdir}")
+    bad = {
+        "is not a workdir": run_program(f"--workdir={tmp_path}", npz),
+        "FOLDER_OR_NPZ is missing; try --workdir=": run_program(f"--workdir={workdir}"),
+        "--workdir is missing": run_program(npz),
+        "'extra' is not a flag": run_program(f"--workdir={workdir}", npz, "extra"),
+    }
+    stdout, stderr = good.communicate(timeout=120)
+    assert good.returncode == 0, stderr
+    assert_says(json.loads(stdout), predictor, inputs, [str(i) for i in range(len(inputs))])
+    for line, process in bad.items():
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == 2, stderr
+        assert not stdout
+        assert stderr.startswith("predict.py: ")
+        assert len(stderr.splitlines()) == 1
+        assert line in stderr
+
+
+def test_a_reader_that_has_enough_is_no_error(trained, tmp_path):
+    workdir, _, inputs = trained["grey"]
+    np.savez(tmp_path / "many.npz", inputs=np.concatenate([inputs] * 100))  # More than a pipe.
+    process = run_program(f"--workdir={workdir}", tmp_path / "many.npz")
+    assert process.stdout.readline().startswith("input ")
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 0, stderr
+    assert "Error" not in stderr
+    assert "Exception" not in stderr
