@@ -19,6 +19,7 @@ lint: $(VENV)/requirements-dev  ## Checks style, format and types.
 
 bench: $(VENV)/requirements  ## Measures training and evaluation against their peers.
 	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
+	$(BIN)/python benchmarks/evaluation.py --out=benchmarks/results/evaluation.json
 
 clean:
 	rm -rf $(VENV)

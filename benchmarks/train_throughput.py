@@ -1,4 +1,4 @@
-"""Training and evaluating ensembles of the how-to's CNN, beside the how-to and PyTorch, on CPU.
+"""Training ensembles of the how-to's CNN, beside the how-to and PyTorch, on CPU.
 
     python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
 
@@ -6,14 +6,14 @@ Contestants, each measured in a process of its own, in alternating rounds:
 
 - ours: the method that train.py drives, at its default settings;
 - how-to: Flax's "Ensembling on multiple devices" as published: M virtual devices, batches
-  replicated, two pmapped calls a step; it evaluates through its gradient function, in one batch;
+  replicated, two pmapped calls a step;
 - pytorch: a loop over the members, channels_last, in float32 and under bfloat16 autocast.
   PyTorch is a requirement of this benchmark alone; --torch_python names an interpreter that has
   it, and without it these rows are left out.
 
 The work: batches of 128 images of 28x28, SGD with momentum .9, float32; member-images per second
-after compilation. Evaluation: 10,000 images, M = 2. The compile time is that of the first training
-step, from the call to the result. Some three minutes a round.
+after compilation. The compile time is that of the first training step, from the call to the result.
+Some two minutes a round.
 """
 
 import argparse
@@ -42,13 +42,11 @@ def main() -> None:
         print(f"{args.torch_python} cannot import torch: no PyTorch rows; see --torch_python")
     commands = {}
     for size in SIZES:
-        commands[f"ours {size}"] = [sys.executable, OURS, "train", str(size)]
+        commands[f"ours {size}"] = [sys.executable, OURS, str(size)]
         commands[f"how-to {size}"] = [sys.executable, HOWTO, "train", str(size)]
         if with_torch:
             for dtype in ("float32", "bfloat16"):
                 commands[f"pytorch {dtype} {size}"] = [args.torch_python, PYTORCH, dtype, str(size)]
-    commands["ours evaluation"] = [sys.executable, OURS, "evaluate", "2"]
-    commands["how-to evaluation"] = [sys.executable, HOWTO, "evaluate", "2"]
     results = side_by_side.measure_rounds(commands, args.rounds)
     side_by_side.report(make_rows(results, with_torch), args.out)
 
@@ -95,18 +93,6 @@ def make_rows(results: dict[str, list[Measurement]], with_torch: bool) -> list[R
         setting = f"M={' and '.join(map(str, SIZES))}, geometric mean"
         ours, theirs = over_sizes("ours"), over_sizes(peer)
         rows.append(side_by_side.compare("training", setting, RATE, ours, theirs, peer))
-    for measure, key, unit in (("evaluation", "rate", RATE), ("peak memory", "peak_memory", "GB")):
-        rows.append(
-            side_by_side.compare(
-                measure,
-                "evaluation, M=2, 10000 images",
-                unit,
-                values("ours evaluation", key),
-                values("how-to evaluation", key),
-                "how-to",
-                higher_is_better=key == "rate",
-            )
-        )
     seconds = values(f"ours {SIZES[-1]}", "compile_seconds")
     rows.append(side_by_side.compare("compile time", f"M={SIZES[-1]}", "s", seconds))
     return rows

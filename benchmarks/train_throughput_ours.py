@@ -1,10 +1,9 @@
 """Worker of train_throughput.py: this project, through the method that train.py drives.
 
-python benchmarks/train_throughput_ours.py train|evaluate ENSEMBLE_SIZE
+python benchmarks/train_throughput_ours.py ENSEMBLE_SIZE
 """
 
 import json
-import resource
 import sys
 import time
 
@@ -64,25 +63,5 @@ def train(num_members: int) -> dict[str, float]:
     }
 
 
-def evaluate(num_members: int) -> dict[str, float]:
-    """Scores the members and the ensemble on the test split."""
-    import jax
-
-    from ensemble import metrics
-
-    method = create_method(num_members)
-    state = method.init(jax.random.key(0))
-    test = method.task.dataset.splits["test"]
-    rates = []
-    for _ in range(4):
-        start = time.perf_counter()
-        log_probs = method.predict(state, test.inputs)
-        metrics.accuracy(metrics.ensemble_log_probs(log_probs), test.labels)
-        rates.append(num_members * len(test.labels) / (time.perf_counter() - start))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"rate": float(np.median(rates[1:])), "peak_memory": peak}
-
-
 if __name__ == "__main__":
-    run = {"train": train, "evaluate": evaluate}[sys.argv[1]]
-    print(json.dumps(run(int(sys.argv[2]))))
+    print(json.dumps(train(int(sys.argv[1]))))

@@ -2,10 +2,11 @@
 
     python -m ensemble.export --workdir=runs/digits --out=model.bin
 
-Whoever has the file needs `pip install jax flatbuffers` and four lines:
+Whoever has the file needs `pip install jax flatbuffers` and these lines:
 
+    import pathlib
     import jax.export
-    model = jax.export.deserialize(open("model.bin", "rb").read())
+    model = jax.export.deserialize(pathlib.Path("model.bin").read_bytes())
     p = model.call(inputs)  # [N, *input_shape], as raw and of the dtype as the training data
     p["probs"], p["epistemic"]
 

@@ -34,6 +34,7 @@ def train(
     workdir: str | None = None,
     *,
     started: float | None = None,
+    show_progress: bool = True,
 ) -> Result:
     """Trains an ensemble, or goes on training the one in `workdir`, and scores it.
 
@@ -44,6 +45,7 @@ def train(
         workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
             already there is resumed. None keeps nothing.
         started: `time.monotonic()` when the process began, for the report's timing.
+        show_progress: whether to draw a bar on a terminal.
 
     Returns:
         The report and a predictor.
@@ -54,20 +56,20 @@ def train(
         Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
     """
     started = time.monotonic() if started is None else started
-    if workdir is None:
-        with tempfile.TemporaryDirectory() as directory:
-            try:
-                return train(config, data, directory, started=started)
-            except Interrupted:
-                raise Interrupted("interrupted; without a workdir nothing is kept") from None
     config = validate(config)
     startup.configure(config.num_devices)
-    work = Workdir(workdir)
-    with work.opened(), _stop_signals() as stop:
+    with contextlib.ExitStack() as stack:
+        work = Workdir(
+            stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir
+        )
+        stack.enter_context(work.opened())
+        stop = stack.enter_context(_stop_signals())
         _check_same_experiment(config, work)
         task = _create_task(config, data)
         try:
-            return _train_and_evaluate(config, task, work, started, stop)
+            return _train_and_evaluate(
+                config, task, work, started, stop, workdir is not None, show_progress
+            )
         except OSError as error:
             if error.errno not in WRITE_ERRORS:
                 raise
@@ -83,8 +85,13 @@ def _train_and_evaluate(
     work: Workdir,
     started: float,
     stop: threading.Event,
+    keep: bool,
+    show_progress: bool,
 ) -> Result:
-    """Advances, writes, checkpoints and evaluates until the method has finished."""
+    """Advances, writes, checkpoints and evaluates until the method has finished.
+
+    Without `keep` nobody will read the workdir: no checkpoints, no results.
+    """
     # Imported here: `train` settles XLA's flags and the devices before JAX starts.
     import jax
 
@@ -117,7 +124,7 @@ def _train_and_evaluate(
             run_purge_step=state.step + 1,
         )
         stack.callback(writer.close)
-        progress = stack.enter_context(Progress(state.step, method.num_steps))
+        progress = stack.enter_context(Progress(state.step, method.num_steps, show=show_progress))
         monitor = Monitor(config, task, method, writer, progress, clock)
         if saved is None:
             writer.hparams(flatten(config), monitor.headline_tags)
@@ -141,9 +148,12 @@ def _train_and_evaluate(
                 or is_due(state.step, config.checkpoint_every_epochs * method.steps_per_epoch)
             ):
                 monitor.flush()
-                _save(checkpointer, config, task, method, state, writer, clock)
+                if keep:
+                    _save(checkpointer, config, task, method, state, writer, clock)
                 clock.resume()
             if stop.is_set() and not done:
+                if not keep:
+                    raise Interrupted("interrupted; without a workdir nothing is kept")
                 checkpointer.wait()
                 raise Interrupted(
                     f"interrupted at step {state.step} of {method.num_steps}, after a checkpoint; "
@@ -156,7 +166,8 @@ def _train_and_evaluate(
         )
         report = reporting.build_report(config, task, log_probs, status, clock.timing())
         writer.flush()
-        reporting.write_results(work, task, report, log_probs)
+        if keep:
+            reporting.write_results(work, task, report, log_probs)
         variables = method.member_variables(state, report["live_members"])
     return Result(report, Predictor(task, variables, report["live_members"], config.num_devices))
 

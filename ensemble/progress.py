@@ -79,15 +79,16 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         done: steps already taken.
         total: steps in all.
         what: is going on.
+        show: whether to draw the bar where there is a terminal.
     """
 
-    def __init__(self, done: int, total: int, what: str = "training"):
-        self._first, self._total, self._what = done, total, what
+    def __init__(self, done: int, total: int, what: str = "training", show: bool = True):
+        self._first, self._total, self._what, self._show = done, total, what, show
         self._started = time.monotonic()
         self._bar: Any = None
 
     def __enter__(self) -> "Progress":
-        if sys.stderr.isatty():
+        if self._show and sys.stderr.isatty():
             from rich import progress as rich_progress
             from rich.console import Console
 

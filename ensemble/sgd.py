@@ -147,10 +147,11 @@ class SGD:
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
         placement = self._programs(len(info.indices)).placement
-        averages = {
-            name: average.total / average.count
-            for name, average in placement.gather_members(info.member_metrics).items()
-        }
+        with np.errstate(invalid="ignore"):  # 0/0 is NaN for members that took no step.
+            averages = {
+                name: average.total / average.count
+                for name, average in placement.gather_members(info.member_metrics).items()
+            }
         scalars = {"train/learning_rate": float(self.learning_rate(info.step - 1))}
         for i, k in enumerate(info.indices):
             for name, values in averages.items():

@@ -9,6 +9,7 @@ import mmap
 import os
 import pathlib
 import time
+from collections.abc import Iterable
 
 from absl import logging
 
@@ -25,10 +26,14 @@ def process_started() -> float:
         return time.monotonic()
 
 
-# XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
-# two for their gradients, by 1.4 on one device with plain nn.Conv. XLA_FLAGS alone reaches it.
-_CONVOLUTION_FLAG = "--xla_cpu_experimental_ynn_fusion_type"
-_CONVOLUTION_VALUE = "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
+_XLA_FLAGS = {
+    # XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
+    # two for their gradients, by 1.4 on one device with plain nn.Conv. XLA_FLAGS alone reaches it.
+    "--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION",
+    # Virtual devices wait for each other in collectives, 40 s by default, and then abort the
+    # process: on a busy machine that is no deadlock.
+    "--xla_cpu_collective_call_terminate_timeout_seconds": "600",
+}
 
 
 # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h: no block is too large to keep,
@@ -88,24 +93,27 @@ def _keep_freed_memory() -> None:
 
 
 def _set_xla_flags() -> None:
-    """Appends the convolution flag where this jaxlib knows it and the user has not set it.
+    """Appends the flags that this jaxlib knows and the user has not set.
 
     An unknown flag aborts the process, so the names are looked up in jaxlib's library.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if _CONVOLUTION_FLAG not in flags and _jaxlib_contains(_CONVOLUTION_FLAG, _CONVOLUTION_VALUE):
-        os.environ["XLA_FLAGS"] = f"{flags} {_CONVOLUTION_FLAG}=-{_CONVOLUTION_VALUE}".strip()
+    wanted = {name: value for name, value in _XLA_FLAGS.items() if name not in flags}
+    known = _in_jaxlib(wanted)
+    added = [f"{name}={value}" for name, value in wanted.items() if name in known]
+    os.environ["XLA_FLAGS"] = " ".join([flags, *added]).strip()
 
 
-def _jaxlib_contains(*names: str) -> bool:
+def _in_jaxlib(flags: Iterable[str]) -> set[str]:
+    """Those of the flags whose names are in jaxlib's library."""
     spec = importlib.util.find_spec("jaxlib")
     if spec is None or spec.origin is None:
-        return False
+        return set()
     library = pathlib.Path(spec.origin).parent / "libjax_common.so"
     if not library.is_file():
-        return False
+        return set()
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return all(data.find(name.lstrip("-").encode()) >= 0 for name in names)
+        return {flag for flag in flags if data.find(flag.lstrip("-").encode()) >= 0}
 
 
 def _set_compilation_cache() -> None:

@@ -1,5 +1,6 @@
 """The README's Python runs as it stands, and its shell commands name what exists."""
 
+import pathlib
 import re
 
 import flax.linen as nn
@@ -9,6 +10,7 @@ from conftest import ROOT
 
 import ensemble
 import models
+from ensemble.export import export
 
 README = (ROOT / "README.md").read_text()
 
@@ -34,21 +36,37 @@ def names_of_a_reader():
         "inputs": inputs,
         "labels": labels,
         "new_inputs": inputs[:7],
+        "X_train": inputs[:150],
+        "y_train": np.array(list("abcd"))[labels[:150]],
+        "X_test": inputs[150:],
+        "y_test": np.array(list("abcd"))[labels[150:]],
         "MyModule": MyModule,
     }
 
 
-def test_the_python_blocks_run_in_order(tmp_path, monkeypatch):
+def test_the_python_blocks_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert len(blocks("python")) == 3
-    training, registering, by_hand = blocks("python")
+    predicting, exported, tabular, training, registering, by_hand = blocks("python")
+    images = np.random.default_rng(0).random((16, 28, 28, 1), np.float32)
+    labels = np.arange(16) % 10
+    config = {"model": "mlp", "num_epochs": 1, "ensemble_size": 2, "hold_out": False}
+    data = {"inputs": images, "labels": labels}
+    predictor = ensemble.train(config, data=data, workdir="runs/digits").predictor
+    pathlib.Path("model.bin").write_bytes(export(predictor))
+    namespace = {"images": images}
+    exec(predicting, namespace)
+    assert namespace["p"].member_log_probs.shape == (2, 16, 10)
+    probs = namespace["p"].probs
+    exec(exported, namespace)
+    np.testing.assert_allclose(namespace["p"]["probs"], probs, atol=1e-5)
+
     namespace = names_of_a_reader()
+    exec(tabular, namespace)
+    assert namespace["classifier"].score(namespace["X_test"], namespace["y_test"]) > 0.5
     exec(training, namespace)
-    assert namespace["p"].probs.shape == (7, 4)
     exec(registering, namespace)
     assert isinstance(models.create("mine", 3), MyModule)
-    images = np.random.default_rng(0).random((16, 28, 28, 1), np.float32)
-    namespace |= {"images": images, "labels": np.arange(16) % 10}
+    namespace |= {"images": images, "labels": labels}
     exec(by_hand, namespace)
     assert namespace["accuracy"].shape == (8,)
 

@@ -252,6 +252,17 @@ def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     assert again.report["failed_members"] == failed
 
 
+def test_newcomers_that_all_fail_do_not_end_the_others(blobs, tmp_path):
+    config = small_config(model="explosive", ensemble_size=3, learning_rate=0.002, num_epochs=2)
+    before = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report
+    assert before["live_members"] == [0, 1, 2]
+    # Member 3 explodes, as in the test above, and is the only newcomer.
+    after = ensemble.train({**config, "ensemble_size": 4}, data=blobs, workdir=str(tmp_path)).report
+    assert after["live_members"] == [0, 1, 2]
+    assert after["failed_members"] == {3: "non-finite"}
+    assert after["test"] == before["test"]
+
+
 def test_on_nonfinite_stop_ends_the_run(blobs):
     config = small_config(model="explosive", ensemble_size=8, learning_rate=0.002)
     with pytest.raises(RunFailed, match=r"member \d became non-finite by step"):

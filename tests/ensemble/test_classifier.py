@@ -1,0 +1,229 @@
+"""The ensemble as scikit-learn's classifier: its own checks, real tables, and what builds on it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pytest
+from conftest import ROOT
+from sklearn import datasets
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import ensemble
+from ensemble import EnsembleClassifier, UserError
+
+
+def small_classifier(**params):
+    """One that fits in a second or two."""
+    small = {
+        "ensemble_size": 2,
+        "num_epochs": 10,
+        "learning_rate": 0.01,
+        "num_devices": 1,
+        "random_state": 0,
+    }
+    return EnsembleClassifier(**{**small, **params})
+
+
+@pytest.fixture(scope="module")
+def wine():
+    """Train and test examples, labels as strings."""
+    table = datasets.load_wine()
+    labels = table.target_names[table.target]
+    return train_test_split(table.data, labels, stratify=labels, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(wine):
+    inputs, _, labels, _ = wine
+    return small_classifier().fit(inputs, labels)
+
+
+# No check is expected to fail. Where SCIPY_ARRAY_API is not set, scikit-learn itself skips
+# check_array_api_input.
+@parametrize_with_checks(
+    [EnsembleClassifier(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1)],
+    expected_failed_checks=lambda _: {},
+)
+def test_scikit_learn_s_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("load", "bar"),
+    [(datasets.load_iris, 0.89), (datasets.load_digits, 0.95)],
+)
+def test_learns_real_tables(load, bar):
+    inputs, labels = load(return_X_y=True)
+    inputs, test_inputs, labels, test_labels = train_test_split(
+        inputs, labels, stratify=labels, random_state=0
+    )
+    classifier = small_classifier().fit(inputs, labels)
+    assert classifier.score(test_inputs, test_labels) > bar
+    assert classifier.report_["num_train_examples"] == len(labels)
+
+
+def test_strings_are_classes_and_uncertainty_adds_up(fitted, wine):
+    _, test_inputs, _, test_labels = wine
+    assert fitted.classes_.tolist() == ["class_0", "class_1", "class_2"]
+    assert fitted.report_["dataset"]["class_names"] == ["class_0", "class_1", "class_2"]
+    prediction = fitted.predict_uncertainty(test_inputs)
+    probs = fitted.predict_proba(test_inputs)
+    assert probs.shape == (len(test_labels), 3)
+    assert probs.dtype == np.float64
+    np.testing.assert_allclose(probs.sum(axis=1), 1, rtol=1e-15)
+    np.testing.assert_allclose(probs, np.exp(prediction.member_log_probs).mean(axis=0), atol=1e-6)
+    assert (prediction.label == fitted.classes_[probs.argmax(axis=1)]).all()
+    assert (prediction.label == fitted.predict(test_inputs)).all()
+    np.testing.assert_allclose(
+        prediction.total, prediction.aleatoric + prediction.epistemic, atol=1e-6
+    )
+    assert (prediction.label == test_labels).mean() == fitted.score(test_inputs, test_labels) > 0.93
+
+
+def test_what_is_said_of_an_example_depends_on_no_other(fitted, wine):
+    _, test_inputs, _, _ = wine
+    probs = fitted.predict_proba(test_inputs)
+    single = [fitted.predict_proba(test_inputs[i : i + 1])[0] for i in range(len(test_inputs))]
+    assert (np.stack(single) == probs).all()
+    many = fitted.predict_proba(np.resize(test_inputs, (300, test_inputs.shape[1])))
+    assert (many == np.resize(probs, many.shape)).all()
+
+
+def test_it_is_the_ensemble_that_train_gives(fitted, wine):
+    inputs, test_inputs, labels, _ = wine
+    config = {
+        "model": "mlp",
+        "ensemble_size": 2,
+        "num_epochs": 10,
+        "batch_size": fitted.batch_size,
+        "optimizer": fitted.optimizer,
+        "learning_rate": 0.01,
+        "schedule": fitted.schedule,
+        "weight_decay": fitted.weight_decay,
+        "num_devices": 1,
+        "seed": 0,
+        "hold_out": False,
+    }
+    numbers = np.searchsorted(fitted.classes_, labels)
+    result = ensemble.train(config, {"train_inputs": inputs, "train_labels": numbers})
+    np.testing.assert_allclose(
+        fitted.predict_proba(test_inputs), result.predictor(test_inputs).probs, atol=1e-6
+    )
+
+
+def test_a_random_state_gives_the_same_bits_and_another_does_not(fitted, wine):
+    inputs, test_inputs, labels, _ = wine
+    probs = fitted.predict_proba(test_inputs)
+    again = clone(fitted).fit(inputs, labels)
+    assert (again.predict_proba(test_inputs) == probs).all()
+    again.set_params(random_state=1).fit(inputs, labels)
+    assert not (again.predict_proba(test_inputs) == probs).all()
+    seeds = [
+        small_classifier(random_state=np.random.RandomState(7), num_epochs=1)
+        .fit(inputs, labels)
+        .report_["config"]["seed"]
+        for _ in range(2)
+    ]
+    assert seeds[0] == seeds[1]
+
+
+def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
+    inputs, test_inputs, labels, test_labels = wine
+    search = GridSearchCV(
+        make_pipeline(MinMaxScaler(), small_classifier()),
+        {"ensembleclassifier__learning_rate": np.array([1e-6, 0.01])},
+        scoring="neg_log_loss",
+        cv=2,
+        error_score="raise",
+    )
+    search.fit(inputs, labels)
+    assert search.best_params_ == {"ensembleclassifier__learning_rate": 0.01}
+    assert search.score(test_inputs, test_labels) > -0.5
+
+
+def test_it_is_stored_without_its_examples_and_predicts_the_same(fitted, wine, tmp_path):
+    inputs, test_inputs, _, _ = wine
+    path = tmp_path / "classifier.joblib"
+    joblib.dump(fitted, path)
+    probs = fitted.predict_proba(test_inputs)
+    assert (joblib.load(path).predict_proba(test_inputs) == probs).all()
+    first_row = inputs[0].astype(np.float32).tobytes()
+    assert first_row not in path.read_bytes()
+    np.save(tmp_path / "inputs.npy", test_inputs)
+    code = (
+        "import json, sys, joblib, numpy as np;"
+        "classifier = joblib.load(sys.argv[1]);"
+        "print(json.dumps(classifier.predict_proba(np.load(sys.argv[2])).tolist()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, path, tmp_path / "inputs.npy"],
+        cwd=ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(json.loads(done.stdout), probs, rtol=1e-5, atol=1e-7)
+
+
+def test_images_go_to_a_network_for_images():
+    digits = datasets.load_digits()
+    images, labels = digits.images[:300].astype(np.uint8), digits.target[:300]
+    classifier = small_classifier(model="lenet5", num_epochs=6).fit(images[:200], labels[:200])
+    assert classifier.report_["dataset"]["input_shape"] == [8, 8, 1]
+    assert classifier.report_["dataset"]["dtype"] == "uint8"
+    assert classifier.score(images[200:], labels[200:]) > 0.7
+    with pytest.raises(UserError, match=r"the ensemble takes \[N, 8, 8, 1\]"):
+        classifier.predict(images[:, :, :4])
+
+
+def test_other_keys_go_through_config(wine):
+    inputs, _, labels, _ = wine
+    classifier = small_classifier(
+        num_epochs=None, config={"num_steps": 3, "class_weights": "balanced"}
+    )
+    report = classifier.fit(inputs, labels).report_
+    assert report["config"]["num_steps"] == 3
+    assert report["config"]["class_weights"] == "balanced"
+    assert classifier.config == {"num_steps": 3, "class_weights": "balanced"}
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"config": {"learning_rate": 0.1}}, "is a parameter: learning_rate=0.1"),
+        ({"config": {"seed": 1}}, "'seed', which comes from X, y and random_state"),
+        ({"config": {"momentun": 0.1}}, "did you mean momentum"),
+        ({"model": "mpl"}, "model='mpl' is not a known model"),
+        ({"optimizer": "adamm"}, "must be one of sgd, adam, adamw"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_refused_by_fit(params, message, wine):
+    inputs, _, labels, _ = wine
+    with pytest.raises(UserError, match=message):
+        small_classifier(**params).fit(inputs, labels)
+
+
+def test_labels_of_one_class_and_prediction_before_fit_are_refused(wine):
+    inputs, _, labels, _ = wine
+    with pytest.raises(UserError, match="y holds the one class"):
+        small_classifier().fit(inputs, np.full(len(labels), "a"))
+    with pytest.raises(NotFittedError):
+        small_classifier().predict(inputs)
+    assert not hasattr(small_classifier(), "predictor_")
+
+
+def test_fitting_is_quiet(wine, capfd):
+    inputs, _, labels, _ = wine
+    small_classifier(num_epochs=1).fit(inputs, labels)
+    assert capfd.readouterr() == ("", "")
