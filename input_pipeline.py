@@ -135,6 +135,23 @@ def load_dataset(
     raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
 
 
+def load_test_inputs(name: str, data_dir: str | None = None) -> np.ndarray:
+    """Loads the inputs [N, ...] of a set's test split; of own data without one, all inputs.
+
+    Args:
+        name: as of `load_dataset`.
+        data_dir: as of `load_dataset`.
+
+    Raises:
+        UserError: as `load_dataset`.
+    """
+    if name not in TFDS_SIZES:
+        splits = load_dataset(name, data_dir, hold_out=False).splits
+        return splits["test" if "test" in splits else "train"].inputs
+    directory = _prepared(name, tfds_records.data_directory(data_dir))
+    return tfds_records.read_records(directory, ["test"]).splits["test"][0]
+
+
 def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
     """Names of the known sets that are here already, with examples of this shape.
 
@@ -188,12 +205,7 @@ def _read_digits() -> np.ndarray:
 
 def _load_tfds(name: str, data_dir: Path) -> Dataset:
     """A TFDS set, prepared if need be, its training split cut in order."""
-    directory = tfds_records.find_prepared(name, data_dir)
-    if directory is None:
-        prepare_dataset.prepare_in_child(name, data_dir)
-        directory = tfds_records.find_prepared(name, data_dir)
-    if directory is None:
-        raise UserError(f"{name} is still not in {data_dir} after it was prepared; see the log")
+    directory = _prepared(name, data_dir)
     records = tfds_records.read_records(directory)
     sizes = TFDS_SIZES[name]
     expected = {"train": sum(sizes[:-1]), "test": sizes[-1]}
@@ -208,6 +220,17 @@ def _load_tfds(name: str, data_dir: Path) -> Dataset:
         for split_name, pair in zip(SPLITS, [*pairs, records.splits["test"]], strict=True)
     }
     return _dataset(name, splits, records.class_names, scale=1 / 255)
+
+
+def _prepared(name: str, data_dir: Path) -> Path:
+    """The directory of a TFDS set, which is prepared first where it is not."""
+    directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        prepare_dataset.prepare_in_child(name, data_dir)
+        directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        raise UserError(f"{name} is still not in {data_dir} after it was prepared; see the log")
+    return directory
 
 
 def dataset_from_arrays(

@@ -34,6 +34,9 @@ def run(
         logging.flush()
         print(f"{program}: {error}", file=sys.stderr)
         return error.exit_status
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted; the same command starts again", file=sys.stderr)
+        return 130  # 128 + SIGINT, as shells have it.
     return 0
 
 

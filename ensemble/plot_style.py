@@ -82,7 +82,8 @@ def member_line(num_members: int) -> dict[str, Any]:
 
 
 def draw_histogram(axes: Axes, counts: NDArray, edges: NDArray, color: str) -> None:
-    axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=color, edgecolor="w")
+    """Draws counts [K] as bars between edges [K + 1]."""
+    axes.bar(edges[:-1], counts, 0.92 * np.diff(edges), align="edge", color=color)
 
 
 def as_pictures(inputs: NDArray) -> NDArray[np.float64]:
@@ -106,4 +107,5 @@ def literal(text: str) -> str:
 
 
 def plural(number: int, noun: str) -> str:
+    """A number and its noun."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -97,7 +97,10 @@ class Predictor:
         return self._predict(self._placed_variables, self._checked(inputs))
 
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
-        inputs = np.asarray(inputs)
+        try:
+            inputs = np.asarray(inputs)
+        except ValueError:
+            raise UserError("inputs are ragged: every example must have the same shape") from None
         dataset = self.task.dataset
         shape = dataset.input_shape
         if shape[-1] == 1 and inputs.shape[1:] == shape[:-1]:

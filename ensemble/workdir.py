@@ -135,19 +135,32 @@ def write_text(path: epath.Path, text: str) -> None:
 
 def write_bytes(path: epath.Path, content: bytes) -> None:
     """Writes a file whole or not at all: beside its place first, then renamed."""
-    part = path.parent / f".{path.name}.part"
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
+    """Writes files whole or not at all, and none where one cannot be written."""
+    parts = {path: path.parent / f".{path.name}.part" for path in contents}
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        for path, content in contents.items():
+            parts[path].write_bytes(content.encode() if isinstance(content, str) else content)
+        for path, part in parts.items():
+            part.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
         raise
 
 
 def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:
-    """Writes a mapping as JSON, whole or not at all; NaN and infinities become null."""
-    write_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
+    """Writes a mapping as JSON, whole or not at all."""
+    write_text(path, to_json(content))
+
+
+def to_json(content: Mapping[str, Any]) -> str:
+    """Returns a mapping as JSON; NaN and infinities become null."""
+    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -88,6 +89,21 @@ def test_mistakes_are_one_line_and_status_2(arguments, line):
     assert line in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
+    command = [sys.executable, str(ROOT / "evaluate.py"), f"--workdir={own_network / 'run'}"]
+    command += [f"--out={tmp_path}/out", f"--config={own_network / 'mine.py'}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "predicted shift" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert rest.splitlines()[-1] == "evaluate.py: interrupted; the same command starts again"
+    assert "Traceback" not in rest
+    assert not (tmp_path / "out" / "evaluation.json").exists()
 
 
 def test_a_full_disk_leaves_no_half_written_results(blobs, tmp_path):

@@ -29,10 +29,12 @@ def make_images(channels: int, num_examples: int = 61) -> dict[str, np.ndarray]:
 def trained(tmp_path_factory):
     """(workdir, predictor, inputs) by the kind of data."""
     kinds = {"grey": make_images(1), "colour": make_images(3), "vectors": make_blobs()}
+    kinds["explosive"] = make_blobs()
     results = {}
     for kind, data in kinds.items():
         workdir = tmp_path_factory.mktemp(kind) / "run"
-        config = small_config(model="mlp", num_epochs=1, ensemble_size=2)
+        model = "explosive" if kind == "explosive" else "mlp"
+        config = small_config(model=model, num_epochs=1, ensemble_size=2, learning_rate=1e-4)
         result = ensemble.train(config, data=data, workdir=str(workdir))
         results[kind] = str(workdir), result.predictor, data["inputs"]
     return results
@@ -161,7 +163,7 @@ def bad_inputs(folder, trained):
         ("grey", "strings.npz", "must hold integers or floating-point numbers"),
         ("grey", "two.npz", "has the arrays a, b; expected is inputs"),
         ("vectors", "nan.npz", "every value must be finite"),
-        ("vectors", "huge.npz", "output overflows"),
+        ("explosive", "huge.npz", "output overflows"),
         ("grey", "missing", "there is no file"),
     ]
 

@@ -64,6 +64,8 @@ def plan(
         )
     if datasets is None:
         datasets = _default_names(subject, data_dir)
+    if NONE in datasets:
+        raise UserError(f"--datasets={','.join(datasets)}: {NONE} stands alone")
     return [one for name in dict.fromkeys(datasets) for one in _sets(subject, name, data_dir)]
 
 
@@ -73,6 +75,11 @@ def _sets(subject: Subject, name: str, data_dir: str | None) -> list[DerivedSet]
     test, train = splits["test"].inputs, splits["train"].inputs
     value_range = train.min().item(), train.max().item()
     if name == SHIFT:
+        if test.ndim != 4:
+            raise UserError(
+                f"--datasets={SHIFT} is for images [H, W, C]; {subject.dataset.name} has inputs of "
+                f"shape {test.shape[1:]}: leave it out"
+            )
         return [
             DerivedSet(
                 f"{SHIFT}/{kind}/{severity}",
@@ -90,7 +97,14 @@ def _sets(subject: Subject, name: str, data_dir: str | None) -> list[DerivedSet]
         inputs = ood.constant_inputs(train.shape[1:], value_range, train.dtype)
     else:
         inputs = _other_dataset(subject, name, data_dir)
-    return [DerivedSet(name, _digest(inputs.tobytes()), len(inputs), lambda: inputs)]
+    return [
+        DerivedSet(
+            name,
+            hashlib.blake2b(np.ascontiguousarray(inputs).data).hexdigest(),
+            len(inputs),
+            lambda: inputs,
+        )
+    ]
 
 
 def _default_names(subject: Subject, data_dir: str | None) -> list[str]:
@@ -103,7 +117,7 @@ def _default_names(subject: Subject, data_dir: str | None) -> list[str]:
 
 def _other_dataset(subject: Subject, name: str, data_dir: str | None) -> np.ndarray:
     """Inputs [N, ...] of another set: its test split, or all of own data that has none."""
-    from input_pipeline import KNOWN_DATASETS, load_dataset
+    from input_pipeline import KNOWN_DATASETS, KNOWN_SHAPES, load_test_inputs
 
     kind = name.partition(":")[0]
     if name not in KNOWN_DATASETS and kind not in ("npz", "folder"):
@@ -113,9 +127,12 @@ def _other_dataset(subject: Subject, name: str, data_dir: str | None) -> np.ndar
         )
     if name == subject.dataset.name:
         raise UserError(f"--datasets={name} is what the ensemble has learned; leave it out")
-    other = load_dataset(name, data_dir, hold_out=False)
-    ood.check_same_shape(name, other, subject.dataset.input_shape)
-    return other.splits["test" if "test" in other.splits else "train"].inputs
+    shape = subject.dataset.input_shape
+    if name in KNOWN_SHAPES:
+        ood.check_same_shape(name, KNOWN_SHAPES[name], shape)  # Before it is prepared.
+    inputs = load_test_inputs(name, data_dir)
+    ood.check_same_shape(name, inputs.shape[1:], shape)
+    return inputs
 
 
 def predict(

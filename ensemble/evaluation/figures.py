@@ -43,6 +43,8 @@ def reliability(
 ) -> Figure:
     """Accuracy against confidence of the ensemble, before and after one temperature.
 
+    The area of a dot grows with the root of the number of examples in its bin.
+
     Args:
         log_probs: [N, C] of the ensemble.
         labels: [N].
@@ -60,7 +62,9 @@ def reliability(
     for name, values, color in curves:
         bins = metrics.reliability_bins(values, labels)
         kept = bins.counts > 0
-        axes.plot(bins.confidence[kept], bins.accuracy[kept], "o-", color=color, label=name)
+        axes.plot(bins.confidence[kept], bins.accuracy[kept], "-", color=color, alpha=0.6)
+        sizes = 8 + 60 * np.sqrt(bins.counts[kept] / bins.counts.max())
+        axes.scatter(bins.confidence[kept], bins.accuracy[kept], sizes, color=color, label=name)
     style(axes, ylabel="accuracy in the bin")
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     legend(axes, loc="upper left")
@@ -84,7 +88,7 @@ def score_against_size(section: Mapping[str, Any]) -> Figure:
     for axes, name, title in panels:
         mean = np.array(section["mean"][name], float)
         low, high = (np.array(section[end][name], float) for end in ("low", "high"))
-        band = {"color": ENSEMBLE_COLOR, "alpha": 0.15, "linewidth": 0}
+        band = {"color": ENSEMBLE_COLOR, "alpha": 0.3, "linewidth": 0}
         axes.fill_between(sizes, low, high, label="5% to 95% of the subsets", **band)
         axes.plot(sizes, mean, "o-", color=ENSEMBLE_COLOR, label="mean over subsets")
         gain = section["expected_gain"][name]
@@ -211,7 +215,7 @@ def _draw_matrix(
     """A heat map [K, K] with numbers in its cells, where they have room."""
     shades = values if shades is None else shades
     top = np.nanmax(shades) if np.isfinite(shades).any() else 1.0
-    axes.imshow(shades, cmap=colours, vmin=0, vmax=top or 1.0)
+    axes.imshow(np.where(values == 0, np.nan, shades), cmap=colours, vmin=0, vmax=top or 1.0)
     for side in axes.spines.values():
         side.set_visible(False)
     axes.tick_params(length=0, labelcolor=TEXT_COLOR, labelsize=8)
@@ -300,7 +304,7 @@ def _draw_bars(
     axes.invert_yaxis()
     style(axes)
     axes.tick_params(labelsize=8)
-    axes.set(xlim=(0, 1), xticks=(0, 0.5, 1))
+    axes.set(xlim=(0, 1.04), xticks=(0, 0.5, 1))
 
 
 def entropies(log_probs: Mapping[str, NDArray]) -> dict[str, NDArray]:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,21 +16,21 @@ MAX_SUBSETS = 70
 """Subsets scored per size: all of them up to 8 members, a seeded sample beyond."""
 
 BAND = (0.05, 0.95)
-UNITS = {"accuracy": "", "nll": " nats", "brier": ""}
-LOWER_IS_BETTER = {"accuracy": False, "nll": True, "brier": True}
+SMALL_SHARE = 0.01
+"""A gain of less than this share of the NLL is called small."""
 
 
-def score_sizes(predictions: StoredPredictions, interval: Mapping[str, Any]) -> dict[str, Any]:
+def score_sizes(predictions: StoredPredictions) -> dict[str, Any]:
     """Scores ensembles of 1..M members, and what one more is expected to bring.
 
     Args:
         predictions: of M live members.
-        interval: (low, high) of the whole ensemble, by score.
 
     Returns:
         `sizes` 1..M; `num_subsets` scored of each; by score `mean`, `low` and `high` [M] over the
-        subsets (the band from 5% to 95%; a single subset of all M has none); `expected_gain` of one
-        more member by score, positive for better, None for M = 1; `sentence`.
+        subsets (the band from 5% to 95%; the single subset of all M has none); `expected_gain` of
+        one more member by score, positive for better, None where it cannot be said; its paired 95%
+        `gain_interval` for the NLL, nats; `sentence`.
     """
     log_probs, labels, _ = predictions
     num_members = len(log_probs)
@@ -44,7 +44,8 @@ def score_sizes(predictions: StoredPredictions, interval: Mapping[str, Any]) -> 
         for name in metrics.SCORES
     }
     mean = {name: [float(np.mean(each)) for each in curve] for name, curve in curves.items()}
-    gain = {name: _expected_gain(mean[name], LOWER_IS_BETTER[name]) for name in UNITS}
+    gain = {name: _expected_gain(mean[name], "accuracy" not in name) for name in metrics.SCORES}
+    interval = _gain_interval(mixtures, labels, num_members) if gain["nll"] is not None else None
     return {
         "sizes": list(range(1, num_members + 1)),
         "num_subsets": [len(scored) for scored in by_size],
@@ -52,7 +53,8 @@ def score_sizes(predictions: StoredPredictions, interval: Mapping[str, Any]) -> 
         "low": {name: _quantiles(curve, BAND[0]) for name, curve in curves.items()},
         "high": {name: _quantiles(curve, BAND[1]) for name, curve in curves.items()},
         "expected_gain": gain,
-        "sentence": _sentence(num_members, gain["nll"], mean["nll"][-1], interval["nll"]),
+        "gain_interval": interval,
+        "sentence": _sentence(num_members, gain["nll"], interval, mean["nll"][-1]),
     }
 
 
@@ -91,18 +93,32 @@ def _subsets(num_members: int, size: int) -> Iterator[tuple[int, ...]]:
 
 
 def _expected_gain(means: list[float], lower_is_better: bool) -> float | None:
-    """What member M + 1 is expected to bring, if the score goes on as a + b / size.
+    """What member M + 1 is expected to bring, from what the last one brought.
 
-    So does the Brier score of exchangeable members exactly, by the variance of a mean, and other
-    scores nearly. The law is fitted to the larger half of the sizes.
+    A score that goes on as a + b / size falls by b / (M (M - 1)) with member M, and by
+    b / (M (M + 1)) with the next. So does the Brier score of exchangeable members exactly, by the
+    variance of a mean, and other scores nearly.
     """
-    num_members = len(means)
-    if num_members < 2 or not np.isfinite(means).all():
+    if len(means) < 2 or not np.isfinite(means[-2:]).all():
         return None
-    sizes = np.arange(max(1, num_members // 2), num_members + 1)
-    slope = np.polyfit(1 / sizes, np.array(means)[sizes - 1], 1)[0]
-    change = float(slope * (1 / (num_members + 1) - 1 / num_members))
+    change = (means[-1] - means[-2]) * _next_over_last(len(means))
     return -change if lower_is_better else change
+
+
+def _next_over_last(num_members: int) -> float:
+    """The gain by member M + 1 as a share of the gain by member M."""
+    return (num_members - 1) / (num_members + 1)
+
+
+def _gain_interval(mixtures: _Mixtures, labels: NDArray, num_members: int) -> tuple[float, float]:
+    """95% interval of the expected gain in NLL, paired: the same examples with and without."""
+    rows = np.arange(len(labels))
+    whole = mixtures.mean(tuple(range(num_members)))[rows, labels]
+    less = [
+        mixtures.mean(subset)[rows, labels] for subset in _subsets(num_members, num_members - 1)
+    ]
+    gains = (whole - np.mean(less, axis=0)) * _next_over_last(num_members)
+    return metrics.mean_intervals({"nll": gains})["nll"]
 
 
 def _quantiles(curve: list[NDArray], level: float) -> list[float]:
@@ -111,25 +127,31 @@ def _quantiles(curve: list[NDArray], level: float) -> list[float]:
 
 
 def _sentence(
-    num_members: int, gain: float | None, nll: float, interval: tuple[float, float]
+    num_members: int, gain: float | None, interval: tuple[float, float] | None, nll: float
 ) -> str:
     if num_members == 1:
         return "One member says nothing of what a second would bring: train at least two."
-    if gain is None:
+    if gain is None or interval is None:
         return "What one more member would bring cannot be said: the NLL is infinite."
-    half_width = (interval[1] - interval[0]) / 2
+    low, high = interval
+    who, what = f"Member {num_members + 1}", f"{plain(abs(gain))} nats"
     share = f" ({abs(gain) / nll:.1%})" if nll > 0 else ""
-    if gain <= 0:
+    if not low < high or low <= 0 <= high:
         return (
-            f"Member {num_members + 1} is not expected to lower the NLL: more members of this kind "
-            "bring nothing here."
+            f"Whether member {num_members + 1} would lower the NLL cannot be told from these test "
+            f"examples: the expected gain is {plain(gain)} [{plain(low)}, {plain(high)}] nats."
         )
-    verdict = (
-        "less than this test set can resolve"
-        if gain < half_width
-        else "which this test set can resolve"
-    )
+    if gain < 0:
+        return f"{who} is expected to raise the NLL by {what}{share}: stop here."
+    verdict = "a small gain" if gain < SMALL_SHARE * nll else "more members pay"
     return (
-        f"Member {num_members + 1} is expected to lower the NLL by {gain:.2g} nats{share}, "
-        f"{verdict} (±{half_width:.2g})."
+        f"{who} is expected to lower the NLL by {what}{share} "
+        f"[{plain(low)}, {plain(high)}]: {verdict}."
     )
+
+
+def plain(value: float, digits: int = 2) -> str:
+    """A number with so many significant digits, never in powers of ten."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"

@@ -46,15 +46,15 @@ def constant_inputs(
     return np.broadcast_to(levels, (len(levels), *example_shape)).copy()
 
 
-def check_same_shape(name: str, dataset: Any, input_shape: Sequence[int]) -> None:
+def check_same_shape(name: str, shape: Sequence[int], input_shape: Sequence[int]) -> None:
     """Refuses a set whose images have another shape.
 
     Raises:
         UserError: as said.
     """
-    if tuple(dataset.input_shape) != tuple(input_shape):
+    if tuple(shape) != tuple(input_shape):
         raise UserError(
-            f"--datasets={name} has examples of shape {tuple(dataset.input_shape)}, the ensemble "
+            f"--datasets={name} has examples of shape {tuple(shape)}, the ensemble "
             f"takes {tuple(input_shape)}; leave it out"
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +129,9 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
     import matplotlib
 
     content = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+    style: Any = {"svg.hashsalt": name, "svg.fonttype": "none"}  # The browser has all glyphs.
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
     svg = content.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -168,7 +171,7 @@ CAPTIONS = {
     "shift": "The test split, shifted more and more.",
     "disagreement": "Percent of test examples on which two members predict different classes.",
     "confusion": "Labels and predictions of the ensemble on the test split.",
-    "least_certain": "The least certain: highest entropy. Bars: the ensemble; dots: its members.",
-    "confidently_wrong": "The most confidently wrong.",
+    "least_certain": "The least certain: the highest entropy.",
+    "confidently_wrong": "The most confidently wrong. Bars: the ensemble; dots: its members.",
     "training": "How the members learned.",
 }

@@ -22,7 +22,7 @@ from ensemble.evaluation.scoring import score_calibrated, score_classes, score_p
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import verdict
-from ensemble.workdir import WRITE_ERRORS, write_json, write_text
+from ensemble.workdir import WRITE_ERRORS, Workdir, to_json, write_text, write_together
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
@@ -61,6 +61,8 @@ def evaluate(
     """
     from ensemble.evaluation.page import render  # It imports what draws, which takes a second.
 
+    datasets = [datasets] if isinstance(datasets, str) else datasets
+    compare = [compare] if isinstance(compare, str | os.PathLike) else compare
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices)
     others = [Subject(os.fspath(other), data_dir, data, num_devices) for other in compare]
     comparisons = [compare_with(subject, other) for other in others]
@@ -70,8 +72,9 @@ def evaluate(
         log_probs = derived.predict(subject, sets, directory / "predictions")
         evaluation = score(subject, log_probs, comparisons)
         page = render(evaluation, subject, log_probs)
-        write_text(directory / "report.html", page)
-        write_json(directory / "evaluation.json", evaluation)
+        write_together(
+            {directory / "report.html": page, directory / "evaluation.json": to_json(evaluation)}
+        )
     except OSError as error:
         if error.errno not in WRITE_ERRORS:
             raise
@@ -106,7 +109,7 @@ def score(
         "test": test,
         "classes": score_classes(subject.test, subject.description["class_names"]),
         "calibrated": score_calibrated(subject.test, subject.calibration),
-        "next_member": score_sizes(subject.test, test["interval"]),
+        "next_member": score_sizes(subject.test),
         "shift": _score_shifts(subject, log_probs),
         "out_of_distribution": _score_detections(subject, log_probs),
         "compare": list(comparisons),
@@ -123,8 +126,13 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
         UserError: it cannot, or is a workdir itself.
     """
     directory = epath.Path(out).expanduser() if out else subject.work.path / "evaluation"
-    if (directory / "config.json").exists():
-        raise UserError(f"--out={directory} is a workdir; choose a directory of its own")
+    directory = directory if "://" in os.fspath(directory) else directory.resolve()
+    for workdir in (directory, *directory.parents):
+        if (workdir / "config.json").exists() and not is_own_folder(directory, workdir):
+            raise UserError(
+                f"--out={directory} is the workdir {workdir}, or belongs to its run; choose a "
+                "directory of its own"
+            )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_text(directory / ".writable", "Can a file be written?")
@@ -135,6 +143,14 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
             "directory or free space there"
         ) from None
     return directory
+
+
+def is_own_folder(directory: epath.Path, workdir: epath.Path) -> bool:
+    """Whether a directory in a workdir is none of those that its run writes."""
+    parts = directory.relative_to(workdir).parts
+    own = Workdir(workdir)
+    taken = (own.checkpoints, own.predictions, own.plots, own.events)
+    return bool(parts) and workdir / parts[0] not in taken
 
 
 def _score_shifts(subject: Subject, log_probs: Mapping[str, np.ndarray]) -> dict[str, Any]:

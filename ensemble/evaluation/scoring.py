@@ -1,9 +1,11 @@
 """All numbers of one test split: scores with intervals, by class, calibrated."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from numpy.typing import NDArray
 
 from ensemble import metrics
@@ -22,7 +24,8 @@ def score_predictions(predictions: StoredPredictions) -> dict[str, Any]:
         `num_examples`; `ensemble`: scores by name, with `overconfidence` (mean confidence less
         accuracy), `disagreement` and the mean uncertainties; `interval`: (low, high) by the same
         names; `members`: a list [M] by score; `mean` and `sd` of the members by score;
-        `disagreement_matrix` [M, M].
+        `disagreement_matrix` [M, M]; `num_impossible`: labels that the ensemble gave probability 0;
+        `ece_by_chance`: below it lie 95% of the ECEs that labels drawn from the prediction give.
     """
     log_probs, labels, _ = predictions
     summary = metrics.summarise(log_probs, labels)
@@ -36,8 +39,12 @@ def score_predictions(predictions: StoredPredictions) -> dict[str, Any]:
     }
     members = summary["members"]
     spread = 1 if len(log_probs) > 1 else 0  # Degrees of freedom that the mean takes.
+    with np.errstate(invalid="ignore"):  # The sd of infinite scores is NaN.
+        sd = {name: float(np.std(values, ddof=spread)) for name, values in members.items()}
     return {
         "num_examples": len(labels),
+        "num_impossible": int(np.isinf(terms.surprisal).sum()),
+        "ece_by_chance": _ece_by_chance(terms),
         "ensemble": {
             **summary["ensemble"],
             **{name: float(np.mean(values)) for name, values in per_example.items()},
@@ -48,9 +55,19 @@ def score_predictions(predictions: StoredPredictions) -> dict[str, Any]:
         },
         "members": members,
         "mean": {name: float(np.mean(values)) for name, values in members.items()},
-        "sd": {name: float(np.std(values, ddof=spread)) for name, values in members.items()},
+        "sd": sd,
         "disagreement_matrix": metrics.disagreement_matrix(log_probs).tolist(),
     }
+
+
+def _ece_by_chance(terms: metrics.Terms, num_draws: int = 200) -> float:
+    """The 95% quantile of the ECE where the confidences are right."""
+    rng = np.random.default_rng(0)
+    draws = [
+        terms._replace(hit=(rng.random(len(terms.hit)) < terms.confidence).astype(float)).ece()
+        for _ in range(num_draws)
+    ]
+    return float(np.quantile(draws, 0.95))
 
 
 def score_classes(predictions: StoredPredictions, class_names: Sequence[str]) -> dict[str, Any]:
@@ -99,9 +116,11 @@ def score_calibrated(
         calibration: the same; None where the run has no such split.
 
     Returns:
-        `temperature`: `value`, `ensemble` scores and their `interval`; `conformal`: `level`,
-        `threshold` (nats), `coverage`, `mean_size`, `interval` of the two, and `sizes` [C + 1].
-        One that is not available is a dict with nothing but `reason`.
+        `temperature`: `value`, `ensemble` scores and their `interval`, and `nll_change` with its
+        paired 95% `nll_change_interval`, nats; `conformal`: `level`, `threshold` (nats),
+        `coverage`, `mean_size`, `interval` of the two, `sizes` [C + 1], and `coverage_range`, which
+        holds the coverage of 95% of such pairs of calibration and test splits. One that is not
+        available is a dict with nothing but `reason`.
     """
     if calibration is None:
         absent = {"reason": "not available: the run holds no calibration split out"}
@@ -122,11 +141,16 @@ def _score_temperature(
     except ValueError as error:
         return {"reason": f"not available: {error}"}
     calibrated = metrics.apply_temperature(mean, temperature)
+    rows = np.arange(len(labels))
+    with np.errstate(invalid="ignore"):  # A label of probability 0 stays so: inf - inf.
+        change = mean[rows, labels] - calibrated[rows, labels]
     return {
         "value": temperature,
         "num_examples": len(held_out_labels),
         "ensemble": metrics.scores(calibrated, labels),
         "interval": metrics.bootstrap_interval(calibrated[None], labels),
+        "nll_change": float(change.mean()),
+        "nll_change_interval": metrics.mean_intervals({"nll": change})["nll"],
     }
 
 
@@ -134,6 +158,10 @@ def _score_conformal(
     mean: NDArray, labels: NDArray, held_out: NDArray, held_out_labels: NDArray
 ) -> dict[str, Any]:
     threshold = metrics.conformal_threshold(held_out, held_out_labels, CONFORMAL_LEVEL)
+    num_held_out = len(held_out_labels)
+    # The coverage of a test split is beta-binomial (Angelopoulos & Bates 2021, arXiv:2107.07511).
+    rank = min(math.ceil((num_held_out + 1) * CONFORMAL_LEVEL), num_held_out)
+    spread = scipy.stats.betabinom(len(labels), rank, num_held_out + 1 - rank)
     sets = metrics.conformal_sets(mean, labels, threshold)
     included = -mean <= threshold
     per_example = {
@@ -142,9 +170,10 @@ def _score_conformal(
     }
     return {
         "level": CONFORMAL_LEVEL,
-        "num_examples": len(held_out_labels),
+        "num_examples": num_held_out,
         "threshold": threshold,
         "coverage": sets.coverage,
+        "coverage_range": [float(spread.ppf(tail)) / len(labels) for tail in (0.025, 0.975)],
         "mean_size": sets.mean_size,
         "interval": metrics.mean_intervals(per_example),
         "sizes": sets.sizes.tolist(),

@@ -1,97 +1,175 @@
-"""The evaluation in a few sentences: how good, how far its probabilities can be trusted."""
+"""The evaluation in a few sentences: how good, how far its probabilities can be trusted.
 
+A sentence concludes only what an interval supports; every number in it is also in the tables.
+"""
+
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from ensemble.evaluation.scoring import is_available
 
+FEW_EXAMPLES = 30
+"""With fewer test examples nothing is concluded of calibration."""
+
+WIDE = 0.02
+"""Half-width of an interval of confidence less accuracy that is too wide to call it calibrated."""
+
+MIDDLE = 2
+HARMLESS = 0.005
+TOLD = 0.99
+
 
 def verdict(evaluation: Mapping[str, Any]) -> list[str]:
-    """Sums an evaluation up, the most important first; every number is also in its tables.
+    """Sums an evaluation up, the most important first.
 
     Args:
         evaluation: the content of evaluation.json so far.
 
     Returns:
-        Sentences: accuracy and gain, trust in the probabilities, shift, out-of-distribution data,
-        and the next member.
+        Sentences: accuracy and gain, trust in the probabilities, the temperature, shift,
+        out-of-distribution data, and the next member.
     """
-    sentences = [_quality(evaluation), _trust(evaluation)]
+    temperature = evaluation["calibrated"]["temperature"]
+    sentences = [
+        quality(evaluation["test"], len(evaluation["members"])),
+        trust(evaluation["test"], temperature_effect(temperature) < 0),
+    ]
+    if is_available(temperature):
+        sentences.append(advice(evaluation["test"], temperature))
     if evaluation["shift"]:
-        sentences.append(_shift(evaluation))
+        sentences.append(shift(evaluation["test"], evaluation["shift"]))
     if evaluation["out_of_distribution"]:
-        sentences.append(_detection(evaluation))
+        sentences.append(detection(evaluation["out_of_distribution"]))
     return [*sentences, evaluation["next_member"]["sentence"]]
 
 
-def _quality(evaluation: Mapping[str, Any]) -> str:
-    test, count = evaluation["test"], len(evaluation["members"])
+def quality(test: Mapping[str, Any], num_members: int) -> str:
+    """Accuracy and NLL, beside the mean member's.
+
+    Args:
+        test: as `scoring.score_predictions` returns it.
+        num_members: M.
+    """
+    accuracy, nll = test["ensemble"]["accuracy"], test["ensemble"]["nll"]
     low, high = test["interval"]["accuracy"]
-    accuracy, nll, mean_nll = (
-        test["ensemble"]["accuracy"],
-        test["ensemble"]["nll"],
-        test["mean"]["nll"],
-    )
-    who = "One member" if count == 1 else f"The ensemble of {count}"
-    what = f"{who} is right on {accuracy:.2%} [{low:.2%}, {high:.2%}] of the test examples"
-    if count == 1:
-        return f"{what}, at an NLL of {nll:.4f} nats."
-    gain = 100 * (accuracy - test["mean"]["accuracy"])
-    saving = f", {1 - nll / mean_nll:.0%} below its mean member's" if mean_nll > 0 else ""
-    return f"{what}, {gain:+.2f} points from its mean member, at an NLL of {nll:.4f} nats{saving}."
-
-
-def _trust(evaluation: Mapping[str, Any]) -> str:
-    test, calibrated = evaluation["test"], evaluation["calibrated"]["temperature"]
-    gap, (low, high) = test["ensemble"]["overconfidence"], test["interval"]["overconfidence"]
-    ece = test["ensemble"]["ece"]
-    if low <= 0 <= high:
-        verdict = (
-            "Its probabilities can be taken as they are: confidence and accuracy differ by no more "
-            f"than chance ({100 * gap:+.2f} points, ECE {ece:.4f})."
-        )
+    who = "One member" if num_members == 1 else f"The ensemble of {num_members}"
+    count = f"{test['num_examples']:,} test example{'s' if test['num_examples'] > 1 else ''}"
+    if accuracy in (0, 1):
+        what = f"{who} is right on {'all' if accuracy else 'none'} of {count}"
     else:
-        word = "over" if gap > 0 else "under"
-        verdict = (
-            f"It is {word}confident: its confidence is {100 * abs(gap):.2f} points "
-            f"{'above' if gap > 0 else 'below'} its accuracy (ECE {ece:.4f})."
+        what = f"{who} is right on {accuracy:.2%} [{low:.2%}, {high:.2%}] of {count}"
+    if num_members > 1:
+        what += f", {100 * (accuracy - test['mean']['accuracy']):+.2f} points from its mean member"
+    if not math.isfinite(nll):
+        return (
+            f"{what}; its NLL is infinite: it gave {test['num_impossible']} labels probability 0."
         )
-    if not is_available(calibrated):
-        return verdict
-    after = calibrated["ensemble"]
-    better = after["nll"] < calibrated_bound(test)
+    what += f", at an NLL of {nll:.4f} nats"
+    mean_nll = test["mean"]["nll"]
+    if num_members > 1 and math.isfinite(mean_nll) and mean_nll > 0:
+        what += f", {1 - nll / mean_nll:.0%} below its mean member's"
+    return f"{what}."
+
+
+def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
+    """Whether confidence and accuracy agree.
+
+    Args:
+        test: as `scoring.score_predictions` returns it.
+        temperature_helps: whether a temperature is to be used.
+    """
+    gap, (low, high) = test["ensemble"]["overconfidence"], test["interval"]["overconfidence"]
+    ece, chance = test["ensemble"]["ece"], test["ece_by_chance"]
+    numbers = f"{100 * gap:+.2f} points [{100 * low:+.2f}, {100 * high:+.2f}], ECE {ece:.4f}"
+    if test["num_examples"] < FEW_EXAMPLES:
+        return (
+            f"With {test['num_examples']} test examples nothing can be said of its calibration "
+            f"(confidence less accuracy: {100 * gap:+.2f} points)."
+        )
+    if not low <= 0 <= high:
+        word, side = ("over", "above") if gap > 0 else ("under", "below")
+        return f"It is {word}confident: its mean confidence lies {side} its accuracy ({numbers})."
+    if ece > chance:
+        return (
+            "Its confidence is right on average, but not level by level: confidence less accuracy "
+            f"is {numbers}, and by chance the ECE would hardly exceed {chance:.4f}."
+        )
+    if (high - low) / 2 > WIDE:
+        return f"The test split is too small to tell whether it is calibrated ({numbers})."
+    agree = f"confidence and accuracy differ by no more than chance ({numbers})."
+    if temperature_helps:
+        return f"On average its {agree}"
+    return f"Its probabilities can be taken as they are: {agree}"
+
+
+def temperature_effect(section: Mapping[str, Any]) -> int:
+    """-1 where a temperature lowers the NLL of the test split, 1 where it raises it, else 0.
+
+    Args:
+        section: `temperature` of `scoring.score_calibrated`.
+    """
+    if not is_available(section):
+        return 0
+    low, high = section["nll_change_interval"]
+    return -1 if high < 0 else 1 if low > 0 else 0
+
+
+def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+    """What the temperature does to the test split.
+
+    Args:
+        test: as `scoring.score_predictions` returns it.
+        section: `temperature` of `scoring.score_calibrated`.
+    """
+    before, after = test["ensemble"], section["ensemble"]
+    what = (
+        f"NLL from {before['nll']:.4f} to {after['nll']:.4f}, ECE from {before['ece']:.4f} to "
+        f"{after['ece']:.4f}"
+    )
+    effect = temperature_effect(section)
+    if effect < 0:
+        return f"A temperature of {section['value']:.2f} makes them better ({what}): use it."
+    if effect > 0:
+        return f"The temperature {section['value']:.2f} makes them worse ({what}): leave it out."
+    return f"A temperature ({section['value']:.2f}) changes nothing that can be told ({what})."
+
+
+def shift(test: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
+    """The kind of shift that hurts most at the middle severity.
+
+    Args:
+        test: as `scoring.score_predictions` returns it.
+        sections: by kind of shift.
+    """
+    kind, section = min(sections.items(), key=lambda item: item[1]["ensemble"]["accuracy"][MIDDLE])
+    accuracy, ece = section["ensemble"]["accuracy"][MIDDLE], section["ensemble"]["ece"][MIDDLE]
+    if accuracy >= test["ensemble"]["accuracy"] - HARMLESS:
+        return f"At the middle severity none of {len(sections)} shifts costs accuracy."
     return (
-        f"{verdict} A temperature of {calibrated['value']:.2f} takes its NLL from "
-        f"{test['ensemble']['nll']:.4f} to {after['nll']:.4f} and its ECE to {after['ece']:.4f}"
-        f"{': use it' if better else ''}."
+        f"Of {len(sections)} shifts at the middle severity {kind} hurts most: {accuracy:.1%} "
+        f"right, with an ECE of {ece:.3f}."
     )
 
 
-def calibrated_bound(test: Mapping[str, Any]) -> float:
-    """NLL below which a temperature is worth its use: 1% less than without, nats."""
-    return 0.99 * test["ensemble"]["nll"]
+def detection(sections: Mapping[str, Any]) -> str:
+    """The set that is hardest to tell from the test split by the entropy.
 
-
-def _shift(evaluation: Mapping[str, Any]) -> str:
-    """The kind of shift that hurts most at the middle severity."""
-    middle = 2
-    kind, section = min(
-        evaluation["shift"].items(), key=lambda item: item[1]["ensemble"]["accuracy"][middle]
-    )
-    accuracy, ece = section["ensemble"]["accuracy"][middle], section["ensemble"]["ece"][middle]
-    return (
-        f"Of five shifts at the middle severity {kind} hurts most: {accuracy:.1%} right, with an "
-        f"ECE of {ece:.3f}."
-    )
-
-
-def _detection(evaluation: Mapping[str, Any]) -> str:
-    """The set that is hardest to tell."""
-    name, section = min(
-        evaluation["out_of_distribution"].items(), key=lambda item: item[1]["entropy"]["auroc"]
-    )
+    Args:
+        sections: by set, as `out_of_distribution.score_detection` returns them.
+    """
+    name, section = min(sections.items(), key=lambda item: item[1]["entropy"]["auroc"])
     score = section["entropy"]
+    low, high = score["interval"]["auroc"]
+    count = f"{section['num_examples']:,} example{'s' if section['num_examples'] > 1 else ''}"
+    auroc = f"AUROC {score['auroc']:.3f} [{low:.3f}, {high:.3f}] by entropy, {count}"
+    if score["auroc"] >= TOLD:
+        return (
+            f"It tells all that it has never seen from its test data; the hardest, {name}: {auroc}."
+        )
+    if high < 0.5:
+        return f"It is more certain of {name} than of its own test data: {auroc}."
     return (
-        f"Of what it has never seen, {name} is hardest to tell: AUROC {score['auroc']:.3f} by "
-        f"entropy, {score['fpr95']:.1%} false alarms where 95% are found."
+        f"Of what it has never seen, {name} is hardest to tell: {auroc}; {score['fpr95']:.1%} of "
+        "the test examples are flagged where 95% of it are."
     )

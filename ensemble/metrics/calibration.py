@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 from ensemble.metrics.checks import Floats, as_log_probs, as_predictions
 
 TEMPERATURES = (0.05, 20.0)
-"""Where a temperature is sought; data that are all predicted rightly would take it to 0."""
+"""Where a temperature is sought; examples that are all predicted rightly would take it to 0."""
 
 
 class ConformalSets(NamedTuple):
@@ -38,7 +38,8 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
         T within `TEMPERATURES`; above 1 where the predictor was overconfident.
 
     Raises:
-        ValueError: a label has probability 0, so that no temperature gives a finite NLL.
+        ValueError: a label has probability 0, so that no temperature gives a finite NLL; or the
+            best temperature lies outside `TEMPERATURES`: so few or so easy examples determine none.
     """
     log_probs, labels = as_predictions(log_probs, labels)
     rows = np.arange(len(labels))
@@ -49,6 +50,13 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
         return -apply_temperature(log_probs, np.exp(log_temperature))[rows, labels].mean()
 
     found = minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded")
+    if nll(0.0) - found.fun <= 1e-12:
+        return 1.0  # Nothing is better than no temperature, though it may be as good.
+    low, high = TEMPERATURES
+    if min(nll(np.log(low)), nll(np.log(high))) <= found.fun + 1e-12:
+        raise ValueError(
+            f"{len(labels)} examples determine no temperature within {low:g}..{high:g}"
+        )
     return float(np.exp(found.x))
 
 

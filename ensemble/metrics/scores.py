@@ -50,6 +50,10 @@ class Terms(NamedTuple):
         index = np.repeat(np.arange(len(self.order)), counts[self.order])
         return Terms._make(values[index] for values in self)
 
+    def ece(self) -> float:
+        """`ece` of `scores` alone."""
+        return _ece(_bins(self.confidence, self.hit, NUM_BINS))
+
     def scores(self) -> dict[str, float]:
         """All scores, as the function `scores` returns them."""
         shared_hit = _mean_of_ties(self.confidence, self.hit)
@@ -59,7 +63,7 @@ class Terms(NamedTuple):
             "accuracy": float(np.mean(self.hit)),
             "nll": float(np.mean(self.surprisal)),
             "brier": float(np.mean(self.squared_error)),
-            "ece": _ece(_bins(self.confidence, self.hit, NUM_BINS)),
+            "ece": self.ece(),
             "adaptive_ece": _adaptive_ece(self.confidence, shared_hit, NUM_BINS),
             "aurc": float(np.mean(risk)),
             "accuracy_at_80": float(1 - risk[_num_covered(len(risk), COVERAGE) - 1]),

@@ -53,6 +53,7 @@ def test_a_temperature_sharpens_or_flattens_probs_alone(trained, blobs):
         (np.zeros(6), r"inputs of shape \(6,\)"),
         (np.zeros((0, 6)), "with N > 0"),
         (np.full((1, 6), np.nan), "hold NaN or infinities"),
+        ([[1.0, 2.0], [3.0]], "inputs are ragged"),
         (np.full((1, 6), "a"), "of dtype <U1: the ensemble takes numbers"),
     ],
 )

@@ -8,15 +8,14 @@ from scipy.special import log_softmax
 from test_scoring import make_predictions
 
 from ensemble import metrics
+from ensemble.evaluation import next_member
 from ensemble.evaluation.next_member import MAX_SUBSETS, score_sizes
 from ensemble.predictions import StoredPredictions
-
-INTERVAL = {"nll": (0.5, 0.7)}
 
 
 def test_scores_of_all_subsets_match_brute_force():
     predictions = make_predictions(0, num_members=4, num_examples=50)
-    section = score_sizes(predictions, INTERVAL)
+    section = score_sizes(predictions)
     assert section["sizes"] == [1, 2, 3, 4]
     assert section["num_subsets"] == [4, 6, 4, 1]
     for size in section["sizes"]:
@@ -35,7 +34,7 @@ def test_scores_of_all_subsets_match_brute_force():
 
 def test_probabilities_that_underflow_beside_another_member_survive():
     log_probs = np.array([[[-900.0, 0.0]], [[-901.0, 0.0]], [[0.0, -900.0]]])
-    section = score_sizes(StoredPredictions(log_probs, np.array([0]), np.arange(3)), INTERVAL)
+    section = score_sizes(StoredPredictions(log_probs, np.array([0]), np.arange(3)))
     expected = np.mean([metrics.nll(one, np.array([0])) for one in log_probs])
     assert section["mean"]["nll"][0] == pytest.approx(expected)
     assert expected > 600
@@ -44,7 +43,7 @@ def test_probabilities_that_underflow_beside_another_member_survive():
 def test_impossible_labels_give_infinite_scores_and_say_so():
     with np.errstate(divide="ignore"):
         log_probs = np.log(np.array([[[1.0, 0.0]], [[1.0, 0.0]]]))
-    section = score_sizes(StoredPredictions(log_probs, np.array([1]), np.arange(2)), INTERVAL)
+    section = score_sizes(StoredPredictions(log_probs, np.array([1]), np.arange(2)))
     assert section["mean"]["nll"] == [np.inf, np.inf]
     assert section["expected_gain"]["nll"] is None
     assert "infinite" in section["sentence"]
@@ -56,8 +55,8 @@ def test_the_expected_gain_in_brier_score_is_what_another_member_brings():
     labels = rng.integers(3, size=4000)
     logits = rng.normal(size=(4000, 3)) + rng.normal(size=(6, 4000, 3))
     log_probs = log_softmax(logits, axis=-1)
-    five = score_sizes(StoredPredictions(log_probs[:5], labels, np.arange(5)), INTERVAL)
-    six = score_sizes(StoredPredictions(log_probs, labels, np.arange(6)), INTERVAL)
+    five = score_sizes(StoredPredictions(log_probs[:5], labels, np.arange(5)))
+    six = score_sizes(StoredPredictions(log_probs, labels, np.arange(6)))
     gained = five["mean"]["brier"][-1] - six["mean"]["brier"][-1]
     assert five["expected_gain"]["brier"] == pytest.approx(gained, rel=0.3)
     assert five["expected_gain"]["nll"] > 0
@@ -68,7 +67,7 @@ def test_copies_of_a_member_bring_nothing():
     copies = predictions._replace(
         log_probs=np.repeat(predictions.log_probs, 5, axis=0), members=np.arange(5)
     )
-    section = score_sizes(copies, INTERVAL)
+    section = score_sizes(copies)
     assert section["mean"]["nll"] == pytest.approx([section["mean"]["nll"][0]] * 5)
     assert section["expected_gain"]["nll"] == pytest.approx(0, abs=1e-12)
 
@@ -76,27 +75,72 @@ def test_copies_of_a_member_bring_nothing():
 def test_order_of_members_changes_nothing():
     predictions = make_predictions(0, num_members=8, num_examples=30)
     shuffled = predictions._replace(log_probs=predictions.log_probs[::-1])
-    ours, theirs = score_sizes(predictions, INTERVAL), score_sizes(shuffled, INTERVAL)
+    ours, theirs = score_sizes(predictions), score_sizes(shuffled)
     for name in metrics.SCORES:
         assert theirs["mean"][name] == pytest.approx(ours["mean"][name])
 
 
 def test_of_many_members_a_seeded_sample_of_subsets_is_scored():
     predictions = make_predictions(0, num_members=12, num_examples=20)
-    section = score_sizes(predictions, INTERVAL)
+    section = score_sizes(predictions)
     assert section["num_subsets"][0] == 12
     assert max(section["num_subsets"]) == MAX_SUBSETS
-    assert section == score_sizes(predictions, INTERVAL)
+    assert section == score_sizes(predictions)
+
+
+def test_the_gain_is_what_the_last_member_brought_scaled_to_the_next():
+    predictions = make_predictions(0, num_members=5)
+    section = score_sizes(predictions)
+    assert section["expected_gain"].keys() == set(metrics.SCORES)
+    for name, sign in (("nll", -1), ("ece", -1), ("accuracy", 1), ("accuracy_at_80", 1)):
+        last = section["mean"][name][-1] - section["mean"][name][-2]
+        assert section["expected_gain"][name] == pytest.approx(sign * last * 4 / 6)
+
+
+def test_the_interval_of_the_gain_is_paired():
+    predictions = make_predictions(0, num_members=5)
+    section = score_sizes(predictions)
+    rows = np.arange(300)
+
+    def surprisals(log_probs):
+        return -metrics.ensemble_log_probs(log_probs)[rows, predictions.labels]
+
+    without = np.mean(
+        [surprisals(np.delete(predictions.log_probs, k, axis=0)) for k in range(5)], axis=0
+    )
+    gains = (without - surprisals(predictions.log_probs)) * 4 / 6
+    assert section["expected_gain"]["nll"] == pytest.approx(gains.mean())
+    low, high = section["gain_interval"]
+    half_width = 1.96 * gains.std() / np.sqrt(300)
+    assert low == pytest.approx(gains.mean() - half_width, abs=0.15 * half_width)
+    assert high == pytest.approx(gains.mean() + half_width, abs=0.15 * half_width)
 
 
 def test_sentences():
-    one = score_sizes(make_predictions(0, num_members=1), INTERVAL)
+    one = score_sizes(make_predictions(0, num_members=1))
     assert "train at least two" in one["sentence"]
-    assert one["expected_gain"] == {"accuracy": None, "nll": None, "brier": None}
-    several = make_predictions(0)
-    wide = score_sizes(several, {"nll": (0.0, 9.0)})["sentence"]
-    assert wide.startswith("Member 5 is expected to lower the NLL by ")
-    assert "less than this test set can resolve (±4.5)" in wide
-    assert (
-        ", which this test set can resolve" in score_sizes(several, {"nll": (0.5, 0.5)})["sentence"]
-    )
+    assert set(one["expected_gain"].values()) == {None}
+    assert one["gain_interval"] is None
+    several = score_sizes(make_predictions(0))["sentence"]
+    assert several.startswith("Member 5 is expected to lower the NLL by 0.0")
+    assert several.endswith("]: more members pay.")
+    tiny = score_sizes(make_predictions(0, num_examples=1))["sentence"]
+    assert tiny.startswith("Whether member 5 would lower the NLL cannot be told")
+
+
+@pytest.mark.parametrize(
+    ("gain", "interval", "sentence"),
+    [
+        (
+            0.0000372,
+            (0.00001, 0.00006),
+            "by 0.000037 nats (0.2%) [0.000010, 0.000060]: a small gain.",
+        ),
+        (0.003, (0.001, 0.005), "by 0.0030 nats (15.0%) [0.0010, 0.0050]: more members pay."),
+        (-0.003, (-0.005, -0.001), "raise the NLL by 0.0030 nats (15.0%): stop here."),
+        (0.003, (-0.001, 0.007), "cannot be told from these test examples"),
+        (0.0, (0.0, 0.0), "cannot be told from these test examples: the expected gain is 0 [0, 0]"),
+    ],
+)
+def test_a_sentence_concludes_only_what_the_interval_does(gain, interval, sentence):
+    assert sentence in next_member._sentence(8, gain, interval, nll=0.02)

@@ -264,6 +264,7 @@ ensemble.train(config, workdir={str(workdir)!r})
             r"examples of shape \(8, 8, 1\), the ensemble takes \(6, 6, 1\)",
         ),
         ({"datasets": ["npz:/nowhere.npz"]}, "there is no file /nowhere.npz"),
+        ({"datasets": ["shift", "none"]}, "--datasets=shift,none: none stands alone"),
         ({"compare": ["/nowhere"]}, "/nowhere is not a workdir"),
         ({"num_devices": 99}, "99"),
     ],
@@ -290,8 +291,34 @@ def test_what_is_no_workdir_or_has_no_checkpoint(trained, tmp_path):
         ensemble.evaluate(tmp_path)
 
 
+@pytest.mark.parametrize("out", ["checkpoints", "predictions/new", "plots", "events"])
+def test_what_a_run_writes_is_no_place_for_the_results(trained, out):
+    before = snapshot(trained)
+    with pytest.raises(UserError, match="belongs to its run; choose a directory of its own"):
+        ensemble.evaluate(trained, trained / out)
+    assert snapshot(trained) == before
+
+
+def test_a_folder_of_ones_own_in_the_workdir_is(trained):
+    ensemble.evaluate(trained, trained / "evaluation of mine", "none")
+    assert (trained / "evaluation of mine" / "report.html").exists()
+
+
+def test_one_name_needs_no_list(trained, tmp_path):
+    evaluation = ensemble.evaluate(trained, tmp_path, "constant", compare=trained)
+    assert list(evaluation["out_of_distribution"]) == ["constant"]
+    assert len(evaluation["compare"]) == 1
+
+
+def test_feature_vectors_cannot_be_shifted_and_nothing_is_left(blobs, tmp_path):
+    ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"--datasets=shift is for images \[H, W, C\]"):
+        ensemble.evaluate(tmp_path / "run", tmp_path / "out", ["shift"], data=blobs)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_workdir_is_no_place_for_the_results(trained):
-    with pytest.raises(UserError, match="is a workdir; choose a directory of its own"):
+    with pytest.raises(UserError, match=r"is the workdir .*; choose a directory of its own"):
         ensemble.evaluate(trained, trained)
 
 

@@ -96,11 +96,19 @@ def test_calibration_is_fitted_on_its_own_split():
     mean = metrics.ensemble_log_probs(test.log_probs)
     calibrated = metrics.apply_temperature(mean, temperature)
     assert section["temperature"]["ensemble"] == metrics.scores(calibrated, test.labels)
-    assert section["temperature"]["ensemble"]["nll"] < metrics.nll(mean, test.labels)
+    assert section["temperature"]["interval"] == metrics.bootstrap_interval(
+        calibrated[None], test.labels
+    )
+    change = section["temperature"]["ensemble"]["nll"] - metrics.nll(mean, test.labels)
+    assert section["temperature"]["nll_change"] == pytest.approx(change)
+    low, high = section["temperature"]["nll_change_interval"]
+    assert low < change < high < 0
     conformal = section["conformal"]
     assert conformal["threshold"] == metrics.conformal_threshold(held_out, calibration.labels)
     assert sum(conformal["sizes"]) == 300
     assert 0.85 < conformal["coverage"] < 0.95
+    low, high = conformal["coverage_range"]
+    assert 0.8 < low < 0.88 < 0.92 < high < 0.97
     low, high = conformal["interval"]["mean_size"]
     assert low < conformal["mean_size"] < high
 
@@ -121,3 +129,36 @@ def test_a_label_of_probability_zero_leaves_only_the_temperature_out():
     section = score_calibrated(test, calibration)
     assert "probability 0" in section["temperature"]["reason"]
     assert section["conformal"]["coverage"] == 1
+
+
+def test_ece_by_chance_is_that_of_labels_drawn_from_the_prediction():
+    predictions = make_predictions(0, num_members=1)
+    drawn = []
+    for seed in range(100):
+        noise = np.random.default_rng(seed).gumbel(size=predictions.log_probs[0].shape)
+        labels = (predictions.log_probs[0] + noise).argmax(axis=1)
+        drawn.append(metrics.ece(predictions.log_probs[0], labels))
+    section = score_predictions(predictions)
+    assert section["ece_by_chance"] == pytest.approx(np.quantile(drawn, 0.95), rel=0.15)
+
+
+def test_infinite_scores_are_counted_and_warn_of_nothing():
+    log_probs = np.log(np.full((2, 3, 2), 0.5))
+    log_probs[:, 0] = [0, -np.inf]
+    section = score_predictions(StoredPredictions(log_probs, np.array([1, 0, 1]), np.arange(2)))
+    assert section["num_impossible"] == 1
+    assert section["ensemble"]["nll"] == np.inf
+    assert np.isnan(section["sd"]["nll"])
+
+
+def test_the_coverage_range_holds_95_percent_of_simulated_runs():
+    rng = np.random.default_rng(0)
+    coverages = []
+    for _ in range(400):
+        surprisal = rng.exponential(size=150)
+        threshold = np.sort(surprisal)[int(np.ceil(151 * 0.9)) - 1]
+        coverages.append(np.mean(rng.exponential(size=300) <= threshold))
+    test, calibration = (make_predictions(0, num_examples=n) for n in (300, 150))
+    low, high = score_calibrated(test, calibration)["conformal"]["coverage_range"]
+    inside = np.mean([low <= coverage <= high for coverage in coverages])
+    assert 0.92 < inside < 0.98

@@ -49,9 +49,21 @@ def test_impossible_classes_stay_impossible():
     np.testing.assert_array_equal(np.exp(hot), [[1, 0], [0.5, 0.5]])
 
 
-def test_perfect_predictions_take_a_low_temperature():
-    log_probs = log_softmax(3 * np.eye(4), axis=-1)
-    assert TEMPERATURES[0] <= metrics.fit_temperature(log_probs, np.arange(4)) < 0.1
+@pytest.mark.parametrize(
+    ("log_probs", "labels"),
+    [
+        (log_softmax(3 * np.eye(4), axis=-1), np.arange(4)),  # All right: the colder the better.
+        (log_softmax(3 * np.eye(4), axis=-1), np.arange(4)[::-1]),  # All wrong: the hotter.
+    ],
+)
+def test_examples_that_determine_no_temperature_are_refused(log_probs, labels):
+    with pytest.raises(ValueError, match=r"4 examples determine no temperature within 0\.05\.\.20"):
+        metrics.fit_temperature(log_probs, labels)
+
+
+def test_where_all_temperatures_are_alike_there_is_none():
+    assert metrics.fit_temperature(log_of(np.eye(3)), np.arange(3)) == 1
+    assert metrics.fit_temperature(np.log(np.full((5, 2), 0.5)), np.zeros(5, int)) == 1
 
 
 def test_a_label_of_probability_zero_cannot_be_mended():

@@ -36,9 +36,16 @@ def test_selective_scores_match_a_loop():
         expected = 1 - risks[count - 1]
         ours = metrics.accuracy_at_coverage(log_probs, labels, coverage)
         assert ours == pytest.approx(expected, rel=1e-12), coverage
-    assert metrics.accuracy_at_coverage(log_probs, labels, 1.0) == metrics.accuracy(
-        log_probs, labels
-    )
+    whole = metrics.accuracy_at_coverage(log_probs, labels, 1.0)
+    assert whole == metrics.accuracy(log_probs, labels)
+
+
+def test_coverage_does_not_round_up_to_one_example_more():
+    """In binary, .7 * 10 is a hair above 7."""
+    probs = log_of(np.column_stack([np.linspace(1, 0.91, 10), np.linspace(0, 0.09, 10)]))
+    labels = np.repeat([0, 1], [7, 3])
+    assert metrics.accuracy_at_coverage(probs, labels, 0.7) == 1
+    assert metrics.accuracy_at_coverage(probs, labels, 0.71) == 7 / 8
 
 
 def test_ties_count_as_the_mean_over_their_orders():
