@@ -13,6 +13,7 @@ import optax
 
 from ensemble.errors import UserError
 from ensemble.members import create_member, takes_train
+from ensemble.priors import Prior, log_prior
 from input_pipeline import Dataset, Split, normalise
 
 
@@ -23,12 +24,12 @@ class Classification:
     Attributes:
         dataset: all splits, in host memory.
         model: a Linen module from [N, *input_shape] to logits [N, C].
-        prior_scale: standard deviation of a Gaussian prior on every parameter; None: no prior.
+        priors: on the parameters, by `ensemble.priors.parse_prior`; empty: none.
     """
 
     dataset: Dataset
     model: nn.Module
-    prior_scale: float | None = None
+    priors: tuple[Prior, ...] = ()
 
     @property
     def num_train_examples(self) -> int:
@@ -47,10 +48,7 @@ class Classification:
 
     def log_prior(self, params: Any) -> jax.Array:
         """Returns log p(params) up to a constant, nats; zero without a prior."""
-        if self.prior_scale is None:
-            return jnp.zeros(())
-        squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)]
-        return -0.5 * jnp.sum(jnp.stack(squares)) / self.prior_scale**2
+        return log_prior(self.priors, params)
 
 
 def check_model(task: Classification, name: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from ml_collections import config_dict
 
 from ensemble.errors import UserError
+from ensemble.priors import parse_prior
 
 FORMAT = 1
 """Version of everything written to a workdir: config, checkpoints, report."""
@@ -70,7 +71,7 @@ def default_config() -> ml_collections.ConfigDict:
     config.weight_decay = 0.0  # On every parameter: L2 for sgd and adam, decoupled for adamw.
     config.schedule = "constant"
     config.warmup_fraction = 0.05  # Of all steps, for warmup_cosine.
-    config.prior_scale = config_dict.placeholder(float)  # Gaussian log_prior; None: no prior.
+    config.prior = "none"  # Or such as 'normal(1)', by parameter group: ensemble/priors.py.
     config.early_stopping_epochs = 0  # Without a better validation NLL, per member; 0: never.
     config.on_nonfinite = "freeze"  # 'freeze' the member and go on, or 'stop' the run.
     # What is written, how often.
@@ -121,7 +122,6 @@ _RULES: Mapping[str, _Rule] = {
     "weight_decay": _NOT_NEGATIVE,
     "schedule": _one_of(*SCHEDULES),
     "warmup_fraction": _BELOW_ONE,
-    "prior_scale": _POSITIVE,
     "early_stopping_epochs": _NOT_NEGATIVE,
     "on_nonfinite": _one_of("freeze", "stop"),
     "log_every_steps": _POSITIVE,
@@ -177,6 +177,7 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
             f"config.num_epochs={complete.num_epochs} and config.num_steps={complete.num_steps}: "
             "set exactly one of the two, the other to 0"
         )
+    parse_prior(complete.prior)
     if complete.early_stopping_epochs and not complete.hold_out:
         raise UserError(
             f"config.early_stopping_epochs={complete.early_stopping_epochs} needs a validation "

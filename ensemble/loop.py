@@ -182,6 +182,7 @@ def _create_task(
 ) -> Any:
     import models
     from ensemble.classification import Classification, check_augmentation, check_model
+    from ensemble.priors import parse_prior
     from input_pipeline import dataset_from_arrays, load_dataset
 
     if data is None:
@@ -191,7 +192,7 @@ def _create_task(
     else:
         dataset = dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
     model = models.create(config.model, dataset.num_classes)
-    task = Classification(dataset, model, config.prior_scale)
+    task = Classification(dataset, model, parse_prior(config.prior))
     check_model(task, config.model)
     check_augmentation(config, task)
     return task

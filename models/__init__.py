@@ -20,6 +20,7 @@ from flax import linen as nn
 from ensemble.errors import UserError
 from models.cnn import CNN
 from models.lenet5 import LeNet5
+from models.linear import LogisticRegression
 from models.mlp import MLP
 from models.resnet import ResNet20
 
@@ -79,5 +80,6 @@ def create(name: str, num_classes: int) -> nn.Module:
 
 register("cnn", CNN)
 register("lenet5", LeNet5)
+register("logistic_regression", LogisticRegression)
 register("mlp", MLP)
 register("resnet20", ResNet20)

@@ -50,7 +50,10 @@ def test_a_validated_configuration_cannot_be_changed():
             "config.learning_rate=inf must be finite",
         ),
         ({"num_epochs": 1, "seed": -1}, "config.seed=-1 must be at least 0"),
-        ({"num_epochs": 1, "prior_scale": 0.0}, "config.prior_scale=0.0 must be positive"),
+        (
+            {"num_epochs": 1, "prior": "normal(0)"},
+            r"config.prior='normal\(0\)': .* is no prior; write",
+        ),
         ({"num_epochs": 1, "batching": "mixed"}, "must be one of shared, independent"),
         (
             {"num_epochs": 1, "hold_out": False, "early_stopping_epochs": 2},

@@ -14,6 +14,7 @@ import models
 from ensemble.classification import Classification
 from ensemble.config import validate
 from ensemble.members import Status
+from ensemble.priors import parse_prior
 from ensemble.sgd import SGD
 from input_pipeline import dataset_from_arrays
 
@@ -24,7 +25,7 @@ def make_method(blobs, model="tiny", **overrides):
     config = validate(small_config(model=model, **overrides))
     dataset = dataset_from_arrays(blobs)
     task = Classification(
-        dataset, models.create(config.model, dataset.num_classes), config.prior_scale
+        dataset, models.create(config.model, dataset.num_classes), parse_prior(config.prior)
     )
     return SGD(config, task)
 
@@ -234,14 +235,14 @@ def test_the_prior_pulls_parameters_towards_zero(blobs):
         params = method.member_variables(state, state.indices)["params"]
         return sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(params))
 
-    assert norm(prior_scale=0.05) < 0.5 * norm()
+    assert norm(prior="normal(0.05)") < 0.5 * norm()
 
 
 def test_the_prior_is_added_once_whatever_the_devices(blobs):
     results = [
         scored(method, run(method)[0])
         for method in (
-            make_method(blobs, ensemble_size=1, num_devices=d, prior_scale=0.2) for d in (1, 8)
+            make_method(blobs, ensemble_size=1, num_devices=d, prior="normal(0.2)") for d in (1, 8)
         )
     ]
     np.testing.assert_allclose(*results, atol=1e-4)

@@ -21,7 +21,7 @@ def test_names_lists_the_networks_of_the_project():
 
 
 def test_an_unknown_name_is_refused_and_the_known_ones_listed():
-    with pytest.raises(UserError, match=r"'cmm'.*cnn,.* lenet5, mlp, resnet20.*models.register"):
+    with pytest.raises(UserError, match=r"'cmm'.*cnn,.* lenet5,.* mlp, resnet20.*models.register"):
         models.create("cmm", 10)
 
 

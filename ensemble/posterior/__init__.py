@@ -1,0 +1,1 @@
+"""Bayesian posteriors: log densities over sharded data, as samplers want them."""

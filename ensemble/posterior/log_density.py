@@ -1,0 +1,131 @@
+"""The log density that samplers see: a plain function of the parameters, over sharded data.
+
+The trap it avoids: a `psum` inside a function that is differentiated on every shard. Under `pmap`,
+or `shard_map` without `check_vma`, the gradient then comes out wrong by a factor or worse, without
+an error. Here each shard computes the value and the gradient of its own examples, both are summed,
+and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels run unmodified.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from ensemble.classification import Classification
+from ensemble.errors import UserError
+from ensemble.members import takes_train
+from ensemble.placement import pad_to_multiple
+from input_pipeline import Split
+
+CHAINS, DATA = "ensemble", "data"
+"""Axes of the mesh: chains lie over one, examples over the other."""
+
+LogDensity = Callable[[Any], jax.Array]
+
+
+def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
+    """Lays devices out for chains and examples.
+
+    Args:
+        num_chain_groups: devices over which chains are spread.
+        num_shards: devices over which the examples of each chain are spread.
+        devices: at least the product of the two.
+    """
+    return jax.make_mesh(
+        (num_chain_groups, num_shards),
+        (CHAINS, DATA),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+        devices=devices[: num_chain_groups * num_shards],
+    )
+
+
+def make_log_density(
+    task: Classification, split: Split, mesh: Mesh, temperature: float = 1.0
+) -> LogDensity:
+    """Returns log p(labels | inputs, params) / temperature + log p(params), up to a constant.
+
+    The likelihood is the sum over all examples: a count that the shards do not divide is padded,
+    and the padding weighs nothing. The prior is added once. Chains are vmapped with
+    `spmd_axis_name=CHAINS`.
+
+    Args:
+        task: network and prior; without batch statistics and dropout.
+        split: the N examples to condition on.
+        mesh: of `create_mesh`.
+        temperature: of the likelihood; 1 is Bayes.
+
+    Returns:
+        A function from the parameters of one network to nats, [] float32, which can be
+        differentiated in reverse once, jitted, vmapped and scanned.
+
+    Raises:
+        UserError: the network behaves differently in training, there are fewer examples than
+            shards, or the temperature is not positive.
+    """
+    _check(task, split, mesh, temperature)
+    value_and_grad = _make_value_and_grad(task, split, mesh)
+
+    @jax.custom_vjp
+    def log_likelihood(params: Any) -> jax.Array:
+        return value_and_grad(params)[0]
+
+    log_likelihood.defvjp(
+        value_and_grad,
+        lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
+    )
+    return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
+
+
+def _make_value_and_grad(
+    task: Classification, split: Split, mesh: Mesh
+) -> Callable[[Any], tuple[jax.Array, Any]]:
+    """The log likelihood of all examples and its gradient, in one pass over every shard."""
+    num_shards = mesh.shape[DATA]
+    arrays = (
+        pad_to_multiple(split.inputs, num_shards),
+        pad_to_multiple(split.labels, num_shards),
+        pad_to_multiple(np.ones(len(split.labels), bool), num_shards),
+    )
+    placed = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(DATA)))
+
+    def on_shard(params: Any, inputs: jax.Array, labels: jax.Array, mask: jax.Array) -> Any:
+        def log_likelihood(params: Any) -> jax.Array:
+            # TPUs and TF32 would round the products to some 3 digits, which are nats here.
+            with jax.default_matmul_precision("highest"):
+                log_probs = task.log_probs({"params": params}, inputs)
+            chosen = jnp.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
+            return jnp.sum(jnp.where(mask, chosen, 0))  # A plain sum: a NaN must show.
+
+        # Varying, so that the gradient is this shard's own: of parameters that all shards share
+        # it would be summed already.
+        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+        return jax.lax.psum(jax.value_and_grad(log_likelihood)(params), DATA)
+
+    examples = PartitionSpec(DATA)
+    mapped = jax.shard_map(
+        on_shard,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), examples, examples, examples),
+        out_specs=PartitionSpec(),
+        check_vma=True,
+    )
+    return lambda params: mapped(params, *placed)
+
+
+def _check(task: Classification, split: Split, mesh: Mesh, temperature: float) -> None:
+    if takes_train(task.model):
+        raise UserError(
+            "a posterior needs a likelihood that is a function of the parameters alone: networks "
+            "with batch statistics or dropout have none; choose another config.model"
+        )
+    num_examples, num_shards = len(split.labels), mesh.shape[DATA]
+    if num_examples < num_shards:
+        raise UserError(
+            f"{num_examples} examples cannot be spread over {num_shards} shards; use at most "
+            f"{num_examples} devices"
+        )
+    if not temperature > 0:
+        raise UserError(f"temperature={temperature} must be positive; 1 is Bayes")

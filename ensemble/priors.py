@@ -1,0 +1,98 @@
+"""Priors on parameters, by group: what `config.prior` says.
+
+    config.prior = "normal(1)"                              # on every parameter
+    config.prior = "*bias=normal(1), *kernel=normal(1.4/sqrt(fan_in))"
+    config.prior = "Dense_0/*=laplace(0.1), *=normal(1)"
+
+A group is a pattern of the shell's kind over the parameter's path, such as `Dense_0/kernel`; the
+first that fits counts. A scale may be divided by the root of the fan-in, the product of all axes
+but the last (1 for vectors), as in Neal 1996, so that wider layers say the same.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ensemble.errors import UserError
+
+if TYPE_CHECKING:
+    import jax
+
+NONE = "none"
+_NUMBER = r"\d*\.?\d+(?:[eE][-+]?\d+)?"
+_TERM = re.compile(rf"(?:([\w*?\[\]/.-]+)=)?(normal|laplace)\(({_NUMBER})(/sqrt\(fan_in\))?\)")
+
+
+class Prior(NamedTuple):
+    """An independent, centred prior on the parameters of a group.
+
+    Attributes:
+        pattern: of the parameters' paths.
+        family: 'normal' or 'laplace'.
+        scale: standard deviation of a normal, mean absolute value of a Laplace prior.
+        is_over_fan_in: whether the scale is divided by the root of the fan-in.
+    """
+
+    pattern: str
+    family: str
+    scale: float
+    is_over_fan_in: bool
+
+    def log_density(self, values: jax.Array) -> jax.Array:
+        """Log density of the values of one parameter up to a constant, nats."""
+        import jax.numpy as jnp  # Here, for configurations are checked before JAX may start.
+
+        scale = self.scale
+        if self.is_over_fan_in:
+            scale /= math.sqrt(math.prod(values.shape[:-1]))
+        if self.family == "laplace":
+            return -jnp.sum(jnp.abs(values)) / scale
+        return -0.5 * jnp.sum(jnp.square(values / scale))
+
+
+def parse_prior(spec: str) -> tuple[Prior, ...]:
+    """Reads a specification, as the module describes it; 'none' gives no priors.
+
+    Raises:
+        UserError: it cannot be read, or a scale is not positive.
+    """
+    if spec == NONE:
+        return ()
+    priors = []
+    for term in spec.split(","):
+        match = _TERM.fullmatch(term.strip())
+        if match is None or not float(match[3]) > 0:
+            raise UserError(
+                f"config.prior={spec!r}: {term.strip()!r} is no prior; write '{NONE}', or terms "
+                "such as normal(1), *bias=laplace(0.5) or *kernel=normal(1.4/sqrt(fan_in)) with "
+                "positive scales, separated by commas"
+            )
+        pattern, family, scale, over_fan_in = match.groups()
+        priors.append(Prior(pattern or "*", family, float(scale), over_fan_in is not None))
+    return tuple(priors)
+
+
+def log_prior(priors: tuple[Prior, ...], params: Any) -> jax.Array:
+    """Log density of all parameters up to a constant, nats; zero without priors.
+
+    Raises:
+        UserError: a parameter belongs to no group.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    total = jnp.zeros(())
+    if not priors:
+        return total
+    for path, values in jax.tree_util.tree_leaves_with_path(params):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        prior = next((one for one in priors if fnmatch.fnmatchcase(name, one.pattern)), None)
+        if prior is None:
+            raise UserError(
+                f"config.prior says nothing of {name}; end it with a term '*=normal(1)'"
+            )
+        total += prior.log_density(values)
+    return total
