@@ -11,6 +11,7 @@ import numpy as np
 from clu import metrics as clu_metrics
 from flax import serialization, struct
 
+from ensemble.class_weights import class_weights
 from ensemble.classification import Classification
 from ensemble.members import Best, Status, TrainState, create_member, takes_train
 from ensemble.optimizers import create_optimizer, learning_rate_schedule
@@ -23,7 +24,7 @@ from ensemble.train_step import (
     Metrics,
     make_train_step,
 )
-from input_pipeline import class_weights, epoch_batches
+from input_pipeline import epoch_batches
 
 
 class SGDState(struct.PyTreeNode):
