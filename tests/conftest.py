@@ -12,13 +12,18 @@ os.environ["XLA_FLAGS"] = (
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "xla"))
 
+from typing import ClassVar
+
 import flax.linen as nn
+import fsspec
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import models
+from ensemble.workdir import Workdir
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -76,3 +81,22 @@ def small_config(**overrides):
         "log_every_steps": 2,
     }
     return {**config, **overrides}
+
+
+class Bucket(MemoryFileSystem):
+    """An object store in memory, behind the same `gs://` and epath as the real one."""
+
+    protocol = ("gcs", "gs")
+    store: ClassVar[dict] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(str(path).replace("gs://", "memory://"))
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    fsspec.register_implementation("gcs", Bucket, clobber=True)
+    Bucket.store.clear()
+    yield Workdir("gs://bucket/run")
+    fsspec.register_implementation("gcs", "gcsfs.GCSFileSystem", clobber=True)

@@ -2,12 +2,8 @@
 
 import json
 import math
-from typing import ClassVar
 
-import fsspec
 import numpy as np
-import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from ensemble.workdir import Workdir, write_json
 from ensemble.writer import Writer, read_metrics
@@ -109,25 +105,6 @@ def test_hparams_reach_the_table_of_runs_and_none_stays_empty(tmp_path):
     assert start.hparams["learning_rate"].number_value == 0.1
     assert start.hparams["flip"].bool_value
     assert start.hparams["shape"].string_value == "[1, 2]"
-
-
-class Bucket(MemoryFileSystem):
-    """An object store in memory, behind the same `gs://` and epath as the real one."""
-
-    protocol = ("gcs", "gs")
-    store: ClassVar[dict] = {}
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        return super()._strip_protocol(str(path).replace("gs://", "memory://"))
-
-
-@pytest.fixture
-def bucket(monkeypatch):
-    fsspec.register_implementation("gcs", Bucket, clobber=True)
-    Bucket.store.clear()
-    yield Workdir("gs://bucket/run")
-    fsspec.register_implementation("gcs", "gcsfs.GCSFileSystem", clobber=True)
 
 
 def test_an_object_store_gets_whole_files(bucket, tmp_path):

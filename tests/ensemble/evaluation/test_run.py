@@ -159,6 +159,21 @@ def test_damaged_kept_predictions_are_made_again(trained, tmp_path):
     )
 
 
+def test_a_finished_run_in_an_object_store(trained, bucket):
+    for path in trained.rglob("*"):
+        relative = path.relative_to(trained)
+        if path.is_file() and not {"evaluation", "checkpoints"} & {*relative.parts}:
+            (bucket.path / relative).write_bytes(path.read_bytes())
+    evaluation = ensemble.evaluate("gs://bucket/run", datasets=[])
+    report = json.loads(bucket.report.read_text())
+    assert evaluation["test"]["ensemble"]["nll"] == report["test"]["ensemble"]["nll"]
+    written = json.loads((bucket.path / "evaluation" / "evaluation.json").read_text())
+    assert written["verdict"] == evaluation["verdict"]
+    assert "</html>" in (bucket.path / "evaluation" / "report.html").read_text()
+    with pytest.raises(UserError, match="belongs to its run"):
+        ensemble.evaluate("gs://bucket/run", "gs://bucket/run/plots", [])
+
+
 def test_any_number_of_devices_gives_the_same(trained, tmp_path):
     one = ensemble.evaluate(trained, tmp_path / "one", ["uniform"], num_devices=1)
     eight = ensemble.evaluate(trained, tmp_path / "eight", ["uniform"], num_devices=8)
