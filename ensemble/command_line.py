@@ -99,6 +99,7 @@ def run_config_file(path: str | None) -> None:
         if spec is None or spec.loader is None:
             raise ValueError("it is no Python file")
         module = importlib.util.module_from_spec(spec)
+        sys.modules["config_file"] = module  # As dataclasses and their annotations expect.
         spec.loader.exec_module(module)
     except Exception as error:  # A config file is a program, and may raise anything.
         raise cannot_load(f"--config={file}", error) from None

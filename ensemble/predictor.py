@@ -136,6 +136,7 @@ class Restored(NamedTuple):
         step: that the members in training had taken.
         variables: host tree [M, ...] of the live members.
         members: [M], their numbers.
+        failed_members: numbers of those that are not live, and why.
     """
 
     config: dict[str, Any]
@@ -144,6 +145,7 @@ class Restored(NamedTuple):
     step: int
     variables: Any
     members: list[int]
+    failed_members: dict[int, str]
 
 
 def load(
@@ -207,6 +209,7 @@ def restore(work: Workdir) -> Restored:
         step=max(counters["step"], counters["waiting_step"]),
         variables=chosen_variables(jax.tree.map(lambda leaf: leaf[np.array(live)], arrays)),
         members=live,
+        failed_members={k: "non-finite" for k in range(joined) if k not in live},
     )
 
 

@@ -139,7 +139,7 @@ def write_bytes(path: epath.Path, content: bytes) -> None:
 
 
 def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
-    """Writes files whole or not at all, and none where one cannot be written."""
+    """Writes files whole or not at all, and none if there is no room for all of them."""
     parts = {path: path.parent / f".{path.name}.part" for path in contents}
     try:
         for path, content in contents.items():

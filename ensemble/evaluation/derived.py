@@ -1,12 +1,13 @@
 """Inputs made or taken for an evaluation, and what the members predict of them."""
 
+import contextlib
 import functools
 import hashlib
 import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
 from ensemble.progress import Progress
-from ensemble.workdir import write_bytes
+from ensemble.workdir import WRITE_ERRORS, write_bytes
 
 SHIFT, NONE = "shift", "none"
 SEVERITIES = range(1, 6)
@@ -158,12 +159,31 @@ def predict(
     with Progress(0, total, "predicting") as progress:
         for i, one in enumerate(missing):
             log_probs = _log_probs(subject, one)
-            _write(_path(directory, one.name), log_probs, sources[one.name])
+            with write_errors(directory):
+                _write(_path(directory, one.name), log_probs, sources[one.name])
             found[one.name] = log_probs
             done += one.num_examples
             progress.update(done)
             progress.line(done, f"predicted {one.name}, {i + 1} of {len(missing)}")
     return {name: log_probs for name, log_probs in found.items() if log_probs is not None}
+
+
+@contextlib.contextmanager
+def write_errors(directory: epath.Path) -> Iterator[None]:
+    """Turns what a full or closed disk raises into one line.
+
+    Raises:
+        UserError: as said.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        raise UserError(
+            f"{directory} cannot be written: {error.strerror or error}; free space there, or "
+            "choose another --out"
+        ) from error
 
 
 def _log_probs(subject: Subject, one: DerivedSet) -> np.ndarray:

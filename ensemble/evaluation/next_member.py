@@ -13,7 +13,8 @@ from ensemble import metrics
 from ensemble.predictions import StoredPredictions
 
 MAX_SUBSETS = 70
-"""Subsets scored per size: all of them up to 8 members, a seeded sample beyond."""
+"""Subsets scored per size: all of them up to 8 members, a seeded sample beyond, but always all
+of one member and of all members but one."""
 
 BAND = (0.05, 0.95)
 SMALL_SHARE = 0.01
@@ -84,12 +85,13 @@ class _Mixtures:
 
 
 def _subsets(num_members: int, size: int) -> Iterator[tuple[int, ...]]:
-    if math.comb(num_members, size) <= MAX_SUBSETS:
+    if size in (1, num_members - 1) or math.comb(num_members, size) <= MAX_SUBSETS:
         return itertools.combinations(range(num_members), size)
     rng = np.random.default_rng([num_members, size])
-    return (
-        tuple(rng.choice(num_members, size, replace=False).tolist()) for _ in range(MAX_SUBSETS)
-    )
+    chosen: dict[tuple[int, ...], None] = {}  # A set that keeps its order.
+    while len(chosen) < MAX_SUBSETS:
+        chosen[tuple(sorted(rng.choice(num_members, size, replace=False).tolist()))] = None
+    return iter(chosen)
 
 
 def _expected_gain(means: list[float], lower_is_better: bool) -> float | None:
@@ -132,7 +134,7 @@ def _sentence(
     if num_members == 1:
         return "One member says nothing of what a second would bring: train at least two."
     if gain is None or interval is None:
-        return "What one more member would bring cannot be said: the NLL is infinite."
+        return "What one more member would bring cannot be said: with fewer the NLL is infinite."
     low, high = interval
     who, what = f"Member {num_members + 1}", f"{plain(abs(gain))} nats"
     share = f" ({abs(gain) / nll:.1%})" if nll > 0 else ""

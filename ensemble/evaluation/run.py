@@ -22,7 +22,7 @@ from ensemble.evaluation.scoring import score_calibrated, score_classes, score_p
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import verdict
-from ensemble.workdir import WRITE_ERRORS, Workdir, to_json, write_text, write_together
+from ensemble.workdir import Workdir, to_json, write_text, write_together
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
@@ -68,20 +68,13 @@ def evaluate(
     comparisons = [compare_with(subject, other) for other in others]
     sets = derived.plan(subject, datasets, data_dir or subject.config["data_dir"] or None)
     directory = _output_directory(subject, out)
-    try:
-        log_probs = derived.predict(subject, sets, directory / "predictions")
-        evaluation = score(subject, log_probs, comparisons)
-        page = render(evaluation, subject, log_probs)
+    log_probs = derived.predict(subject, sets, directory / "predictions")
+    evaluation = score(subject, log_probs, comparisons)
+    page = render(evaluation, subject, log_probs)
+    with derived.write_errors(directory):
         write_together(
             {directory / "report.html": page, directory / "evaluation.json": to_json(evaluation)}
         )
-    except OSError as error:
-        if error.errno not in WRITE_ERRORS:
-            raise
-        raise UserError(
-            f"{directory} cannot be written: {error.strerror or error}; free space there, or "
-            "choose another --out"
-        ) from error
     return evaluation
 
 
@@ -104,7 +97,7 @@ def score(
         "is_finished": subject.is_finished,
         "step": subject.step,
         "members": subject.test.members.tolist(),
-        "failed_members": subject.report.get("failed_members", {}),
+        "failed_members": subject.failed_members,
         "dataset": subject.description,
         "test": test,
         "classes": score_classes(subject.test, subject.description["class_names"]),

@@ -140,7 +140,8 @@ def _score_temperature(
         temperature = metrics.fit_temperature(held_out, held_out_labels)
     except ValueError as error:
         return {"reason": f"not available: {error}"}
-    calibrated = metrics.apply_temperature(mean, temperature)
+    # At 1 nothing is better than no temperature, and normalising again would only round.
+    calibrated = mean if temperature == 1 else metrics.apply_temperature(mean, temperature)
     rows = np.arange(len(labels))
     with np.errstate(invalid="ignore"):  # A label of probability 0 stays so: inf - inf.
         change = mean[rows, labels] - calibrated[rows, labels]
@@ -162,6 +163,9 @@ def _score_conformal(
     # The coverage of a test split is beta-binomial (Angelopoulos & Bates 2021, arXiv:2107.07511).
     rank = min(math.ceil((num_held_out + 1) * CONFORMAL_LEVEL), num_held_out)
     spread = scipy.stats.betabinom(len(labels), rank, num_held_out + 1 - rank)
+    coverage_range = [float(spread.ppf(tail)) / len(labels) for tail in (0.025, 0.975)]
+    if math.isinf(threshold):
+        coverage_range = [1.0, 1.0]  # Every class is in every set.
     sets = metrics.conformal_sets(mean, labels, threshold)
     included = -mean <= threshold
     per_example = {
@@ -173,7 +177,7 @@ def _score_conformal(
         "num_examples": num_held_out,
         "threshold": threshold,
         "coverage": sets.coverage,
-        "coverage_range": [float(spread.ppf(tail)) / len(labels) for tail in (0.025, 0.975)],
+        "coverage_range": coverage_range,
         "mean_size": sets.mean_size,
         "interval": metrics.mean_intervals(per_example),
         "sizes": sets.sizes.tolist(),

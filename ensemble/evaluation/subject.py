@@ -90,6 +90,15 @@ class Subject:
         return self._predictions("calibration")
 
     @functools.cached_property
+    def failed_members(self) -> dict[str, str]:
+        """Numbers of the members that are left out of everything, and why."""
+        if self.is_finished:
+            return dict(self.report["failed_members"])
+        silent = set(self.predictor.members) - set(self.test.members.tolist())
+        failed = {**self._restored.failed_members, **dict.fromkeys(silent, "predicts NaN")}
+        return {str(k): failed[k] for k in sorted(failed)}
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Tells these members from all others, by what they say of the test split."""
         digest = hashlib.blake2b(digest_size=16)

@@ -62,9 +62,7 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     if num_members > 1:
         what += f", {100 * (accuracy - test['mean']['accuracy']):+.2f} points from its mean member"
     if not math.isfinite(nll):
-        return (
-            f"{what}; its NLL is infinite: it gave {test['num_impossible']} labels probability 0."
-        )
+        return f"{what}; its NLL is infinite: labels of probability 0: {test['num_impossible']}."
     what += f", at an NLL of {nll:.4f} nats"
     mean_nll = test["mean"]["nll"]
     if num_members > 1 and math.isfinite(mean_nll) and mean_nll > 0:
@@ -145,7 +143,10 @@ def shift(test: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
     kind, section = min(sections.items(), key=lambda item: item[1]["ensemble"]["accuracy"][MIDDLE])
     accuracy, ece = section["ensemble"]["accuracy"][MIDDLE], section["ensemble"]["ece"][MIDDLE]
     if accuracy >= test["ensemble"]["accuracy"] - HARMLESS:
-        return f"At the middle severity none of {len(sections)} shifts costs accuracy."
+        return (
+            f"At the middle severity none of {len(sections)} shifts costs more than half a point "
+            "of accuracy."
+        )
     return (
         f"Of {len(sections)} shifts at the middle severity {kind} hurts most: {accuracy:.1%} "
         f"right, with an ECE of {ece:.3f}."
@@ -163,10 +164,8 @@ def detection(sections: Mapping[str, Any]) -> str:
     low, high = score["interval"]["auroc"]
     count = f"{section['num_examples']:,} example{'s' if section['num_examples'] > 1 else ''}"
     auroc = f"AUROC {score['auroc']:.3f} [{low:.3f}, {high:.3f}] by entropy, {count}"
-    if score["auroc"] >= TOLD:
-        return (
-            f"It tells all that it has never seen from its test data; the hardest, {name}: {auroc}."
-        )
+    if low >= TOLD:
+        return f"It tells every set tried from its test data; the hardest, {name}: {auroc}."
     if high < 0.5:
         return f"It is more certain of {name} than of its own test data: {auroc}."
     return (

@@ -41,7 +41,7 @@ class DrawInfo(NamedTuple):
 
     Attributes:
         log_density: at the draw, nats.
-        acceptance_rate: of the proposal, or the mean over a tree; 0 for a NaN energy.
+        acceptance_rate: of the proposal, or the mean over a tree; a NaN energy counts as 0.
         is_divergent: whether the energy error was over 1000 nats, or NaN.
         step_size: that the draw was made with.
         num_gradients: that it took.
@@ -127,6 +127,13 @@ def make_sampler(
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
         adaptation = init_step_size(jnp.float32(settings.step_size))
+        # BlackJAX starts with Python's numbers, of which every type would be traced anew.
+        adaptation = adaptation._replace(
+            **{
+                name: jnp.asarray(value, jnp.int32 if name == "step" else jnp.float32)
+                for name, value in adaptation._asdict().items()
+            }
+        )
         return Chain(rng_key, hmc.init(position, logdensity_fn), adaptation)
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:

@@ -6,8 +6,9 @@ an error. Here each shard computes the value and the gradient of its own example
 and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels run unmodified.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +18,26 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ensemble.classification import Classification
 from ensemble.errors import UserError
 from ensemble.members import takes_train
-from ensemble.placement import pad_to_multiple
 from input_pipeline import Split
 
 CHAINS, DATA = "ensemble", "data"
 """Axes of the mesh: chains lie over one, examples over the other."""
 
-LogDensity = Callable[[Any], jax.Array]
+
+class LogDensity(NamedTuple):
+    """A log density and the data that it is of.
+
+    A jitted program takes `data` as an argument and binds it inside: what a program closes over
+    would be a constant of it, whole on every device.
+
+    Attributes:
+        data: inputs, labels and mask, spread over the axis `data`.
+        bind: `(data) -> logdensity_fn`, which maps the parameters of one network to nats, []
+            float32, and can be differentiated in reverse once, vmapped and scanned.
+    """
+
+    data: tuple[jax.Array, jax.Array, jax.Array]
+    bind: Callable[[Any], Callable[[Any], jax.Array]]
 
 
 def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
@@ -33,7 +47,15 @@ def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.De
         num_chain_groups: devices over which chains are spread.
         num_shards: devices over which the examples of each chain are spread.
         devices: at least the product of the two.
+
+    Raises:
+        UserError: there are fewer devices.
     """
+    if len(devices) < num_chain_groups * num_shards:
+        raise UserError(
+            f"{num_chain_groups} groups of chains x {num_shards} shards need "
+            f"{num_chain_groups * num_shards} devices, there are {len(devices)}; use fewer"
+        )
     return jax.make_mesh(
         (num_chain_groups, num_shards),
         (CHAINS, DATA),
@@ -58,38 +80,40 @@ def make_log_density(
         temperature: of the likelihood; 1 is Bayes.
 
     Returns:
-        A function from the parameters of one network to nats, [] float32, which can be
-        differentiated in reverse once, jitted, vmapped and scanned.
+        The log density with its data.
 
     Raises:
         UserError: the network behaves differently in training, there are fewer examples than
-            shards, or the temperature is not positive.
+            shards, or the temperature is not positive and finite.
     """
     _check(task, split, mesh, temperature)
-    value_and_grad = _make_value_and_grad(task, split, mesh)
+    value_and_grad = _make_value_and_grad(task, mesh)
 
-    @jax.custom_vjp
-    def log_likelihood(params: Any) -> jax.Array:
-        return value_and_grad(params)[0]
+    def bind(data: Any) -> Callable[[Any], jax.Array]:
+        @jax.custom_vjp
+        def log_likelihood(params: Any) -> jax.Array:
+            return value_and_grad(params, *data)[0]
 
-    log_likelihood.defvjp(
-        value_and_grad,
-        lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
-    )
-    return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
+        log_likelihood.defvjp(
+            lambda params: value_and_grad(params, *data),
+            lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
+        )
+        return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
+
+    return LogDensity(_place(split, mesh), bind)
 
 
-def _make_value_and_grad(
-    task: Classification, split: Split, mesh: Mesh
-) -> Callable[[Any], tuple[jax.Array, Any]]:
+def _place(split: Split, mesh: Mesh) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Inputs, labels and mask on their shards; the last example pads, for zeros may be no input."""
+    missing = -len(split.labels) % mesh.shape[DATA]
+    index = np.minimum(np.arange(len(split.labels) + missing), len(split.labels) - 1)
+    mask = np.arange(len(index)) < len(split.labels)
+    sharding = NamedSharding(mesh, PartitionSpec(DATA))
+    return jax.device_put((split.inputs[index], split.labels[index], mask), sharding)
+
+
+def _make_value_and_grad(task: Classification, mesh: Mesh) -> Callable[..., tuple[jax.Array, Any]]:
     """The log likelihood of all examples and its gradient, in one pass over every shard."""
-    num_shards = mesh.shape[DATA]
-    arrays = (
-        pad_to_multiple(split.inputs, num_shards),
-        pad_to_multiple(split.labels, num_shards),
-        pad_to_multiple(np.ones(len(split.labels), bool), num_shards),
-    )
-    placed = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(DATA)))
 
     def on_shard(params: Any, inputs: jax.Array, labels: jax.Array, mask: jax.Array) -> Any:
         def log_likelihood(params: Any) -> jax.Array:
@@ -105,14 +129,13 @@ def _make_value_and_grad(
         return jax.lax.psum(jax.value_and_grad(log_likelihood)(params), DATA)
 
     examples = PartitionSpec(DATA)
-    mapped = jax.shard_map(
+    return jax.shard_map(
         on_shard,
         mesh=mesh,
         in_specs=(PartitionSpec(), examples, examples, examples),
         out_specs=PartitionSpec(),
         check_vma=True,
     )
-    return lambda params: mapped(params, *placed)
 
 
 def _check(task: Classification, split: Split, mesh: Mesh, temperature: float) -> None:
@@ -127,5 +150,5 @@ def _check(task: Classification, split: Split, mesh: Mesh, temperature: float) -
             f"{num_examples} examples cannot be spread over {num_shards} shards; use at most "
             f"{num_examples} devices"
         )
-    if not temperature > 0:
-        raise UserError(f"temperature={temperature} must be positive; 1 is Bayes")
+    if not 0 < temperature < math.inf:
+        raise UserError(f"temperature={temperature} must be positive and finite; 1 is Bayes")

@@ -64,6 +64,11 @@ def test_the_first_group_that_fits_counts():
     assert float(density) == pytest.approx(-0.5 - 0.5)
 
 
+def test_numbers_and_patterns_as_people_write_them():
+    assert [parse_prior(f"normal({n})")[0].scale for n in ("1.", ".5", "2e-1")] == [1, 0.5, 0.2]
+    assert parse_prior("[!D]*=normal(1)")[0].pattern == "[!D]*"
+
+
 def test_none_is_flat():
     assert parse_prior("none") == ()
     assert float(log_prior((), PARAMS)) == 0
@@ -75,7 +80,17 @@ def test_a_parameter_without_a_group_is_refused():
 
 
 @pytest.mark.parametrize(
-    "spec", ["", "normal", "normal(0)", "normal(-1)", "cauchy(1)", "normal(1),", "normal(1/fan_in)"]
+    "spec",
+    [
+        "",
+        "normal",
+        "normal(0)",
+        "normal(-1)",
+        "cauchy(1)",
+        "normal(1),",
+        "normal(1/fan_in)",
+        "normal(1e400)",
+    ],
 )
 def test_what_cannot_be_read_is_one_line(spec):
     with pytest.raises(UserError, match="is no prior; write 'none', or terms such as normal") as e:

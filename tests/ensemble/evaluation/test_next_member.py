@@ -83,7 +83,11 @@ def test_order_of_members_changes_nothing():
 def test_of_many_members_a_seeded_sample_of_subsets_is_scored():
     predictions = make_predictions(0, num_members=12, num_examples=20)
     section = score_sizes(predictions)
-    assert section["num_subsets"][0] == 12
+    assert section["num_subsets"][0] == section["num_subsets"][-2] == 12
+    many = make_predictions(0, num_members=75, num_examples=5)
+    section_of_many = score_sizes(many)
+    members = [metrics.nll(one, many.labels) for one in many.log_probs]
+    assert section_of_many["mean"]["nll"][0] == pytest.approx(np.mean(members))
     assert max(section["num_subsets"]) == MAX_SUBSETS
     assert section == score_sizes(predictions)
 

@@ -162,3 +162,19 @@ def test_the_coverage_range_holds_95_percent_of_simulated_runs():
     low, high = score_calibrated(test, calibration)["conformal"]["coverage_range"]
     inside = np.mean([low <= coverage <= high for coverage in coverages])
     assert 0.92 < inside < 0.98
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 7])
+def test_a_temperature_of_one_changes_nothing_at_all(num_classes):
+    log_probs = np.full((1, 40, num_classes), -np.log(num_classes), np.float32)
+    uniform = StoredPredictions(log_probs, np.arange(40) % num_classes, np.array([0]))
+    section = score_calibrated(uniform, uniform)["temperature"]
+    assert section["value"] == 1
+    assert section["nll_change_interval"] == (0, 0)
+
+
+def test_too_few_calibration_examples_take_every_class_in():
+    section = score_calibrated(make_predictions(0), make_predictions(1, num_examples=4))
+    assert section["conformal"]["threshold"] == np.inf
+    assert section["conformal"]["coverage_range"] == [1, 1]
+    assert section["conformal"]["coverage"] == 1

@@ -51,7 +51,7 @@ def make_test(num_examples=1000, accuracy=0.9, gap=0.0, half_width=0.01, **score
             make_test(nll=math.inf),
             1,
             "One member is right on 90.00% [88.00%, 92.00%] of 1,000 test examples; its NLL is "
-            "infinite: it gave 3 labels probability 0.",
+            "infinite: labels of probability 0: 3.",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_shift():
     )
     harmless = {"blur": make_shift(0.9), "noise": make_shift(0.897)}
     assert verdict.shift(make_test(), harmless) == (
-        "At the middle severity none of 2 shifts costs accuracy."
+        "At the middle severity none of 2 shifts costs more than half a point of accuracy."
     )
 
 
@@ -129,10 +129,8 @@ def make_detection(auroc, half_width=0.01):
 @pytest.mark.parametrize(
     ("auroc", "words"),
     [
-        (
-            0.999,
-            "It tells all that it has never seen from its test data; the hardest, b: AUROC 0.999",
-        ),
+        (1.001, "It tells every set tried from its test data; the hardest, a: AUROC 1.000 [0.990"),
+        (0.995, "Of what it has never seen, b is hardest to tell: AUROC 0.995 [0.985, 1.005]"),
         (0.8, "Of what it has never seen, b is hardest to tell: AUROC 0.800 [0.790, 0.810]"),
         (0.8, "17 examples; 20.0% of the test examples are flagged where 95% of it are."),
         (0.3, "It is more certain of b than of its own test data: AUROC 0.300 [0.290, 0.310]"),

@@ -106,6 +106,55 @@ def test_chunks_change_no_bit(method):
     assert isinstance(chain, Chain)
 
 
+def test_a_chain_is_traced_once_and_survives_the_host():
+    sampler = make_sampler(SETTINGS["hmc"], log_gamma, jnp.ones(2))
+    traces = []
+
+    @jax.jit
+    def take(chain, first):
+        traces.append(first)
+        return advance(sampler, chain, first, 3)
+
+    chain = sampler.init(jax.random.key(3), jnp.zeros(2))
+    chain, _ = take(chain, jnp.int32(0))
+    _, (expected, _) = take(chain, jnp.int32(3))
+    on_host = jax.tree.map(np.asarray, chain._replace(rng_key=jax.random.key_data(chain.rng_key)))
+    restored = on_host._replace(rng_key=jax.random.wrap_key_data(on_host.rng_key))
+    _, (positions, _) = take(restored, jnp.int32(3))
+    np.testing.assert_array_equal(positions, expected)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("mass", [np.diag(COVARIANCE), COVARIANCE])
+def test_the_mass_matrix_is_used(mass):
+    """With the covariance itself as inverse mass all directions are alike: any step suits both."""
+    settings = Settings("hmc", step_size=0.5, num_leapfrog_steps=3, num_warmup=0, jitter=0)
+
+    def acceptance(inverse_mass_matrix):
+        scaled = lambda x: correlated_gaussian(x / jnp.array([1.0, 30.0]))  # noqa: E731
+        sampler = make_sampler(settings, scaled, jnp.asarray(inverse_mass_matrix, jnp.float32))
+        chain = sampler.init(jax.random.key(0), jnp.zeros(2))
+        positions = advance(sampler, chain, jnp.int32(0), 300)[1][0]
+        return np.asarray(positions)[:, 1].std()
+
+    scale = np.array([1.0, 30.0])
+    suited = mass * (np.outer(scale, scale) if mass.ndim == 2 else scale**2)
+    exact = 30 * np.sqrt(2)
+    assert acceptance(suited) == pytest.approx(exact, rel=0.25)
+    assert acceptance(np.ones(2)) < 0.7 * exact  # Too slow along the wide direction.
+
+
+def test_all_chains_of_a_draw_go_equally_far_and_nuts_farther_on_small_steps():
+    _, info = sample("hmc", log_gamma)
+    assert (info.num_gradients == info.num_gradients[:1]).all()
+    assert len(np.unique(info.num_gradients)) > 1
+    settings = Settings("nuts", step_size=0.02, num_warmup=0)
+    sampler = make_sampler(settings, correlated_gaussian, jnp.ones(2))
+    chain = sampler.init(jax.random.key(0), jnp.zeros(2))
+    _, (_, info) = advance(sampler, chain, jnp.int32(0), 5)
+    assert np.asarray(info.num_gradients).max() > 60
+
+
 def test_the_step_size_is_settled_after_the_warmup():
     _, info = sample("hmc", log_gamma)
     assert len(np.unique(info.step_size[0, :NUM_WARMUP])) > NUM_WARMUP / 2

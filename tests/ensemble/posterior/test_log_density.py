@@ -1,8 +1,10 @@
 """The log density over shards against float64 on one device, and the trap that it avoids."""
 
+import dataclasses
 import functools
 
 import blackjax
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,6 +53,12 @@ def oracle(task, params):
     return value, {"kernel": x.T @ residual - w / 0.49, "bias": residual.sum(axis=0) - b / 0.49}
 
 
+def density_of(task, mesh, temperature=1.0):
+    """The density with its data bound, for eager use."""
+    density = make_log_density(task, task.dataset.splits["train"], mesh, temperature)
+    return density.bind(density.data)
+
+
 def mesh_of(num_chain_groups, num_shards):
     return create_mesh(num_chain_groups, num_shards, jax.devices())
 
@@ -59,7 +67,7 @@ def mesh_of(num_chain_groups, num_shards):
 @pytest.mark.parametrize("num_examples", [8, 200, 203])
 def test_value_and_gradient_match_float64(num_shards, num_examples):
     task = make_task(num_examples)
-    density = make_log_density(task, task.dataset.splits["train"], mesh_of(1, num_shards))
+    density = density_of(task, mesh_of(1, num_shards))
     params = random_params()
     value, grads = jax.jit(jax.value_and_grad(density))(params)
     expected, expected_grads = oracle(task, params)
@@ -92,7 +100,7 @@ def test_the_naive_pmap_version_is_wrong():
 @pytest.mark.parametrize(("groups", "shards"), [(1, 1), (2, 4), (4, 2), (8, 1)])
 def test_chains_are_vmapped_over_their_axis(groups, shards):
     task = make_task()
-    density = make_log_density(task, task.dataset.splits["train"], mesh_of(groups, shards))
+    density = density_of(task, mesh_of(groups, shards))
     chains = [random_params(seed) for seed in range(8)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
     mapped = jax.vmap(jax.value_and_grad(density), spmd_axis_name=CHAINS)
@@ -108,38 +116,73 @@ def test_chains_are_vmapped_over_their_axis(groups, shards):
 
 def test_the_temperature_is_of_the_likelihood_alone():
     task = make_task()
-    split, mesh, params = task.dataset.splits["train"], mesh_of(1, 2), random_params()
-    cold = make_log_density(task, split, mesh, temperature=0.5)(params)
-    bayes = make_log_density(task, split, mesh)(params)
+    mesh, params = mesh_of(1, 2), random_params()
+    cold = density_of(task, mesh, temperature=0.5)(params)
+    bayes = density_of(task, mesh)(params)
     prior = task.log_prior(params)
     assert float(cold - prior) == pytest.approx(2 * float(bayes - prior), rel=1e-5)
 
 
 def test_a_nan_shows():
     task = make_task()
-    density = make_log_density(task, task.dataset.splits["train"], mesh_of(1, 4))
+    density = density_of(task, mesh_of(1, 4))
     params = random_params()
     params["Dense_0"]["bias"] = params["Dense_0"]["bias"].at[0].set(jnp.nan)
     assert np.isnan(density(params))
 
 
-def test_examples_lie_on_their_shards():
+def test_examples_lie_on_their_shards_and_nowhere_else():
     task = make_task(200)
     density = make_log_density(task, task.dataset.splits["train"], mesh_of(1, 8))
-    compiled = jax.jit(jax.value_and_grad(density)).lower(random_params()).compile().as_text()
+    run = jax.jit(lambda params, data: jax.value_and_grad(density.bind(data))(params))
+    compiled = run.lower(random_params(), density.data).compile().as_text()
     assert "all-reduce" in compiled
     assert "all-gather" not in compiled
+    assert "f32[25,6]" in compiled  # 200 examples on 8 shards.
+    assert "f32[200,6]" not in compiled
+
+
+def test_products_are_of_the_highest_precision_in_both_directions():
+    task = make_task()
+    density = density_of(task, mesh_of(1, 2))
+    jaxpr = str(jax.make_jaxpr(jax.value_and_grad(density))(random_params()))
+    assert jaxpr.count("dot_general") == 2  # x w, and x' r for the gradient.
+    assert "HIGHEST" in jaxpr
+    assert "precision=None" not in jaxpr
+
+
+def test_padding_is_no_input_of_zeros():
+    """Whose gradient may be NaN, which no mask takes away."""
+
+    class Direction(nn.Module):
+        num_classes: int
+
+        @nn.compact
+        def __call__(self, x):
+            x = nn.Dense(2, use_bias=False)(x)
+            return nn.Dense(self.num_classes)(x / jnp.linalg.norm(x, axis=-1, keepdims=True))
+
+    task = dataclasses.replace(make_task(), model=Direction(NUM_CLASSES))
+    mean = jnp.asarray(task.dataset.shift)  # What would be zero for the network.
+    params = task.model.init(jax.random.key(0), mean[None] + 1)["params"]
+    grads = [jax.grad(density_of(task, mesh_of(1, n)))(params) for n in (1, 8)]
+    for one, eight in zip(*map(jax.tree.leaves, grads), strict=True):
+        np.testing.assert_allclose(one, eight, rtol=1e-3, atol=1e-3)
 
 
 @functools.cache
 def hmc_positions(groups, shards):
     task = make_task()
     density = make_log_density(task, task.dataset.splits["train"], mesh_of(groups, shards))
-    kernel = blackjax.hmc(
-        density, step_size=0.02, inverse_mass_matrix=jnp.ones(21), num_integration_steps=10
-    )
 
-    def chain(rng_key, params):
+    def chain(rng_key, params, data):
+        kernel = blackjax.hmc(
+            density.bind(data),
+            step_size=0.02,
+            inverse_mass_matrix=jnp.ones(21),
+            num_integration_steps=10,
+        )
+
         def step(state, t):
             state, info = kernel.step(jax.random.fold_in(rng_key, t), state)
             return state, (state.position, info.acceptance_rate)
@@ -150,7 +193,8 @@ def hmc_positions(groups, shards):
         lambda *leaves: jnp.stack(leaves), *(random_params(seed, 0.1) for seed in range(2))
     )
     keys = jax.vmap(jax.random.key)(jnp.arange(2))
-    return jax.jit(jax.vmap(chain, spmd_axis_name=CHAINS))(keys, params)
+    chains = jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=CHAINS)
+    return jax.jit(chains)(keys, params, density.data)
 
 
 @pytest.mark.parametrize(("groups", "shards"), [(1, 2), (1, 8), (2, 4)])
@@ -168,8 +212,24 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
     split = task.dataset.splits["train"]
     with pytest.raises(UserError, match="3 examples cannot be spread over 8 shards; use at most 3"):
         make_log_density(task, Split(split.inputs[:3], split.labels[:3]), mesh_of(1, 8))
-    with pytest.raises(UserError, match="temperature=0 must be positive"):
-        make_log_density(task, split, mesh_of(1, 1), temperature=0)
+    for temperature in (0, float("inf")):
+        with pytest.raises(UserError, match=f"temperature={temperature} must be positive and fin"):
+            make_log_density(task, split, mesh_of(1, 1), temperature)
+    with pytest.raises(
+        UserError, match="3 groups of chains x 4 shards need 12 devices, there are 8"
+    ):
+        mesh_of(3, 4)
+
+    class Dropout(nn.Module):
+        num_classes: int
+
+        @nn.compact
+        def __call__(self, x, train: bool):
+            return nn.Dense(self.num_classes)(nn.Dropout(0.5, deterministic=not train)(x))
+
+    noisy = dataclasses.replace(task, model=Dropout(NUM_CLASSES))
+    with pytest.raises(UserError, match="networks with batch statistics or dropout have none"):
+        make_log_density(noisy, split, mesh_of(1, 1))
 
 
 def test_the_mesh_has_its_axes():
