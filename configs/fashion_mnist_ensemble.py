@@ -2,9 +2,9 @@
 
     python train.py --config=configs/fashion_mnist_ensemble.py --workdir=runs/fashion_mnist
 
-Two CPU cores (AMD EPYC, AVX-512): 75 s an epoch when alone, so 15 minutes.
-Test: ensemble 92.53%, NLL .2108, Brier .1103, ECE .0056; mean member 92.01%, NLL .2246. At twelve
-epochs with this augmentation the members are still underfitted: a longer run should do better.
+Two CPU cores (AMD EPYC, AVX-512): 75 s an epoch when alone, 33 minutes beside other work.
+Test: ensemble 93.35%, NLL .1934, Brier .0987, ECE .0080; mean member 92.56%, NLL .2283. Mirroring
+suits clothes; shifts, which MNIST's recipe has, left the members underfitted (92.53%, .2108).
 
 `:small` trains four members for two epochs:
 
@@ -20,8 +20,8 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Returns the experiment, whole or `small`."""
     config = mnist_ensemble.get_config(variant)
     config.dataset = "fashion_mnist"
-    config.augment.shift = 1
+    config.augment.shift = 0
     config.augment.flip = True
     if not variant:
-        config.num_epochs = 12
+        config.num_epochs = 20
     return config
