@@ -147,6 +147,20 @@ class Restored(NamedTuple):
     members: list[int]
     failed_members: dict[int, str]
 
+    def predictor(
+        self, num_devices: int | None = None, temperature: float | None = None
+    ) -> Predictor:
+        """The live members as a function; the arguments are `Predictor`'s.
+
+        Raises:
+            UserError: the network's name is not registered here.
+        """
+        import models
+
+        model = models.create(self.config["model"], self.dataset.num_classes)
+        task = Classification(self.dataset, model)
+        return Predictor(task, self.variables, self.members, num_devices, temperature)
+
 
 def load(
     workdir: str | os.PathLike[str], num_devices: int | None = None, calibrated: bool = False
@@ -162,16 +176,13 @@ def load(
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
             calibrated.
     """
-    import models
     from ensemble import startup
 
     startup.configure(num_devices)
     work = Workdir(workdir)
     restored = restore(work)
     temperature = stored_temperature(work, restored.config) if calibrated else None
-    model = models.create(restored.config["model"], restored.dataset.num_classes)
-    task = Classification(restored.dataset, model)
-    return Predictor(task, restored.variables, restored.members, num_devices, temperature)
+    return restored.predictor(num_devices, temperature)
 
 
 def restore(work: Workdir) -> Restored:

@@ -108,14 +108,7 @@ class Subject:
     @functools.cached_property
     def predictor(self) -> Any:
         """The live members, from the newest checkpoint."""
-        import models
-        from ensemble.classification import Classification
-        from ensemble.predictor import Predictor
-
-        restored = self._restored
-        model = models.create(restored.config["model"], restored.dataset.num_classes)
-        task = Classification(restored.dataset, model)
-        return Predictor(task, restored.variables, restored.members, self._num_devices)
+        return self._restored.predictor(self._num_devices)
 
     @functools.cached_property
     def dataset(self) -> Any:

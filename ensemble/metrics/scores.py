@@ -328,4 +328,4 @@ def _mean_of_ties(sorted_keys: Floats, values: Floats) -> Floats:
 def _num_covered(num_examples: int, coverage: float) -> int:
     if not 0 < coverage <= 1:
         raise ValueError(f"coverage={coverage} must be above 0 and at most 1")
-    return int(np.ceil(coverage * num_examples - 1e-9))  # .8 * 10 may be a hair above 8.
+    return int(np.ceil(coverage * num_examples - 1e-9))  # .07 * 100 is a hair above 7.

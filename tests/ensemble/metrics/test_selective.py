@@ -41,11 +41,12 @@ def test_selective_scores_match_a_loop():
 
 
 def test_coverage_does_not_round_up_to_one_example_more():
-    """In binary, .7 * 10 is a hair above 7."""
-    probs = log_of(np.column_stack([np.linspace(1, 0.91, 10), np.linspace(0, 0.09, 10)]))
-    labels = np.repeat([0, 1], [7, 3])
-    assert metrics.accuracy_at_coverage(probs, labels, 0.7) == 1
-    assert metrics.accuracy_at_coverage(probs, labels, 0.71) == 7 / 8
+    """In binary, .07 * 100 is a hair above 7."""
+    confidence = np.linspace(1, 0.6, 100)
+    probs = log_of(np.column_stack([confidence, 1 - confidence]))
+    labels = np.repeat([0, 1], [7, 93])
+    assert metrics.accuracy_at_coverage(probs, labels, 0.07) == 1
+    assert metrics.accuracy_at_coverage(probs, labels, 0.071) == 7 / 8
 
 
 def test_ties_count_as_the_mean_over_their_orders():
