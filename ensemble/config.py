@@ -21,7 +21,10 @@ from ensemble.priors import parse_prior
 FORMAT = 1
 """Version of everything written to a workdir: config, checkpoints, report."""
 
-METHODS = ("sgd",)
+SAMPLERS = ("hmc", "nuts", "mclmc")
+METHODS = ("sgd", *SAMPLERS)
+MASSES = ("identity", "diagonal", "dense", "kronecker")
+PRIOR, MAP = "prior", "map"  # Values of `init_from`; any other is a workdir.
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "warmup_cosine")
 
@@ -29,6 +32,9 @@ MAY_CHANGE = frozenset(
     {
         "num_epochs",
         "num_steps",
+        "hmc.num_samples",
+        "stop_at.rhat",
+        "stop_at.ess",
         "ensemble_size",
         "num_devices",
         "data_dir",
@@ -74,7 +80,25 @@ def default_config() -> ml_collections.ConfigDict:
     config.prior = "none"  # Or such as 'normal(1)', by parameter group: ensemble/priors.py.
     config.early_stopping_epochs = 0  # Without a better validation NLL, per member; 0: never.
     config.on_nonfinite = "freeze"  # 'freeze' the member and go on, or 'stop' the run.
-    # What is written, how often.
+    # Sampling: of the methods hmc, nuts and mclmc, whose steps are draws.
+    config.num_chains = 4  # In all, whatever the number of devices; for samplers the ensemble size.
+    config.init_from = "prior"  # 'prior', 'map', or a workdir: chain k starts from its member k.
+    config.temperature = 1.0  # Of the likelihood; 1 is Bayes, and what is not is reported.
+    config.hmc = ml_collections.ConfigDict(
+        {
+            "step_size": 0.01,  # At the start of the warm-up.
+            "num_leapfrog_steps": 32,  # Of a draw of hmc and mclmc; nuts chooses its own.
+            "jitter": 0.2,  # Share by which hmc's length varies.
+            "num_warmup": 500,  # Draws that adapt step size and mass; mclmc: steps that tune it.
+            "num_samples": 1000,  # Draws of each chain that count.
+            "thin": 10,  # Every so many of them are kept; all of them count in predictions.
+            "target_acceptance": 0.8,
+            "mass": "identity",  # Or 'diagonal', 'dense'; 'kronecker', for logistic regression.
+        }
+    )
+    # Both reached, after the warm-up, sampling ends; 0 leaves one out.
+    config.stop_at = ml_collections.ConfigDict({"rhat": 0.0, "ess": 0.0})  # Below; above, in bulk.
+    # What is written, how often. An epoch of a sampler is `log_every_steps` draws.
     config.log_every_steps = 50
     config.eval_every_epochs = 1
     config.plot_every_epochs = 10
@@ -124,6 +148,18 @@ _RULES: Mapping[str, _Rule] = {
     "warmup_fraction": _BELOW_ONE,
     "early_stopping_epochs": _NOT_NEGATIVE,
     "on_nonfinite": _one_of("freeze", "stop"),
+    "num_chains": _POSITIVE,
+    "temperature": _POSITIVE,
+    "hmc.step_size": _POSITIVE,
+    "hmc.num_leapfrog_steps": _POSITIVE,
+    "hmc.jitter": _BELOW_ONE,
+    "hmc.num_warmup": _NOT_NEGATIVE,
+    "hmc.num_samples": _POSITIVE,
+    "hmc.thin": _POSITIVE,
+    "hmc.target_acceptance": _Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),
+    "hmc.mass": _one_of(*MASSES),
+    "stop_at.rhat": _Rule(lambda value: value == 0 or value > 1, "must be above 1, or 0 for never"),
+    "stop_at.ess": _NOT_NEGATIVE,
     "log_every_steps": _POSITIVE,
     "eval_every_epochs": _POSITIVE,
     "plot_every_epochs": _POSITIVE,
@@ -172,18 +208,56 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
             raise UserError(f"config.{key}={value} must be finite")
         if rule is not None and value is not None and not rule.holds(value):
             raise UserError(f"config.{key}={value!r} {rule.text}")
-    if bool(complete.num_epochs) == bool(complete.num_steps):
+    parse_prior(complete.prior)
+    if complete.method in SAMPLERS:
+        _check_sampling(complete)
+    elif bool(complete.num_epochs) == bool(complete.num_steps):
         raise UserError(
             f"config.num_epochs={complete.num_epochs} and config.num_steps={complete.num_steps}: "
             "set exactly one of the two, the other to 0"
         )
-    parse_prior(complete.prior)
     if complete.early_stopping_epochs and not complete.hold_out:
         raise UserError(
             f"config.early_stopping_epochs={complete.early_stopping_epochs} needs a validation "
             "split: set config.hold_out=True, or early_stopping_epochs=0"
         )
     return ml_collections.FrozenConfigDict(complete)
+
+
+_NOT_IN_A_POSTERIOR: Mapping[str, Any] = {
+    "num_epochs": None,
+    "num_steps": None,
+    "augment.shift": 0,
+    "augment.flip": False,
+    "label_smoothing": 0.0,
+    "class_weights": "none",
+    "weight_decay": 0.0,
+    "early_stopping_epochs": 0,
+}
+"""Keys that samplers have no place for, with the value that they must keep."""
+
+
+def _check_sampling(config: ml_collections.ConfigDict) -> None:
+    """Checks what holds for samplers alone.
+
+    Raises:
+        UserError: a key that they cannot heed is set, or there is no prior to sample.
+    """
+    flat = flatten(config)
+    for key, neutral in _NOT_IN_A_POSTERIOR.items():
+        if flat[key] != neutral and (flat[key] or neutral):
+            raise UserError(
+                f"config.{key}={flat[key]!r} is not part of a posterior: with "
+                f"config.method={config.method!r} leave it at {neutral!r}"
+                + ("; hmc.num_samples says how long" if key.startswith("num_") else "")
+            )
+    if config.prior == "none":
+        raise UserError(
+            f"config.method={config.method!r} samples a posterior, which config.prior='none' does "
+            "not have; set it to such as 'normal(1)'"
+        )
+    if config.method == "mclmc" and config.hmc.mass == "dense":
+        raise UserError("config.hmc.mass='dense' is for hmc and nuts; with mclmc use 'diagonal'")
 
 
 def unknown_key(key: str, known: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from absl import logging
 from ensemble import startup
 from ensemble.config import differences, flatten, validate
 from ensemble.errors import Interrupted, UserError
+from ensemble.method import Method
 from ensemble.progress import Clock, Progress
 from ensemble.workdir import WRITE_ERRORS, Workdir
 
@@ -98,11 +99,10 @@ def _train_and_evaluate(
     from ensemble import report as reporting
     from ensemble.checkpoint import Checkpointer
     from ensemble.monitor import Monitor
-    from ensemble.predictor import Predictor
-    from ensemble.sgd import SGD
+    from ensemble.posterior.draws import Draws
     from ensemble.writer import Writer
 
-    method = SGD(config, task)
+    method = _create_method(config, task)
     rng_key = jax.random.key(config.seed)
     with contextlib.ExitStack() as stack:
         checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
@@ -112,35 +112,38 @@ def _train_and_evaluate(
             state, clock, sizes = method.init(rng_key), Clock(started), {}
         else:
             arrays, meta = saved
-            _check_resumable(config, task, method, meta, work)
+            _check_resumable(task, method, meta, work)
             state = method.from_host(rng_key, arrays, meta["counters"])
             clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
             logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
+        draws = Draws(work.draws)
+        draws.truncate(method.num_recorded(state))
         work.write_config(config)
         writer = Writer(
             work,
             sizes,
-            purge_step=max(state.step, state.waiting_step) + 1,
+            purge_step=state.furthest_step + 1,
             run_purge_step=state.step + 1,
         )
         stack.callback(writer.close)
         progress = stack.enter_context(Progress(state.step, method.num_steps, show=show_progress))
-        monitor = Monitor(config, task, method, writer, progress, clock)
+        monitor = Monitor(method, writer, progress, clock, draws)
         if saved is None:
             writer.hparams(flatten(config), monitor.headline_tags)
             monitor.log_parameters(state)
         else:
             monitor.note_resumed(state)
 
-        done = method.finished(state) or monitor.none_active
+        done = method.finished(state) or monitor.may_end
         if not done:
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
             state, info = method.advance(state)
             monitor.chunk_dispatched(info)  # Writes the chunk before: the devices are busy.
-            done = method.finished(state) or monitor.none_active
+            done = method.finished(state) or monitor.may_end
             if done or is_due(state.step, config.eval_every_epochs * method.steps_per_epoch):
                 monitor.evaluate(state)
+                done = done or monitor.may_end
                 clock.resume()
             if (
                 done
@@ -161,15 +164,17 @@ def _train_and_evaluate(
                 )
 
         state = method.join(state)
-        log_probs, status = reporting.live_predictions(
+        predictions, status = reporting.live_predictions(
             method, state, [name for name in task.dataset.splits if name != "train"]
         )
-        report = reporting.build_report(config, task, log_probs, status, clock.timing())
+        timing = clock.timing()
+        report = reporting.build_report(config, task, predictions, status, timing)
+        report |= method.report_sections(state, draws, timing)
         writer.flush()
         if keep:
-            reporting.write_results(work, task, report, log_probs)
-        variables = method.member_variables(state, report["live_members"])
-    return Result(report, Predictor(task, variables, report["live_members"], config.num_devices))
+            method.write_results(state, work, draws)
+            reporting.write_results(work, task, report, predictions)
+        return Result(report, method.predictor(state, report["live_members"], draws))
 
 
 def is_due(step: int, every: int) -> bool:
@@ -196,6 +201,16 @@ def _create_task(
     check_model(task, config.model)
     check_augmentation(config, task)
     return task
+
+
+def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
+    if config.method == "sgd":
+        from ensemble.sgd import SGD
+
+        return SGD(config, task)
+    from ensemble.posterior.sampling import Sampling
+
+    return Sampling(config, task)
 
 
 def _save(
@@ -236,9 +251,7 @@ def _check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdi
         )
 
 
-def _check_resumable(
-    config: ml_collections.FrozenConfigDict, task: Any, method: Any, meta: Any, work: Workdir
-) -> None:
+def _check_resumable(task: Any, method: Any, meta: Any, work: Workdir) -> None:
     """Refuses to go on with another experiment in an old workdir.
 
     Raises:
@@ -249,25 +262,7 @@ def _check_resumable(
             f"{work.path} holds a run on other data than {task.dataset.name} has now; "
             "restore the data or choose another --workdir"
         )
-    counters = meta["counters"]
-    size, saved, waiting = config.ensemble_size, counters["num_members"], counters["num_waiting"]
-    growing = counters["step"] < counters["waiting_step"]
-    if size < saved and not (growing and size == waiting):
-        raise UserError(
-            f"config.ensemble_size={size}, but {work.path} has {saved} members; keep that number "
-            "or more, or choose another --workdir"
-        )
-    if size > saved and growing:
-        raise UserError(
-            f"config.ensemble_size={size}, but {work.path} is still growing from {waiting} to "
-            f"{saved}; let it finish with {saved} first"
-        )
-    taken = max(counters["step"], counters["waiting_step"])
-    if method.num_steps < taken:
-        raise UserError(
-            f"the run in {work.path} has taken {taken} steps, more than the {method.num_steps} of "
-            "this configuration; raise config.num_epochs or config.num_steps"
-        )
+    method.check_resumable(meta["counters"], str(work.path))
 
 
 @contextlib.contextmanager

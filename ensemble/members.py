@@ -28,6 +28,11 @@ class Status(enum.IntEnum):
     PADDING = 1
     STOPPED_EARLY = 2
     NON_FINITE = 3
+    STUCK = 4
+
+
+FAILURES = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
+"""The statuses of members that are left out of every mean, and what they have become."""
 
 
 class Stream(enum.IntEnum):

@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
 import numpy as np
 from absl import logging
 from clu import parameter_overview
 
 from ensemble import metrics, report
-from ensemble.classification import Classification
 from ensemble.errors import RunFailed
-from ensemble.members import Status
+from ensemble.members import FAILURES, Status
+from ensemble.method import Info, Method, State
+from ensemble.posterior.draws import Draws
 from ensemble.progress import Clock, Progress
-from ensemble.sgd import SGD, ChunkInfo, SGDState
 from ensemble.writer import Writer
 
 
@@ -21,54 +20,52 @@ class Monitor:
     """Writes what a method reports, one chunk behind it, so that the devices never wait.
 
     Args:
-        config: of the run.
-        task: what is learned.
-        method: what learns it.
+        method: what learns.
         writer: of metrics and events.
         progress: bar and log.
         clock: of the run.
+        draws: where the draws of a sampler go.
     """
 
     def __init__(
-        self,
-        config: ml_collections.FrozenConfigDict,
-        task: Classification,
-        method: SGD,
-        writer: Writer,
-        progress: Progress,
-        clock: Clock,
+        self, method: Method, writer: Writer, progress: Progress, clock: Clock, draws: Draws
     ):
-        self._config = config
-        self._task = task
+        self._config = method.config
+        self._task = method.task
         self._method = method
         self._writer = writer
         self._progress = progress
         self._clock = clock
-        self._pending: ChunkInfo | None = None
+        self._draws = draws
+        self._pending: Info | None = None
+        self._last: dict[str, float] = {}
         self._compiling = True
         self._failed: set[int] = set()
-        self.none_active = False
-        """Whether all members have stopped or failed, as of the last chunk written."""
-        self._validation = task.dataset.splits.get("validation")
+        self.may_end = False
+        """Whether all members have stopped or failed, or chains have converged as was asked."""
+        self._split = method.tracked_split
         self.headline_tags = [
-            f"validation/ensemble/{name}"
+            f"{self._split}/ensemble/{name}"
             for name in ("accuracy", "nll", "ece")
-            if self._validation is not None
+            if self._split is not None
         ]
 
-    def note_resumed(self, state: SGDState) -> None:
+    def note_resumed(self, state: State) -> None:
         """Takes over what an earlier process knew of the members."""
         status = self._method.status(state)
-        self._failed = {k for k, value in status.items() if value == Status.NON_FINITE}
-        self.none_active = state.waiting is None and Status.ACTIVE not in status.values()
+        self._failed = {k for k, value in status.items() if value in FAILURES}
+        self.may_end = not state.is_growing and Status.ACTIVE not in status.values()
+        if not self.may_end:
+            found = self._method.monitor_scalars(state, self._draws, self._clock.seconds_training)
+            self.may_end = self._method.has_converged(found)
 
-    def log_parameters(self, state: SGDState) -> None:
+    def log_parameters(self, state: State) -> None:
         """Logs the shapes and sizes of one member's parameters."""
         parameters = self._method.parameters(state)
         overview = parameter_overview.get_parameter_overview(parameters, include_stats=False)
         logging.info("Parameters of a member:\n%s", overview)
 
-    def chunk_dispatched(self, info: ChunkInfo) -> None:
+    def chunk_dispatched(self, info: Info) -> None:
         """Takes the diagnostics of a new chunk, and writes those of the one before.
 
         A process's first chunk compiles; it is waited for, and counts in no rate.
@@ -96,62 +93,73 @@ class Monitor:
             self._clock.compiled()
             self._compiling = False
         else:
-            member_examples = info.num_examples * len(info.indices)
-            rate["train/member_examples_per_second"] = self._clock.chunk_done(member_examples)
+            rate = self._method.rate_scalars(
+                self._clock.chunk_done(self._method.member_examples(info))
+            )
         self._note_failures(info.step, status, info.num_waiting)
         scalars = self._method.scalars(info)
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
-        self._write(info, scalars | rate)
-        self.none_active = not info.num_waiting and Status.ACTIVE not in status.values()
+        self._last = scalars | rate
+        self._write(info, self._last)
+        self._method.record(info, self._draws)
+        self.may_end = not info.num_waiting and Status.ACTIVE not in status.values()
         self._progress.update(info.step)
 
-    def evaluate(self, state: SGDState) -> None:
-        """Scores the live members and their mean on the validation split, and draws pictures."""
+    def evaluate(self, state: State) -> None:
+        """Scores the live members and their mean on the tracked split, and draws pictures."""
         self.flush()
-        if state.waiting is not None and self._failed.issuperset(state.indices):
+        if state.is_growing and self._failed.issuperset(state.indices):
             return  # No newcomer is left to score; those that wait go on.
-        if self._validation is None:
+        scalars = self._method.monitor_scalars(state, self._draws, self._clock.seconds_training)
+        self.may_end = self.may_end or self._method.has_converged(scalars)
+        shown = self._method.headline(self._last | scalars)
+        if self._split is None or not self._method.has_predictions(state):
+            self._write(state, scalars)
+            self._progress.log(state.step, self._method.epoch(state.step), shown)
             return
-        predictions, status = report.live_predictions(self._method, state, ["validation"])
+        predictions, status = report.live_predictions(self._method, state, [self._split])
         self._note_failures(state.step, status)
-        log_probs = predictions["validation"]
-        summary = metrics.summarise(log_probs, self._validation.labels)
-        numbers = [k for k in status if status[k] != Status.NON_FINITE]
-        scalars = {
-            f"validation/member_{k:02d}/{name}": summary["members"][name][i]
+        log_probs, entropies = predictions[self._split]
+        labels = self._task.dataset.splits[self._split].labels
+        summary = metrics.summarise(log_probs, labels, entropies)
+        numbers = [k for k in status if status[k] not in FAILURES]
+        scalars |= {
+            f"{self._split}/member_{k:02d}/{name}": summary["members"][name][i]
             for name in report.SCORES
             for i, k in enumerate(numbers)
         }
         # Newcomers that catch up are not the ensemble.
-        for group in ["ensemble", "diversity"] if state.waiting is None else []:
-            scalars |= {f"validation/{group}/{name}": v for name, v in summary[group].items()}
+        for group in [] if state.is_growing else ["ensemble", "diversity"]:
+            scalars |= {f"{self._split}/{group}/{name}": v for name, v in summary[group].items()}
         self._write(state, scalars)
         self._progress.log(
             state.step,
             self._method.epoch(state.step),
             {
-                "validation accuracy": summary["ensemble"]["accuracy"],
+                f"{self._split} accuracy": summary["ensemble"]["accuracy"],
                 "NLL": summary["ensemble"]["nll"],
                 "mean member's NLL": float(np.mean(summary["members"]["nll"])),
+                **shown,
             },
         )
         self._draw(state, log_probs)
 
-    def _draw(self, state: SGDState, log_probs: np.ndarray) -> None:
+    def _draw(self, state: State, log_probs: np.ndarray) -> None:
         from ensemble import plot_style
 
         every = self._config.plot_every_epochs * self._method.steps_per_epoch
-        if state.waiting is not None or (state.step % every and not self._method.finished(state)):
+        if state.is_growing or (state.step % every and not self._method.finished(state)):
             return
-        for name, figure in report.split_figures(self._task, "validation", log_probs).items():
+        assert self._split is not None
+        for name, figure in report.split_figures(self._task, self._split, log_probs).items():
             image = plot_style.figure_to_array(figure)
-            self._writer.image(state.step, f"validation/{name}", image)
+            self._writer.image(state.step, f"{self._split}/{name}", image)
         self._writer.histogram(
-            state.step, "validation/entropy", metrics.uncertainty(log_probs)["total"]
+            state.step, f"{self._split}/entropy", metrics.uncertainty(log_probs)["total"]
         )
 
-    def _write(self, at: ChunkInfo | SGDState, scalars: Mapping[str, float]) -> None:
+    def _write(self, at: Info | State, scalars: Mapping[str, float]) -> None:
         """Writes scalars; newcomers that catch up are shown as a run of their own."""
         first, last = at.indices[0], at.indices[-1]
         extra: dict[str, Any] = {"epoch": self._method.epoch(at.step)}
@@ -164,22 +172,17 @@ class Monitor:
         self._writer.scalars(at.step, scalars, run=run, **extra)
 
     def _note_failures(self, step: int, status: Mapping[int, Status], num_waiting: int = 0) -> None:
-        new = {k for k, s in status.items() if s == Status.NON_FINITE} - self._failed
-        self._failed |= new
-        for k in sorted(new):
+        new = {k: FAILURES[s] for k, s in status.items() if s in FAILURES and k not in self._failed}
+        self._failed |= new.keys()
+        for k, why in new.items():
             logging.warning(
-                "Member %d became non-finite by step %d: it is frozen and left out of every mean.",
-                k,
-                step,
+                "Member %d became %s by step %d: it is left out of every mean.", k, why, step
             )
-        remedy = f"lower config.learning_rate={self._config.learning_rate}"
+        remedy = self._method.remedy
         if new and self._config.on_nonfinite == "stop":
             raise RunFailed(
-                f"member {min(new)} became non-finite by step {step}, and "
+                f"member {min(new)} became {new[min(new)]} by step {step}, and "
                 f"config.on_nonfinite='stop'; {remedy}"
             )
         if self._failed.issuperset(status) and not num_waiting:
-            raise RunFailed(
-                f"all of the {len(status)} members in training became non-finite by step {step}; "
-                f"{remedy}"
-            )
+            raise report.all_failed(status, step, remedy)

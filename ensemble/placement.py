@@ -20,6 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 AXIS = "ensemble"
+_MAX_UNROLLED = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Placement:
         """Maps `fn` over the members of one device: the one place that chooses how.
 
         Accelerators take `jax.vmap`. On CPU it would turn convolutions into grouped ones, for
-        which XLA has no fast kernel, so the members are unrolled.
+        which XLA has no fast kernel, so the members are unrolled; many are looped over, for every
+        copy takes its time to compile.
         """
         if self.devices[0].platform != "cpu":
             return jax.vmap(fn, in_axes=in_axes)
@@ -86,6 +88,15 @@ class Placement:
 
         def unrolled(*args: Any) -> Any:
             axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+            if self.slots > _MAX_UNROLLED:
+                mapped = [arg for arg, axis in zip(args, axes, strict=True) if axis is not None]
+
+                def one(parts: list[Any]) -> Any:
+                    rest = iter(parts)
+                    pairs = zip(args, axes, strict=True)
+                    return fn(*(arg if axis is None else next(rest) for arg, axis in pairs))
+
+                return jax.lax.map(one, mapped)
             outputs = [
                 fn(
                     *(

@@ -15,6 +15,24 @@ from ensemble.errors import UserError
 from ensemble.workdir import write_bytes
 
 
+class MemberPredictions(NamedTuple):
+    """What members say of N inputs.
+
+    Attributes:
+        log_probs: [M, N, C] float32; of a chain, the log of the mean over its draws.
+        entropies: [M, N] float32, nats: of a chain, the mean over its draws. None where members
+            are single networks, whose entropies follow from `log_probs`.
+    """
+
+    log_probs: np.ndarray
+    entropies: np.ndarray | None = None
+
+    def of_members(self, chosen: Sequence[int]) -> "MemberPredictions":
+        """Those of some members."""
+        entropies = None if self.entropies is None else self.entropies[list(chosen)]
+        return MemberPredictions(self.log_probs[list(chosen)], entropies)
+
+
 class StoredPredictions(NamedTuple):
     """What the live members say of one split.
 
@@ -22,25 +40,28 @@ class StoredPredictions(NamedTuple):
         log_probs: [M, N, C] float32.
         labels: int [N].
         members: int [M], their numbers.
+        entropies: as of `MemberPredictions`.
     """
 
     log_probs: np.ndarray
     labels: np.ndarray
     members: np.ndarray
+    entropies: np.ndarray | None = None
 
 
 def write_predictions(
     path: epath.Path,
-    log_probs: np.ndarray,
+    predictions: MemberPredictions,
     labels: np.ndarray,
     members: Sequence[int],
     config: Mapping[str, Any],
 ) -> None:
-    """Writes predictions [M, N, C] with the configuration that they belong to."""
+    """Writes predictions with the configuration that they belong to."""
     content = io.BytesIO()
+    arrays = {name: one for name, one in predictions._asdict().items() if one is not None}
     np.savez_compressed(
         content,
-        log_probs=log_probs,
+        **arrays,
         labels=labels,
         members=np.array(members, np.int32),
         config=json.dumps(config),
@@ -62,9 +83,18 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
         raise UserError(f"{path} is missing; run train.py again with the same --workdir")
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            stored = StoredPredictions(*(arrays[name] for name in StoredPredictions._fields))
+            names = [name for name in StoredPredictions._fields if name in arrays]
+            stored = StoredPredictions(**{name: arrays[name] for name in names})
             theirs = json.loads(str(arrays["config"]))
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise UserError(
             f"{path} is damaged or not of this program ({type(error).__name__}); remove it and run "
             "train.py again with the same --workdir"
@@ -84,6 +114,7 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
         or stored.log_probs.dtype.kind != "f"
         or labels.dtype.kind not in "iu"
         or not (labels.min() >= 0 and labels.max() < shape[2])
+        or (stored.entropies is not None and stored.entropies.shape != shape[:2])
     ):
         raise UserError(
             f"{path} holds log_probs {shape}, labels {labels.shape} and members "

@@ -10,10 +10,12 @@ from absl import logging
 
 from ensemble import metrics
 from ensemble.classification import Classification, described_dataset
+from ensemble.config import SAMPLERS
 from ensemble.errors import UserError
+from ensemble.members import FAILURES, Status
 from ensemble.placement import Placement
 from ensemble.prediction import make_predict
-from ensemble.predictions import read_predictions
+from ensemble.predictions import MemberPredictions, read_predictions
 from ensemble.workdir import Workdir
 from input_pipeline import Dataset
 
@@ -27,7 +29,7 @@ class Prediction(NamedTuple):
         total: [N], entropy of the mean of softmax, nats; it and what follows know no temperature.
         aleatoric: [N], mean entropy of the members, nats.
         epistemic: [N], mutual information, nats: what the members disagree on.
-        member_log_probs: [M, N, C].
+        member_log_probs: [M, N, C]; of a posterior every draw is a member.
     """
 
     probs: np.ndarray
@@ -47,6 +49,7 @@ class Predictor:
         members: their numbers.
         num_devices: to use; None for all.
         temperature: that calibrates `Prediction.probs`; None leaves them as they are.
+        num_draws: K: of a posterior, `variables` are [M * K, ...], K draws of every chain.
 
     Attributes:
         task: as given.
@@ -62,12 +65,14 @@ class Predictor:
         members: Sequence[int],
         num_devices: int | None = None,
         temperature: float | None = None,
+        num_draws: int = 1,
     ):
         self.task = task
         self.variables = variables
         self.members = tuple(members)
         self.temperature = temperature
-        placement = Placement.create(len(self.members), num_devices)
+        self._num_draws = num_draws
+        placement = Placement.create(len(self.members) * num_draws, num_devices)
         self._predict = make_predict(task, placement)
         self._placed_variables = placement.place_members(variables)
 
@@ -95,6 +100,21 @@ class Predictor:
             UserError: as a call.
         """
         return self._predict(self._placed_variables, self._checked(inputs))
+
+    def predict_members(self, inputs: np.ndarray) -> MemberPredictions:
+        """Predicts with each member; with a chain by the average over its draws.
+
+        Raises:
+            UserError: as a call.
+        """
+        log_probs = self.log_probs(inputs)
+        if self._num_draws == 1:
+            return MemberPredictions(log_probs)
+        chains = log_probs.reshape(len(self.members), self._num_draws, *log_probs.shape[1:])
+        return MemberPredictions(
+            np.stack([metrics.ensemble_log_probs(draws) for draws in chains]).astype(np.float32),
+            np.stack([metrics.uncertainty(draws)["aleatoric"] for draws in chains]),
+        )
 
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
         try:
@@ -134,9 +154,10 @@ class Restored(NamedTuple):
         dataset: without examples.
         description: of the data that the run learned, by `ensemble.classification.describe`.
         step: that the members in training had taken.
-        variables: host tree [M, ...] of the live members.
+        variables: host tree [M, ...] of the live members; of a posterior [M * K, ...].
         members: [M], their numbers.
         failed_members: numbers of those that are not live, and why.
+        num_draws: K draws of every chain; 1 for members.
     """
 
     config: dict[str, Any]
@@ -146,6 +167,7 @@ class Restored(NamedTuple):
     variables: Any
     members: list[int]
     failed_members: dict[int, str]
+    num_draws: int = 1
 
     def predictor(
         self, num_devices: int | None = None, temperature: float | None = None
@@ -159,7 +181,9 @@ class Restored(NamedTuple):
 
         model = models.create(self.config["model"], self.dataset.num_classes)
         task = Classification(self.dataset, model)
-        return Predictor(task, self.variables, self.members, num_devices, temperature)
+        return Predictor(
+            task, self.variables, self.members, num_devices, temperature, self.num_draws
+        )
 
 
 def load(
@@ -192,7 +216,6 @@ def restore(work: Workdir) -> Restored:
         UserError: it is no workdir, or has no checkpoint, or no live member.
     """
     from ensemble.checkpoint import Checkpointer
-    from ensemble.members import Status
 
     check_is_workdir(work)
     checkpointer = Checkpointer(work.checkpoints)
@@ -202,25 +225,40 @@ def restore(work: Workdir) -> Restored:
         raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
     arrays, meta = saved
     counters = meta["counters"]
-    joined = counters["num_members"]
-    if counters["step"] < counters["waiting_step"]:
+    joined, waiting_step = counters["num_members"], counters.get("waiting_step", 0)
+    if counters["step"] < waiting_step:
         joined = counters["num_waiting"]  # The newcomers have not caught up yet.
     failed = work.read_report().get("failed_members", {})
     live = [
         k
         for k, status in enumerate(arrays["status"][:joined])
-        if status != Status.NON_FINITE and str(k) not in failed
+        if status not in FAILURES and str(k) not in failed
     ]
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
+    if meta["config"]["method"] in SAMPLERS:
+        from ensemble.posterior.draws import Draws
+        from ensemble.posterior.results import draw_variables
+
+        variables, num_draws = draw_variables(Draws(work.draws), live)
+        if not num_draws:
+            raise UserError(f"{work.path} has kept no draw yet; wait for the end of the warm-up")
+    else:
+        chosen = jax.tree.map(lambda leaf: leaf[np.array(live)], arrays)
+        variables, num_draws = chosen_variables(chosen), 1
     return Restored(
         config=meta["config"],
         dataset=described_dataset(meta["dataset"]),
         description=meta["dataset"],
-        step=max(counters["step"], counters["waiting_step"]),
-        variables=chosen_variables(jax.tree.map(lambda leaf: leaf[np.array(live)], arrays)),
+        step=max(counters["step"], waiting_step),
+        variables=variables,
         members=live,
-        failed_members={k: "non-finite" for k in range(joined) if k not in live},
+        failed_members={
+            k: FAILURES.get(Status(arrays["status"][k]), "non-finite")
+            for k in range(joined)
+            if k not in live
+        },
+        num_draws=num_draws,
     )
 
 

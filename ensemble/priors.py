@@ -46,12 +46,25 @@ class Prior(NamedTuple):
         """Log density of the values of one parameter up to a constant, nats."""
         import jax.numpy as jnp  # Here, for configurations are checked before JAX may start.
 
-        scale = self.scale
-        if self.is_over_fan_in:
-            scale /= math.sqrt(math.prod(values.shape[:-1]))
+        scale = self.scale_of(values.shape)
         if self.family == "laplace":
             return -jnp.sum(jnp.abs(values)) / scale
         return -0.5 * jnp.sum(jnp.square(values / scale))
+
+    def sample(self, rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Draws the values of one parameter, float32 of that shape."""
+        import jax
+
+        draw = jax.random.laplace if self.family == "laplace" else jax.random.normal
+        return self.scale_of(shape) * draw(rng_key, shape)
+
+    def standard_deviation(self, shape: tuple[int, ...]) -> float:
+        """Of each value of a parameter of that shape."""
+        return self.scale_of(shape) * (math.sqrt(2) if self.family == "laplace" else 1)
+
+    def scale_of(self, shape: tuple[int, ...]) -> float:
+        """The scale for a parameter of that shape."""
+        return self.scale / math.sqrt(math.prod(shape[:-1])) if self.is_over_fan_in else self.scale
 
 
 def parse_prior(spec: str) -> tuple[Prior, ...]:
@@ -89,11 +102,20 @@ def log_prior(priors: tuple[Prior, ...], params: Any) -> jax.Array:
     if not priors:
         return total
     for path, values in jax.tree_util.tree_leaves_with_path(params):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        prior = next((one for one in priors if fnmatch.fnmatchcase(name, one.pattern)), None)
-        if prior is None:
-            raise UserError(
-                f"config.prior says nothing of {name}; end it with a term '*=normal(1)'"
-            )
-        total += prior.log_density(values)
+        total += prior_of(priors, path).log_density(values)
     return total
+
+
+def prior_of(priors: tuple[Prior, ...], path: tuple[Any, ...]) -> Prior:
+    """The prior of the parameter at a path, as `jax.tree_util` gives paths.
+
+    Raises:
+        UserError: it belongs to no group.
+    """
+    import jax
+
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    prior = next((one for one in priors if fnmatch.fnmatchcase(name, one.pattern)), None)
+    if prior is None:
+        raise UserError(f"config.prior says nothing of {name}; end it with a term '*=normal(1)'")
+    return prior

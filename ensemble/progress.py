@@ -117,7 +117,10 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def log(self, step: int, epoch: float, scores: Mapping[str, float]) -> None:
         """Logs the scores of an evaluation, with the time left."""
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        shown = ", ".join(
+            f"{name} {value:.4f}" if abs(value) < 100 else f"{name} {value:,.0f}"
+            for name, value in scores.items()
+        )
         logging.info(
             "step %d/%d, epoch %.1f: %s; %s left", step, self._total, epoch, shown, self.left(step)
         )

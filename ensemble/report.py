@@ -11,9 +11,9 @@ from ensemble import metrics, plots
 from ensemble.classification import Classification, describe
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
-from ensemble.members import Status
-from ensemble.predictions import write_predictions
-from ensemble.sgd import SGD, SGDState
+from ensemble.members import FAILURES, Status
+from ensemble.method import Method, State
+from ensemble.predictions import MemberPredictions, write_predictions
 from ensemble.workdir import Workdir, write_bytes, write_json
 from ensemble.writer import read_metrics
 
@@ -22,8 +22,8 @@ SCORES = {"accuracy": "accuracy %", "nll": "NLL nats", "brier": "Brier", "ece": 
 
 
 def live_predictions(
-    method: SGD, state: SGDState, splits: Sequence[str]
-) -> tuple[dict[str, np.ndarray], dict[int, Status]]:
+    method: Method, state: State, splits: Sequence[str]
+) -> tuple[dict[str, MemberPredictions], dict[int, Status]]:
     """Predicts splits with the members in training, and leaves out those that have failed.
 
     A member whose parameters are finite but whose predictions are not has failed too.
@@ -34,30 +34,34 @@ def live_predictions(
         splits: names.
 
     Returns:
-        `(log_probs, status)`: [M, N, C] of the live members by split, and every member's status.
+        `(predictions, status)`: of the live members by split, and every member's status.
 
     Raises:
         RunFailed: no member is live.
     """
-    inputs = {name: method.task.dataset.splits[name].inputs for name in splits}
-    log_probs = {name: method.predict(state, values) for name, values in inputs.items()}
+    predictions = {name: method.predict_split(state, name) for name in splits}
     status = method.status(state)
     for i, k in enumerate(state.indices):
-        if any(np.isnan(values[i]).any() for values in log_probs.values()):
+        if any(np.isnan(one.log_probs[i]).any() for one in predictions.values()):
             status[k] = Status.NON_FINITE
-    live = [i for i, k in enumerate(state.indices) if status[k] != Status.NON_FINITE]
+    live = [i for i, k in enumerate(state.indices) if status[k] not in FAILURES]
     if not live:
-        raise RunFailed(
-            f"none of the {len(status)} members predicts finite probabilities at step "
-            f"{state.step}; lower config.learning_rate={method.config.learning_rate}"
-        )
-    return {name: values[live] for name, values in log_probs.items()}, status
+        raise all_failed(status, state.step, method.remedy)
+    return {name: one.of_members(live) for name, one in predictions.items()}, status
+
+
+def all_failed(status: Mapping[int, Status], step: int, remedy: str) -> RunFailed:
+    """The end of a run whose members in training have all failed."""
+    reasons = " or ".join(sorted({FAILURES[one] for one in status.values()}))
+    return RunFailed(
+        f"all of the {len(status)} members in training became {reasons} by step {step}; {remedy}"
+    )
 
 
 def build_report(
     config: ml_collections.FrozenConfigDict,
     task: Classification,
-    log_probs: Mapping[str, np.ndarray],
+    predictions: Mapping[str, MemberPredictions],
     status: Mapping[int, Status],
     timing: Mapping[str, float | None],
 ) -> dict[str, Any]:
@@ -66,14 +70,14 @@ def build_report(
     Args:
         config: of the run.
         task: what was learned.
-        log_probs: [M, N, C] of the live members, by split.
+        predictions: of the live members, by split.
         status: of all members, by number.
         timing: seconds and rates, as they go into the report.
 
     Returns:
         The content of report.json.
     """
-    failed = {k: "non-finite" for k, s in status.items() if s == Status.NON_FINITE}
+    failed = {k: FAILURES[s] for k, s in status.items() if s in FAILURES}
     splits = task.dataset.splits
     return {
         "format": FORMAT,
@@ -86,7 +90,9 @@ def build_report(
         "stopped_early": [k for k, s in status.items() if s == Status.STOPPED_EARLY],
         "num_train_examples": task.num_train_examples,
         **{
-            name: metrics.summarise(log_probs[name], splits[name].labels)
+            name: metrics.summarise(
+                predictions[name].log_probs, splits[name].labels, predictions[name].entropies
+            )
             for name in REPORTED_SPLITS
             if name in splits
         },
@@ -98,15 +104,16 @@ def write_results(
     workdir: Workdir,
     task: Classification,
     report: Mapping[str, Any],
-    log_probs: Mapping[str, np.ndarray],
+    predictions: Mapping[str, MemberPredictions],
 ) -> None:
     """Writes predictions, plots and, last, the report that says that all is there."""
     workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
-    for name, values in log_probs.items():
+    for name, values in predictions.items():
         labels = task.dataset.splits[name].labels
         path = workdir.predictions / f"{name}.npz"
         write_predictions(path, values, labels, report["live_members"], report["config"])
+    log_probs = {name: values.log_probs for name, values in predictions.items()}
     for name, figure in final_figures(workdir, task, report, log_probs).items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=110)
@@ -162,21 +169,26 @@ def format_table(report: Mapping[str, Any]) -> str:
     members, ensemble = report[split]["members"], report[split]["ensemble"]
     columns = {name: np.array(members[name], float) for name in SCORES}
     spread = 1 if len(report["live_members"]) > 1 else 0  # Degrees of freedom of the mean.
+    is_posterior = "posterior" in report
+    one, whole = ("chain", "all draws") if is_posterior else ("member", "ensemble")
     rows: list[tuple[str, list[float] | None]] = [
-        (f"member {k}", [columns[name][i] for name in SCORES])
+        (f"{one} {k}", [columns[name][i] for name in SCORES])
         for i, k in enumerate(report["live_members"])
     ]
-    rows += [(f"member {k}: {why}", None) for k, why in report["failed_members"].items()]
+    rows += [(f"{one} {k}: {why}", None) for k, why in report["failed_members"].items()]
     rows += [
-        ("mean of members", [columns[name].mean() for name in SCORES]),
-        ("sd of members", [columns[name].std(ddof=spread) for name in SCORES]),
-        ("ensemble", [ensemble[name] for name in SCORES]),
+        (f"mean of {one}s", [columns[name].mean() for name in SCORES]),
+        (f"sd of {one}s", [columns[name].std(ddof=spread) for name in SCORES]),
     ]
+    if is_posterior:
+        scores = report["average_draw"][split]
+        rows.append(("average draw", [scores.get(name, np.nan) for name in SCORES]))
+    rows.append((whole, [ensemble[name] for name in SCORES]))
     width = max(len(label) for label, _ in rows)
     header = f"{split:<{width}}" + "".join(f"{title:>12}" for title in SCORES.values())
     lines = [header, "-" * len(header)]
     for label, values in rows:
-        if label in ("mean of members", "ensemble"):
+        if label in (f"mean of {one}s", whole):
             lines.append("-" * len(header))
         lines.append(f"{label:<{width}}" + ("" if values is None else _cells(values)))
     return "\n".join(lines)
@@ -184,12 +196,15 @@ def format_table(report: Mapping[str, Any]) -> str:
 
 def _cells(values: Sequence[float]) -> str:
     accuracy, *others = values
-    return f"{100 * accuracy:12.2f}" + "".join(f"{value:12.4f}" for value in others)
+    shown = (" " * 12 if np.isnan(value) else f"{value:12.4f}" for value in others)
+    return f"{100 * accuracy:12.2f}" + "".join(shown)
 
 
 def summary_sentence(report: Mapping[str, Any]) -> str:
-    """Says in one line what the ensemble brings over its mean member."""
+    """Says in one line what the ensemble brings over its mean member, or a posterior's draws."""
     split = reported_split(report)
+    if "posterior" in report:
+        return _posterior_sentence(report, split)
     if split is None:
         return f"{len(report['live_members'])} members are live."
     scores, members = report[split]["ensemble"], report[split]["members"]
@@ -199,4 +214,24 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
         f"The ensemble of {len(report['live_members'])} is right on "
         f"{100 * scores['accuracy']:.2f}% of {split} images, {gain:+.2f} points from its mean "
         f"member, at {saving:.0f}% less NLL."
+    )
+
+
+def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
+    """Says what averaging draws brings, and how far the chains can be trusted."""
+    posterior = report["posterior"]
+    text = (
+        f"{len(report['live_members'])} chains of {posterior['num_samples']:,} draws: R-hat up to "
+        f"{posterior['rhat_max']:.3f} ({posterior['rhat_worst']}), bulk ESS from "
+        f"{posterior['ess_bulk_min']:.0f}, {posterior['accept']:.0%} accepted, "
+        f"{posterior['divergences']} divergent."
+    )
+    if posterior["temperature"] != 1:
+        text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
+    if split is None:
+        return text
+    whole, draw = report[split]["ensemble"]["accuracy"], report["average_draw"][split]["accuracy"]
+    return (
+        f"The average over all draws is right on {100 * whole:.2f}% of {split} images, "
+        f"{100 * (whole - draw):+.2f} points from the average draw. {text}"
     )

@@ -1,7 +1,7 @@
 """The method `sgd`: every member descends its own loss, all in one pmapped step."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +13,14 @@ from flax import serialization, struct
 
 from ensemble.class_weights import class_weights
 from ensemble.classification import Classification
+from ensemble.errors import UserError
 from ensemble.members import Best, Status, TrainState, create_member, takes_train
+from ensemble.method import Method
 from ensemble.optimizers import create_optimizer, learning_rate_schedule
 from ensemble.placement import Placement
 from ensemble.prediction import make_predict
+from ensemble.predictions import MemberPredictions
+from ensemble.predictor import Predictor
 from ensemble.train_step import (
     ENSEMBLE_METRICS,
     MEMBER_METRICS,
@@ -49,6 +53,16 @@ class SGDState(struct.PyTreeNode):
     waiting: Any = None
     waiting_step: int = struct.field(pytree_node=False, default=0)
 
+    @property
+    def furthest_step(self) -> int:
+        """The last step that any member has taken."""
+        return max(self.step, self.waiting_step)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether other members wait for those in training."""
+        return self.waiting is not None
+
 
 class ChunkInfo(NamedTuple):
     """The diagnostics of one chunk; the arrays are still on the devices."""
@@ -72,7 +86,7 @@ class _Programs(NamedTuple):
     predict: Callable[..., np.ndarray]
 
 
-class SGD:
+class SGD(Method):
     """Stochastic gradient descent of every member, `(init, advance)` and what the loop needs.
 
     Args:
@@ -91,6 +105,8 @@ class SGD:
         self._class_weights = class_weights(
             config.class_weights, train.labels, task.dataset.num_classes
         )
+        self.tracked_split = "validation" if "validation" in task.dataset.splits else None
+        self.remedy = f"lower config.learning_rate={config.learning_rate}"
         self._programs = functools.cache(self._build_programs)
         self._epoch_batches = functools.lru_cache(maxsize=2)(self._build_epoch_batches)
 
@@ -145,6 +161,14 @@ class SGD:
         """Epochs that `step` steps are."""
         return step / self.steps_per_epoch
 
+    def member_examples(self, info: ChunkInfo) -> int:
+        """Examples that the members have seen in a chunk, summed over members."""
+        return info.num_examples * len(info.indices)
+
+    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
+        """The speed as it is shown."""
+        return {"train/member_examples_per_second": member_examples_per_second}
+
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
         placement = self._programs(len(info.indices)).placement
@@ -179,17 +203,19 @@ class SGD:
         """Returns the parameters of one member."""
         return jax.tree.map(lambda leaf: leaf[0, 0], state.members.params)
 
-    def member_variables(self, state: SGDState, members: Sequence[int]) -> Any:
-        """Fetches the variables to predict with, [M, ...] of the members asked for."""
+    def predictor(self, state: SGDState, live: Sequence[int], draws: Any) -> Predictor:
+        """The live members as a function; there are no draws."""
         placement = self._programs(len(state.indices)).placement
         variables = placement.gather_members(state.members.chosen_variables)
-        positions = [state.indices.index(k) for k in members]
-        return jax.tree.map(lambda leaf: leaf[positions], variables)
+        positions = [state.indices.index(k) for k in live]
+        variables = jax.tree.map(lambda leaf: leaf[positions], variables)
+        return Predictor(self.task, variables, live, self.config.num_devices)
 
-    def predict(self, state: SGDState, inputs: np.ndarray) -> np.ndarray:
-        """Returns the log-probabilities [M, N, C] of the members in training."""
+    def predict_split(self, state: SGDState, name: str) -> MemberPredictions:
+        """What the members in training say of a split."""
         programs = self._programs(len(state.indices))
-        return programs.predict(state.members.chosen_variables, inputs)
+        inputs = self.task.dataset.splits[name].inputs
+        return MemberPredictions(programs.predict(state.members.chosen_variables, inputs))
 
     # To and from the host: what a checkpoint holds.
 
@@ -240,6 +266,35 @@ class SGD:
             waiting = jax.tree.map(lambda leaf: leaf[:-split], arrays)
             state = state.replace(waiting=waiting, waiting_step=counters["waiting_step"])
         return state
+
+    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
+        """Refuses counters of a run that this configuration cannot go on with.
+
+        Raises:
+            UserError: what differs, and what to do.
+        """
+        size, saved, waiting = (
+            self.config.ensemble_size,
+            counters["num_members"],
+            counters["num_waiting"],
+        )
+        growing = counters["step"] < counters["waiting_step"]
+        if size < saved and not (growing and size == waiting):
+            raise UserError(
+                f"config.ensemble_size={size}, but {where} has {saved} members; keep that number "
+                "or more, or choose another --workdir"
+            )
+        if size > saved and growing:
+            raise UserError(
+                f"config.ensemble_size={size}, but {where} is still growing from {waiting} to "
+                f"{saved}; let it finish with {saved} first"
+            )
+        taken = max(counters["step"], counters["waiting_step"])
+        if self.num_steps < taken:
+            raise UserError(
+                f"the run in {where} has taken {taken} steps, more than the {self.num_steps} of "
+                "this configuration; raise config.num_epochs or config.num_steps"
+            )
 
     # Growth.
 

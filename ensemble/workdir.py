@@ -39,6 +39,7 @@ class Workdir:
         self.checkpoints = self.path / "checkpoints"
         self.predictions = self.path / "predictions"
         self.plots = self.path / "plots"
+        self.draws = self.path / "draws"
 
     @property
     def is_remote(self) -> bool:

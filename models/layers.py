@@ -7,14 +7,37 @@ What XLA's CPU compiler (jaxlib 0.10) does well decides their form:
   fifty times slower. `conv` writes its gradients in the fast layout itself.
 - On few input channels a convolution is bound by memory. `conv_relu_pool` then makes one matrix
   product of it, each row of which holds all that one pooled pixel needs.
+- Mapped over networks it becomes a grouped one, for which there is no fast kernel. Samplers map,
+  and small data sets allow to unfold the images: `convolutions_as_products`.
 
 On accelerators these are `lax.conv_general_dilated` and nothing else.
 """
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
+
+_as_products = contextvars.ContextVar("as_products", default=False)
+
+
+@contextlib.contextmanager
+def convolutions_as_products() -> Iterator[None]:
+    """On CPU, what is traced within multiplies patches of the images by the kernel.
+
+    A product stays one when it is vmapped over kernels. The patches take as many times the memory
+    of the images as the kernel has pixels.
+    """
+    token = _as_products.set(True)
+    try:
+        yield
+    finally:
+        _as_products.reset(token)
+
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
 
@@ -69,6 +92,8 @@ def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
         `[N, H', W', F]`, where H' is H and the padding less K_h - 1, and W' likewise.
     """
     if _on_cpu():
+        if _as_products.get():
+            return _conv_as_product(images, kernel, padding)
         return _conv_with_fast_gradients(images, kernel, padding)
     return _conv(images, kernel, padding)
 
@@ -141,6 +166,19 @@ def _conv_backward(padding, residuals, grads):
 
 
 _conv_with_fast_gradients.defvjp(_conv_forward, _conv_backward)
+
+
+def _conv_as_product(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
+    """`_conv` as the product of patches [N * H' * W', K_h * K_w * C] with the kernel."""
+    x = jnp.pad(images, ((0, 0), *padding, (0, 0)))
+    rows, columns, channels, features = kernel.shape
+    height, width = x.shape[1] - rows + 1, x.shape[2] - columns + 1
+    patches = jnp.concatenate(
+        [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)], axis=-1
+    )
+    matrix = kernel.reshape(rows * columns * channels, features)
+    product = patches.reshape(-1, rows * columns * channels) @ matrix
+    return product.reshape(len(images), height, width, features)
 
 
 def _conv_in_windows(

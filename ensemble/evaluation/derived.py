@@ -17,6 +17,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
+from ensemble.predictions import MemberPredictions
 from ensemble.progress import Progress
 from ensemble.workdir import WRITE_ERRORS, write_bytes
 
@@ -138,7 +139,7 @@ def _other_dataset(subject: Subject, name: str, data_dir: str | None) -> np.ndar
 
 def predict(
     subject: Subject, sets: Sequence[DerivedSet], directory: epath.Path
-) -> Mapping[str, np.ndarray]:
+) -> Mapping[str, MemberPredictions]:
     """Predicts sets, except those whose predictions are in the directory already.
 
     Args:
@@ -147,7 +148,7 @@ def predict(
         directory: where predictions are kept, one npz file each.
 
     Returns:
-        [M, N, C] float32 of the members that `subject.test` has, by name.
+        Of the members that `subject.test` has, by name.
 
     Raises:
         UserError: a member predicts NaN.
@@ -158,14 +159,14 @@ def predict(
     done, total = 0, sum(one.num_examples for one in missing)
     with Progress(0, total, "predicting") as progress:
         for i, one in enumerate(missing):
-            log_probs = _log_probs(subject, one)
+            predictions = _predictions(subject, one)
             with write_errors(directory):
-                _write(_path(directory, one.name), log_probs, sources[one.name])
-            found[one.name] = log_probs
+                _write(_path(directory, one.name), predictions, sources[one.name])
+            found[one.name] = predictions
             done += one.num_examples
             progress.update(done)
             progress.line(done, f"predicted {one.name}, {i + 1} of {len(missing)}")
-    return {name: log_probs for name, log_probs in found.items() if log_probs is not None}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 @contextlib.contextmanager
@@ -186,17 +187,17 @@ def write_errors(directory: epath.Path) -> Iterator[None]:
         ) from error
 
 
-def _log_probs(subject: Subject, one: DerivedSet) -> np.ndarray:
+def _predictions(subject: Subject, one: DerivedSet) -> MemberPredictions:
     members = subject.test.members.tolist()
     rows = [subject.predictor.members.index(k) for k in members]
-    log_probs = subject.predictor.log_probs(one.make())[rows]
-    bad = np.isnan(log_probs).any(axis=(1, 2))
+    predictions = subject.predictor.predict_members(one.make()).of_members(rows)
+    bad = np.isnan(predictions.log_probs).any(axis=(1, 2))
     if bad.any():
         raise UserError(
             f"member {members[int(np.argmax(bad))]} predicts NaN on {one.name}; leave it out of "
             "--datasets"
         )
-    return log_probs
+    return predictions
 
 
 def _path(directory: epath.Path, name: str) -> epath.Path:
@@ -210,19 +211,22 @@ def _digest(*parts: Any) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-def _read(path: epath.Path, source: str) -> np.ndarray | None:
+def _read(path: epath.Path, source: str) -> MemberPredictions | None:
     """What was kept from the same source; None if there is nothing, or it cannot be read."""
     if not path.exists():
         return None
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            return arrays["log_probs"] if str(arrays["source"]) == source else None
+            if str(arrays["source"]) != source:
+                return None
+            return MemberPredictions(arrays["log_probs"], arrays.get("entropies"))
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
         return None
 
 
-def _write(path: epath.Path, log_probs: np.ndarray, source: str) -> None:
+def _write(path: epath.Path, predictions: MemberPredictions, source: str) -> None:
     content = io.BytesIO()
-    np.savez(content, log_probs=log_probs, source=source)  # Compressing them gains little.
+    arrays = {name: one for name, one in predictions._asdict().items() if one is not None}
+    np.savez(content, **arrays, source=source)  # Compressing them gains little.
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content.getvalue())

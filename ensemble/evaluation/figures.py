@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import metrics
-from ensemble.evaluation.out_of_distribution import SCORES, uncertainty_scores
 from ensemble.plot_style import (
     ENSEMBLE_COLOR,
     MEMBER_COLOR,
@@ -309,4 +308,4 @@ def _draw_bars(
 
 def entropies(log_probs: Mapping[str, NDArray]) -> dict[str, NDArray]:
     """Entropy [K] of the ensemble by set, from [M, K, C] of the members."""
-    return {name: uncertainty_scores(values)[SCORES[0]] for name, values in log_probs.items()}
+    return {name: metrics.uncertainty(values)["total"] for name, values in log_probs.items()}

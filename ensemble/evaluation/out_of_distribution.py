@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import UserError
+from ensemble.predictions import MemberPredictions
 
 UNIFORM, CONSTANT = "uniform", "constant"
 _STREAM = 3  # Of random numbers; input_pipeline has others.
@@ -59,18 +60,18 @@ def check_same_shape(name: str, shape: Sequence[int], input_shape: Sequence[int]
         )
 
 
-def uncertainty_scores(log_probs: np.ndarray) -> dict[str, NDArray]:
+def uncertainty_scores(predictions: MemberPredictions) -> dict[str, NDArray]:
     """Scores [N] that should be high out of distribution, by name.
 
     Args:
-        log_probs: [M, N, C] of the members.
+        predictions: of the members.
 
     Returns:
         `entropy` of the mean prediction, nats; `one_minus_max` of its probabilities, 0..1;
         `mutual_information` of label and member, nats.
     """
-    parts = metrics.uncertainty(log_probs)
-    mean = metrics.ensemble_log_probs(log_probs)
+    parts = metrics.uncertainty(predictions.log_probs, predictions.entropies)
+    mean = metrics.ensemble_log_probs(predictions.log_probs)
     return {
         "entropy": parts["total"],
         # The sum of the others: 1 - p would round confident predictions to ties.
@@ -79,20 +80,22 @@ def uncertainty_scores(log_probs: np.ndarray) -> dict[str, NDArray]:
     }
 
 
-def score_detection(inside: Mapping[str, NDArray], log_probs: np.ndarray) -> dict[str, Any]:
+def score_detection(
+    inside: Mapping[str, NDArray], predictions: MemberPredictions
+) -> dict[str, Any]:
     """Tells a set from the test split by every score.
 
     Args:
         inside: `uncertainty_scores` of the test split.
-        log_probs: [M, K, C] of the members on the other set.
+        predictions: of the members, on the K examples of the other set.
 
     Returns:
         `num_examples`; by score `auroc`, `aupr` and `fpr95`, and the `interval` of each;
         `mean_entropy` of the other set, nats.
     """
-    outside = uncertainty_scores(log_probs)
+    outside = uncertainty_scores(predictions)
     section: dict[str, Any] = {
-        "num_examples": log_probs.shape[1],
+        "num_examples": len(outside["entropy"]),
         "mean_entropy": float(outside["entropy"].mean()),
     }
     for name in SCORES:

@@ -108,7 +108,7 @@ def _draw_examples(subject: Subject) -> dict[str, Figure]:
     if subject.dataset is None or len(subject.dataset.input_shape) != 3:
         return {}
     inputs = subject.dataset.splits["test"].inputs
-    log_probs, labels, _ = subject.test
+    log_probs, labels = subject.test.log_probs, subject.test.labels
     chosen = {
         "least_certain": figures.least_certain(log_probs),
         "confidently_wrong": figures.confidently_wrong(log_probs, labels),

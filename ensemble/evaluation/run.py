@@ -22,6 +22,7 @@ from ensemble.evaluation.scoring import score_calibrated, score_classes, score_p
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import verdict
+from ensemble.predictions import MemberPredictions
 from ensemble.workdir import Workdir, to_json, write_text, write_together
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
@@ -68,8 +69,9 @@ def evaluate(
     comparisons = [compare_with(subject, other) for other in others]
     sets = derived.plan(subject, datasets, data_dir or subject.config["data_dir"] or None)
     directory = _output_directory(subject, out)
-    log_probs = derived.predict(subject, sets, directory / "predictions")
-    evaluation = score(subject, log_probs, comparisons)
+    predictions = derived.predict(subject, sets, directory / "predictions")
+    evaluation = score(subject, predictions, comparisons)
+    log_probs = {name: one.log_probs for name, one in predictions.items()}
     page = render(evaluation, subject, log_probs)
     with derived.write_errors(directory):
         write_together(
@@ -79,13 +81,15 @@ def evaluate(
 
 
 def score(
-    subject: Subject, log_probs: Mapping[str, np.ndarray], comparisons: Sequence[Mapping[str, Any]]
+    subject: Subject,
+    predictions: Mapping[str, MemberPredictions],
+    comparisons: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Computes every number of an evaluation; this is the content of evaluation.json.
 
     Args:
         subject: of the evaluation.
-        log_probs: [M, N, C] of the members beside the test split, by the names of `derived.plan`.
+        predictions: of the members beside the test split, by the names of `derived.plan`.
         comparisons: with other workdirs, as `comparison.compare` returns them.
     """
     logging.info("Scoring %d members on %d examples.", *subject.test.log_probs.shape[:2])
@@ -103,8 +107,8 @@ def score(
         "classes": score_classes(subject.test, subject.description["class_names"]),
         "calibrated": score_calibrated(subject.test, subject.calibration),
         "next_member": score_sizes(subject.test),
-        "shift": _score_shifts(subject, log_probs),
-        "out_of_distribution": _score_detections(subject, log_probs),
+        "shift": _score_shifts(subject, predictions),
+        "out_of_distribution": _score_detections(subject, predictions),
         "compare": list(comparisons),
         "config": subject.config,
         "environment": _environment(),
@@ -146,14 +150,19 @@ def is_own_folder(directory: epath.Path, workdir: epath.Path) -> bool:
     return bool(parts) and workdir / parts[0] not in taken
 
 
-def _score_shifts(subject: Subject, log_probs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _score_shifts(subject: Subject, predictions: Mapping[str, MemberPredictions]) -> dict[str, Any]:
     """Scores by kind of shift: [5] for the ensemble and for its mean member, by score."""
     sections = {}
     for kind, shift in SHIFTS.items():
         names = [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
-        if not set(names) <= log_probs.keys():
+        if not set(names) <= predictions.keys():
             continue
-        summaries = [metrics.summarise(log_probs[name], subject.test.labels) for name in names]
+        summaries = [
+            metrics.summarise(
+                predictions[name].log_probs, subject.test.labels, predictions[name].entropies
+            )
+            for name in names
+        ]
         sections[kind] = {
             "unit": shift.unit,
             "amounts": list(shift.amounts),
@@ -169,12 +178,15 @@ def _score_shifts(subject: Subject, log_probs: Mapping[str, np.ndarray]) -> dict
     return sections
 
 
-def _score_detections(subject: Subject, log_probs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _score_detections(
+    subject: Subject, predictions: Mapping[str, MemberPredictions]
+) -> dict[str, Any]:
     """Detection scores of every set beside the test split and its shifts."""
-    inside = uncertainty_scores(subject.test.log_probs)
+    test = subject.test
+    inside = uncertainty_scores(MemberPredictions(test.log_probs, test.entropies))
     return {
         name: score_detection(inside, outside)
-        for name, outside in log_probs.items()
+        for name, outside in predictions.items()
         if not name.startswith(f"{derived.SHIFT}/")
     }
 

@@ -27,15 +27,15 @@ def score_predictions(predictions: StoredPredictions) -> dict[str, Any]:
         `disagreement_matrix` [M, M]; `num_impossible`: labels that the ensemble gave probability 0;
         `ece_by_chance`: below it lie 95% of the ECEs that labels drawn from the prediction give.
     """
-    log_probs, labels, _ = predictions
-    summary = metrics.summarise(log_probs, labels)
+    log_probs, labels = predictions.log_probs, predictions.labels
+    summary = metrics.summarise(log_probs, labels, predictions.entropies)
     terms = metrics.terms(metrics.ensemble_log_probs(log_probs), labels)
     overconfidence = np.empty(len(labels))
     overconfidence[terms.order] = terms.confidence - terms.hit
     per_example = {
         "overconfidence": overconfidence,
         "disagreement": metrics.disagreements(log_probs),
-        **metrics.uncertainty(log_probs),
+        **metrics.uncertainty(log_probs, predictions.entropies),
     }
     members = summary["members"]
     spread = 1 if len(log_probs) > 1 else 0  # Degrees of freedom that the mean takes.
@@ -82,7 +82,7 @@ def score_classes(predictions: StoredPredictions, class_names: Sequence[str]) ->
         `balanced_accuracy`, the mean recall of the others, and its 95% `interval`; `confusion`
         [C, C], rows are labels.
     """
-    log_probs, labels, _ = predictions
+    log_probs, labels = predictions.log_probs, predictions.labels
     mean = metrics.ensemble_log_probs(log_probs)
     confusion = metrics.confusion_matrix(mean, labels)
     hits = mean.argmax(axis=-1) == labels

@@ -161,8 +161,10 @@ class Subject:
         if self.dataset is None:
             raise UserError(f"{self.work.path} is still in training, and needs its data to predict")
         inputs, labels = self.dataset.splits[split]
-        log_probs = self.predictor.log_probs(inputs)
-        live = ~np.isnan(log_probs).any(axis=(1, 2))
+        predictions = self.predictor.predict_members(inputs)
+        live = ~np.isnan(predictions.log_probs).any(axis=(1, 2))
         if not live.any():
             raise UserError(f"{self.work.path} has no member that predicts finite probabilities")
-        return StoredPredictions(log_probs[live], labels, np.array(self.predictor.members)[live])
+        kept = predictions.of_members(np.flatnonzero(live))
+        members = np.array(self.predictor.members)[live]
+        return StoredPredictions(kept.log_probs, labels, members, kept.entropies)

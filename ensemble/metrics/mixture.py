@@ -68,7 +68,9 @@ def disagreement_matrix(log_probs: ArrayLike) -> Floats:
     return np.stack([(predicted != one).mean(axis=1) for one in predicted])
 
 
-def uncertainty(log_probs: ArrayLike) -> dict[str, Floats]:
+def uncertainty(
+    log_probs: ArrayLike, member_entropies: ArrayLike | None = None
+) -> dict[str, Floats]:
     """Splits the predictive entropy of every example into aleatoric and epistemic parts.
 
     With H(p) = -sum_c p_c log p_c and 0 log 0 = 0, as in Depeweg et al. 2018 (arXiv:1710.07283):
@@ -77,6 +79,8 @@ def uncertainty(log_probs: ArrayLike) -> dict[str, Floats]:
 
     Args:
         log_probs: `[M, N, C]` log-probabilities of the members.
+        member_entropies: `[M, N]` nats, where a member is itself an average over draws: the mean
+            entropy of its draws, which are then what the uncertainty is split over.
 
     Returns:
         `total`, `aleatoric` and `epistemic`, `[N]` each, in nats.
@@ -84,7 +88,9 @@ def uncertainty(log_probs: ArrayLike) -> dict[str, Floats]:
     log_probs = as_log_probs(log_probs, ndim=3)
     total = entropies(ensemble_log_probs(log_probs))
     # Sorted, so that the order of the members does not change a bit.
-    aleatoric = np.sort([entropies(member) for member in log_probs], axis=0).mean(axis=0)
+    if member_entropies is None:
+        member_entropies = [entropies(member) for member in log_probs]
+    aleatoric = np.sort(member_entropies, axis=0).mean(axis=0, dtype=np.float64)
     # Entropy is concave, so only rounding can take the difference below zero.
     return {
         "total": total,
@@ -121,12 +127,15 @@ def total_variation(log_probs: ArrayLike, reference: ArrayLike) -> float:
     return float(np.mean(np.abs(np.exp(p) - np.exp(q)).sum(axis=-1) / 2))
 
 
-def summarise(log_probs: ArrayLike, labels: ArrayLike) -> dict[str, dict]:
+def summarise(
+    log_probs: ArrayLike, labels: ArrayLike, member_entropies: ArrayLike | None = None
+) -> dict[str, dict]:
     """All scores of an ensemble and its members, as plain floats ready for JSON.
 
     Args:
         log_probs: `[M, N, C]` log-probabilities of the members.
         labels: `[N]` integer labels.
+        member_entropies: as for `uncertainty`.
 
     Returns:
         `ensemble`: the `scores` of the members' mean; `members`: the same names, a list of M values
@@ -140,7 +149,10 @@ def summarise(log_probs: ArrayLike, labels: ArrayLike) -> dict[str, dict]:
         "members": {name: [one[name] for one in member_scores] for name in member_scores[0]},
         "diversity": {
             "disagreement": disagreement(log_probs),
-            **{name: float(np.mean(each)) for name, each in uncertainty(log_probs).items()},
+            **{
+                name: float(np.mean(each))
+                for name, each in uncertainty(log_probs, member_entropies).items()
+            },
         },
     }
 

@@ -4,6 +4,7 @@ The trap it avoids: a `psum` inside a function that is differentiated on every s
 or `shard_map` without `check_vma`, the gradient then comes out wrong by a factor or worse, without
 an error. Here each shard computes the value and the gradient of its own examples, both are summed,
 and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels run unmodified.
+Logistic regression has a value and gradient of its own, in `linear.py`.
 """
 
 import math
@@ -18,6 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ensemble.classification import Classification
 from ensemble.errors import UserError
 from ensemble.members import takes_train
+from ensemble.posterior import linear
 from input_pipeline import Split
 
 CHAINS, DATA = "ensemble", "data"
@@ -31,12 +33,12 @@ class LogDensity(NamedTuple):
     would be a constant of it, whole on every device.
 
     Attributes:
-        data: inputs, labels and mask, spread over the axis `data`.
+        data: the examples, spread over the axis `data`.
         bind: `(data) -> logdensity_fn`, which maps the parameters of one network to nats, []
             float32, and can be differentiated in reverse once, vmapped and scanned.
     """
 
-    data: tuple[jax.Array, jax.Array, jax.Array]
+    data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
 
 
@@ -87,39 +89,55 @@ def make_log_density(
             shards, or the temperature is not positive and finite.
     """
     _check(task, split, mesh, temperature)
-    value_and_grad = _make_value_and_grad(task, mesh)
+    if linear.is_linear(task.model):
+        data: Any = linear.place_blocks(task.dataset, split, mesh, DATA)
+        value_and_grad = linear.make_value_and_grad(mesh, CHAINS, DATA)
+    else:
+        data = _place(task, split, mesh)
+        value_and_grad = _make_value_and_grad(task, mesh)
 
     def bind(data: Any) -> Callable[[Any], jax.Array]:
         @jax.custom_vjp
         def log_likelihood(params: Any) -> jax.Array:
-            return value_and_grad(params, *data)[0]
+            return value_and_grad(params, data)[0]
 
         log_likelihood.defvjp(
-            lambda params: value_and_grad(params, *data),
+            lambda params: value_and_grad(params, data),
             lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
         )
         return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
 
-    return LogDensity(_place(split, mesh), bind)
+    return LogDensity(data, bind)
 
 
-def _place(split: Split, mesh: Mesh) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Inputs, labels and mask on their shards; the last example pads, for zeros may be no input."""
+def _place(
+    task: Classification, split: Split, mesh: Mesh
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Inputs as the network sees them, labels and mask, on their shards.
+
+    The last example pads, for zeros may be no input.
+    """
     missing = -len(split.labels) % mesh.shape[DATA]
     index = np.minimum(np.arange(len(split.labels) + missing), len(split.labels) - 1)
     mask = np.arange(len(index)) < len(split.labels)
     sharding = NamedSharding(mesh, PartitionSpec(DATA))
-    return jax.device_put((split.inputs[index], split.labels[index], mask), sharding)
+    inputs, *rest = jax.device_put((split.inputs[index], split.labels[index], mask), sharding)
+    return jax.jit(task.prepare)(inputs), *rest
 
 
-def _make_value_and_grad(task: Classification, mesh: Mesh) -> Callable[..., tuple[jax.Array, Any]]:
+def _make_value_and_grad(
+    task: Classification, mesh: Mesh
+) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
     """The log likelihood of all examples and its gradient, in one pass over every shard."""
 
-    def on_shard(params: Any, inputs: jax.Array, labels: jax.Array, mask: jax.Array) -> Any:
+    def on_shard(params: Any, data: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
+        inputs, labels, mask = data
+
         def log_likelihood(params: Any) -> jax.Array:
             # TPUs and TF32 would round the products to some 3 digits, which are nats here.
             with jax.default_matmul_precision("highest"):
-                log_probs = task.log_probs({"params": params}, inputs)
+                logits: Any = task.model.apply({"params": params}, inputs)
+            log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
             chosen = jnp.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
             return jnp.sum(jnp.where(mask, chosen, 0))  # A plain sum: a NaN must show.
 
@@ -128,11 +146,10 @@ def _make_value_and_grad(task: Classification, mesh: Mesh) -> Callable[..., tupl
         params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
         return jax.lax.psum(jax.value_and_grad(log_likelihood)(params), DATA)
 
-    examples = PartitionSpec(DATA)
     return jax.shard_map(
         on_shard,
         mesh=mesh,
-        in_specs=(PartitionSpec(), examples, examples, examples),
+        in_specs=(PartitionSpec(), PartitionSpec(DATA)),
         out_specs=PartitionSpec(),
         check_vma=True,
     )

@@ -6,7 +6,7 @@ from etils import epath
 
 from ensemble import UserError
 from ensemble.config import validate
-from ensemble.predictions import read_predictions, write_predictions
+from ensemble.predictions import MemberPredictions, read_predictions, write_predictions
 
 CONFIG = validate({"num_epochs": 1}).to_dict()
 LOG_PROBS = np.log(np.full((2, 3, 4), 0.25, np.float32))
@@ -16,7 +16,7 @@ LABELS = np.array([0, 3, 1])
 @pytest.fixture
 def path(tmp_path):
     path = epath.Path(tmp_path / "test.npz")
-    write_predictions(path, LOG_PROBS, LABELS, [0, 2], CONFIG)
+    write_predictions(path, MemberPredictions(LOG_PROBS), LABELS, [0, 2], CONFIG)
     return path
 
 
@@ -57,7 +57,7 @@ def test_absent_and_damaged_files_are_refused(path):
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(path, log_probs, labels, members):
-    write_predictions(path, log_probs, labels, members, CONFIG)
+    write_predictions(path, MemberPredictions(log_probs), labels, members, CONFIG)
     with pytest.raises(UserError, match=r"must be \[M, N, C\]"):
         read_predictions(path, CONFIG)
 

@@ -40,7 +40,7 @@ def run(method, state=None):
 
 
 def scored(method, state):
-    return method.predict(state, method.task.dataset.splits["test"].inputs)
+    return method.predict_split(state, "test").log_probs
 
 
 @pytest.mark.parametrize("ensemble_size", [1, 3, 4, 7, 8])
@@ -191,7 +191,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
     state = method.init(KEY)
     examples, mask = method._epoch_batches(0, state.indices)
     train = method.task.dataset.splits["train"]
-    log_probs = method.predict(state, train.inputs[examples[0]])
+    log_probs = method.predict_split(state, "train").log_probs[:, examples[0]]
     labels = train.labels[examples[0]]
     _, info = method.advance(state)
     scalars = method.scalars(info)
@@ -223,7 +223,10 @@ def test_early_stopping_keeps_the_best_parameters(blobs):
             log_probs = programs.predict(state.members.variables, validation.inputs)
             history.append([metrics.nll(p, validation.labels) for p in log_probs])
     assert set(method.status(state).values()) == {Status.STOPPED_EARLY}
-    best = [metrics.nll(p, validation.labels) for p in method.predict(state, validation.inputs)]
+    best = [
+        metrics.nll(p, validation.labels)
+        for p in method.predict_split(state, "validation").log_probs
+    ]
     np.testing.assert_allclose(best, np.min(history, axis=0), rtol=1e-5)
     assert (np.array(history)[-1] > best).any()
 
@@ -232,7 +235,7 @@ def test_the_prior_pulls_parameters_towards_zero(blobs):
     def norm(**overrides):
         method = make_method(blobs, **overrides)
         state, _ = run(method)
-        params = method.member_variables(state, state.indices)["params"]
+        params = method.predictor(state, state.indices, None).variables["params"]
         return sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(params))
 
     assert norm(prior="normal(0.05)") < 0.5 * norm()
@@ -332,7 +335,7 @@ def test_batch_statistics_and_dropout_are_each_member_s_own(blobs):
         method = make_method(blobs, "statistics", ensemble_size=2, num_devices=num_devices)
         state, _ = run(method)
         results.append(scored(method, state))
-        variables = method.member_variables(state, state.indices)
+        variables = method.predictor(state, state.indices, None).variables
         means = variables["batch_stats"]["BatchNorm_0"]["mean"]
         assert not np.allclose(means[0], means[1])
     np.testing.assert_allclose(*results, atol=1e-4)

@@ -261,7 +261,7 @@ ensemble.train(config, workdir={str(workdir)!r})
     assert evaluation["is_finished"] is False
     assert evaluation["step"] > 0
     assert evaluation["members"] == [0, 1, 2, 3]
-    assert evaluation["calibrated"]["temperature"]["value"] > 0
+    assert evaluation["calibrated"]["conformal"]["coverage"] > 0
     before = snapshot(workdir)
     ensemble.evaluate(workdir, tmp_path / "dead", [])
     assert snapshot(workdir) == before

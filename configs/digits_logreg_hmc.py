@@ -1,0 +1,28 @@
+"""Digits: the posterior of a logistic regression, by HMC with a Kronecker mass matrix.
+
+python train.py --config=configs/digits_logreg_hmc.py --workdir=runs/digits_logreg
+"""
+
+import ml_collections
+
+from ensemble import default_config
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, which has no variant."""
+    if variant:
+        raise ValueError(f"variant {variant!r} is unknown; there is none")
+    config = default_config()
+    config.dataset = "digits"
+    config.model = "logistic_regression"
+    config.method = "hmc"
+    config.prior = "normal(1)"
+    config.init_from = "map"
+    config.num_chains = 4
+    config.hmc.mass = "kronecker"
+    config.hmc.step_size = 0.5
+    config.hmc.num_leapfrog_steps = 6
+    config.hmc.num_warmup = 200
+    config.hmc.num_samples = 1000
+    config.log_every_steps = 100
+    return config

@@ -1,0 +1,45 @@
+"""MNIST: the posterior of a logistic regression on all 60,000 images, by HMC.
+
+    python train.py --config=configs/mnist_logreg_hmc.py --workdir=runs/mnist_logreg
+
+`:notebook` is the protocol of TensorFlow Probability's notebook "Distributed Inference with JAX":
+
+    python train.py --config=configs/mnist_logreg_hmc.py:notebook --workdir=runs/mnist_notebook
+"""
+
+import ml_collections
+
+from ensemble import default_config
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, whole or as the `notebook` had it."""
+    config = default_config()
+    config.dataset = "mnist"
+    config.hold_out = False
+    config.model = "logistic_regression"
+    config.method = "hmc"
+    config.prior = "normal(1)"
+    config.init_from = "map"
+    config.num_chains = 4
+    config.hmc.mass = "kronecker"
+    config.hmc.step_size = 0.3
+    config.hmc.num_leapfrog_steps = 6
+    config.hmc.num_warmup = 150
+    config.hmc.num_samples = 1000
+    config.stop_at.rhat = 1.01
+    config.stop_at.ess = 400.0
+    if variant == "notebook":
+        config.init_from = "prior"
+        config.num_chains = 1
+        config.hmc.mass = "identity"
+        config.hmc.step_size = 0.01
+        config.hmc.num_leapfrog_steps = 100
+        config.hmc.jitter = 0.0
+        config.hmc.num_warmup = 500
+        config.hmc.num_samples = 1500
+        config.stop_at.rhat = 0.0
+        config.stop_at.ess = 0.0
+    elif variant:
+        raise ValueError(f"variant {variant!r} is unknown; known is 'notebook'")
+    return config

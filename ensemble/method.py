@@ -1,0 +1,167 @@
+"""The protocol that every method follows: how members move, and what the loop asks them for.
+
+`ensemble.sgd` trains members, `ensemble.posterior.sampling` moves chains; the loop, the monitor
+and the report know no more of them than this. What one of the two has no use for has a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import jax
+    import ml_collections
+
+    from ensemble.classification import Classification
+    from ensemble.members import Status
+    from ensemble.posterior.draws import Draws
+    from ensemble.predictions import MemberPredictions
+    from ensemble.predictor import Predictor
+    from ensemble.workdir import Workdir
+
+
+class State(Protocol):
+    """Everything the next step needs: a pytree."""
+
+    @property
+    def step(self) -> int:
+        """Steps taken by the members in `indices`; a step of a sampler is a draw."""
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Numbers of the members that move."""
+
+    @property
+    def ticks(self) -> int:
+        """Steps that the workdir has seen in all: what orders its checkpoints."""
+
+    @property
+    def furthest_step(self) -> int:
+        """The last step that any member has taken."""
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether other members wait for these to catch up."""
+
+
+class Info(Protocol):
+    """The diagnostics of one chunk of steps, still on the devices."""
+
+    @property
+    def step(self) -> int:
+        """The step after the chunk."""
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Numbers of the members that have moved."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Members that wait for these to catch up."""
+
+
+class Method(Protocol):
+    """How members move.
+
+    Attributes:
+        config: of the run.
+        task: what is learned.
+        num_steps: the goal.
+        steps_per_epoch: the unit of `config.eval_every_epochs` and its like.
+        tracked_split: the split that is scored on the way; None if there is none.
+        remedy: what to try when all members fail.
+    """
+
+    config: ml_collections.FrozenConfigDict
+    task: Classification
+    num_steps: int
+    steps_per_epoch: int
+    tracked_split: str | None
+    remedy: str
+
+    def init(self, rng_key: jax.Array) -> Any:
+        """Starts all members, member k from `fold_in(rng_key, k)`."""
+
+    def advance(self, state: Any) -> tuple[Any, Any]:
+        """Takes one chunk of steps and returns `(state, info)`; neither is waited for."""
+
+    def finished(self, state: Any) -> bool:
+        """Whether all steps have been taken."""
+
+    def join(self, state: Any) -> Any:
+        """Makes members that wait and those that have caught up one ensemble; here none wait."""
+        return state
+
+    # Diagnostics.
+
+    def epoch(self, step: int) -> float:
+        """Epochs that `step` steps are."""
+
+    def status(self, info_or_state: Any) -> dict[int, Status]:
+        """The status of the members in `indices`; waits for them."""
+
+    def scalars(self, info: Any) -> dict[str, float]:
+        """A chunk's diagnostics by tag."""
+
+    def member_examples(self, info: Any) -> int:
+        """Examples that the members have learned from in a chunk, summed over members."""
+
+    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
+        """The speed of a chunk by tag."""
+
+    def monitor_scalars(self, state: Any, draws: Draws, seconds: float) -> dict[str, float]:
+        """What an evaluation shows beside scores, by tag, after so many seconds of training."""
+        return {}
+
+    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """What of a chunk's and an evaluation's scalars a log line shows beside scores."""
+        return {}
+
+    def has_converged(self, scalars: Mapping[str, float]) -> bool:
+        """Whether `monitor_scalars` say that the run may end; by default never."""
+        return False
+
+    # Predictions.
+
+    def parameters(self, state: Any) -> Any:
+        """The parameters of one member."""
+
+    def has_predictions(self, state: Any) -> bool:
+        """Whether `predict_split` has something to say; by default always."""
+        return True
+
+    def predict_split(self, state: Any, name: str) -> MemberPredictions:
+        """What the members in `indices` say of a split."""
+
+    def predictor(self, state: Any, live: Sequence[int], draws: Draws) -> Predictor:
+        """The live members as a function."""
+
+    # What is left on disk.
+
+    def record(self, info: Any, draws: Draws) -> None:
+        """Appends a chunk's draws to those on disk; by default there are none."""
+        return None
+
+    def num_recorded(self, state: Any) -> int:
+        """Draws that `record` has appended when a state is reached; by default none."""
+        return 0
+
+    def report_sections(
+        self, state: Any, draws: Draws, timing: Mapping[str, float | None]
+    ) -> dict[str, Any]:
+        """Entries of report.json that are this method's own; by default none."""
+        return {}
+
+    def write_results(self, state: Any, work: Workdir, draws: Draws) -> None:
+        """Writes files that are this method's own; by default none."""
+        return None
+
+    def to_host(self, state: Any) -> tuple[dict[str, Any], dict[str, int]]:
+        """Fetches a state as `(arrays, counters)` for a checkpoint."""
+
+    def from_host(self, rng_key: jax.Array, arrays: Any, counters: dict[str, int]) -> Any:
+        """The inverse of `to_host`, on any devices."""
+
+    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
+        """Raises `UserError` where this configuration cannot go on from these counters."""

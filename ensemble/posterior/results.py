@@ -1,0 +1,147 @@
+"""What the draws of a run say in the end: convergence, a report's entries, pictures, parameters."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble.posterior import diagnostics, plots
+from ensemble.posterior.diagnostics import Diagnostics
+from ensemble.posterior.draws import Draws
+from ensemble.workdir import Workdir, write_bytes
+
+MAX_DRAWS = 100
+"""Draws that a loaded posterior predicts with, evenly spread over all chains."""
+
+LOG_DENSITY, LOG_PROB = "log_density", "log_prob_"
+"""The scalars whose convergence counts: this one, and those whose name begins so."""
+
+
+def tracked_scalars(
+    draws: Draws, first: int, live: Sequence[int] | None = None
+) -> dict[str, np.ndarray]:
+    """The scalars [C, T] whose convergence counts, of draws `first` and later, of live chains."""
+    return {
+        name: values if live is None else values[list(live)]
+        for name, values in draws.scalars(first).items()
+        if name == LOG_DENSITY or name.startswith(LOG_PROB)
+    }
+
+
+def diagnose(draws: Draws, first: int, live: Sequence[int]) -> Diagnostics:
+    """Diagnoses the draws `first` and later of the live chains."""
+    return diagnostics.summarise(tracked_scalars(draws, first, live))
+
+
+def posterior_section(
+    draws: Draws,
+    config: ml_collections.FrozenConfigDict,
+    first: int,
+    live: Sequence[int],
+    gradients_per_second: float | None,
+) -> dict[str, Any]:
+    """The report's entry `posterior`.
+
+    Args:
+        draws: of the run.
+        config: of the run.
+        first: number of the first draw that counts.
+        live: numbers of the chains that move.
+        gradients_per_second: of single chains on all data.
+
+    Returns:
+        R-hat, ESS and the scalars that have the worst; mean `accept`, number of `divergences`,
+        `step_size` [C] of the last draw, over the draws that count; `num_gradients` of all live
+        chains, with those of the warm-up; rates; and what was asked for. `monte_carlo` has mean and
+        its standard error (MCSE) of the log density, and of accuracy and NLL of single draws.
+    """
+    found = diagnose(draws, first, live)
+    counted = {name: values[list(live)] for name, values in draws.scalars(first).items()}
+    num_gradients = int(draws.scalars()["num_gradients"].sum())
+    if config.method == "mclmc":
+        num_gradients += 2 * config.hmc.num_warmup * config.num_chains
+    seconds = num_gradients / gradients_per_second if gradients_per_second else None
+    monte_carlo = diagnostics.summarise(
+        {name: counted[name] for name in (LOG_DENSITY, "accuracy", "nll") if name in counted}
+    )
+    return {
+        "rhat_max": found.rhat_max,
+        "rhat_worst": found.rhat_worst,
+        "ess_bulk_min": found.ess_bulk_min,
+        "ess_bulk_worst": found.ess_bulk_worst,
+        "ess_tail_min": found.ess_tail_min,
+        "ess_tail_worst": found.ess_tail_worst,
+        "num_scalars": len(found.scalars),
+        "num_constant": found.num_constant,
+        "accept": float(counted["acceptance_rate"].mean()),
+        "divergences": int(counted["is_divergent"].sum()),
+        "mean_absolute_energy_error": float(np.abs(counted["energy_error"]).mean()),
+        "step_size": counted["step_size"][:, -1].tolist(),
+        "num_gradients": num_gradients,
+        "gradients_per_second": gradients_per_second,
+        "ess_per_second": found.ess_bulk_min / seconds if seconds else None,
+        "ess_per_gradient": found.ess_bulk_min / num_gradients,
+        "num_warmup": config.hmc.num_warmup,
+        "num_samples": counted[LOG_DENSITY].shape[1],
+        "num_chains": config.num_chains,
+        "temperature": config.temperature,
+        "monte_carlo": {
+            name: {"mean": one.mean, "mcse": one.mcse} for name, one in monte_carlo.scalars.items()
+        },
+    }
+
+
+def posterior_figures(draws: Draws, first: int, live: Sequence[int]) -> dict[str, Any]:
+    """Draws the traces of all chains, and the ranks of the scalars that agree least."""
+    scalars = draws.scalars()
+    names = {LOG_DENSITY: "log density", "accuracy": "accuracy", "step_size": "step size"}
+    traces = {
+        title: scalars[name] for name, title in names.items() if np.isfinite(scalars[name]).any()
+    }
+    found = diagnose(draws, first, live)
+    return {
+        "traces": plots.trace_plot(traces, first, "The chains, draw by draw"),
+        "ranks": plots.rank_plot(
+            tracked_scalars(draws, first, live), found, "Do the chains agree? Ranks of their draws"
+        ),
+    }
+
+
+def write_posterior(work: Workdir, draws: Draws, first: int, live: Sequence[int]) -> None:
+    """Writes the pictures, and `posterior.nc` for ArviZ."""
+    work.plots.mkdir(parents=True, exist_ok=True)
+    for name, figure in posterior_figures(draws, first, live).items():
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=110)
+        write_bytes(work.plots / f"{name}.png", content.getvalue())
+    counted = draws.scalars(first)
+    tracked = tracked_scalars(draws, first)
+    positions, numbers = draws.positions()
+    data = diagnostics.to_inference_data(
+        tracked,
+        {name: values for name, values in counted.items() if not name.startswith(LOG_PROB)},
+        positions,
+        numbers,
+        first,
+    )
+    diagnostics.write_netcdf(work.path / "posterior.nc", data)
+
+
+def draw_variables(draws: Draws, live: Sequence[int]) -> tuple[Any, int]:
+    """Reads the parameters of draws that are kept, as members to predict with.
+
+    Args:
+        draws: of the run.
+        live: numbers of the chains to take them from.
+
+    Returns:
+        Variables [M * K, ...], chain by chain, and K: at most `MAX_DRAWS` in all, at least one of
+        each chain. K is 0 where none is kept yet.
+    """
+    positions, numbers = draws.positions(max(1, MAX_DRAWS // len(live)))
+    chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
+    return {"params": flat}, len(numbers)

@@ -1,0 +1,365 @@
+"""The methods `hmc`, `nuts` and `mclmc`: chains that sample the posterior, draw by draw.
+
+A step is one draw of every chain, those of the warm-up first. Predictions of every draw after the
+warm-up go into running sums on the devices, so that memory does not grow with the draws; every
+`config.hmc.thin`-th draw leaves for the disk.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+from flax import serialization
+
+from ensemble.classification import Classification
+from ensemble.errors import UserError
+from ensemble.members import Status
+from ensemble.method import Method
+from ensemble.posterior.coordinates import Coordinates
+from ensemble.posterior.draws import Draws
+from ensemble.posterior.programs import Programs, SamplingState, Trace
+from ensemble.posterior.results import (
+    diagnose,
+    draw_variables,
+    posterior_section,
+    write_posterior,
+)
+from ensemble.posterior.starting import params_shapes, starting_points
+from ensemble.posterior.sums import averages
+from ensemble.predictions import MemberPredictions
+from ensemble.predictor import Predictor
+from ensemble.report import REPORTED_SPLITS
+from ensemble.workdir import Workdir
+from models.layers import convolutions_as_products
+
+_MIN_DRAWS_TO_MOVE = 20
+
+
+class ChunkInfo(NamedTuple):
+    """The diagnostics of one chunk; the arrays are still on the devices.
+
+    Attributes:
+        step: after the chunk.
+        first: number of its first draw.
+        indices: of the chains.
+        trace: of its draws; None where the chunk tuned the sampler.
+        positions: parameters [K, C, ...] of the draws that are kept.
+        num_waiting: of the members; samplers have none.
+    """
+
+    step: int
+    first: int
+    indices: tuple[int, ...]
+    trace: Trace | None
+    positions: Any
+    num_waiting: int = 0
+
+
+class Sampling(Method):
+    """Markov chains on the posterior, `(init, advance)` and what the loop needs.
+
+    Args:
+        config: validated, of `ensemble.config`, with a sampler as its method.
+        task: the network, its data and its prior.
+
+    Raises:
+        UserError: the task has no posterior, or does not fit the devices or the memory.
+    """
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+        self.config = config
+        self.task = task
+        self.num_warmup = config.hmc.num_warmup
+        # Those of mclmc tune it within the sampler, and are no draws.
+        self._num_tuning = self.num_warmup if config.method == "mclmc" else 0
+        self._first_counted = self.num_warmup - self._num_tuning
+        self.num_steps = config.hmc.num_warmup + config.hmc.num_samples
+        self.steps_per_epoch = config.log_every_steps
+        self.remedy = f"lower config.hmc.step_size={config.hmc.step_size}"
+        self._programs = Programs(config, task)
+        self.tracked_split = self._programs.tracked_split
+
+    # The protocol of a method.
+
+    def init(self, rng_key: jax.Array) -> SamplingState:
+        """Starts chains 0..C-1, chain k from `fold_in(rng_key, k)`."""
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
+            rng_key, np.arange(self.config.num_chains)
+        )
+        keys_start, keys_draws = jax.vmap(jax.random.split, out_axes=1)(keys)
+        programs = self._programs
+        with convolutions_as_products():
+            coordinates, positions = starting_points(
+                self.config, self.task, programs.density, keys_start
+            )
+        state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
+        return jax.device_put(state, programs.shardings(state))
+
+    def advance(self, state: SamplingState) -> tuple[SamplingState, ChunkInfo]:
+        """Takes the draws up to the next due logging, the end of the warm-up, or the goal.
+
+        The tuning of mclmc is one chunk.
+
+        Returns:
+            The state, and the chunk's diagnostics; neither is waited for.
+        """
+        programs, first, indices = self._programs, state.step, state.indices
+        data = programs.density.data
+        if first < self._num_tuning:
+            chains = programs.tune_chains(state.chains, state.coordinates, data)
+            info = ChunkInfo(self.num_warmup, first, indices, None, None)
+            return state.replace(chains=chains, step=self.num_warmup), info
+        end = self._chunk_end(first)
+        (state, positions), trace = programs.run_chunk(
+            state.replace(step=0),  # The programs are the same for every step.
+            data,
+            programs.splits,
+            np.int32(first),
+            num_draws=end - first,
+        )
+        num_kept = programs.num_kept(end) - programs.num_kept(first)
+        positions = jax.tree.map(lambda leaf: leaf[:num_kept], positions)
+        return state.replace(step=end), ChunkInfo(end, first, indices, trace, positions)
+
+    def finished(self, state: SamplingState) -> bool:
+        """Whether all draws have been taken."""
+        return state.step >= self.num_steps
+
+    # What the loop asks for.
+
+    def epoch(self, step: int) -> float:
+        """Chunks that `step` draws are."""
+        return step / self.steps_per_epoch
+
+    def member_examples(self, info: ChunkInfo) -> int:
+        """Examples whose likelihood all chains have differentiated; waits for the chunk."""
+        gradients = (
+            2 * self.num_warmup * len(info.indices)
+            if info.trace is None
+            else int(np.sum(np.asarray(info.trace.info.num_gradients)))
+        )
+        return gradients * self.task.num_train_examples
+
+    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
+        """The speed as it is shown: gradients of one chain on all data, per second."""
+        rate = member_examples_per_second / self.task.num_train_examples
+        return {"posterior/gradients_per_second": rate}
+
+    def scalars(self, info: ChunkInfo) -> dict[str, float]:
+        """Fetches a chunk's diagnostics, means over its draws, as named scalars."""
+        if info.trace is None:
+            return {}
+        draws = {
+            "log_density": info.trace.info.log_density,
+            "acceptance": info.trace.info.acceptance_rate,
+            "energy_error": jnp.abs(info.trace.info.energy_error),
+            "divergences": info.trace.info.is_divergent,
+            "accuracy": info.trace.accuracy,
+            "nll": info.trace.nll,
+        }
+        means = {
+            name: np.asarray(values, np.float64).mean(axis=0) for name, values in draws.items()
+        }
+        means["divergences"] = means["divergences"] * (info.step - info.first)
+        means["step_size"] = np.asarray(info.trace.info.step_size)[-1]
+        return {
+            f"posterior/chain_{k:02d}/{name}": float(values[k])
+            for name, values in means.items()
+            for k in info.indices
+        }
+
+    def record(self, info: ChunkInfo, draws: Draws) -> None:
+        """Appends a chunk's draws to those on disk."""
+        if info.trace is None:
+            return
+        trace = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), info.trace)
+        scalars = {**trace.info._asdict(), "accuracy": trace.accuracy, "nll": trace.nll}
+        tracked = {
+            f"log_prob_{i:02d}": trace.log_probs[..., i] for i in range(trace.log_probs.shape[-1])
+        }
+        positions = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), info.positions)
+        thin = self.config.hmc.thin
+        kept = range(*(self._programs.num_kept(step) for step in (info.first, info.step)))
+        numbers = np.array([self._first_counted + (i + 1) * thin - 1 for i in kept], np.int64)
+        first, end = info.first - self._num_tuning, info.step - self._num_tuning
+        draws.append(first, end, {**scalars, **tracked}, positions, numbers)
+
+    def num_recorded(self, state: SamplingState) -> int:
+        """Draws that `record` has appended when a state is reached."""
+        return max(state.step - self._num_tuning, 0)
+
+    def status(self, info_or_state: ChunkInfo | SamplingState) -> dict[int, Status]:
+        """The status of every chain: one that has never moved is stuck."""
+        if isinstance(info_or_state, ChunkInfo):
+            if info_or_state.trace is not None:
+                jax.block_until_ready(info_or_state.trace)
+            return dict.fromkeys(info_or_state.indices, Status.ACTIVE)
+        num_draws = self._num_sampled(info_or_state)
+        may_judge = num_draws >= _MIN_DRAWS_TO_MOVE
+        return {
+            k: Status.STUCK if may_judge and not moves else Status.ACTIVE
+            for k, moves in zip(
+                info_or_state.indices, np.asarray(info_or_state.num_moves), strict=True
+            )
+        }
+
+    def parameters(self, state: SamplingState) -> Any:
+        """Returns the parameters of one chain."""
+        return jax.tree.map(
+            lambda leaf: leaf[0], self._programs.params(state.chains, state.coordinates)
+        )
+
+    def predict_split(self, state: SamplingState, name: str) -> MemberPredictions:
+        """The model average of every chain on a split, over its draws so far."""
+        return averages(state.sums[name], self._num_sampled(state), self._num_examples(name))[0]
+
+    def has_predictions(self, state: SamplingState) -> bool:
+        """Whether there is a draw that counts."""
+        return self._num_sampled(state) > 0
+
+    def monitor_scalars(
+        self, state: SamplingState, draws: Draws, seconds: float
+    ) -> dict[str, float]:
+        """Convergence, and the mean scores of single draws, as named scalars."""
+        if not self._num_sampled(state) or not self._live(state):
+            return {}
+        found = diagnose(draws, self._first_counted, self._live(state))
+        convergence = {
+            "posterior/rhat_max": found.rhat_max,
+            "posterior/ess_bulk_min": found.ess_bulk_min,
+            "posterior/ess_tail_min": found.ess_tail_min,
+        }
+        # A few draws say nothing yet.
+        scalars = {name: value for name, value in convergence.items() if np.isfinite(value)}
+        if seconds and "posterior/ess_bulk_min" in scalars:
+            scalars["posterior/ess_per_second"] = found.ess_bulk_min / seconds
+        if self.tracked_split is not None:
+            for name, value in self._average_draw(state, self.tracked_split).items():
+                scalars[f"{self.tracked_split}/average_draw/{name}"] = value
+        return scalars
+
+    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """Means over chains of what tells whether they are well, and what they are worth."""
+        shown = {}
+        for name in ("acceptance", "step_size", "log_density", "divergences"):
+            tags = [f"posterior/chain_{k:02d}/{name}" for k in range(self.config.num_chains)]
+            values = [scalars[tag] for tag in tags if tag in scalars]
+            if values:
+                shown[name.replace("_", " ")] = float(np.mean(values))
+        for name, title in (
+            ("rhat_max", "R-hat"),
+            ("ess_bulk_min", "bulk ESS"),
+            ("gradients_per_second", "gradients/s"),
+        ):
+            if f"posterior/{name}" in scalars:
+                shown[title] = scalars[f"posterior/{name}"]
+        return shown
+
+    def has_converged(self, scalars: Mapping[str, float]) -> bool:
+        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
+        rhat, ess = self.config.stop_at.rhat, self.config.stop_at.ess
+        return (
+            (rhat > 0 or ess > 0)
+            and (not rhat or scalars.get("posterior/rhat_max", np.inf) < rhat)
+            and (not ess or scalars.get("posterior/ess_bulk_min", 0) > ess)
+        )
+
+    def report_sections(
+        self, state: SamplingState, draws: Draws, timing: Mapping[str, float | None]
+    ) -> dict[str, Any]:
+        """What report.json says beside the scores."""
+        rate = timing["member_examples_per_second"]
+        return {
+            "average_draw": {
+                name: self._average_draw(state, name)
+                for name in REPORTED_SPLITS
+                if name in self._programs.splits
+            },
+            "posterior": posterior_section(
+                draws,
+                self.config,
+                self._first_counted,
+                self._live(state),
+                None if rate is None else rate / self.task.num_train_examples,
+            ),
+        }
+
+    def write_results(self, state: SamplingState, work: Workdir, draws: Draws) -> None:
+        """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
+        write_posterior(work, draws, self._first_counted, self._live(state))
+
+    def predictor(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Predictor:
+        """The draws that are kept, of the live chains, as a function."""
+        variables, num_draws = draw_variables(draws, live)
+        return Predictor(self.task, variables, live, self.config.num_devices, num_draws=num_draws)
+
+    # To and from the host: what a checkpoint holds.
+
+    def to_host(self, state: SamplingState) -> tuple[dict[str, Any], dict[str, int]]:
+        """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
+        status = self.status(state)
+        chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
+        arrays = serialization.to_state_dict(jax.tree.map(np.array, state.replace(chains=chains)))
+        arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
+        return arrays, {"step": state.step, "num_members": len(state.indices)}
+
+    def from_host(
+        self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
+    ) -> SamplingState:
+        """The inverse of `to_host`, on any devices; the arguments are as there and for `init`."""
+        num_chains, programs = self.config.num_chains, self._programs
+        positions = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((num_chains, *leaf.shape), leaf.dtype),
+            params_shapes(self.task),
+        )
+        template = jax.eval_shape(
+            programs.first_state,
+            jax.random.split(rng_key, num_chains),
+            Coordinates(**arrays["coordinates"]),
+            positions,
+            programs.density.data,
+        )
+        arrays = {name: value for name, value in arrays.items() if name != "status"}
+        state = serialization.from_state_dict(template, arrays)
+        chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
+        state = state.replace(chains=chains, step=counters["step"])
+        return jax.device_put(state, programs.shardings(state))
+
+    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
+        """Refuses counters of a run that this configuration cannot go on with.
+
+        Raises:
+            UserError: it has taken more draws.
+        """
+        if counters["step"] > self.num_steps:
+            raise UserError(
+                f"the run in {where} has taken {counters['step']} draws, more than the "
+                f"{self.num_steps} of this configuration; raise config.hmc.num_samples"
+            )
+
+    # Counts.
+
+    def _chunk_end(self, step: int) -> int:
+        """The first of: next logging step, end of the warm-up, the goal."""
+        every = self.config.log_every_steps
+        goal = self.num_warmup if step < self.num_warmup else self.num_steps
+        return min((step // every + 1) * every, goal)
+
+    def _num_sampled(self, state: SamplingState) -> int:
+        """Draws of a chain that count."""
+        return max(state.step - self.num_warmup, 0)
+
+    def _num_examples(self, split: str) -> int:
+        return len(self.task.dataset.splits[split].labels)
+
+    def _live(self, state: SamplingState) -> list[int]:
+        return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
+
+    def _average_draw(self, state: SamplingState, split: str) -> dict[str, float]:
+        """Mean scores of single draws, over the live chains."""
+        _, scores = averages(state.sums[split], self._num_sampled(state), self._num_examples(split))
+        live = self._live(state)
+        return {name: float(values[live].mean()) for name, values in scores.items()}
