@@ -10,11 +10,8 @@ import json
 import sys
 from typing import Any
 
-import jax
-
-jax.config.update("jax_num_cpu_devices", 2)
-
 import blackjax
+import jax
 import jax.numpy as jnp
 from hmc_gradient_work import NUM_LEAPFROG_STEPS, STEP_SIZE, load_images, measure
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -32,7 +29,10 @@ def make_advance(num_chains: int) -> tuple[Any, Any]:
             return jax.lax.psum(jnp.sum(chosen), "data")
 
         log_likelihood = jax.shard_map(
-            on_shard, mesh=mesh, in_specs=(PartitionSpec(), shards, shards), out_specs=PartitionSpec()
+            on_shard,
+            mesh=mesh,
+            in_specs=(PartitionSpec(), shards, shards),
+            out_specs=PartitionSpec(),
         )(params, inputs, labels)
         return log_likelihood - 0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
 
@@ -54,6 +54,7 @@ def make_advance(num_chains: int) -> tuple[Any, Any]:
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 2)
     num_chains = int(sys.argv[1])
     advance, data = make_advance(num_chains)
     batch = (num_chains,) if num_chains > 1 else ()

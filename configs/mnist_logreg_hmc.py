@@ -37,7 +37,9 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
         config.hmc.num_leapfrog_steps = 100
         config.hmc.jitter = 0.0
         config.hmc.num_warmup = 500
-        config.hmc.num_samples = 1500
+        config.hmc.num_burn_in = 500
+        config.hmc.num_samples = 1000
+        config.hmc.target_acceptance = 0.75
         config.stop_at.rhat = 0.0
         config.stop_at.ess = 0.0
     elif variant:

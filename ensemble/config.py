@@ -90,6 +90,7 @@ def default_config() -> ml_collections.ConfigDict:
             "num_leapfrog_steps": 32,  # Of a draw of hmc and mclmc; nuts chooses its own.
             "jitter": 0.2,  # Share by which hmc's length varies.
             "num_warmup": 500,  # Draws that adapt step size and mass; mclmc: steps that tune it.
+            "num_burn_in": 0,  # Draws after the warm-up that do not count either.
             "num_samples": 1000,  # Draws of each chain that count.
             "thin": 10,  # Every so many of them are kept; all of them count in predictions.
             "target_acceptance": 0.8,
@@ -154,6 +155,7 @@ _RULES: Mapping[str, _Rule] = {
     "hmc.num_leapfrog_steps": _POSITIVE,
     "hmc.jitter": _BELOW_ONE,
     "hmc.num_warmup": _NOT_NEGATIVE,
+    "hmc.num_burn_in": _NOT_NEGATIVE,
     "hmc.num_samples": _POSITIVE,
     "hmc.thin": _POSITIVE,
     "hmc.target_acceptance": _Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),

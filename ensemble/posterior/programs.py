@@ -101,6 +101,7 @@ class Programs:
         splits = {k: split for k, split in task.dataset.splits.items() if k != "train"}
         self.splits = {k: place_split(split, self.mesh) for k, split in splits.items()}
         self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
+        self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
         self._settings = Settings(
             method=config.method,
             step_size=config.hmc.step_size,
@@ -116,8 +117,8 @@ class Programs:
 
     def num_kept(self, step: Any) -> Any:
         """Draws of a chain that are kept among the first `step`, traced or not."""
-        num_warmup = self.config.hmc.num_warmup
-        return (step - num_warmup) * (step > num_warmup) // self.config.hmc.thin
+        num_counted = (step - self.num_left_out) * (step > self.num_left_out)
+        return num_counted // self.config.hmc.thin
 
     def params(self, chains: Chain, coordinates: Coordinates) -> Any:
         """Parameters [C, ...] of the chains' positions."""
@@ -218,7 +219,7 @@ class Programs:
         step = jax.vmap(sampler.step, in_axes=(0, None), spmd_axis_name=CHAINS)
         chains, info = step(state.chains, t)
         params = self.params(chains, state.coordinates)
-        counts = t >= self.config.hmc.num_warmup
+        counts = t >= self.num_left_out
         sums, scores = {}, {}
         log_probs = jnp.zeros((self.config.num_chains, 0))
         for name, split in splits.items():

@@ -53,10 +53,11 @@ def posterior_section(
         gradients_per_second: of single chains on all data.
 
     Returns:
-        R-hat, ESS and the scalars that have the worst; mean `accept`, number of `divergences`,
-        `step_size` [C] of the last draw, over the draws that count; `num_gradients` of all live
-        chains, with those of the warm-up; rates; and what was asked for. `monte_carlo` has mean and
-        its standard error (MCSE) of the log density, and of accuracy and NLL of single draws.
+        R-hat, ESS and the scalars that have the worst; over the draws that count mean `accept`,
+        number of `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the
+        last one; `num_gradients` of all chains, with those of the warm-up; rates; and what was
+        asked for. `monte_carlo` has mean and its standard error (MCSE) of the log density, and of
+        accuracy and NLL of single draws.
     """
     found = diagnose(draws, first, live)
     counted = {name: values[list(live)] for name, values in draws.scalars(first).items()}
@@ -78,13 +79,14 @@ def posterior_section(
         "num_constant": found.num_constant,
         "accept": float(counted["acceptance_rate"].mean()),
         "divergences": int(counted["is_divergent"].sum()),
-        "mean_absolute_energy_error": float(np.abs(counted["energy_error"]).mean()),
+        "energy_error": float(np.median(np.abs(counted["energy_error"]))),
         "step_size": counted["step_size"][:, -1].tolist(),
         "num_gradients": num_gradients,
         "gradients_per_second": gradients_per_second,
         "ess_per_second": found.ess_bulk_min / seconds if seconds else None,
         "ess_per_gradient": found.ess_bulk_min / num_gradients,
         "num_warmup": config.hmc.num_warmup,
+        "num_burn_in": config.hmc.num_burn_in,
         "num_samples": counted[LOG_DENSITY].shape[1],
         "num_chains": config.num_chains,
         "temperature": config.temperature,

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from flax import serialization
@@ -72,11 +71,11 @@ class Sampling(Method):
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
         self.config = config
         self.task = task
-        self.num_warmup = config.hmc.num_warmup
-        # Those of mclmc tune it within the sampler, and are no draws.
-        self._num_tuning = self.num_warmup if config.method == "mclmc" else 0
-        self._first_counted = self.num_warmup - self._num_tuning
-        self.num_steps = config.hmc.num_warmup + config.hmc.num_samples
+        # The tuning of mclmc is within the sampler, and no draws.
+        self._num_tuning = config.hmc.num_warmup if config.method == "mclmc" else 0
+        self._num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
+        self._first_counted = self._num_left_out - self._num_tuning
+        self.num_steps = self._num_left_out + config.hmc.num_samples
         self.steps_per_epoch = config.log_every_steps
         self.remedy = f"lower config.hmc.step_size={config.hmc.step_size}"
         self._programs = Programs(config, task)
@@ -110,8 +109,8 @@ class Sampling(Method):
         data = programs.density.data
         if first < self._num_tuning:
             chains = programs.tune_chains(state.chains, state.coordinates, data)
-            info = ChunkInfo(self.num_warmup, first, indices, None, None)
-            return state.replace(chains=chains, step=self.num_warmup), info
+            info = ChunkInfo(self._num_tuning, first, indices, None, None)
+            return state.replace(chains=chains, step=self._num_tuning), info
         end = self._chunk_end(first)
         (state, positions), trace = programs.run_chunk(
             state.replace(step=0),  # The programs are the same for every step.
@@ -137,7 +136,7 @@ class Sampling(Method):
     def member_examples(self, info: ChunkInfo) -> int:
         """Examples whose likelihood all chains have differentiated; waits for the chunk."""
         gradients = (
-            2 * self.num_warmup * len(info.indices)
+            2 * self._num_tuning * len(info.indices)
             if info.trace is None
             else int(np.sum(np.asarray(info.trace.info.num_gradients)))
         )
@@ -149,26 +148,25 @@ class Sampling(Method):
         return {"posterior/gradients_per_second": rate}
 
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
-        """Fetches a chunk's diagnostics, means over its draws, as named scalars."""
+        """Fetches a chunk's diagnostics as named scalars: means, medians, counts over its draws."""
         if info.trace is None:
             return {}
         draws = {
             "log_density": info.trace.info.log_density,
             "acceptance": info.trace.info.acceptance_rate,
-            "energy_error": jnp.abs(info.trace.info.energy_error),
-            "divergences": info.trace.info.is_divergent,
             "accuracy": info.trace.accuracy,
             "nll": info.trace.nll,
         }
-        means = {
-            name: np.asarray(values, np.float64).mean(axis=0) for name, values in draws.items()
-        }
-        means["divergences"] = means["divergences"] * (info.step - info.first)
-        means["step_size"] = np.asarray(info.trace.info.step_size)[-1]
+        values = {name: np.asarray(one, np.float64).mean(axis=0) for name, one in draws.items()}
+        # The median: a divergent draw's may be infinite.
+        values["energy_error"] = np.median(np.abs(info.trace.info.energy_error), axis=0)
+        values["divergences"] = np.sum(info.trace.info.is_divergent, axis=0)
+        values["step_size"] = np.asarray(info.trace.info.step_size)[-1]
         return {
-            f"posterior/chain_{k:02d}/{name}": float(values[k])
-            for name, values in means.items()
+            f"posterior/chain_{k:02d}/{name}": float(of_chains[k])
+            for name, of_chains in values.items()
             for k in info.indices
+            if np.isfinite(of_chains[k])
         }
 
     def record(self, info: ChunkInfo, draws: Draws) -> None:
@@ -343,14 +341,14 @@ class Sampling(Method):
     # Counts.
 
     def _chunk_end(self, step: int) -> int:
-        """The first of: next logging step, end of the warm-up, the goal."""
+        """The first of: next logging step, end of the warm-up, of the burn-in, the goal."""
         every = self.config.log_every_steps
-        goal = self.num_warmup if step < self.num_warmup else self.num_steps
-        return min((step // every + 1) * every, goal)
+        goals = (self.config.hmc.num_warmup, self._num_left_out, self.num_steps)
+        return min((step // every + 1) * every, *(goal for goal in goals if goal > step))
 
     def _num_sampled(self, state: SamplingState) -> int:
         """Draws of a chain that count."""
-        return max(state.step - self.num_warmup, 0)
+        return max(state.step - self._num_left_out, 0)
 
     def _num_examples(self, split: str) -> int:
         return len(self.task.dataset.splits[split].labels)

@@ -46,7 +46,7 @@ def test_members_come_back_as_they_went(members, devices):
     np.testing.assert_array_equal(back["b"], tree["b"])
 
 
-@pytest.mark.parametrize(("members", "devices"), [(2, 8), (3, 8), (8, 2), (5, 2)])
+@pytest.mark.parametrize(("members", "devices"), [(2, 8), (3, 8), (8, 2), (5, 2), (35, 2)])
 def test_every_member_sees_every_example_once(members, devices):
     placement = Placement.create(members, devices)
     batch = np.arange(1.0, 12.0, dtype=np.float32)  # 11 examples; padding adds zeros.

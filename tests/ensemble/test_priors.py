@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 from ensemble import UserError
-from ensemble.priors import Prior, log_prior, parse_prior
+from ensemble.priors import Prior, log_prior, parse_prior, prior_of
 
 PARAMS = {
     "Conv_0": {"kernel": np.random.default_rng(0).normal(size=(3, 3, 2, 5)), "bias": np.ones(5)},
@@ -96,3 +96,27 @@ def test_what_cannot_be_read_is_one_line(spec):
     with pytest.raises(UserError, match="is no prior; write 'none', or terms such as normal") as e:
         parse_prior(spec)
     assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "exact"),
+    [
+        ("normal(0.5)", scipy.stats.norm(scale=0.5)),
+        ("laplace(2)", scipy.stats.laplace(scale=2)),
+        ("normal(3/sqrt(fan_in))", scipy.stats.norm(scale=3 / 20**0.5)),
+        ("laplace(3/sqrt(fan_in))", scipy.stats.laplace(scale=3 / 20**0.5)),
+    ],
+)
+def test_draws_are_of_the_density(spec, exact):
+    (prior,) = parse_prior(spec)
+    draws = np.asarray(prior.sample(jax.random.key(0), (20, 500)))
+    assert draws.shape == (20, 500)
+    assert scipy.stats.kstest(draws.ravel(), exact.cdf).pvalue > 1e-3
+    assert prior.standard_deviation((20, 500)) == pytest.approx(exact.std())
+
+
+def test_a_parameter_finds_its_prior():
+    priors = parse_prior("Dense_0/*=laplace(2), *=normal(1)")
+    found = jax.tree_util.tree_map_with_path(lambda path, _: prior_of(priors, path).family, PARAMS)
+    assert found["Dense_0"] == {"kernel": "laplace", "bias": "laplace"}
+    assert found["Conv_0"] == {"kernel": "normal", "bias": "normal"}

@@ -1,5 +1,6 @@
 """Convolutions against Flax's own: parameters, values and gradients."""
 
+import contextlib
 import re
 
 import jax
@@ -14,11 +15,14 @@ from models import layers
 IMAGE_SHAPES = [(2, 8, 8, 1), (3, 6, 9, 3), (2, 7, 8, 5), (1, 5, 5, 8)]
 
 
-@pytest.fixture(params=["cpu", "accelerator"])
+@pytest.fixture(params=["cpu", "products", "accelerator"])
 def backend(request, monkeypatch):
-    """Both forms of the layers, computed on CPU."""
-    monkeypatch.setattr(layers, "_on_cpu", lambda: request.param == "cpu")
-    return request.param
+    """All forms of the layers, computed on CPU."""
+    monkeypatch.setattr(layers, "_on_cpu", lambda: request.param != "accelerator")
+    with contextlib.ExitStack() as stack:
+        if request.param == "products":
+            stack.enter_context(layers.convolutions_as_products())
+        yield request.param
 
 
 def normal(seed, shape):
@@ -118,6 +122,19 @@ def test_gradients_are_convolutions_in_the_layout_that_is_fast_in_loops():
 def test_few_channels_are_convolved_by_a_matrix_product():
     operands = normal(0, (2, 8, 8, 1)), normal(1, (3, 3, 1, 6)), normal(2, (6,))
     assert not convolution_layouts(layers.conv_relu_pool, *operands)
+
+
+def test_as_a_product_there_is_no_convolution_in_either_direction():
+    images, kernel = normal(0, (2, 8, 8, 5)), normal(1, (3, 3, 5, 6))
+
+    def grad_fn(images, kernel):
+        return jax.grad(lambda *p: jnp.sum(layers.conv(*p, ((1, 1), (1, 1))) ** 2), (0, 1))(
+            images, kernel
+        )
+
+    assert convolution_layouts(lambda *p: grad_fn(*p), images, kernel)
+    with layers.convolutions_as_products():
+        assert not convolution_layouts(lambda *p: grad_fn(*p), images, kernel)
 
 
 def test_members_are_convolved_under_vmap():

@@ -1,25 +1,25 @@
-"""Samplers against known answers, with error bars from their effective sample sizes."""
+"""How draws are made: their keys, chunks and warm-up, and what a draw reports."""
 
 import functools
 import itertools
 
-import blackjax
+import flax.serialization
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
 from blackjax.mcmc.metrics import default_metric
 
 from ensemble import UserError
-from ensemble.posterior.kernels import Chain, Settings, advance, make_sampler
+from ensemble.posterior.kernels import METHODS, Settings, advance, make_sampler
 
-NUM_CHAINS, NUM_WARMUP, NUM_DRAWS = 8, 400, 1500
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
 SETTINGS = {
-    "hmc": Settings("hmc", step_size=0.3, num_leapfrog_steps=8, num_warmup=NUM_WARMUP),
-    "nuts": Settings("nuts", step_size=0.3, num_warmup=NUM_WARMUP),
+    "hmc": Settings("hmc", step_size=0.3, num_leapfrog_steps=8, num_warmup=0),
+    "hmc-dense": Settings("hmc", 0.3, 4, num_warmup=20, mass="dense"),
+    "nuts-diagonal": Settings("nuts", step_size=0.3, num_warmup=20, mass="diagonal"),
+    "mclmc": Settings("mclmc", step_size=0.3, num_leapfrog_steps=6, num_warmup=0),
 }
 
 
@@ -32,162 +32,185 @@ def log_gamma(x):
     return jnp.sum(2 * x - jnp.exp(x))
 
 
-def funnel(x):
-    """Neal 2003: the width of x[1] is exp(x[0] / 2), x[0] is N(0, 3^2)."""
-    return -0.5 * (x[0] / 3) ** 2 - 0.5 * x[1] ** 2 * jnp.exp(-x[0]) - 0.5 * x[0]
+def draw(settings, logdensity_fn, num_draws, start=(0.0, 0.0), seed=0):
+    """The chain before and after, positions [T, P] and diagnostics [T] from draw 0 on."""
+    sampler = make_sampler(settings, logdensity_fn)
+    before = sampler.init(jax.random.key(seed), jnp.asarray(start, jnp.float32))
+    run = jax.jit(functools.partial(advance, sampler), static_argnames="num_draws")
+    after, (positions, info) = run(before, jnp.int32(0), num_draws=num_draws)
+    return before, after, np.asarray(positions), jax.tree.map(np.asarray, info)
 
 
-@functools.cache
-def sample(method, logdensity_fn, num_draws=NUM_DRAWS):
-    """Draws [chains, T, 2] after the warm-up, and all diagnostics."""
-    sampler = make_sampler(SETTINGS[method], logdensity_fn, jnp.ones(2))
-
-    def run(rng_key, position):
-        chain = sampler.init(rng_key, position)
-        return advance(sampler, chain, jnp.int32(0), NUM_WARMUP + num_draws)[1]
-
-    keys = jax.vmap(jax.random.key)(jnp.arange(NUM_CHAINS))
-    starts = jax.random.normal(jax.random.key(99), (NUM_CHAINS, 2))
-    positions, info = jax.jit(jax.vmap(run))(keys, starts)
-    return np.asarray(positions)[:, NUM_WARMUP:], jax.tree.map(np.asarray, info)
-
-
-def assert_mean(values, expected, name):
-    """Within 4 standard errors, of values [chains, T], by their effective sample size."""
-    ess = float(blackjax.ess(jnp.asarray(values)))
-    assert ess > 400, name
-    error = 4 * values.std() / np.sqrt(ess)
-    assert abs(values.mean() - expected) < error, (name, values.mean(), expected, error)
-
-
-@pytest.mark.parametrize("method", SETTINGS)
-def test_correlated_gaussian(method):
-    draws, info = sample(method, correlated_gaussian)
-    for i in range(2):
-        assert_mean(draws[..., i], 0.0, "mean")
-        for j in range(2):
-            assert_mean(draws[..., i] * draws[..., j], COVARIANCE[i, j], "covariance")
-    kept = info.acceptance_rate[:, NUM_WARMUP:]
-    assert 0.7 < kept.mean() < 0.95
-    assert not info.is_divergent[:, NUM_WARMUP:].any()
-
-
-@pytest.mark.parametrize("method", SETTINGS)
-def test_asymmetric_density(method):
-    draws, _ = sample(method, log_gamma)
-    exact = scipy.stats.loggamma(2)
-    for i in range(2):
-        assert_mean(draws[..., i], exact.mean(), "mean")
-        assert_mean((draws[..., i] - exact.mean()) ** 2, exact.var(), "variance")
-        below = draws[..., i] < exact.ppf(0.05)
-        assert_mean(below.astype(float), 0.05, "lower tail")
-
-
-def test_the_funnel_defeats_a_fixed_step_and_says_so():
-    """The neck is too narrow for any step size that suits the mouth: this must fail, visibly."""
-    draws, info = sample("hmc", funnel)
-    mass_in_the_neck = (draws[..., 0] < -6).mean()
-    assert mass_in_the_neck < 0.5 * scipy.stats.norm.cdf(-2)  # .023 would be right.
-    acceptance = info.acceptance_rate[:, NUM_WARMUP:]
-    assert (acceptance < 0.1).mean() > 0.01  # Stuck at its edge, where proposals are refused.
-
-
-@pytest.mark.parametrize("method", SETTINGS)
-def test_chunks_change_no_bit(method):
-    sampler = make_sampler(SETTINGS[method], log_gamma, jnp.ones(2))
-    take = jax.jit(functools.partial(advance, sampler), static_argnames="num_draws")
-    start = sampler.init(jax.random.key(3), jnp.zeros(2))
-    _, (whole, _) = take(start, jnp.int32(0), num_draws=12)
-    chain, parts = start, []
-    for first, number in [(0, 5), (5, 1), (6, 6)]:
-        chain, (positions, _) = take(chain, jnp.int32(first), num_draws=number)
-        parts.append(positions)
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
-    assert isinstance(chain, Chain)
-
-
-def test_a_chain_is_traced_once_and_survives_the_host():
-    sampler = make_sampler(SETTINGS["hmc"], log_gamma, jnp.ones(2))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_chunks_and_a_stay_on_the_host_change_no_bit_and_trace_nothing_anew(name):
+    sampler = make_sampler(SETTINGS[name], log_gamma)
     traces = []
 
-    @jax.jit
-    def take(chain, first):
-        traces.append(first)
-        return advance(sampler, chain, first, 3)
+    @functools.partial(jax.jit, static_argnames="num_draws")
+    def take(chain, first, num_draws):
+        traces.append(num_draws)
+        return advance(sampler, chain, first, num_draws)
 
     chain = sampler.init(jax.random.key(3), jnp.zeros(2))
-    chain, _ = take(chain, jnp.int32(0))
-    _, (expected, _) = take(chain, jnp.int32(3))
-    on_host = jax.tree.map(np.asarray, chain._replace(rng_key=jax.random.key_data(chain.rng_key)))
-    restored = on_host._replace(rng_key=jax.random.wrap_key_data(on_host.rng_key))
-    _, (positions, _) = take(restored, jnp.int32(3))
-    np.testing.assert_array_equal(positions, expected)
-    assert len(traces) == 1
+    _, (whole, _) = take(chain, jnp.int32(0), num_draws=24)
+    parts = []
+    for first, number in [(0, 8), (8, 8), (16, 8)]:  # Windows end within and between chunks.
+        chain, (positions, _) = take(chain, jnp.int32(first), num_draws=number)
+        parts.append(positions)
+        raw = chain._replace(rng_key=jax.random.key_data(chain.rng_key))
+        stored = flax.serialization.to_state_dict(jax.tree.map(np.asarray, raw))
+        raw = jax.device_put(flax.serialization.from_state_dict(raw, stored))
+        chain = raw._replace(rng_key=jax.random.wrap_key_data(raw.rng_key))
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert traces == [24, 8]
 
 
-@pytest.mark.parametrize("mass", [np.diag(COVARIANCE), COVARIANCE])
-def test_the_mass_matrix_is_used(mass):
-    """With the covariance itself as inverse mass all directions are alike: any step suits both."""
-    settings = Settings("hmc", step_size=0.5, num_leapfrog_steps=3, num_warmup=0, jitter=0)
+@pytest.mark.parametrize("mass", ["identity", "diagonal"])
+def test_mclmc_is_tuned_once_the_same_each_time_and_within_its_budget(mass):
+    count = []
 
-    def acceptance(inverse_mass_matrix):
-        scaled = lambda x: correlated_gaussian(x / jnp.array([1.0, 30.0]))  # noqa: E731
-        sampler = make_sampler(settings, scaled, jnp.asarray(inverse_mass_matrix, jnp.float32))
-        chain = sampler.init(jax.random.key(0), jnp.zeros(2))
-        positions = advance(sampler, chain, jnp.int32(0), 300)[1][0]
-        return np.asarray(positions)[:, 1].std()
+    @jax.custom_vjp
+    def counted(x):
+        return correlated_gaussian(x)
 
-    scale = np.array([1.0, 30.0])
-    suited = mass * (np.outer(scale, scale) if mass.ndim == 2 else scale**2)
-    exact = 30 * np.sqrt(2)
-    assert acceptance(suited) == pytest.approx(exact, rel=0.25)
-    assert acceptance(np.ones(2)) < 0.7 * exact  # Too slow along the wide direction.
+    def forward(x):
+        jax.debug.callback(lambda: count.append(1))
+        return jax.value_and_grad(correlated_gaussian)(x)
+
+    counted.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
+    sampler = make_sampler(Settings("mclmc", 0.1, num_warmup=100, mass=mass), counted)
+    start = sampler.init(jax.random.key(0), jnp.ones(2))
+    jax.effects_barrier()
+    count.clear()
+    tune = jax.jit(sampler.tune)
+    tuned = tune(start)
+    jax.effects_barrier()
+    assert 180 < len(count) <= 200  # Two gradients a step.
+    for once, again in zip(
+        jax.tree.leaves(tuned._replace(rng_key=0)),
+        jax.tree.leaves(tune(start)._replace(rng_key=0)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(once, again)
+    assert float(tuned.adaptation.step_size) > 0.3
+    after, _ = jax.jit(sampler.step)(tuned, jnp.int32(0))  # As any draw, warm-up or not.
+    assert jax.tree.map(float, after.adaptation[:2]) == jax.tree.map(float, tuned.adaptation[:2])
+    assert make_sampler(Settings("nuts"), counted).tune is None
+    assert make_sampler(Settings("mclmc", num_warmup=0), counted).tune is None
+
+
+def test_mclmc_finds_small_scales_far_from_zero():
+    """Where E[x^2] - E[x]^2 is rounding."""
+    scales = np.array([0.1, 1.0, 0.3, 1.0, 1.0, 1.0])
+    settings = Settings("mclmc", 0.1, num_warmup=3000, mass="diagonal")
+    sampler = make_sampler(settings, lambda x: -0.5 * jnp.sum(((x - 1000) / scales) ** 2))
+    tuned = jax.jit(sampler.tune)(sampler.init(jax.random.key(0), jnp.full(6, 1000.0)))
+    found = np.sqrt(tuned.adaptation.inverse_mass_matrix)
+    np.testing.assert_allclose(found / scales, 1, atol=0.4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_are_counted_as_they_are_taken(method):
+    count = []
+
+    @jax.custom_vjp
+    def counted(x):
+        return correlated_gaussian(x)
+
+    def forward(x):
+        jax.debug.callback(lambda: count.append(1))
+        return jax.value_and_grad(correlated_gaussian)(x)
+
+    counted.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
+    settings = Settings(method, step_size=0.1, num_leapfrog_steps=5, num_warmup=0)
+    _, _, _, info = draw(settings, counted, 20)
+    jax.effects_barrier()
+    assert len(count) == 1 + info.num_gradients.sum()  # One to start.
+
+
+@pytest.mark.parametrize("mass", ["diagonal", "dense"])
+def test_the_mass_is_the_covariance_of_the_last_window(mass):
+    """Stan's schedule for 150 draws: 75 for the step size, one window of 25, 50 again."""
+    scale = np.array([1.0, 30.0], np.float32)
+    settings = Settings("hmc", 0.5, num_leapfrog_steps=8, num_warmup=150, mass=mass)
+    _, chain, positions, info = draw(settings, lambda x: correlated_gaussian(x / scale), 200)
+    expected = 25 / 30 * np.cov(positions[75:100].T) + 5 / 30 * 1e-3 * np.eye(2)
+    found = chain.adaptation.mass.inverse_mass_matrix
+    expected = np.diag(expected) if mass == "diagonal" else expected
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    # The step size was sought anew after the window, and was settled after the warm-up.
+    assert info.step_size[100] == pytest.approx(info.step_size[50:100].mean(), rel=0.9)
+    assert len(np.unique(info.step_size[100:150])) > 40
+    assert len(np.unique(info.step_size[150:])) == 1
+
+
+def test_an_adapted_mass_pays_off():
+    scale = np.array([1.0, 30.0], np.float32)
+
+    def spread(mass):
+        settings = Settings("hmc", 0.5, num_leapfrog_steps=5, num_warmup=300, mass=mass)
+        positions = draw(settings, lambda x: correlated_gaussian(x / scale), 900)[2]
+        return positions[300:, 1].std() / (30 * np.sqrt(2))
+
+    assert spread("diagonal") == pytest.approx(1, rel=0.2)
+    assert spread("dense") == pytest.approx(1, rel=0.2)
+    assert spread("identity") < 0.75  # Too slow along the wide direction.
+
+
+def test_chains_have_keys_masses_and_step_sizes_of_their_own():
+    settings = Settings("nuts", step_size=0.3, num_warmup=40, mass="diagonal")
+    sampler = make_sampler(settings, log_gamma)
+
+    def run(rng_key):
+        return advance(sampler, sampler.init(rng_key, jnp.zeros(2)), jnp.int32(0), 45)
+
+    keys = jax.vmap(jax.random.key)(jnp.arange(3))
+    chains, (positions, _) = jax.jit(jax.vmap(run))(keys)
+    assert len(np.unique(chains.adaptation.step_size.log_step_size)) == 3
+    assert len(np.unique(chains.adaptation.mass.inverse_mass_matrix[:, 0])) == 3
+    for k in range(3):
+        alone = draw(settings, log_gamma, 45, seed=k)[2]
+        np.testing.assert_allclose(positions[k, :5], alone[:5], rtol=1e-4, atol=1e-5)
 
 
 def test_all_chains_of_a_draw_go_equally_far_and_nuts_farther_on_small_steps():
-    _, info = sample("hmc", log_gamma)
-    assert (info.num_gradients == info.num_gradients[:1]).all()
-    assert len(np.unique(info.num_gradients)) > 1
-    settings = Settings("nuts", step_size=0.02, num_warmup=0)
-    sampler = make_sampler(settings, correlated_gaussian, jnp.ones(2))
-    chain = sampler.init(jax.random.key(0), jnp.zeros(2))
-    _, (_, info) = advance(sampler, chain, jnp.int32(0), 5)
-    assert np.asarray(info.num_gradients).max() > 60
-
-
-def test_the_step_size_is_settled_after_the_warmup():
-    _, info = sample("hmc", log_gamma)
-    assert len(np.unique(info.step_size[0, :NUM_WARMUP])) > NUM_WARMUP / 2
-    assert len(np.unique(info.step_size[0, NUM_WARMUP:])) == 1
-    assert 0.7 < info.acceptance_rate[:, NUM_WARMUP:].mean() < 0.95
-
-
-def test_without_warmup_the_step_size_is_as_given():
     settings = Settings("hmc", step_size=0.25, num_leapfrog_steps=10, num_warmup=0, jitter=0.5)
-    sampler = make_sampler(settings, log_gamma, jnp.ones(2))
-    chain = sampler.init(jax.random.key(0), jnp.zeros(2))
-    _, (_, info) = advance(sampler, chain, jnp.int32(0), 200)
-    assert set(np.asarray(info.step_size).tolist()) == {0.25}
-    lengths = np.asarray(info.num_gradients)
-    assert lengths.min() == 5
-    assert lengths.max() == 15
-    assert lengths.mean() == pytest.approx(10, abs=1)
+    lengths = [draw(settings, log_gamma, 200, seed=k)[3].num_gradients for k in range(2)]
+    np.testing.assert_array_equal(*lengths)
+    assert (lengths[0].min(), lengths[0].max()) == (5, 15)
+    assert lengths[0].mean() == pytest.approx(10, abs=1)
+    settings = Settings("nuts", step_size=0.02, num_warmup=0)
+    assert draw(settings, correlated_gaussian, 5)[3].num_gradients.max() > 60
 
 
-def test_a_nan_energy_is_a_rejection():
-    def half_line(x):
-        return jnp.where(x[0] > 0, -jnp.sum(x**2), jnp.nan)
+@pytest.mark.parametrize("method", METHODS)
+def test_without_warmup_the_step_size_is_as_given(method):
+    _, _, _, info = draw(Settings(method, step_size=0.25, num_warmup=0), log_gamma, 5)
+    assert set(info.step_size.tolist()) == {0.25}
 
-    settings = Settings("hmc", step_size=0.5, num_leapfrog_steps=4, num_warmup=0)
-    sampler = make_sampler(settings, half_line, jnp.ones(2))
-    chain = sampler.init(jax.random.key(0), jnp.full(2, 0.5))
-    _, (positions, info) = advance(sampler, chain, jnp.int32(0), 300)
-    refused = np.asarray(info.is_divergent)
-    assert 0 < refused.sum() < 300
-    assert (np.asarray(info.acceptance_rate)[refused] == 0).all()
-    assert (np.asarray(positions)[:, 0] > 0).all()
-    repeated = (np.diff(np.asarray(positions), axis=0) == 0).all(axis=1)
-    assert repeated[refused[1:]].all()
+
+def test_the_energy_error_is_what_the_proposal_is_judged_by():
+    _, _, _, info = draw(Settings("hmc", 0.9, 4, num_warmup=0), log_gamma, 100)
+    expected = np.minimum(1, np.exp(-info.energy_error))
+    np.testing.assert_allclose(info.acceptance_rate, expected, atol=1e-4)
+    assert np.abs(info.energy_error).max() > 0.1
+    positions, info = draw(Settings("nuts", 0.3, num_warmup=0), log_gamma, 100)[2:]
+    assert 0 < np.abs(info.energy_error).max() < 5
+    np.testing.assert_allclose(info.log_density, jax.vmap(log_gamma)(positions), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["hmc", "mclmc"])
+def test_the_energy_error_is_of_second_order(method):
+    def error(k):
+        settings = Settings(method, 0.4 / 2**k, 3 * 2**k, jitter=0, num_warmup=0)
+        sampler = make_sampler(settings, correlated_gaussian)
+        chain = sampler.init(jax.random.key(4), jnp.array([0.3, -1.2]))
+        if method == "mclmc":  # Nothing but the dynamics: the momentum is never refreshed.
+            chain = chain._replace(adaptation=chain.adaptation._replace(L=jnp.float32(jnp.inf)))
+        return abs(float(jax.jit(sampler.step)(chain, jnp.int32(0))[1].energy_error))
+
+    for coarse, fine in itertools.pairwise([error(k) for k in range(1, 4)]):
+        assert coarse / fine == pytest.approx(4, rel=0.35)
 
 
 def leapfrog(position, momentum, step_size, num_steps):
@@ -196,34 +219,62 @@ def leapfrog(position, momentum, step_size, num_steps):
     state = IntegratorState(position, momentum, *jax.value_and_grad(correlated_gaussian)(position))
     for _ in range(num_steps):
         state = one_step(state, step_size)
-    return state, -state.logdensity + metric.kinetic_energy(state.momentum)
+    return state
 
 
-def test_leapfrog_is_reversible_and_of_second_order():
+def test_leapfrog_is_reversible():
     position, momentum = jnp.array([0.3, -1.2]), jnp.array([1.0, 0.4])
-    there, _ = leapfrog(position, momentum, 0.1, 10)
-    back, _ = leapfrog(there.position, -there.momentum, 0.1, 10)
+    there = leapfrog(position, momentum, 0.1, 10)
+    back = leapfrog(there.position, -there.momentum, 0.1, 10)
     np.testing.assert_allclose(back.position, position, atol=1e-5)
     np.testing.assert_allclose(-back.momentum, momentum, atol=1e-5)
-    start = -correlated_gaussian(position) + 0.5 * jnp.sum(momentum**2)
-    errors = [
-        abs(float(leapfrog(position, momentum, 0.4 / 2**k, 2 * 2**k)[1] - start)) for k in range(3)
-    ]
-    for coarse, fine in itertools.pairwise(errors):
-        assert coarse / fine == pytest.approx(4, rel=0.35)
+
+
+def half_line(x):
+    return jnp.where(x[0] > 0, -jnp.sum(x**2), jnp.nan)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_nan_energy_is_a_rejection(method):
+    settings = Settings(method, step_size=0.5, num_leapfrog_steps=4, num_warmup=0)
+    _, _, positions, info = draw(settings, half_line, 300, start=(0.5, 0.5))
+    refused = info.is_divergent
+    assert 0 < refused.sum() < 300
+    assert (positions[:, 0] > 0).all()
+    assert np.isfinite(info.log_density).all()
+    assert not np.isnan(info.energy_error).any()
+    if method == "hmc":
+        assert (info.acceptance_rate[refused] == 0).all()
+        assert np.isinf(info.energy_error[refused]).all()
+        repeated = (np.diff(positions, axis=0) == 0).all(axis=1)
+        assert repeated[refused[1:]].all()
+    if method == "mclmc":
+        assert np.isin(info.acceptance_rate, [0, 0.25, 0.5, 0.75, 1]).all()
+        np.testing.assert_array_equal(info.acceptance_rate < 1, refused)
 
 
 @pytest.mark.parametrize(
     ("bad", "line"),
     [
-        ({"method": "gibbs"}, "method='gibbs' must be one of hmc, nuts"),
+        ({"method": "gibbs"}, "method='gibbs' must be one of hmc, nuts, mclmc"),
         ({"step_size": 0.0}, "step_size=0.0 must be positive"),
         ({"num_leapfrog_steps": 0}, "num_leapfrog_steps=0 must be positive"),
         ({"jitter": 1.0}, "jitter=1.0 must be at least 0 and below 1"),
         ({"num_warmup": -1}, "num_warmup=-1 must not be negative"),
         ({"target_acceptance": 1.0}, "target_acceptance=1.0 must be between 0 and 1"),
+        ({"mass": "full"}, "mass='full' must be one of identity, diagonal, dense"),
+        ({"method": "mclmc", "mass": "dense"}, "mass='dense' must be identity or diagonal with m"),
+        ({"num_warmup": 9, "mass": "dense"}, "num_warmup=9 must be at least 20 to adapt mass='de"),
     ],
 )
 def test_bad_settings_are_one_line(bad, line):
     with pytest.raises(UserError, match=line):
         Settings(**bad)
+
+
+def test_what_cannot_be_sampled_is_refused():
+    dense = make_sampler(Settings(mass="dense"), lambda x: -jnp.sum(x**2))
+    with pytest.raises(UserError, match="mass='dense' of 20000 parameters would take"):
+        dense.init(jax.random.key(0), jnp.zeros(20_000))
+    with pytest.raises(UserError, match="method='mclmc' must have 2 parameters to move"):
+        make_sampler(Settings("mclmc"), jnp.sum).init(jax.random.key(0), jnp.zeros(1))

@@ -138,8 +138,8 @@ def test_examples_lie_on_their_shards_and_nowhere_else():
     compiled = run.lower(random_params(), density.data).compile().as_text()
     assert "all-reduce" in compiled
     assert "all-gather" not in compiled
-    assert "f32[25,6]" in compiled  # 200 examples on 8 shards.
-    assert "f32[200,6]" not in compiled
+    assert "f32[25,7]" in compiled  # 200 examples on 8 shards, and the 1 of the bias.
+    assert "f32[200,7]" not in compiled
 
 
 def test_products_are_of_the_highest_precision_in_both_directions():

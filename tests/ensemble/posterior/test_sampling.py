@@ -210,6 +210,19 @@ def test_the_number_of_devices_changes_nothing(num_chains, num_devices, blobs, t
     np.testing.assert_allclose(predicted["log_probs"], also_predicted["log_probs"], atol=1e-3)
 
 
+def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
+    hmc = {"num_warmup": 4, "num_burn_in": 5, "num_samples": 6, "thin": 2}
+    report = ensemble.train(sampling_config(hmc=hmc), data=blobs, workdir=str(tmp_path)).report
+    scalars, _, numbers = draws_of(tmp_path)
+    assert scalars["log_density"].shape == (2, 15)
+    assert numbers.tolist() == [10, 12, 14]
+    assert report["posterior"]["num_samples"] == 6
+    assert np.unique(scalars["step_size"][0, 4:]).size == 1
+    assert report["average_draw"]["validation"]["nll"] == pytest.approx(
+        scalars["nll"][:, 9:].mean(), rel=1e-5
+    )
+
+
 def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
     members = tmp_path / "members"
     trained = ensemble.train(

@@ -134,13 +134,11 @@ def test_the_funnel_defeats_every_method_and_says_so(name):
     # The same probability where no funnel is in the way.
     gaussian = sample(name, product)[0]["gaussian"][..., 0]
     assert_mean(name, (gaussian < -2).astype(float), in_neck, "neck", PROBABILITY_BIAS * in_neck)
-    print(
-        name,
-        info.is_divergent.mean(),
-        (info.acceptance_rate < 0.1).mean(),
-        np.abs(info.energy_error).max(),
-        np.median(np.abs(info.energy_error)),
-    )
+    if name == "mclmc":  # Which refuses nothing: its energy is what jumps.
+        assert np.abs(info.energy_error).max() > 10
+    else:
+        assert info.is_divergent.mean() > 0.02
+        assert (info.acceptance_rate < 0.1).mean() > 0.05  # Stuck at the neck's edge.
 
 
 DISCRETE = np.array([0.5, 0.3, 0.15, 0.05])

@@ -1,0 +1,112 @@
+"""Worker of hmc_gradient.py: what rounding does to the acceptance of HMC, on MNIST.
+
+    python benchmarks/hmc_gradient_acceptance.py
+
+A chain in coordinates that whiten at the MAP settles near an acceptance of .8. Then every
+trajectory is computed twice, from the same position and momentum at the same step size: with this
+project's float32 log density, and in NumPy's float64.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.special
+from hmc_gradient_work import load_dataset
+
+from ensemble import startup
+
+NUM_LEAPFROG_STEPS = 10
+NUM_WARMUP, NUM_TRAJECTORIES = 25, 40
+TARGET = 0.8
+
+ValueAndGrad = Callable[[Any], tuple[Any, Any]]
+
+
+def trajectory(
+    value_and_grad: ValueAndGrad, position: Any, momentum: Any, step_size: Any
+) -> tuple[Any, float]:
+    """Returns the end of a leapfrog trajectory and its probability of being accepted."""
+    value, grads = value_and_grad(position)
+    start = float(value) - 0.5 * float((momentum**2).sum(dtype=np.float64))
+    for _ in range(NUM_LEAPFROG_STEPS):
+        momentum = momentum + 0.5 * step_size * grads
+        position = position + step_size * momentum
+        value, grads = value_and_grad(position)
+        momentum = momentum + 0.5 * step_size * grads
+    end = float(value) - 0.5 * float((momentum**2).sum(dtype=np.float64))
+    return position, min(1.0, float(np.exp(end - start)))
+
+
+def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
+    """Returns `z -> (value, gradient)` in float32 and in float64, and the shape of z."""
+    startup.configure(1)
+    import jax
+
+    import models
+    from ensemble.classification import Classification
+    from ensemble.posterior.coordinates import kronecker
+    from ensemble.posterior.linear import join_bias, split_bias
+    from ensemble.posterior.log_density import create_mesh, make_log_density
+    from ensemble.posterior.start import find_map
+    from ensemble.priors import parse_prior
+
+    dataset = load_dataset()
+    split = dataset.splits["train"]
+    network = models.create("logistic_regression", dataset.num_classes)
+    task = Classification(dataset, network, parse_prior("normal(1)"))
+    density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
+    images = split.inputs.reshape(len(split.labels), -1) * np.float64(dataset.scale)
+    template = split_bias(np.zeros((images.shape[1] + 1, dataset.num_classes), np.float32))
+    coordinates = kronecker(task, split, find_map(task, density, template))
+
+    @jax.jit
+    def fast(z: jax.Array, data: Any) -> Any:
+        logdensity_fn = density.bind(data)
+        of_z = lambda z: logdensity_fn(coordinates.to_params(split_bias(z)))  # noqa: E731
+        return jax.value_and_grad(of_z)(z)
+
+    images = np.pad(images, ((0, 0), (0, 1)), constant_values=1)
+    location, sd, left, scale, right = (np.asarray(part, np.float64) for part in coordinates)
+
+    def exact(z: np.ndarray) -> tuple[float, np.ndarray]:
+        params = location + sd[:, None] * (left @ (scale * z) @ right.T)
+        log_probs = scipy.special.log_softmax(images @ params, axis=1)
+        chosen = log_probs[np.arange(len(log_probs)), split.labels]
+        residuals = np.eye(log_probs.shape[1])[split.labels] - np.exp(log_probs)
+        grads = images.T @ residuals - params
+        grads = scale * (left.T @ (sd[:, None] * grads) @ right)
+        return chosen.sum() - 0.5 * (params**2).sum(), grads
+
+    return lambda z: jax.device_get(fast(z, density.data)), exact, join_bias(template).shape
+
+
+def measure() -> dict[str, float]:
+    """Returns the mean acceptance probability of both, and the largest difference."""
+    fast, exact, shape = create()
+    rng = np.random.default_rng(0)
+    position, log_step_size = rng.normal(size=shape).astype(np.float32), np.log(0.3)
+    accepted: dict[str, list[float]] = {"fast": [], "float64": []}
+    for t in range(NUM_WARMUP + NUM_TRAJECTORIES):
+        momentum = rng.normal(size=shape).astype(np.float32)
+        step_size = np.float32(np.exp(log_step_size))
+        proposal, probability = trajectory(fast, position, momentum, step_size)
+        if t < NUM_WARMUP:
+            log_step_size += 0.5 * (probability - TARGET) / np.sqrt(t + 1)
+        else:
+            arguments = (position.astype(np.float64), momentum.astype(np.float64))
+            accepted["fast"].append(probability)
+            accepted["float64"].append(trajectory(exact, *arguments, np.float64(step_size))[1])
+        if rng.random() < probability:
+            position = np.asarray(proposal)
+    differences = np.subtract(accepted["fast"], accepted["float64"])
+    return {
+        **{name: float(np.mean(values)) for name, values in accepted.items()},
+        "largest_difference": float(np.abs(differences).max()),
+        "step_size": float(step_size),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))
