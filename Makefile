@@ -17,9 +17,10 @@ lint: $(VENV)/requirements-dev  ## Checks style, format and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/requirements  ## Measures training and evaluation against their peers.
+bench: $(VENV)/requirements  ## Measures training, evaluation and sampling against their peers.
 	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
 	$(BIN)/python benchmarks/evaluation.py --out=benchmarks/results/evaluation.json
+	$(BIN)/python benchmarks/hmc_gradient.py --out=benchmarks/results/hmc_gradient.json
 
 clean:
 	rm -rf $(VENV)

@@ -18,7 +18,7 @@ from hmc_gradient_work import load_dataset
 from ensemble import startup
 
 NUM_LEAPFROG_STEPS = 10
-NUM_WARMUP, NUM_TRAJECTORIES = 25, 40
+NUM_WARMUP, NUM_TRAJECTORIES = 15, 15
 TARGET = 0.8
 
 ValueAndGrad = Callable[[Any], tuple[Any, Any]]

@@ -10,7 +10,6 @@ import json
 import sys
 from typing import Any
 
-import blackjax
 import jax
 import jax.numpy as jnp
 from hmc_gradient_work import NUM_LEAPFROG_STEPS, STEP_SIZE, load_images, measure
@@ -19,6 +18,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 def make_advance(num_chains: int) -> tuple[Any, Any]:
     """Returns `advance(positions, data)`, which takes one draw of all chains, and the data."""
+    import blackjax  # Starts JAX, after which the number of devices is fixed.
+
     mesh = jax.make_mesh((len(jax.devices()),), ("data",), axis_types=(AxisType.Auto,))
     shards = PartitionSpec("data")
 

@@ -1,23 +1,30 @@
-"""Digits: the CNN's posterior by HMC, from the members of `digits_ensemble` trained without tricks.
+"""Digits: the posterior of the small CNN, by HMC from the members of a trained ensemble.
 
-python train.py --config=configs/digits_hmc.py:members --workdir=runs/digits_members
-python train.py --config=configs/digits_hmc.py --workdir=runs/digits_hmc
+    make train    # runs/digits, whose members the chains start from
+    python train.py --config=configs/digits_hmc.py --workdir=runs/digits_hmc
+    python evaluate.py --workdir=runs/digits --compare=runs/digits_hmc,runs/digits_mclmc
 """
 
 import ml_collections
 
-from configs import digits_ensemble
-
-PRIOR = "*bias=normal(1), *kernel=normal(1.4142/sqrt(fan_in))"
+from ensemble import default_config
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the experiment, or that of the `members` it starts from."""
-    config = digits_ensemble.get_config()
-    config.prior = PRIOR
-    config.ensemble_size = 8
-    if variant == "members":
-        return config
+    """Returns the experiment, which has no variant."""
     if variant:
-        raise ValueError(f"variant {variant!r} is unknown; known is 'members'")
+        raise ValueError(f"variant {variant!r} is unknown; there is none")
+    config = default_config()
+    config.dataset = "digits"
+    config.model = "cnn"
+    config.method = "hmc"
+    config.prior = "*bias=normal(1), *kernel=normal(1.4142/sqrt(fan_in))"
+    config.init_from = "runs/digits"
+    config.num_chains = 4
+    config.hmc.step_size = 0.01
+    config.hmc.num_leapfrog_steps = 50
+    config.hmc.num_warmup = 40
+    config.hmc.num_samples = 100
+    config.hmc.thin = 4
+    config.log_every_steps = 10
     return config

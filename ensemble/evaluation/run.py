@@ -101,6 +101,7 @@ def score(
         "is_finished": subject.is_finished,
         "step": subject.step,
         "members": subject.test.members.tolist(),
+        "posterior": subject.report.get("posterior"),
         "failed_members": subject.failed_members,
         "dataset": subject.description,
         "test": test,

@@ -15,6 +15,9 @@ FEW_EXAMPLES = 30
 WIDE = 0.02
 """Half-width of an interval of confidence less accuracy that is too wide to call it calibrated."""
 
+GOOD_RHAT, GOOD_ESS = 1.01, 400
+"""What Vehtari et al. 2021 ask of four chains."""
+
 MIDDLE = 2
 HARMLESS = 0.005
 TOLD = 0.99
@@ -27,14 +30,16 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         evaluation: the content of evaluation.json so far.
 
     Returns:
-        Sentences: accuracy and gain, trust in the probabilities, the temperature, shift,
-        out-of-distribution data, and the next member.
+        Sentences: accuracy and gain, the chains of a posterior, trust in the probabilities, the
+        temperature, shift, out-of-distribution data, and the next member.
     """
     temperature = evaluation["calibrated"]["temperature"]
     sentences = [
         quality(evaluation["test"], len(evaluation["members"])),
         trust(evaluation["test"], temperature_effect(temperature) < 0),
     ]
+    if evaluation["posterior"] is not None:
+        sentences.insert(1, convergence(evaluation["posterior"]))
     if is_available(temperature):
         sentences.append(advice(evaluation["test"], temperature))
     if evaluation["shift"]:
@@ -68,6 +73,24 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     if num_members > 1 and math.isfinite(mean_nll) and mean_nll > 0:
         what += f", {1 - nll / mean_nll:.0%} below its mean member's"
     return f"{what}."
+
+
+def convergence(posterior: Mapping[str, Any]) -> str:
+    """What the members of a posterior are, and whether its chains agree.
+
+    Args:
+        posterior: the entry of report.json; its R-hat and ESS may be unknown.
+    """
+    text = f"Its members are chains of {posterior['num_samples']:,} draws, each averaged"
+    rhat, ess = posterior["rhat_max"], posterior["ess_bulk_min"]
+    if rhat is None or ess is None:
+        return f"{text}; too few or degenerate draws to tell whether the chains agree."
+    agree = rhat < GOOD_RHAT and ess > GOOD_ESS
+    text += f"; they {'agree' if agree else 'do not agree well enough yet'}"
+    text += f" (R-hat up to {rhat:.3f}, bulk ESS from {ess:.0f})"
+    if posterior["temperature"] != 1:
+        text += f", at a likelihood temperature of {posterior['temperature']:g}, which is not Bayes"
+    return f"{text}."
 
 
 def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:

@@ -68,11 +68,6 @@ def identity() -> Coordinates:
     return Coordinates()
 
 
-def restored_coordinates(mass: str, arrays: dict[str, Any]) -> Coordinates:
-    """The coordinates of a checkpoint, whose arrays are by name."""
-    return Coordinates(**arrays) if mass == "kronecker" else identity()
-
-
 def kronecker(
     task: Classification, split: Split, params: Any, temperature: float = 1.0
 ) -> Coordinates:

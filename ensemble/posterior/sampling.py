@@ -26,7 +26,7 @@ from ensemble.posterior.results import (
     posterior_section,
     write_posterior,
 )
-from ensemble.posterior.starting import params_shapes, starting_points
+from ensemble.posterior.start import params_shapes, starting_points
 from ensemble.posterior.sums import averages
 from ensemble.predictions import MemberPredictions
 from ensemble.predictor import Predictor
@@ -108,7 +108,9 @@ class Sampling(Method):
         programs, first, indices = self._programs, state.step, state.indices
         data = programs.density.data
         if first < self._num_tuning:
-            chains = programs.tune_chains(state.chains, state.coordinates, data)
+            chains = jax.block_until_ready(
+                programs.tune_chains(state.chains, state.coordinates, data)
+            )
             info = ChunkInfo(self._num_tuning, first, indices, None, None)
             return state.replace(chains=chains, step=self._num_tuning), info
         end = self._chunk_end(first)
@@ -192,8 +194,7 @@ class Sampling(Method):
     def status(self, info_or_state: ChunkInfo | SamplingState) -> dict[int, Status]:
         """The status of every chain: one that has never moved is stuck."""
         if isinstance(info_or_state, ChunkInfo):
-            if info_or_state.trace is not None:
-                jax.block_until_ready(info_or_state.trace)
+            jax.block_until_ready(info_or_state.trace)
             return dict.fromkeys(info_or_state.indices, Status.ACTIVE)
         num_draws = self._num_sampled(info_or_state)
         may_judge = num_draws >= _MIN_DRAWS_TO_MOVE

@@ -138,3 +138,34 @@ def make_detection(auroc, half_width=0.01):
 )
 def test_detection(auroc, words):
     assert words in verdict.detection({"a": make_detection(1.0), "b": make_detection(auroc)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {},
+            "Its members are chains of 1,000 draws, each averaged; they agree (R-hat up to 1.004, "
+            "bulk ESS from 900).",
+        ),
+        (
+            {"rhat_max": 1.02, "temperature": 0.5},
+            "Its members are chains of 1,000 draws, each averaged; they do not agree well enough "
+            "yet (R-hat up to 1.020, bulk ESS from 900), at a likelihood temperature of 0.5, which "
+            "is not Bayes.",
+        ),
+        (
+            {"ess_bulk_min": 399.0},
+            "Its members are chains of 1,000 draws, each averaged; they do not agree well enough "
+            "yet (R-hat up to 1.004, bulk ESS from 399).",
+        ),
+        (
+            {"rhat_max": None},
+            "Its members are chains of 1,000 draws, each averaged; too few or degenerate draws to "
+            "tell whether the chains agree.",
+        ),
+    ],
+)
+def test_convergence(changes, sentence):
+    posterior = {"num_samples": 1000, "rhat_max": 1.004, "ess_bulk_min": 900.0, "temperature": 1.0}
+    assert verdict.convergence({**posterior, **changes}) == sentence

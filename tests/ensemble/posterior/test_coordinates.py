@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 import models
 from ensemble import UserError
 from ensemble.classification import Classification
-from ensemble.posterior.coordinates import identity, kronecker, restored_coordinates
+from ensemble.posterior.coordinates import identity, kronecker
 from ensemble.posterior.linear import join_bias, split_bias
 from ensemble.priors import parse_prior
 from input_pipeline import dataset_from_arrays
@@ -105,14 +105,6 @@ def test_the_identity_changes_nothing():
     assert identity().to_params(params) is params
     assert identity().from_params(params) is params
     assert jax.tree.leaves(identity()) == []
-
-
-def test_a_checkpoint_s_arrays_are_coordinates_again():
-    task = make_task()
-    coordinates = kronecker(task, task.dataset.splits["train"], zeros())
-    restored = restored_coordinates("kronecker", coordinates._asdict())
-    jax.tree.map(np.testing.assert_array_equal, restored, coordinates)
-    assert restored_coordinates("identity", {}) == identity()
 
 
 def test_what_cannot_be_whitened_is_refused():

@@ -1,0 +1,18 @@
+"""Digits: the posterior of the small CNN, by MCLMC from the members of a trained ensemble.
+
+    make train    # runs/digits, whose members the chains start from
+    python train.py --config=configs/digits_mclmc.py --workdir=runs/digits_mclmc
+"""
+
+import ml_collections
+
+from configs import digits_hmc
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, which has no variant."""
+    config = digits_hmc.get_config(variant)
+    config.method = "mclmc"
+    config.hmc.num_leapfrog_steps = 25  # Two gradients each.
+    config.hmc.num_warmup = 1000
+    return config
