@@ -45,6 +45,12 @@ def main() -> None:
     args = parser.parse_args()
     if (args.run is None) != (args.notebook is None):
         parser.error("--run and --notebook go together")
+    # First: what has not converged is said before anything is measured.
+    ess = (
+        None
+        if args.run is None
+        else compare_ess(pathlib.Path(args.run), pathlib.Path(args.notebook))
+    )
     commands = {}
     for size, groups in SIZES.items():
         commands[f"ours {size}"] = [sys.executable, OURS, str(size), str(groups)]
@@ -52,8 +58,8 @@ def main() -> None:
     results = side_by_side.measure_rounds(commands, args.rounds)
     results |= side_by_side.measure_rounds({"acceptance": [sys.executable, ACCEPTANCE]}, 1)
     rows = make_rows(results)
-    if args.run is not None:
-        rows.append(compare_ess(pathlib.Path(args.run), pathlib.Path(args.notebook)))
+    if ess is not None:
+        rows.append(ess)
     side_by_side.report(rows, args.out)
 
 

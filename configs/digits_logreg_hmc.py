@@ -1,6 +1,11 @@
 """Digits: the posterior of a logistic regression, by HMC with a Kronecker mass matrix.
 
-python train.py --config=configs/digits_logreg_hmc.py --workdir=runs/digits_logreg
+    python train.py --config=configs/digits_logreg_hmc.py --workdir=runs/digits_logreg
+
+Two CPU cores (AMD EPYC, AVX-512): 11 s with programs compiled before, under a minute without. Four
+chains of 1,000 draws: R-hat up to 1.004, bulk ESS from 1,901, 85% accepted. Test: average draw
+93.29%, NLL .2357; average over all draws 97.00%, NLL .2001, ECE .1012: under this prior it is
+underconfident.
 """
 
 import ml_collections

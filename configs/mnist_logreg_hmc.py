@@ -2,7 +2,14 @@
 
     python train.py --config=configs/mnist_logreg_hmc.py --workdir=runs/mnist_logreg
 
+Two CPU cores (AMD EPYC, AVX-512), shared with other work: 17 minutes to R-hat below 1.01 and a bulk
+ESS above 400 for the log density and 100 test log-probabilities: four chains of 520 draws, 74,172
+gradients of all 60,000 images, 87% accepted. Test: average draw 91.900% (MCSE .004), average over
+all draws 92.66%, NLL .2673, ECE .0107. The notebook published 91.885% and 92.640%.
+
 `:notebook` is the protocol of TensorFlow Probability's notebook "Distributed Inference with JAX":
+one chain from the prior, trajectories of 100 steps, 1,000 draws after 1,000 that do not count. Its
+200,000 gradients take an hour or more on two cores; it was not measured to its end.
 
     python train.py --config=configs/mnist_logreg_hmc.py:notebook --workdir=runs/mnist_notebook
 """
@@ -23,15 +30,17 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.init_from = "map"
     config.num_chains = 4
     config.hmc.mass = "kronecker"
-    config.hmc.step_size = 0.3
-    config.hmc.num_leapfrog_steps = 6
-    config.hmc.num_warmup = 150
+    config.hmc.step_size = 0.15
+    config.hmc.num_leapfrog_steps = 32
+    config.hmc.num_warmup = 60
     config.hmc.num_samples = 1000
+    config.log_every_steps = 20
     config.stop_at.rhat = 1.01
     config.stop_at.ess = 400.0
     if variant == "notebook":
         config.init_from = "prior"
         config.num_chains = 1
+        config.log_every_steps = 50
         config.hmc.mass = "identity"
         config.hmc.step_size = 0.01
         config.hmc.num_leapfrog_steps = 100

@@ -213,17 +213,43 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
     parse_prior(complete.prior)
     if complete.method in SAMPLERS:
         _check_sampling(complete)
-    elif bool(complete.num_epochs) == bool(complete.num_steps):
-        raise UserError(
-            f"config.num_epochs={complete.num_epochs} and config.num_steps={complete.num_steps}: "
-            "set exactly one of the two, the other to 0"
-        )
+    else:
+        _check_training(complete)
     if complete.early_stopping_epochs and not complete.hold_out:
         raise UserError(
             f"config.early_stopping_epochs={complete.early_stopping_epochs} needs a validation "
             "split: set config.hold_out=True, or early_stopping_epochs=0"
         )
     return ml_collections.FrozenConfigDict(complete)
+
+
+_NOT_IN_TRAINING: Mapping[str, Any] = {
+    "temperature": 1.0,
+    "init_from": PRIOR,
+    "stop_at.rhat": 0.0,
+    "stop_at.ess": 0.0,
+}
+"""Keys of samplers that SGD cannot heed, with the value that they must keep."""
+
+
+def _check_training(config: ml_collections.ConfigDict) -> None:
+    """Checks what holds for SGD alone.
+
+    Raises:
+        UserError: the duration is not clear, or a key that is for samplers is set.
+    """
+    if bool(config.num_epochs) == bool(config.num_steps):
+        raise UserError(
+            f"config.num_epochs={config.num_epochs} and config.num_steps={config.num_steps}: "
+            "set exactly one of the two, the other to 0"
+        )
+    flat = flatten(config)
+    for key, neutral in _NOT_IN_TRAINING.items():
+        if flat[key] != neutral:
+            raise UserError(
+                f"config.{key}={flat[key]!r} is for samplers: with config.method='sgd' leave it at "
+                f"{neutral!r}, or choose one of {', '.join(SAMPLERS)}"
+            )
 
 
 _NOT_IN_A_POSTERIOR: Mapping[str, Any] = {
@@ -257,6 +283,11 @@ def _check_sampling(config: ml_collections.ConfigDict) -> None:
         raise UserError(
             f"config.method={config.method!r} samples a posterior, which config.prior='none' does "
             "not have; set it to such as 'normal(1)'"
+        )
+    if config.hmc.thin > config.hmc.num_samples:
+        raise UserError(
+            f"config.hmc.thin={config.hmc.thin} keeps none of config.hmc.num_samples="
+            f"{config.hmc.num_samples} draws; lower it"
         )
     if config.method == "mclmc" and config.hmc.mass == "dense":
         raise UserError("config.hmc.mass='dense' is for hmc and nuts; with mclmc use 'diagonal'")

@@ -16,7 +16,8 @@ activations of N examples of one member: feed some hundred at a time, and wrap `
 `jax.jit`, which compiles once for each N.
 
 The file holds StableHLO for CPU, CUDA and TPU, with the variables of all members as constants: its
-size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB.
+size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB. Of a
+posterior the members are draws, at most 100, evenly spread over its chains.
 """
 
 import importlib.util
@@ -128,8 +129,7 @@ def main(argv: Sequence[str]) -> None:
     content = export(predictor)
     write(path, content)
     command_line.print_answer(
-        f"{path}: {len(predictor.members)} members, {len(content) / 1e6:.1f} MB, "
-        f"for {', '.join(PLATFORMS)}"
+        f"{path}: {predictor.description}, {len(content) / 1e6:.1f} MB, for {', '.join(PLATFORMS)}"
     )
 
 

@@ -204,6 +204,32 @@ def update_member(
     )
 
 
+def keep_best(state: TrainState, nll: jax.Array, patience: int) -> TrainState:
+    """Notes a member's validation NLL: keeps its best variables, stops it without progress.
+
+    A member that predicts NaN has failed.
+
+    Args:
+        state: one member's, with `best`.
+        nll: [] of its present variables on the validation split, nats.
+        patience: epochs without a better value after which the member stops.
+    """
+    assert state.best is not None
+    active = state.status == Status.ACTIVE
+    better = active & (nll < state.best.nll)
+    waited = jnp.where(better, 0, state.best.epochs_since + active)
+    variables = jax.tree.map(
+        lambda new, old: jnp.where(better, new, old), state.variables, state.best.variables
+    )
+    stop = active & (waited >= patience)
+    status = jnp.where(stop, jnp.int8(Status.STOPPED_EARLY), state.status)
+    status = jnp.where(active & jnp.isnan(nll), jnp.int8(Status.NON_FINITE), status)
+    return state.replace(
+        status=status,
+        best=Best(variables, jnp.where(better, nll, state.best.nll), waited.astype(jnp.int32)),
+    )
+
+
 # One member per device, by hand, as the how-to's text uses them.
 
 

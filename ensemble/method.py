@@ -1,7 +1,7 @@
 """The protocol that every method follows: how members move, and what the loop asks them for.
 
 `ensemble.sgd` trains members, `ensemble.posterior.sampling` moves chains; the loop, the monitor
-and the report know no more of them than this. What one of the two has no use for has a default.
+and the report know little more of them than this. What one of the two has no use for has a default.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ class Info(Protocol):
     def num_waiting(self) -> int:
         """Members that wait for these to catch up."""
 
+    @property
+    def compiles(self) -> bool:
+        """Whether a program was compiled for this chunk: its time then says nothing of speed."""
+
 
 class Method(Protocol):
     """How members move.
@@ -110,8 +114,10 @@ class Method(Protocol):
     def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
         """The speed of a chunk by tag."""
 
-    def monitor_scalars(self, state: Any, draws: Draws, seconds: float) -> dict[str, float]:
-        """What an evaluation shows beside scores, by tag, after so many seconds of training."""
+    def monitor_scalars(
+        self, state: Any, draws: Draws, member_examples_per_second: float | None
+    ) -> dict[str, float]:
+        """What an evaluation shows beside scores, by tag, at so much speed over the whole run."""
         return {}
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:

@@ -40,6 +40,7 @@ class Monitor:
         self._pending: Info | None = None
         self._last: dict[str, float] = {}
         self._compiling = True
+        self._skips_rate = False
         self._failed: set[int] = set()
         self.may_end = False
         """Whether all members have stopped or failed, or chains have converged as was asked."""
@@ -55,9 +56,9 @@ class Monitor:
         status = self._method.status(state)
         self._failed = {k for k, value in status.items() if value in FAILURES}
         self.may_end = not state.is_growing and Status.ACTIVE not in status.values()
-        if not self.may_end:
-            found = self._method.monitor_scalars(state, self._draws, self._clock.seconds_training)
-            self.may_end = self._method.has_converged(found)
+        every = self._config.eval_every_epochs * self._method.steps_per_epoch
+        if not self.may_end and state.step % every == 0:  # As the run without a break was judged.
+            self.may_end = self._method.has_converged(self._found(state))
 
     def log_parameters(self, state: State) -> None:
         """Logs the shapes and sizes of one member's parameters."""
@@ -73,7 +74,9 @@ class Monitor:
         Raises:
             RunFailed: no member is alive, or one failed and `config.on_nonfinite` is 'stop'.
         """
+        self._skips_rate |= info.compiles  # Its compilation held up the end of the chunk before.
         self.flush()
+        self._skips_rate = info.compiles
         self._pending = info
         if self._compiling:
             self.flush()
@@ -92,6 +95,8 @@ class Monitor:
         if self._compiling:
             self._clock.compiled()
             self._compiling = False
+        elif self._skips_rate:
+            self._clock.resume()
         else:
             rate = self._method.rate_scalars(
                 self._clock.chunk_done(self._method.member_examples(info))
@@ -111,7 +116,7 @@ class Monitor:
         self.flush()
         if state.is_growing and self._failed.issuperset(state.indices):
             return  # No newcomer is left to score; those that wait go on.
-        scalars = self._method.monitor_scalars(state, self._draws, self._clock.seconds_training)
+        scalars = self._found(state)
         self.may_end = self.may_end or self._method.has_converged(scalars)
         shown = self._method.headline(self._last | scalars)
         if self._split is None or not self._method.has_predictions(state):
@@ -144,6 +149,10 @@ class Monitor:
             },
         )
         self._draw(state, log_probs)
+
+    def _found(self, state: State) -> dict[str, float]:
+        rate = self._clock.timing()["member_examples_per_second"]
+        return self._method.monitor_scalars(state, self._draws, rate)
 
     def _draw(self, state: State, log_probs: np.ndarray) -> None:
         from ensemble import plot_style

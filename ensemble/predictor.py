@@ -76,6 +76,14 @@ class Predictor:
         self._predict = make_predict(task, placement)
         self._placed_variables = placement.place_members(variables)
 
+    @property
+    def description(self) -> str:
+        """What predicts, in words."""
+        num_members = len(self.members)
+        if self._num_draws == 1:
+            return f"{num_members} members"
+        return f"{num_members * self._num_draws} draws of {num_members} chains"
+
     def __call__(self, inputs: np.ndarray) -> Prediction:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
 

@@ -220,12 +220,19 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
-    text = (
-        f"{len(report['live_members'])} chains of {posterior['num_samples']:,} draws: R-hat up to "
-        f"{posterior['rhat_max']:.3f} ({posterior['rhat_worst']}), bulk ESS from "
-        f"{posterior['ess_bulk_min']:.0f}, {posterior['accept']:.0%} accepted, "
-        f"{posterior['divergences']} divergent."
-    )
+    num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
+    text = f"{plots.plural(num_chains, 'chain')} of {plots.plural(num_draws, 'draw')}: "
+    if np.isfinite(posterior["rhat_max"]) and np.isfinite(posterior["ess_bulk_min"]):
+        text += (
+            f"R-hat up to {posterior['rhat_max']:.3f} ({posterior['rhat_worst']}), bulk ESS from "
+            f"{posterior['ess_bulk_min']:.0f}, "
+        )
+    else:
+        text += "too few or degenerate draws for R-hat, "
+    accepted = f"{posterior['accept']:.0%} accepted"
+    if report["method"] == "mclmc":
+        accepted = "unadjusted, so somewhat biased"
+    text += f"{accepted}, {posterior['divergences']} divergent."
     if posterior["temperature"] != 1:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:

@@ -14,7 +14,7 @@ from flax import serialization, struct
 from ensemble.class_weights import class_weights
 from ensemble.classification import Classification
 from ensemble.errors import UserError
-from ensemble.members import Best, Status, TrainState, create_member, takes_train
+from ensemble.members import Status, TrainState, create_member, keep_best, takes_train
 from ensemble.method import Method
 from ensemble.optimizers import create_optimizer, learning_rate_schedule
 from ensemble.placement import Placement
@@ -74,6 +74,7 @@ class ChunkInfo(NamedTuple):
     ensemble_metrics: Metrics  # [D]
     status: jax.Array  # [D, slots]
     num_waiting: int  # Members that wait for those in training.
+    compiles: bool = False  # Only the first chunk of a process does.
 
 
 class _Programs(NamedTuple):
@@ -425,32 +426,6 @@ class SGD(Method):
         log_probs = programs.predict(members.variables, validation.inputs)
         nll = -log_probs[:, np.arange(len(validation.labels)), validation.labels].mean(axis=1)
         return programs.keep_best(members, programs.placement.place_members(nll))
-
-
-def keep_best(state: TrainState, nll: jax.Array, patience: int) -> TrainState:
-    """Notes a member's validation NLL: keeps its best variables, stops it without progress.
-
-    A member that predicts NaN has failed.
-
-    Args:
-        state: one member's, with `best`.
-        nll: [] of its present variables on the validation split, nats.
-        patience: epochs without a better value after which the member stops.
-    """
-    assert state.best is not None
-    active = state.status == Status.ACTIVE
-    better = active & (nll < state.best.nll)
-    waited = jnp.where(better, 0, state.best.epochs_since + active)
-    variables = jax.tree.map(
-        lambda new, old: jnp.where(better, new, old), state.variables, state.best.variables
-    )
-    stop = active & (waited >= patience)
-    status = jnp.where(stop, jnp.int8(Status.STOPPED_EARLY), state.status)
-    status = jnp.where(active & jnp.isnan(nll), jnp.int8(Status.NON_FINITE), status)
-    return state.replace(
-        status=status,
-        best=Best(variables, jnp.where(better, nll, state.best.nll), waited.astype(jnp.int32)),
-    )
 
 
 def _mark_padding(placement: Placement, status: jax.Array) -> np.ndarray:

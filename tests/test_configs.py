@@ -10,7 +10,7 @@ from conftest import ROOT
 import ensemble
 from ensemble.config import validate
 
-NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*_ensemble.py"))
+NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -21,10 +21,30 @@ def test_every_variant_is_valid_and_every_docstring_is_a_lab_note(name):
     assert "" in documented
     for variant in documented:
         validate(module.get_config(variant))
-    assert "cores" in module.__doc__
+    assert "cores" in module.__doc__ or "not measured" in module.__doc__
     assert "%" in module.__doc__ or "not measured" in module.__doc__
     with pytest.raises(ValueError, match="variant 'huge' is unknown"):
         module.get_config("huge")
+
+
+def test_the_notebook_s_protocol_is_as_published():
+    from configs import mnist_logreg_hmc
+
+    config = mnist_logreg_hmc.get_config("notebook")
+    assert (config.num_chains, config.init_from, config.prior) == (1, "prior", "normal(1)")
+    assert (config.hold_out, config.temperature) == (False, 1.0)
+    assert config.stop_at.to_dict() == {"rhat": 0.0, "ess": 0.0}
+    assert config.hmc.to_dict() == {
+        "step_size": 0.01,
+        "num_leapfrog_steps": 100,
+        "jitter": 0.0,
+        "num_warmup": 500,
+        "num_burn_in": 500,
+        "num_samples": 1000,
+        "thin": 10,
+        "target_acceptance": 0.75,
+        "mass": "identity",
+    }
 
 
 def test_cifar10_takes_a_step_on_generated_data():

@@ -18,7 +18,8 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
         other: the one beside it.
 
     Returns:
-        `workdir`, `method`, `num_members` and `ensemble` scores of the other; `difference`: its
+        `workdir`, `method`, `temperature` of the likelihood, `num_members` and `ensemble` scores of
+        the other; `difference`: its
         score less the subject's; `interval`: paired 95% bootstrap interval of the difference, from
         the same resamples of the test split for both; `agreement` and `total_variation` of the two
         predictions.
@@ -38,6 +39,7 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
     return {
         "workdir": str(other.work.path),
         "method": other.config["method"],
+        "temperature": other.config.get("temperature", 1.0),
         "num_members": len(other.test.members),
         "ensemble": other_terms.scores(),
         "difference": difference(np.ones(len(labels), int)),

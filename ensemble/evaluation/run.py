@@ -102,6 +102,7 @@ def score(
         "step": subject.step,
         "members": subject.test.members.tolist(),
         "posterior": subject.report.get("posterior"),
+        "temperature": subject.config.get("temperature", 1.0),  # Of the likelihood.
         "failed_members": subject.failed_members,
         "dataset": subject.description,
         "test": test,
@@ -147,7 +148,7 @@ def is_own_folder(directory: epath.Path, workdir: epath.Path) -> bool:
     """Whether a directory in a workdir is none of those that its run writes."""
     parts = directory.relative_to(workdir).parts
     own = Workdir(workdir)
-    taken = (own.checkpoints, own.predictions, own.plots, own.events)
+    taken = (own.checkpoints, own.predictions, own.plots, own.events, own.draws)
     return bool(parts) and workdir / parts[0] not in taken
 
 

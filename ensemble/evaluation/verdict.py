@@ -40,6 +40,10 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     ]
     if evaluation["posterior"] is not None:
         sentences.insert(1, convergence(evaluation["posterior"]))
+    if evaluation["temperature"] != 1:
+        sentences.insert(
+            1, f"The likelihood's temperature is {evaluation['temperature']:g}: this is not Bayes."
+        )
     if is_available(temperature):
         sentences.append(advice(evaluation["test"], temperature))
     if evaluation["shift"]:
@@ -85,12 +89,11 @@ def convergence(posterior: Mapping[str, Any]) -> str:
     rhat, ess = posterior["rhat_max"], posterior["ess_bulk_min"]
     if rhat is None or ess is None:
         return f"{text}; too few or degenerate draws to tell whether the chains agree."
+    if posterior["num_chains"] == 1:
+        return f"{text}; R-hat of the halves of the only one is {rhat:.3f}, bulk ESS {ess:.0f}."
     agree = rhat < GOOD_RHAT and ess > GOOD_ESS
     text += f"; they {'agree' if agree else 'do not agree well enough yet'}"
-    text += f" (R-hat up to {rhat:.3f}, bulk ESS from {ess:.0f})"
-    if posterior["temperature"] != 1:
-        text += f", at a likelihood temperature of {posterior['temperature']:g}, which is not Bayes"
-    return f"{text}."
+    return f"{text} (R-hat up to {rhat:.3f}, bulk ESS from {ess:.0f})."
 
 
 def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:

@@ -1,7 +1,8 @@
 """What the draws of a run say in the end: convergence, a report's entries, pictures, parameters."""
 
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,42 +32,35 @@ def tracked_scalars(
     }
 
 
-def diagnose(draws: Draws, first: int, live: Sequence[int]) -> Diagnostics:
-    """Diagnoses the draws `first` and later of the live chains."""
-    return diagnostics.summarise(tracked_scalars(draws, first, live))
-
-
 def posterior_section(
-    draws: Draws,
+    counted: Mapping[str, np.ndarray],
+    found: Diagnostics,
     config: ml_collections.FrozenConfigDict,
-    first: int,
-    live: Sequence[int],
+    num_gradients: int,
     gradients_per_second: float | None,
+    tracked_split: str | None,
 ) -> dict[str, Any]:
     """The report's entry `posterior`.
 
     Args:
-        draws: of the run.
+        counted: scalars [C, T] of the draws that count, of the live chains.
+        found: the diagnostics of those whose convergence counts.
         config: of the run.
-        first: number of the first draw that counts.
-        live: numbers of the chains that move.
+        num_gradients: of all chains, with those of the warm-up; without a search for the MAP.
         gradients_per_second: of single chains on all data.
+        tracked_split: whose accuracy and NLL are among the scalars.
 
     Returns:
-        R-hat, ESS and the scalars that have the worst; over the draws that count mean `accept`,
-        number of `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the
-        last one; `num_gradients` of all chains, with those of the warm-up; rates; and what was
-        asked for. `monte_carlo` has mean and its standard error (MCSE) of the log density, and of
-        accuracy and NLL of single draws.
+        R-hat, ESS and the scalars that have the worst; over the draws mean `accept`, number of
+        `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the last one;
+        `num_gradients`; rates; and what was asked for. `monte_carlo` has mean and its standard
+        error (MCSE) of the log density, and of accuracy and NLL of single draws on
+        `tracked_split`.
     """
-    found = diagnose(draws, first, live)
-    counted = {name: values[list(live)] for name, values in draws.scalars(first).items()}
-    num_gradients = int(draws.scalars()["num_gradients"].sum())
-    if config.method == "mclmc":
-        num_gradients += 2 * config.hmc.num_warmup * config.num_chains
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
+    ess = [one.ess_bulk for one in found.scalars.values()]
     monte_carlo = diagnostics.summarise(
-        {name: counted[name] for name in (LOG_DENSITY, "accuracy", "nll") if name in counted}
+        {name: counted[name] for name in (LOG_DENSITY, "accuracy", "nll")}
     )
     return {
         "rhat_max": found.rhat_max,
@@ -75,6 +69,7 @@ def posterior_section(
         "ess_bulk_worst": found.ess_bulk_worst,
         "ess_tail_min": found.ess_tail_min,
         "ess_tail_worst": found.ess_tail_worst,
+        "ess_bulk_median": float(np.median(ess)) if ess else math.nan,
         "num_scalars": len(found.scalars),
         "num_constant": found.num_constant,
         "accept": float(counted["acceptance_rate"].mean()),
@@ -90,20 +85,22 @@ def posterior_section(
         "num_samples": counted[LOG_DENSITY].shape[1],
         "num_chains": config.num_chains,
         "temperature": config.temperature,
+        "tracked_split": tracked_split,
         "monte_carlo": {
             name: {"mean": one.mean, "mcse": one.mcse} for name, one in monte_carlo.scalars.items()
         },
     }
 
 
-def posterior_figures(draws: Draws, first: int, live: Sequence[int]) -> dict[str, Any]:
+def posterior_figures(
+    draws: Draws, first: int, live: Sequence[int], found: Diagnostics
+) -> dict[str, Any]:
     """Draws the traces of all chains, and the ranks of the scalars that agree least."""
     scalars = draws.scalars()
     names = {LOG_DENSITY: "log density", "accuracy": "accuracy", "step_size": "step size"}
     traces = {
         title: scalars[name] for name, title in names.items() if np.isfinite(scalars[name]).any()
     }
-    found = diagnose(draws, first, live)
     return {
         "traces": plots.trace_plot(traces, first, "The chains, draw by draw"),
         "ranks": plots.rank_plot(
@@ -112,23 +109,34 @@ def posterior_figures(draws: Draws, first: int, live: Sequence[int]) -> dict[str
     }
 
 
-def write_posterior(work: Workdir, draws: Draws, first: int, live: Sequence[int]) -> None:
-    """Writes the pictures, and `posterior.nc` for ArviZ."""
+def write_posterior(
+    work: Workdir,
+    draws: Draws,
+    first: int,
+    live: Sequence[int],
+    found: Diagnostics,
+    temperature: float,
+) -> None:
+    """Writes the pictures, and the live chains as `posterior.nc` for ArviZ."""
     work.plots.mkdir(parents=True, exist_ok=True)
-    for name, figure in posterior_figures(draws, first, live).items():
+    for name, figure in posterior_figures(draws, first, live, found).items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=110)
         write_bytes(work.plots / f"{name}.png", content.getvalue())
     counted = draws.scalars(first)
-    tracked = tracked_scalars(draws, first)
-    positions, numbers = draws.positions()
+    positions, numbers = draws.positions(MAX_DRAWS)
     data = diagnostics.to_inference_data(
-        tracked,
-        {name: values for name, values in counted.items() if not name.startswith(LOG_PROB)},
-        positions,
+        tracked_scalars(draws, first, live),
+        {
+            name: values[list(live)]
+            for name, values in counted.items()
+            if not name.startswith(LOG_PROB)
+        },
+        jax.tree.map(lambda leaf: leaf[list(live)], positions),
         numbers,
         first,
     )
+    data.attrs |= {"temperature": temperature, "chains": list(live)}
     diagnostics.write_netcdf(work.path / "posterior.nc", data)
 
 

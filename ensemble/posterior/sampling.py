@@ -5,7 +5,7 @@ warm-up go into running sums on the devices, so that memory does not grow with t
 `config.hmc.thin`-th draw leaves for the disk.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,13 +17,15 @@ from ensemble.classification import Classification
 from ensemble.errors import UserError
 from ensemble.members import Status
 from ensemble.method import Method
+from ensemble.posterior import diagnostics
 from ensemble.posterior.coordinates import Coordinates
+from ensemble.posterior.diagnostics import Diagnostics
 from ensemble.posterior.draws import Draws
 from ensemble.posterior.programs import Programs, SamplingState, Trace
 from ensemble.posterior.results import (
-    diagnose,
     draw_variables,
     posterior_section,
+    tracked_scalars,
     write_posterior,
 )
 from ensemble.posterior.start import params_shapes, starting_points
@@ -35,6 +37,7 @@ from ensemble.workdir import Workdir
 from models.layers import convolutions_as_products
 
 _MIN_DRAWS_TO_MOVE = 20
+_MIN_ESS = 100
 
 
 class ChunkInfo(NamedTuple):
@@ -44,6 +47,7 @@ class ChunkInfo(NamedTuple):
         step: after the chunk.
         first: number of its first draw.
         indices: of the chains.
+        compiles: whether its time is not that of draws alone.
         trace: of its draws; None where the chunk tuned the sampler.
         positions: parameters [K, C, ...] of the draws that are kept.
         num_waiting: of the members; samplers have none.
@@ -52,6 +56,7 @@ class ChunkInfo(NamedTuple):
     step: int
     first: int
     indices: tuple[int, ...]
+    compiles: bool
     trace: Trace | None
     positions: Any
     num_waiting: int = 0
@@ -80,6 +85,8 @@ class Sampling(Method):
         self.remedy = f"lower config.hmc.step_size={config.hmc.step_size}"
         self._programs = Programs(config, task)
         self.tracked_split = self._programs.tracked_split
+        self._diagnosed: tuple[Any, Diagnostics] | None = None
+        self._compiled: set[int] = set()
 
     # The protocol of a method.
 
@@ -103,7 +110,7 @@ class Sampling(Method):
         The tuning of mclmc is one chunk.
 
         Returns:
-            The state, and the chunk's diagnostics; neither is waited for.
+            The state, and the chunk's diagnostics; only the tuning is waited for.
         """
         programs, first, indices = self._programs, state.step, state.indices
         data = programs.density.data
@@ -111,7 +118,7 @@ class Sampling(Method):
             chains = jax.block_until_ready(
                 programs.tune_chains(state.chains, state.coordinates, data)
             )
-            info = ChunkInfo(self._num_tuning, first, indices, None, None)
+            info = ChunkInfo(self._num_tuning, first, indices, True, None, None)
             return state.replace(chains=chains, step=self._num_tuning), info
         end = self._chunk_end(first)
         (state, positions), trace = programs.run_chunk(
@@ -123,7 +130,10 @@ class Sampling(Method):
         )
         num_kept = programs.num_kept(end) - programs.num_kept(first)
         positions = jax.tree.map(lambda leaf: leaf[:num_kept], positions)
-        return state.replace(step=end), ChunkInfo(end, first, indices, trace, positions)
+        compiles = end - first not in self._compiled
+        self._compiled.add(end - first)
+        info = ChunkInfo(end, first, indices, compiles, trace, positions)
+        return state.replace(step=end), info
 
     def finished(self, state: SamplingState) -> bool:
         """Whether all draws have been taken."""
@@ -146,8 +156,7 @@ class Sampling(Method):
 
     def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
         """The speed as it is shown: gradients of one chain on all data, per second."""
-        rate = member_examples_per_second / self.task.num_train_examples
-        return {"posterior/gradients_per_second": rate}
+        return {"posterior/gradients_per_second": self._gradients(member_examples_per_second)}
 
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars: means, medians, counts over its draws."""
@@ -192,12 +201,14 @@ class Sampling(Method):
         return max(state.step - self._num_tuning, 0)
 
     def status(self, info_or_state: ChunkInfo | SamplingState) -> dict[int, Status]:
-        """The status of every chain: one that has never moved is stuck."""
+        """The status of every chain: in the end, one that has never moved is stuck."""
         if isinstance(info_or_state, ChunkInfo):
             jax.block_until_ready(info_or_state.trace)
             return dict.fromkeys(info_or_state.indices, Status.ACTIVE)
-        num_draws = self._num_sampled(info_or_state)
-        may_judge = num_draws >= _MIN_DRAWS_TO_MOVE
+        # Judged earlier, the verdict would depend on when chunks end.
+        may_judge = (
+            self.finished(info_or_state) and self._num_sampled(info_or_state) >= _MIN_DRAWS_TO_MOVE
+        )
         return {
             k: Status.STUCK if may_judge and not moves else Status.ACTIVE
             for k, moves in zip(
@@ -220,12 +231,12 @@ class Sampling(Method):
         return self._num_sampled(state) > 0
 
     def monitor_scalars(
-        self, state: SamplingState, draws: Draws, seconds: float
+        self, state: SamplingState, draws: Draws, member_examples_per_second: float | None
     ) -> dict[str, float]:
         """Convergence, and the mean scores of single draws, as named scalars."""
         if not self._num_sampled(state) or not self._live(state):
             return {}
-        found = diagnose(draws, self._first_counted, self._live(state))
+        found = self._diagnose(state, draws)
         convergence = {
             "posterior/rhat_max": found.rhat_max,
             "posterior/ess_bulk_min": found.ess_bulk_min,
@@ -233,7 +244,8 @@ class Sampling(Method):
         }
         # A few draws say nothing yet.
         scalars = {name: value for name, value in convergence.items() if np.isfinite(value)}
-        if seconds and "posterior/ess_bulk_min" in scalars:
+        if member_examples_per_second and "posterior/ess_bulk_min" in scalars:
+            seconds = self._num_gradients(draws) / self._gradients(member_examples_per_second)
             scalars["posterior/ess_per_second"] = found.ess_bulk_min / seconds
         if self.tracked_split is not None:
             for name, value in self._average_draw(state, self.tracked_split).items():
@@ -258,12 +270,15 @@ class Sampling(Method):
         return shown
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
-        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
+        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing.
+
+        A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
+        """
         rhat, ess = self.config.stop_at.rhat, self.config.stop_at.ess
         return (
             (rhat > 0 or ess > 0)
             and (not rhat or scalars.get("posterior/rhat_max", np.inf) < rhat)
-            and (not ess or scalars.get("posterior/ess_bulk_min", 0) > ess)
+            and scalars.get("posterior/ess_bulk_min", 0) > max(ess, _MIN_ESS)
         )
 
     def report_sections(
@@ -271,6 +286,7 @@ class Sampling(Method):
     ) -> dict[str, Any]:
         """What report.json says beside the scores."""
         rate = timing["member_examples_per_second"]
+        live = self._live(state)
         return {
             "average_draw": {
                 name: self._average_draw(state, name)
@@ -278,17 +294,21 @@ class Sampling(Method):
                 if name in self._programs.splits
             },
             "posterior": posterior_section(
-                draws,
+                {name: values[live] for name, values in draws.scalars(self._first_counted).items()},
+                self._diagnose(state, draws),
                 self.config,
-                self._first_counted,
-                self._live(state),
-                None if rate is None else rate / self.task.num_train_examples,
+                self._num_gradients(draws),
+                None if rate is None else self._gradients(rate),
+                self.tracked_split,
             ),
         }
 
     def write_results(self, state: SamplingState, work: Workdir, draws: Draws) -> None:
         """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
-        write_posterior(work, draws, self._first_counted, self._live(state))
+        found = self._diagnose(state, draws)
+        write_posterior(
+            work, draws, self._first_counted, self._live(state), found, self.config.temperature
+        )
 
     def predictor(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Predictor:
         """The draws that are kept, of the live chains, as a function."""
@@ -303,6 +323,11 @@ class Sampling(Method):
         chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
         arrays = serialization.to_state_dict(jax.tree.map(np.array, state.replace(chains=chains)))
         arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
+        for name, sums in arrays["sums"].items():  # Other devices will pad otherwise.
+            num_examples = self._num_examples(name)
+            arrays["sums"][name] = jax.tree.map(
+                lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
+            )
         return arrays, {"step": state.step, "num_members": len(state.indices)}
 
     def from_host(
@@ -322,6 +347,10 @@ class Sampling(Method):
             programs.density.data,
         )
         arrays = {name: value for name, value in arrays.items() if name != "status"}
+        arrays["sums"] = {
+            name: jax.tree.map(_padder(len(programs.splits[name].labels)), sums)
+            for name, sums in arrays["sums"].items()
+        }
         state = serialization.from_state_dict(template, arrays)
         chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
         state = state.replace(chains=chains, step=counters["step"])
@@ -351,6 +380,23 @@ class Sampling(Method):
         """Draws of a chain that count."""
         return max(state.step - self._num_left_out, 0)
 
+    def _gradients(self, member_examples: float) -> float:
+        """Gradients of one chain that so many examples are."""
+        return member_examples / self.task.num_train_examples
+
+    def _num_gradients(self, draws: Draws) -> int:
+        """Gradients of all chains so far: of the draws, and of the tuning of mclmc."""
+        tuning = 2 * self._num_tuning * self.config.num_chains
+        return int(draws.scalars()["num_gradients"].sum()) + tuning
+
+    def _diagnose(self, state: SamplingState, draws: Draws) -> Diagnostics:
+        """Diagnoses the draws that count, of the live chains, once."""
+        key = (draws.end, tuple(self._live(state)))
+        if self._diagnosed is None or self._diagnosed[0] != key:
+            found = diagnostics.summarise(tracked_scalars(draws, self._first_counted, key[1]))
+            self._diagnosed = key, found
+        return self._diagnosed[1]
+
     def _num_examples(self, split: str) -> int:
         return len(self.task.dataset.splits[split].labels)
 
@@ -362,3 +408,14 @@ class Sampling(Method):
         _, scores = averages(state.sums[split], self._num_sampled(state), self._num_examples(split))
         live = self._live(state)
         return {name: float(values[live].mean()) for name, values in scores.items()}
+
+
+def _padder(size: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Pads arrays [C, N, ...] with zeros to as many places for examples; leaves [C] alone."""
+
+    def pad(leaf: np.ndarray) -> np.ndarray:
+        if leaf.ndim == 1:
+            return leaf
+        return np.pad(leaf, [(0, 0), (0, size - leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2))
+
+    return pad

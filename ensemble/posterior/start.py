@@ -126,7 +126,8 @@ def find_map(
     if linear.is_linear(task.model):
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
         if task.priors:
-            coordinates = kronecker(task, task.dataset.splits["train"], params)
+            # There the Kronecker form is exact: nothing is left to stretch.
+            coordinates = kronecker(task, task.dataset.splits["train"], params, num_stretched=0)
     else:
         shape = task.dataset.input_shape
         params = create_member(jax.random.key(0), task.model, optax.identity(), shape).params
@@ -189,7 +190,7 @@ def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
 
 
 def members_of(config: ml_collections.FrozenConfigDict, task: Classification, shapes: Any) -> Any:
-    """Reads the parameters [C, ...] of an ensemble's first live members.
+    """Reads the parameters [C, ...] of an ensemble's first live members, or of chains' last draws.
 
     Raises:
         UserError: the workdir has another network or other data, or too few members.
@@ -198,7 +199,10 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Classification, sh
     from ensemble.workdir import Workdir
 
     where = f"config.init_from={config.init_from!r}"
-    restored = restore(Workdir(config.init_from))
+    try:
+        restored = restore(Workdir(config.init_from))
+    except UserError as error:
+        raise UserError(f"{where}: {error}; or use '{PRIOR}' or '{MAP}'") from None
     if restored.config["model"] != config.model:
         raise UserError(
             f"{where} has the model {restored.config['model']!r}, this run {config.model!r}; "
@@ -214,8 +218,13 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Classification, sh
             f"{where} has {len(restored.members)} live members for {config.num_chains} chains; "
             "lower config.num_chains"
         )
-    members = restored.variables["params"]
-    chosen = jax.tree.map(lambda leaf: jnp.asarray(leaf[: config.num_chains]), members)
+    num_draws, taken = restored.num_draws, restored.members[: config.num_chains]
+    if taken != list(range(config.num_chains)):
+        logging.warning("%s: chains start from the members %s, which are live.", where, taken)
+    chosen = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf[num_draws - 1 :: num_draws][: config.num_chains]),
+        restored.variables["params"],
+    )
     found = jax.tree.map(lambda leaf: leaf.shape[1:], chosen)
     if found != jax.tree.map(lambda leaf: leaf.shape, shapes):
         raise UserError(f"{where} has parameters of other shapes than {config.model!r} has here")

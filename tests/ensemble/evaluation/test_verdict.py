@@ -149,10 +149,14 @@ def test_detection(auroc, words):
             "bulk ESS from 900).",
         ),
         (
-            {"rhat_max": 1.02, "temperature": 0.5},
+            {"rhat_max": 1.02},
             "Its members are chains of 1,000 draws, each averaged; they do not agree well enough "
-            "yet (R-hat up to 1.020, bulk ESS from 900), at a likelihood temperature of 0.5, which "
-            "is not Bayes.",
+            "yet (R-hat up to 1.020, bulk ESS from 900).",
+        ),
+        (
+            {"num_chains": 1},
+            "Its members are chains of 1,000 draws, each averaged; R-hat of the halves of the only "
+            "one is 1.004, bulk ESS 900.",
         ),
         (
             {"ess_bulk_min": 399.0},
@@ -167,5 +171,5 @@ def test_detection(auroc, words):
     ],
 )
 def test_convergence(changes, sentence):
-    posterior = {"num_samples": 1000, "rhat_max": 1.004, "ess_bulk_min": 900.0, "temperature": 1.0}
+    posterior = {"num_samples": 1000, "rhat_max": 1.004, "ess_bulk_min": 900.0, "num_chains": 4}
     assert verdict.convergence({**posterior, **changes}) == sentence

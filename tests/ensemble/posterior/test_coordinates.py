@@ -73,6 +73,23 @@ def test_the_hessian_is_near_the_identity_elsewhere():
     assert values.max() / values.min() < 0.2 * plain.max() / plain.min()
 
 
+def test_stretching_lifts_the_least_curvature():
+    task = make_task("normal(3)")
+    train, location = task.dataset.splits["train"], random_params(3, 1.5)
+    values = {
+        number: np.linalg.eigvalsh(
+            whitened_hessian(task, kronecker(task, train, location, num_stretched=number))
+        )
+        for number in (0, 64)
+    }
+    assert values[64].min() > 1.3 * values[0].min()
+    assert values[64].max() < 1.2 * values[0].max()
+    coordinates = kronecker(task, train, location)
+    assert len(coordinates.stretch) == 1  # A tenth of 15.
+    direction = np.asarray(coordinates.directions[0]).ravel()
+    assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-4)
+
+
 def test_a_laplace_prior_counts_by_its_variance():
     laplace, normal = make_task("laplace(0.5)"), make_task(f"normal({0.5 * 2**0.5})")
     ours, theirs = (

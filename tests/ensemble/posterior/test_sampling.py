@@ -163,6 +163,7 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
 
     inputs = blobs["inputs"][:5]
     predictor = ensemble.load(workdir)
+    assert predictor.description == "60 draws of 2 chains"
     model = jax.export.deserialize(export(predictor))
     np.testing.assert_allclose(model.call(inputs)["probs"], predictor(inputs).probs, atol=1e-5)
 
@@ -222,6 +223,36 @@ def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     assert np.unique(scalars["step_size"][0, 4:]).size == 1
     assert report["average_draw"]["validation"]["nll"] == pytest.approx(
         scalars["nll"][:, 9:].mean(), rel=1e-5
+    )
+
+
+def test_a_run_goes_on_on_other_devices(blobs, tmp_path):
+    """Which pad the splits otherwise."""
+    for num_devices, num_samples in [(2, 4), (8, 7), (1, 10)]:
+        config = sampling_config(
+            num_chains=1,
+            num_devices=num_devices,
+            hmc={"num_warmup": 4, "num_samples": num_samples, "thin": 1},
+        )
+        ensemble.train(config, data=blobs, workdir=str(tmp_path / "moved"))
+    ensemble.train({**config, "num_devices": 2}, data=blobs, workdir=str(tmp_path / "stayed"))
+    for split in ("validation", "test"):
+        moved, stayed = (stored(tmp_path / name, split) for name in ("moved", "stayed"))
+        for name in ("log_probs", "entropies"):
+            np.testing.assert_allclose(moved[name], stayed[name], atol=1e-3)
+
+
+def test_a_start_from_a_posterior_is_the_last_draw_of_each_chain(finished, blobs, tmp_path):
+    workdir, _ = finished
+    config = sampling_config(
+        init_from=str(workdir),
+        hmc={"num_warmup": 0, "num_samples": 1, "thin": 1, "step_size": 1e-5},
+    )
+    ensemble.train(config, data=blobs, workdir=str(tmp_path))
+    _, before, _ = draws_of(workdir)
+    _, after, _ = draws_of(tmp_path)
+    np.testing.assert_allclose(
+        after["Dense_0"]["kernel"][:, 0], before["Dense_0"]["kernel"][:, -1], atol=1e-3
     )
 
 
@@ -285,6 +316,7 @@ def test_it_ends_when_it_has_converged(blobs, tmp_path):
     before = stored(tmp_path)["log_probs"]
     again = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert again.report["posterior"]["num_samples"] == posterior["num_samples"]
+    assert posterior["ess_bulk_min"] > 100  # Or R-hat would be luck.
     np.testing.assert_array_equal(stored(tmp_path)["log_probs"], before)
 
 
@@ -351,11 +383,21 @@ def test_chains_that_all_refuse_end_the_run(blobs):
         ({"stop_at": {"rhat": 0.9}}, "config.stop_at.rhat=0.9 must be above 1"),
         ({"model": "mlp", "hmc": {"mass": "dense"}}, "would take [0-9.]+ GiB a chain"),
         ({"num_chains": 0}, "config.num_chains=0 must be positive"),
+        ({"hmc": {"thin": 31}}, "config.hmc.thin=31 keeps none of config.hmc.num_samples=30 draws"),
+        ({"init_from": "Map"}, "Map is not a workdir.*; or use 'prior' or 'map'"),
     ],
 )
 def test_bad_input_is_one_line(change, line, blobs):
     with pytest.raises(UserError, match=line):
         ensemble.train(sampling_config(**change), data=blobs)
+
+
+@pytest.mark.parametrize(
+    "change", [{"temperature": 0.5}, {"init_from": "map"}, {"stop_at": {"ess": 400.0}}]
+)
+def test_what_only_samplers_heed_is_refused_by_sgd(change, blobs):
+    with pytest.raises(UserError, match=r"is for samplers: with config.method='sgd' leave it at"):
+        ensemble.train(small_config(**change), data=blobs)
 
 
 def test_more_shards_than_examples(blobs):
