@@ -117,10 +117,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def log(self, step: int, epoch: float, scores: Mapping[str, float]) -> None:
         """Logs the scores of an evaluation, with the time left."""
-        shown = ", ".join(
-            f"{name} {value:.4f}" if abs(value) < 100 else f"{name} {value:,.0f}"
-            for name, value in scores.items()
-        )
+        shown = ", ".join(f"{name} {_readable(value)}" for name, value in scores.items())
         logging.info(
             "step %d/%d, epoch %.1f: %s; %s left", step, self._total, epoch, shown, self.left(step)
         )
@@ -140,3 +137,9 @@ def duration(seconds: float) -> str:
     minutes, whole = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{whole:02d}" if hours else f"{minutes}:{whole:02d}"
+
+
+def _readable(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"

@@ -1,5 +1,6 @@
 """Test set-up: eight virtual CPU devices, whatever the machine, and a small task to learn."""
 
+import gc
 import os
 import pathlib
 
@@ -10,6 +11,7 @@ os.environ["XLA_FLAGS"] = (
     "--xla_cpu_collective_call_terminate_timeout_seconds=600"  # Two cores may be busy.
 )
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAX_MAPS = 30_000  # Linux allows 65,530.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "xla"))
 
 from typing import ClassVar
@@ -100,3 +102,12 @@ def bucket(monkeypatch):
     Bucket.store.clear()
     yield Workdir("gs://bucket/run")
     fsspec.register_implementation("gcs", "gcsfs.GCSFileSystem", clobber=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_memory_maps():
+    """Every compiled program keeps some memory maps; a process that runs out of them crashes."""
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MAX_MAPS:
+        jax.clear_caches()
+        gc.collect()

@@ -262,26 +262,3 @@ def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -
         return chain._replace(state=state), draw
 
     return Sampler(init, step, tune if settings.num_warmup else None)
-
-
-def advance(
-    sampler: Sampler, chain: Chain, first: jax.Array, num_draws: int
-) -> tuple[Chain, tuple[Any, DrawInfo]]:
-    """Takes draws in one scan.
-
-    Args:
-        sampler: of the chain.
-        chain: before the draws.
-        first: number of the first draw.
-        num_draws: T.
-
-    Returns:
-        The chain, and positions [T, ...] with their diagnostics [T]; a rejected proposal repeats
-        the position.
-    """
-
-    def body(chain: Chain, t: jax.Array) -> tuple[Chain, tuple[Any, DrawInfo]]:
-        chain, info = sampler.step(chain, t)
-        return chain, (chain.state.position, info)
-
-    return jax.lax.scan(body, chain, first + jnp.arange(num_draws))

@@ -255,7 +255,7 @@ class Sampling(Method):
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """Means over chains of what tells whether they are well, and what they are worth."""
         shown = {}
-        for name in ("acceptance", "step_size", "log_density", "divergences"):
+        for name in ("acceptance", "step_size", "energy_error", "log_density", "divergences"):
             tags = [f"posterior/chain_{k:02d}/{name}" for k in range(self.config.num_chains)]
             values = [scalars[tag] for tag in tags if tag in scalars]
             if values:
@@ -264,9 +264,14 @@ class Sampling(Method):
             ("rhat_max", "R-hat"),
             ("ess_bulk_min", "bulk ESS"),
             ("gradients_per_second", "gradients/s"),
+            ("ess_per_second", "ESS/s"),
         ):
             if f"posterior/{name}" in scalars:
                 shown[title] = scalars[f"posterior/{name}"]
+        for name in ("accuracy", "nll"):
+            tag = f"{self.tracked_split}/average_draw/{name}"
+            if tag in scalars:
+                shown[f"average draw's {name}"] = scalars[tag]
         return shown
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from chains import advance
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS
 from sklearn.decomposition import PCA
 
 import models
 from ensemble.classification import Classification
-from ensemble.posterior.kernels import Settings, advance, make_sampler
+from ensemble.posterior.kernels import Settings, make_sampler
 from ensemble.posterior.log_density import CHAINS, create_mesh, make_log_density
 from ensemble.priors import parse_prior
 from input_pipeline import dataset_from_arrays, load_dataset

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
 from blackjax.mcmc.metrics import default_metric
+from chains import advance
 
 from ensemble import UserError
-from ensemble.posterior.kernels import METHODS, Settings, advance, make_sampler
+from ensemble.posterior.kernels import METHODS, Settings, make_sampler
 
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
 SETTINGS = {

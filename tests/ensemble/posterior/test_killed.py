@@ -41,18 +41,20 @@ def result_of(workdir):
         return draws.scalars(), draws.positions()[0], predictions["log_probs"]
 
 
-@pytest.mark.parametrize(("method", "num_kills"), [("hmc", 2), ("mclmc", 1)])
+@pytest.mark.parametrize(("method", "num_kills"), [("hmc", 1), ("mclmc", 1)])
 def test_killed_at_random_moments_it_resumes_to_the_same_bits(method, num_kills, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run(command(whole, method), check=True, capture_output=True)
     rng = random.Random(method)
     kills = 0
-    for _ in range(num_kills):
+    for kill in range(num_kills):
         with subprocess.Popen(
             command(killed, method), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
-            before = len(list(killed.glob("draws/*.npz")))
-            while process.poll() is None and len(list(killed.glob("draws/*.npz"))) <= before:
+            # mclmc's first kill is before its first draw: while it starts, or is tuned.
+            awaited = "config.json" if (method, kill) == ("mclmc", 0) else "draws/*.npz"
+            before = len(list(killed.glob(awaited)))
+            while process.poll() is None and len(list(killed.glob(awaited))) <= before:
                 time.sleep(0.005)
             time.sleep(rng.uniform(0, 0.3))
             process.kill()

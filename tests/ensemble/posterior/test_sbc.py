@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from chains import advance
 
 from ensemble.classification import Classification
-from ensemble.posterior.kernels import Settings, advance, make_sampler
+from ensemble.posterior.kernels import Settings, make_sampler
 from ensemble.posterior.log_density import CHAINS, create_mesh, make_log_density
 from ensemble.priors import parse_prior
 from input_pipeline import dataset_from_arrays

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 import scipy.special
 
 from ensemble.posterior.log_density import create_mesh
@@ -58,6 +59,25 @@ def test_probabilities_too_small_for_float32_are_averaged_too():
     expected = scipy.special.logsumexp(log_probs, axis=0) - np.log(NUM_DRAWS)
     assert expected.min() < -104  # Below float32's smallest number.
     np.testing.assert_allclose(predictions.log_probs, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_many_draws_lose_nothing_to_rounding():
+    """A plain sum of as many equal terms is off by 1e-3."""
+    num_draws, log_prob = 300_000, np.log(np.float32([0.1, 0.2, 0.7]))
+    split = place_split(
+        Split(np.zeros((1, 1), np.float32), np.zeros(1, np.int32)),
+        create_mesh(1, 1, jax.devices()),
+    )
+    one = evaluate_draws(np.broadcast_to(log_prob, (1, 1, NUM_CLASSES)), split)
+
+    @jax.jit
+    def add_all(sums):
+        return jax.lax.fori_loop(0, num_draws, lambda _, sums: add_draws(sums, one), sums)
+
+    predictions, scores = averages(add_all(zero_sums(1, 1, NUM_CLASSES)), num_draws, 1)
+    np.testing.assert_allclose(predictions.log_probs[0, 0], log_prob, atol=5e-7)
+    np.testing.assert_allclose(predictions.entropies[0], one["entropies"][0], rtol=3e-7)
+    assert scores["nll"][0] == pytest.approx(float(one["nll"][0]), rel=3e-7)
 
 
 def test_a_class_that_never_has_any_probability():

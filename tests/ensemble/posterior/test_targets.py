@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from chains import advance
 
-from ensemble.posterior.kernels import Settings, advance, make_sampler
+from ensemble.posterior.kernels import Settings, make_sampler
 
 NUM_CHAINS, NUM_DRAWS = 8, 1500
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
