@@ -97,7 +97,7 @@ def default_config() -> ml_collections.ConfigDict:
             "mass": "identity",  # Or 'diagonal', 'dense'; 'kronecker', for logistic regression.
         }
     )
-    # Both reached, after the warm-up, sampling ends; 0 leaves one out.
+    # Both reached, and a bulk ESS of 100 anyway, sampling ends; 0 leaves one out.
     config.stop_at = ml_collections.ConfigDict({"rhat": 0.0, "ess": 0.0})  # Below; above, in bulk.
     # What is written, how often. An epoch of a sampler is `log_every_steps` draws.
     config.log_every_steps = 50

@@ -26,6 +26,14 @@ CHAINS, DATA = "ensemble", "data"
 """Axes of the mesh: chains lie over one, examples over the other."""
 
 
+class PlacedSplit(NamedTuple):
+    """A split on the devices, spread over the axis `data`; the mask is false for padding."""
+
+    inputs: jax.Array
+    labels: jax.Array
+    mask: jax.Array
+
+
 class LogDensity(NamedTuple):
     """A log density and the data that it is of.
 
@@ -110,19 +118,20 @@ def make_log_density(
     return LogDensity(data, bind)
 
 
-def _place(
-    task: Classification, split: Split, mesh: Mesh
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Inputs as the network sees them, labels and mask, on their shards.
-
-    The last example pads, for zeros may be no input.
-    """
-    missing = -len(split.labels) % mesh.shape[DATA]
-    index = np.minimum(np.arange(len(split.labels) + missing), len(split.labels) - 1)
-    mask = np.arange(len(index)) < len(split.labels)
+def place_split(split: Split, mesh: Mesh) -> PlacedSplit:
+    """Puts a split on the devices; the last example pads, for zeros may be no input."""
+    num_examples = len(split.labels)
+    num_places = num_examples + -num_examples % mesh.shape[DATA]
+    index = np.minimum(np.arange(num_places), num_examples - 1)
+    mask = np.arange(num_places) < num_examples
     sharding = NamedSharding(mesh, PartitionSpec(DATA))
-    inputs, *rest = jax.device_put((split.inputs[index], split.labels[index], mask), sharding)
-    return jax.jit(task.prepare)(inputs), *rest
+    return PlacedSplit(*jax.device_put((split.inputs[index], split.labels[index], mask), sharding))
+
+
+def _place(task: Classification, split: Split, mesh: Mesh) -> PlacedSplit:
+    """A split on its shards, with inputs as the network sees them."""
+    placed = place_split(split, mesh)
+    return placed._replace(inputs=jax.jit(task.prepare)(placed.inputs))
 
 
 def _make_value_and_grad(
@@ -130,7 +139,7 @@ def _make_value_and_grad(
 ) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
     """The log likelihood of all examples and its gradient, in one pass over every shard."""
 
-    def on_shard(params: Any, data: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
+    def on_shard(params: Any, data: PlacedSplit) -> Any:
         inputs, labels, mask = data
 
         def log_likelihood(params: Any) -> jax.Array:

@@ -15,13 +15,18 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ensemble.classification import Classification
 from ensemble.posterior.coordinates import Coordinates
 from ensemble.posterior.kernels import Chain, DrawInfo, Sampler, Settings, make_sampler
-from ensemble.posterior.log_density import CHAINS, DATA, create_mesh, make_log_density
-from ensemble.posterior.sums import (
+from ensemble.posterior.log_density import (
+    CHAINS,
+    DATA,
     PlacedSplit,
+    create_mesh,
+    make_log_density,
+    place_split,
+)
+from ensemble.posterior.sums import (
     PredictiveSums,
     add_draws,
     evaluate_draws,
-    place_split,
     zero_sums,
 )
 from models.layers import convolutions_as_products

@@ -21,12 +21,10 @@ LOG_DENSITY, LOG_PROB = "log_density", "log_prob_"
 """The scalars whose convergence counts: this one, and those whose name begins so."""
 
 
-def tracked_scalars(
-    draws: Draws, first: int, live: Sequence[int] | None = None
-) -> dict[str, np.ndarray]:
+def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, np.ndarray]:
     """The scalars [C, T] whose convergence counts, of draws `first` and later, of live chains."""
     return {
-        name: values if live is None else values[list(live)]
+        name: values[list(live)]
         for name, values in draws.scalars(first).items()
         if name == LOG_DENSITY or name.startswith(LOG_PROB)
     }

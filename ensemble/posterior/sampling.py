@@ -76,14 +76,14 @@ class Sampling(Method):
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
         self.config = config
         self.task = task
-        # The tuning of mclmc is within the sampler, and no draws.
-        self._num_tuning = config.hmc.num_warmup if config.method == "mclmc" else 0
-        self._num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
-        self._first_counted = self._num_left_out - self._num_tuning
-        self.num_steps = self._num_left_out + config.hmc.num_samples
         self.steps_per_epoch = config.log_every_steps
         self.remedy = f"lower config.hmc.step_size={config.hmc.step_size}"
         self._programs = Programs(config, task)
+        self._num_left_out = self._programs.num_left_out
+        # The tuning of mclmc is within the sampler, and no draws.
+        self._num_tuning = config.hmc.num_warmup if config.method == "mclmc" else 0
+        self._first_counted = self._num_left_out - self._num_tuning
+        self.num_steps = self._num_left_out + config.hmc.num_samples
         self.tracked_split = self._programs.tracked_split
         self._diagnosed: tuple[Any, Diagnostics] | None = None
         self._compiled: set[int] = set()

@@ -1,28 +1,17 @@
 """Running sums of what draws predict: model averages that take no more memory with more draws."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ensemble.posterior.log_density import DATA
+from ensemble.posterior.log_density import PlacedSplit
 from ensemble.predictions import MemberPredictions
-from input_pipeline import Split
 
 DRAW_SCORES = ("accuracy", "nll", "brier")
 _HUGE = 1e30  # Of a probability's logarithm: nothing.
-
-
-class PlacedSplit(NamedTuple):
-    """A split on the devices, spread over the axis `data`; the mask is zero for padding."""
-
-    inputs: jax.Array
-    labels: jax.Array
-    mask: jax.Array
 
 
 class PredictiveSums(struct.PyTreeNode):
@@ -41,16 +30,6 @@ class PredictiveSums(struct.PyTreeNode):
     top: jax.Array
     totals: dict[str, jax.Array]
     excess: dict[str, jax.Array]
-
-
-def place_split(split: Split, mesh: Mesh) -> PlacedSplit:
-    """Puts a split on the devices; the last example pads."""
-    num_examples = len(split.labels)
-    num_places = num_examples + -num_examples % mesh.shape[DATA]
-    index = np.minimum(np.arange(num_places), num_examples - 1)
-    mask = (np.arange(num_places) < num_examples).astype(np.float32)
-    sharding = NamedSharding(mesh, PartitionSpec(DATA))
-    return PlacedSplit(*jax.device_put((split.inputs[index], split.labels[index], mask), sharding))
 
 
 def zero_sums(num_chains: int, num_places: int, num_classes: int) -> PredictiveSums:
@@ -80,7 +59,7 @@ def evaluate_draws(log_probs: jax.Array, split: PlacedSplit) -> dict[str, jax.Ar
     num_examples = jnp.sum(split.mask)
 
     def mean(values: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(split.mask > 0, values, 0), axis=-1) / num_examples
+        return jnp.sum(jnp.where(split.mask, values, 0), axis=-1) / num_examples
 
     return {
         "log_probs": log_probs,

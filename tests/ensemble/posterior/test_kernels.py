@@ -66,8 +66,8 @@ def test_chunks_and_a_stay_on_the_host_change_no_bit_and_trace_nothing_anew(name
     assert traces == [24, 8]
 
 
-@pytest.mark.parametrize("mass", ["identity", "diagonal"])
-def test_mclmc_is_tuned_once_the_same_each_time_and_within_its_budget(mass):
+def counted_gaussian():
+    """The correlated Gaussian, and a list that grows by one with every gradient of it."""
     count = []
 
     @jax.custom_vjp
@@ -79,6 +79,12 @@ def test_mclmc_is_tuned_once_the_same_each_time_and_within_its_budget(mass):
         return jax.value_and_grad(correlated_gaussian)(x)
 
     counted.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
+    return counted, count
+
+
+@pytest.mark.parametrize("mass", ["identity", "diagonal"])
+def test_mclmc_is_tuned_once_the_same_each_time_and_within_its_budget(mass):
+    counted, count = counted_gaussian()
     sampler = make_sampler(Settings("mclmc", 0.1, num_warmup=100, mass=mass), counted)
     start = sampler.init(jax.random.key(0), jnp.ones(2))
     jax.effects_barrier()
@@ -112,17 +118,7 @@ def test_mclmc_finds_small_scales_far_from_zero():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_are_counted_as_they_are_taken(method):
-    count = []
-
-    @jax.custom_vjp
-    def counted(x):
-        return correlated_gaussian(x)
-
-    def forward(x):
-        jax.debug.callback(lambda: count.append(1))
-        return jax.value_and_grad(correlated_gaussian)(x)
-
-    counted.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
+    counted, count = counted_gaussian()
     settings = Settings(method, step_size=0.1, num_leapfrog_steps=5, num_warmup=0)
     _, _, _, info = draw(settings, counted, 20)
     jax.effects_barrier()

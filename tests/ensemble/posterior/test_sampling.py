@@ -114,7 +114,14 @@ def test_the_report_is_as_for_members_and_has_its_diagnostics(finished):
     }
     assert posterior["rhat_max"] == pytest.approx(max(rhats.values()))
     assert posterior["rhat_worst"] == max(rhats, key=rhats.get)
-    assert posterior["gradients_per_second"] > 0
+    # Chunks of a new length compile, and say nothing of speed: one alone has had its length before.
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    rates = [
+        r["posterior/gradients_per_second"]
+        for r in records
+        if "posterior/gradients_per_second" in r
+    ]
+    assert rates == [pytest.approx(posterior["gradients_per_second"])]
     assert 0 < posterior["ess_per_second"] < math.inf
     names = {path.name for path in (workdir / "plots").iterdir()}
     assert {"traces.png", "ranks.png", "reliability.png", "training.png"} <= names
@@ -318,6 +325,24 @@ def test_it_ends_when_it_has_converged(blobs, tmp_path):
     assert again.report["posterior"]["num_samples"] == posterior["num_samples"]
     assert posterior["ess_bulk_min"] > 100  # Or R-hat would be luck.
     np.testing.assert_array_equal(stored(tmp_path)["log_probs"], before)
+
+
+def test_a_resumed_run_is_judged_when_the_straight_one_was(blobs, tmp_path):
+    config = sampling_config(
+        init_from="map",
+        log_every_steps=10,
+        eval_every_epochs=4,
+        stop_at={"rhat": 1.5, "ess": 0.0},
+        hmc={"mass": "kronecker", "num_samples": 900, "step_size": 0.3},
+    )
+    straight = ensemble.train(config, data=blobs).report["posterior"]["num_samples"]
+    assert (20 + straight) % 40 == 0
+    assert straight < 900
+    # A checkpoint where the run has converged already, between two evaluations.
+    for num_samples in (straight - 10, 900):
+        config["hmc"]["num_samples"] = num_samples
+        result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
+    assert result.report["posterior"]["num_samples"] == straight
 
 
 def test_a_temperature_is_written_into_every_result(blobs):

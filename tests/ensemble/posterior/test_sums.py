@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from ensemble.posterior.log_density import create_mesh
-from ensemble.posterior.sums import add_draws, averages, evaluate_draws, place_split, zero_sums
+from ensemble.posterior.log_density import create_mesh, place_split
+from ensemble.posterior.sums import add_draws, averages, evaluate_draws, zero_sums
 from input_pipeline import Split
 
 NUM_DRAWS, NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 300, 2, 5, 3
