@@ -21,7 +21,8 @@ import numpy as np
 from absl import logging
 
 from ensemble.errors import UserError
-from input_sources import own_data, prepare_dataset, tfds_records
+from input_sources import movielens, own_data, prepare_dataset, tfds_records
+from input_sources.movielens import Watches
 from input_sources.own_data import SPLITS
 
 # Examples in train, validation and calibration, consecutive in TFDS's training split, and in test.
@@ -41,7 +42,7 @@ KNOWN_SHAPES = {
 DIGITS_SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
 DIGITS_SEED = 0  # The digits' split is the same for every run.
 SPLIT_STREAM, BATCH_STREAM = 1, 2  # Splits and batches draw from streams of their own.
-KNOWN_DATASETS = ("digits", *TFDS_SIZES, "npz:PATH", "folder:PATH")
+KNOWN_DATASETS = ("digits", *TFDS_SIZES, "npz:PATH", "folder:PATH", *movielens.KNOWN_WATCHES)
 
 
 class Split(NamedTuple):
@@ -94,6 +95,20 @@ class Dataset:
         return _fingerprint({"test": self.splits["test"]}) if "test" in self.splits else None
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class WatchDataset(Dataset):
+    """Pairs of a user and a movie: of class 1 if watched. To train those that are, beside all else
+    that is not held out; to test those held out.
+
+    Attributes:
+        watches: the users, the movies, and who has watched what.
+        observed: [N, M] uint8, 1 where user i has watched movie j, 2 where that is held out.
+    """
+
+    watches: Watches
+    observed: np.ndarray
+
+
 def _fingerprint(splits: Mapping[str, Split]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for split_name, split in splits.items():
@@ -110,8 +125,8 @@ def load_dataset(
 
     Args:
         name: `digits`; a TFDS set, `mnist`, `fashion_mnist`, `kmnist` or `cifar10`, which is
-            prepared first where it is not; or own data, `npz:PATH` or `folder:PATH` (see
-            `own_data`).
+            prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
+            `own_data`); or who watched what (see `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.
@@ -126,6 +141,8 @@ def load_dataset(
         return _held_out(_load_digits(), hold_out)
     if name in TFDS_SIZES:
         return _held_out(_load_tfds(name, tfds_records.data_directory(data_dir)), hold_out)
+    if name in movielens.TFDS_NAMES or kind == "watches":
+        return _load_watches(name, data_dir, seed)
     if kind == "npz" and path:
         return dataset_from_arrays(own_data.read_npz(path), name, seed, hold_out)
     if kind == "folder" and path:
@@ -148,7 +165,7 @@ def load_test_inputs(name: str, data_dir: str | None = None) -> np.ndarray:
     if name not in TFDS_SIZES:
         splits = load_dataset(name, data_dir, hold_out=False).splits
         return splits["test" if "test" in splits else "train"].inputs
-    directory = _prepared(name, tfds_records.data_directory(data_dir))
+    directory = prepare_dataset.find_or_prepare(name, tfds_records.data_directory(data_dir))
     return tfds_records.read_records(directory, ["test"]).splits["test"][0]
 
 
@@ -166,6 +183,24 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
         if known == tuple(shape)
         and (name == "digits" or tfds_records.find_prepared(name, directory) is not None)
     ]
+
+
+def _load_watches(name: str, data_dir: str | None, seed: int) -> WatchDataset:
+    """Reads or makes watches, and holds a tenth of each user's out."""
+    watches = movielens.load_watches(name, data_dir, seed)
+    observed, held_out = movielens.hold_out(watches, seed)
+    pairs = np.argwhere(observed == 1).astype(np.int32)
+    train = Split(pairs, np.ones(len(pairs), np.int32))
+    return WatchDataset(
+        name=name,
+        splits={"train": train, "test": Split(held_out.pairs, held_out.labels)},
+        num_classes=2,
+        class_names=("not watched", "watched"),
+        shift=np.zeros((), np.float32),
+        scale=np.ones((), np.float32),
+        watches=watches,
+        observed=observed,
+    )
 
 
 def _held_out(dataset: Dataset, hold_out: bool) -> Dataset:
@@ -205,7 +240,7 @@ def _read_digits() -> np.ndarray:
 
 def _load_tfds(name: str, data_dir: Path) -> Dataset:
     """A TFDS set, prepared if need be, its training split cut in order."""
-    directory = _prepared(name, data_dir)
+    directory = prepare_dataset.find_or_prepare(name, data_dir)
     records = tfds_records.read_records(directory)
     sizes = TFDS_SIZES[name]
     expected = {"train": sum(sizes[:-1]), "test": sizes[-1]}
@@ -220,17 +255,6 @@ def _load_tfds(name: str, data_dir: Path) -> Dataset:
         for split_name, pair in zip(SPLITS, [*pairs, records.splits["test"]], strict=True)
     }
     return _dataset(name, splits, records.class_names, scale=1 / 255)
-
-
-def _prepared(name: str, data_dir: Path) -> Path:
-    """The directory of a TFDS set, which is prepared first where it is not."""
-    directory = tfds_records.find_prepared(name, data_dir)
-    if directory is None:
-        prepare_dataset.prepare_in_child(name, data_dir)
-        directory = tfds_records.find_prepared(name, data_dir)
-    if directory is None:
-        raise UserError(f"{name} is still not in {data_dir} after it was prepared; see the log")
-    return directory
 
 
 def dataset_from_arrays(

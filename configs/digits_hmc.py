@@ -4,7 +4,7 @@
     python train.py --config=configs/digits_hmc.py --workdir=runs/digits_hmc
     python evaluate.py --workdir=runs/digits --compare=runs/digits_hmc,runs/digits_mclmc
 
-28,000 gradients of the 1,197 images; the full run was not measured. Weights of a network are not
+20,000 gradients of the 1,197 images; the full run was not measured. Weights of a network are not
 identified and its modes are many: convergence is reported, not expected.
 """
 
@@ -27,7 +27,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.hmc.step_size = 0.01
     config.hmc.num_leapfrog_steps = 50
     config.hmc.num_warmup = 40
-    config.hmc.num_samples = 100
+    config.hmc.num_samples = 60
     config.hmc.thin = 4
     config.log_every_steps = 10
     return config

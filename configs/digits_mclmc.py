@@ -3,7 +3,7 @@
     make train    # runs/digits, whose members the chains start from
     python train.py --config=configs/digits_mclmc.py --workdir=runs/digits_mclmc
 
-At most 28,000 gradients of the 1,197 images; the full run was not measured. MCLMC does not reject:
+At most 20,000 gradients of the 1,197 images; the full run was not measured. MCLMC does not reject:
 its draws are somewhat biased.
 """
 

@@ -36,6 +36,23 @@ class Classification:
         """N that the members learn from."""
         return len(self.dataset.splits["train"].labels)
 
+    @property
+    def splits(self) -> dict[str, Split]:
+        """All examples that there are, `train` first."""
+        return self.dataset.splits
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a checkpoint says of what was learned, JSON-ready."""
+        return describe(self.dataset)
+
+    def init_params(self, rng_key: jax.Array) -> Any:
+        """Starts the parameters of one network as training does."""
+        return create_member(rng_key, self.model, optax.identity(), self.dataset.input_shape).params
+
+    def params_shapes(self) -> Any:
+        """The shapes of one network's parameters."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
     def prepare(self, inputs: jax.Array) -> jax.Array:
         """Normalises raw inputs [N, ...] on the device: what the network sees."""
         return normalise(inputs, self.dataset.shift, self.dataset.scale)

@@ -84,6 +84,7 @@ def default_config() -> ml_collections.ConfigDict:
     config.num_chains = 4  # In all, whatever the number of devices; for samplers the ensemble size.
     config.init_from = "prior"  # 'prior', 'map', or a workdir: chain k starts from its member k.
     config.temperature = 1.0  # Of the likelihood; 1 is Bayes, and what is not is reported.
+    config.num_factors = 8  # D of matrix_factorisation, whose data are watches.
     config.hmc = ml_collections.ConfigDict(
         {
             "step_size": 0.01,  # At the start of the warm-up.
@@ -151,6 +152,7 @@ _RULES: Mapping[str, _Rule] = {
     "on_nonfinite": _one_of("freeze", "stop"),
     "num_chains": _POSITIVE,
     "temperature": _POSITIVE,
+    "num_factors": _POSITIVE,
     "hmc.step_size": _POSITIVE,
     "hmc.num_leapfrog_steps": _POSITIVE,
     "hmc.jitter": _BELOW_ONE,

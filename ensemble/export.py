@@ -56,8 +56,8 @@ def export(predictor: Predictor) -> bytes:
     num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(members))
     if num_bytes > _MAX_BYTES:
         raise UserError(
-            f"the {len(predictor.members)} members take {num_bytes / 1e9:.1f} GB, an export holds "
-            f"{_MAX_BYTES / 1e9:.0f}; train fewer or smaller members"
+            f"the {predictor.description} take {num_bytes / 1e9:.1f} GB, an export holds "
+            f"{_MAX_BYTES / 1e9:.0f}; train fewer or smaller ones"
         )
     dataset = predictor.task.dataset
     (batch,) = jax.export.symbolic_shape("batch")

@@ -165,7 +165,7 @@ def _train_and_evaluate(
 
         state = method.join(state)
         predictions, status = reporting.live_predictions(
-            method, state, [name for name in task.dataset.splits if name != "train"]
+            method, state, [name for name in task.splits if name != "train"]
         )
         timing = clock.timing()
         report = reporting.build_report(config, task, predictions, status, timing)
@@ -187,8 +187,9 @@ def _create_task(
 ) -> Any:
     import models
     from ensemble.classification import Classification, check_augmentation, check_model
+    from ensemble.factorisation import MODEL, create_factorisation
     from ensemble.priors import parse_prior
-    from input_pipeline import dataset_from_arrays, load_dataset
+    from input_pipeline import WatchDataset, dataset_from_arrays, load_dataset
 
     if data is None:
         dataset = load_dataset(
@@ -196,8 +197,15 @@ def _create_task(
         )
     else:
         dataset = dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
-    model = models.create(config.model, dataset.num_classes)
-    task = Classification(dataset, model, parse_prior(config.prior))
+    priors = parse_prior(config.prior)
+    if isinstance(dataset, WatchDataset):
+        return create_factorisation(config, dataset, priors)
+    if config.model == MODEL:
+        raise UserError(
+            f"config.model={MODEL!r} needs watches, which {dataset.name} are not; set "
+            "config.dataset to such as watches:1000x600 or movielens/1m-ratings"
+        )
+    task = Classification(dataset, models.create(config.model, dataset.num_classes), priors)
     check_model(task, config.model)
     check_augmentation(config, task)
     return task
@@ -223,13 +231,11 @@ def _save(
     clock: Clock,
 ) -> None:
     """Checkpoints everything that the next chunk, and a program that predicts, will need."""
-    from ensemble.classification import describe
-
     arrays, counters = method.to_host(state)
     meta = {
         "config": config.to_dict(),
         "counters": counters,
-        "dataset": describe(task.dataset),
+        "dataset": task.describe(),
         "sizes": writer.sizes(),
         "clock": clock.state(),
     }
@@ -257,9 +263,10 @@ def _check_resumable(task: Any, method: Any, meta: Any, work: Workdir) -> None:
     Raises:
         UserError: what differs, and what to do.
     """
-    if task.dataset.fingerprint != meta["dataset"]["fingerprint"]:
+    now, then = task.describe(), meta["dataset"]
+    if now["fingerprint"] != then["fingerprint"]:
         raise UserError(
-            f"{work.path} holds a run on other data than {task.dataset.name} has now; "
+            f"{work.path} holds a run on other data than {now['name']} has now; "
             "restore the data or choose another --workdir"
         )
     method.check_resumable(meta["counters"], str(work.path))

@@ -7,6 +7,7 @@ because it would slow the start of a run.
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,15 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def figure_to_png(figure: Figure) -> bytes:
+    """Draws a figure as a PNG file: once, where Matplotlib's `savefig` does so twice."""
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(figure_to_array(figure)).save(content, "png")
+    return content.getvalue()
 
 
 def new_figure(title: str, width: float, height: float) -> Figure:

@@ -1,6 +1,5 @@
 """What a finished run leaves: scores, predictions, pictures, a table on the terminal."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,12 +7,14 @@ import ml_collections
 import numpy as np
 
 from ensemble import metrics, plots
-from ensemble.classification import Classification, describe
+from ensemble.classification import Classification
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
 from ensemble.members import FAILURES, Status
 from ensemble.method import Method, State
+from ensemble.plot_style import figure_to_png
 from ensemble.predictions import MemberPredictions, write_predictions
+from ensemble.recommendation_plots import first_choice_figures
 from ensemble.workdir import Workdir, write_bytes, write_json
 from ensemble.writer import read_metrics
 
@@ -78,11 +79,11 @@ def build_report(
         The content of report.json.
     """
     failed = {k: FAILURES[s] for k, s in status.items() if s in FAILURES}
-    splits = task.dataset.splits
+    splits = task.splits
     return {
         "format": FORMAT,
         "config": config.to_dict(),
-        "dataset": describe(task.dataset),
+        "dataset": task.describe(),
         "method": config.method,
         "num_members": len(status),
         "live_members": [k for k in status if k not in failed],
@@ -110,14 +111,12 @@ def write_results(
     workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
     for name, values in predictions.items():
-        labels = task.dataset.splits[name].labels
+        labels = task.splits[name].labels
         path = workdir.predictions / f"{name}.npz"
         write_predictions(path, values, labels, report["live_members"], report["config"])
     log_probs = {name: values.log_probs for name, values in predictions.items()}
     for name, figure in final_figures(workdir, task, report, log_probs).items():
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=110)
-        write_bytes(workdir.plots / f"{name}.png", content.getvalue())
+        write_bytes(workdir.plots / f"{name}.png", figure_to_png(figure))
     write_json(workdir.report, report)
 
 
@@ -132,7 +131,9 @@ def final_figures(
     split = reported_split(report)
     if split is None:
         return figures
-    labels = task.dataset.splits[split].labels
+    labels = task.splits[split].labels
+    if "recommendation" in report:
+        figures |= first_choice_figures(report["recommendation"]["first_choices"])
     return {
         **figures,
         "members": plots.member_scores(report[split]),
@@ -143,7 +144,7 @@ def final_figures(
 
 def split_figures(task: Classification, split: str, log_probs: np.ndarray) -> dict[str, Any]:
     """Draws the pictures of one split: reliability, and the least certain images."""
-    inputs, labels = task.dataset.splits[split]
+    inputs, labels = task.splits[split]
     figures = {
         "reliability": plots.reliability_diagram(
             log_probs, labels, title=f"{task.dataset.name} {split}"
@@ -191,7 +192,22 @@ def format_table(report: Mapping[str, Any]) -> str:
         if label in (f"mean of {one}s", whole):
             lines.append("-" * len(header))
         lines.append(f"{label:<{width}}" + ("" if values is None else _cells(values)))
+    if "recommendation" in report:
+        lines += ["", *_recommendation_rows(report["recommendation"]["held_out"])]
     return "\n".join(lines)
+
+
+def _recommendation_rows(held_out: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The lines that lay a factorisation beside simpler models."""
+    titles = {"log_likelihood": "nats a pair", "auc": "AUC", "recall_at_20": "recall@20"}
+    if "error" in held_out["posterior"]:
+        titles["error"] = "prob. error"
+    header = f"{'held out':<12}" + "".join(f"{title:>12}" for title in titles.values())
+    rows = [
+        f"{model:<12}" + "".join(f"{scores[name]:12.4f}" for name in titles)
+        for model, scores in held_out.items()
+    ]
+    return [header, "-" * len(header), *rows]
 
 
 def _cells(values: Sequence[float]) -> str:
@@ -239,6 +255,7 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         return text
     whole, draw = report[split]["ensemble"]["accuracy"], report["average_draw"][split]["accuracy"]
     return (
-        f"The average over all draws is right on {100 * whole:.2f}% of {split} images, "
+        f"The average over all draws is right on {100 * whole:.2f}% of {split} "
+        f"{'pairs' if 'recommendation' in report else 'images'}, "
         f"{100 * (whole - draw):+.2f} points from the average draw. {text}"
     )

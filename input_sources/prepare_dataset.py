@@ -1,4 +1,4 @@
-"""Prepares an image set of TFDS as ArrayRecord: python -m input_sources.prepare_dataset mnist.
+"""Prepares a set of TFDS as ArrayRecord: python -m input_sources.prepare_dataset mnist.
 
 This is the only place that imports TensorFlow. Training runs it as a child process when a set is
 not prepared yet; run it by hand to prepare a set on a machine with a network, and copy
@@ -31,12 +31,28 @@ SOURCES = {
     "train-labels-idx1-ubyte.gz",
     "kmnist": "http://codh.rois.ac.jp/kmnist/dataset/kmnist/train-labels-idx1-ubyte.gz",
     "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "movielens/1m-ratings": "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
+    "movielens/100k-ratings": "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
 }
 PROBE_SECONDS = 8.0
 # What a proxy answers when it will not or cannot go on. Anything else came from the server.
 PROXY_REFUSALS = (403, 407, 502, 503, 504)
 COMMAND = (sys.executable, "-m", "input_sources.prepare_dataset")
-NO_DOWNLOAD = "configs/digits_ensemble.py needs no download"
+
+
+def find_or_prepare(name: str, data_dir: Path) -> Path:
+    """The directory of a set, which is prepared first where it is not.
+
+    Raises:
+        UserError: what could not be done, in one line.
+    """
+    directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        prepare_in_child(name, data_dir)
+        directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        raise UserError(f"{name} is still not in {data_dir} after it was prepared; see the log")
+    return directory
 
 
 def prepare_in_child(name: str, data_dir: Path) -> None:
@@ -86,7 +102,7 @@ def prepare(name: str, data_dir: Path) -> None:
         check_reachable(name, data_dir)
     check_tensorflow(name)
     data_dir.mkdir(parents=True, exist_ok=True)
-    with _locked(data_dir / f".prepare_{name}.lock"):
+    with _locked(data_dir / f".prepare_{name.replace('/', '_')}.lock"):
         if tfds_records.find_prepared(name, data_dir):
             return
         directory = tfds_records.version_directory(name, data_dir)
@@ -118,8 +134,15 @@ def check_reachable(name: str, data_dir: Path) -> None:
             f"{SOURCES[name]} cannot be reached ({reason}): run `python -m "
             f"input_sources.prepare_dataset {name} "
             f"--data_dir=DIR` on a machine with a network and copy DIR/{name} to "
-            f"{data_dir / name}; {NO_DOWNLOAD}"
+            f"{data_dir / name}; {_no_download(name)}"
         )
+
+
+def _no_download(name: str) -> str:
+    """What the user can have instead."""
+    if name.startswith("movielens/"):
+        return "config.dataset=watches:1000x600 needs no download"
+    return "configs/digits_ensemble.py needs no download"
 
 
 def _unreachable_reason(url: str) -> str:
@@ -146,7 +169,7 @@ def check_tensorflow(name: str) -> None:
             raise UserError(
                 f"preparing {name} as ArrayRecord needs {package}, which is not installed: "
                 f"pip install -r requirements-prepare.txt (training itself does not need it); "
-                f"{NO_DOWNLOAD}"
+                f"{_no_download(name)}"
             )
 
 

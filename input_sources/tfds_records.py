@@ -1,9 +1,10 @@
-"""Reads image sets that TensorFlow Datasets (TFDS) prepared as ArrayRecord, without TensorFlow.
+"""Reads sets that TensorFlow Datasets (TFDS) prepared as ArrayRecord, without TensorFlow.
 
-A prepared set is a directory `DATA_DIR/NAME/VERSION` with `dataset_info.json` (splits and their
-shard lengths), `features.json` (image shape, number of classes), `label.labels.txt` where classes
-have names, and shards `NAME-SPLIT.array_record-00000-of-00001` of `tf.train.Example` protos that
-hold an encoded `image` and a `label`.
+A prepared set is a directory `DATA_DIR/NAME/VERSION`, or `DATA_DIR/NAME/CONFIG/VERSION`, with
+`dataset_info.json` (splits and their shard lengths) and shards
+`NAME-SPLIT.array_record-00000-of-00001` of `tf.train.Example` protos. Those of image sets, which
+are decoded here, hold an encoded `image` and a `label`; beside them are `features.json` (image
+shape, number of classes), and `label.labels.txt` where classes have names.
 """
 
 import functools
@@ -19,7 +20,8 @@ import numpy as np
 from ensemble.errors import UserError
 
 # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto, as far
-# as images and labels need it. Importing the copy inside TFDS imports all of TFDS: 0.4 s more.
+# as images, labels and MovieLens need it. Importing the copy inside TFDS imports all of TFDS: 0.4 s
+# more.
 EXAMPLE_PROTO = """
 name: "example.proto" package: "tfds_records" syntax: "proto3"
 message_type { name: "BytesList"
@@ -97,8 +99,9 @@ def read_shards(directory: Path) -> list[Shard]:
         UserError: if the file is absent or cannot be understood.
     """
     info = _read_json(directory / "dataset_info.json")
-    name = directory.parent.name
     try:
+        # A set with configurations, `NAME/CONFIG/VERSION`, names its files after NAME.
+        name = info.get("name", directory.parent.name)
         shards = [
             Shard(
                 split=split["name"],
@@ -109,7 +112,7 @@ def read_shards(directory: Path) -> list[Shard]:
             for split in info["splits"]
             for index, length in enumerate(split["shardLengths"])
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise broken(directory, "dataset_info.json does not list splits and shards") from error
     if not shards:
         raise broken(directory, "dataset_info.json lists no shards")
@@ -170,7 +173,7 @@ def read_records(directory: Path, splits: Sequence[str] = ("train", "test")) -> 
         if shard.split not in splits:
             continue
         file = directory / shard.file_name("array_record")
-        records = _read_array_record(file, shard.num_examples)
+        records = read_array_record(file, shard.num_examples)
         parts.setdefault(shard.split, []).append(_decode(records, shape, len(class_names), file))
     return Records(
         {
@@ -211,7 +214,7 @@ def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
     return shape, class_names
 
 
-def _read_array_record(file: Path, num_examples: int) -> list[bytes]:
+def read_array_record(file: Path, num_examples: int) -> list[bytes]:
     """All records of one file, checked against their number."""
     from array_record.python.array_record_module import ArrayRecordReader
 
@@ -231,7 +234,7 @@ def _read_array_record(file: Path, num_examples: int) -> list[bytes]:
 
 
 @functools.cache
-def _example_class() -> Any:
+def example_class() -> Any:
     """The message class of `tf.train.Example`, in a pool of its own: TensorFlow has one, too."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
@@ -252,7 +255,7 @@ def _decode(
     import cv2
     from google.protobuf.message import DecodeError
 
-    parse = _example_class().FromString
+    parse = example_class().FromString
     flags = cv2.IMREAD_GRAYSCALE if shape[-1] == 1 else cv2.IMREAD_COLOR_RGB
     images = np.empty((len(records), *shape), np.uint8)
     labels = np.empty(len(records), np.int32)

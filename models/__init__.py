@@ -19,6 +19,7 @@ from flax import linen as nn
 
 from ensemble.errors import UserError
 from models.cnn import CNN
+from models.factorisation import MatrixFactorisation
 from models.lenet5 import LeNet5
 from models.linear import LogisticRegression
 from models.mlp import MLP
@@ -81,5 +82,6 @@ def create(name: str, num_classes: int) -> nn.Module:
 register("cnn", CNN)
 register("lenet5", LeNet5)
 register("logistic_regression", LogisticRegression)
+register("matrix_factorisation", MatrixFactorisation)
 register("mlp", MLP)
 register("resnet20", ResNet20)

@@ -20,7 +20,7 @@ def encode_png(image: np.ndarray) -> bytes:
 
 def serialise(encoded_image: bytes, label: int) -> bytes:
     """The `tf.train.Example` of an encoded image and its label."""
-    example = tfds_records._example_class()()
+    example = tfds_records.example_class()()
     example.features.feature["image"].bytes_list.value.append(encoded_image)
     example.features.feature["label"].int64_list.value.append(label)
     return example.SerializeToString()

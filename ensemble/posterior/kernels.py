@@ -124,18 +124,24 @@ class Sampler(NamedTuple):
     tune: Callable[[Chain], Chain] | None
 
 
-def make_sampler(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> Sampler:
+def make_sampler(
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], metric: Metric | None = None
+) -> Sampler:
     """Makes the functions of one chain, which the caller jits, vmaps and scans.
 
     Args:
         settings: of the sampler.
         logdensity_fn: from a position, any tree of arrays, to nats.
+        metric: of hmc and nuts, in place of the one that `settings.mass` says.
     """
-    make = _make_mclmc if settings.method == "mclmc" else _make_hamiltonian
-    return make(settings, logdensity_fn)
+    if settings.method == "mclmc":
+        return _make_mclmc(settings, logdensity_fn)
+    return _make_hamiltonian(settings, logdensity_fn, metric)
 
 
-def _make_hamiltonian(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> Sampler:
+def _make_hamiltonian(
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], given: Metric | None
+) -> Sampler:
     windows = make_windows(
         settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
     )
@@ -147,7 +153,7 @@ def _make_hamiltonian(settings: Settings, logdensity_fn: Callable[[Any], jax.Arr
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
         step_size = windows.step_size(chain.adaptation, t)
-        metric = default_metric(chain.adaptation.mass.inverse_mass_matrix)
+        metric = given or default_metric(chain.adaptation.mass.inverse_mass_matrix)
         rng_key = jax.random.fold_in(chain.rng_key, t)
         state, info = transition(rng_key, chain.state, step_size, metric, t)
         adaptation = windows.update(chain.adaptation, t, state.position, info.acceptance_rate)

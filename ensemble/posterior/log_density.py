@@ -18,8 +18,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ensemble.classification import Classification
 from ensemble.errors import UserError
+from ensemble.factorisation import Factorisation
 from ensemble.members import takes_train
-from ensemble.posterior import linear
+from ensemble.posterior import factorisation, linear
+from ensemble.posterior.layout import Layout
 from input_pipeline import Split
 
 CHAINS, DATA = "ensemble", "data"
@@ -44,10 +46,12 @@ class LogDensity(NamedTuple):
         data: the examples, spread over the axis `data`.
         bind: `(data) -> logdensity_fn`, which maps the parameters of one network to nats, []
             float32, and can be differentiated in reverse once, vmapped and scanned.
+        layout: of the parameters; those that are split over the shards are padded.
     """
 
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
+    layout: Layout = Layout()
 
 
 def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
@@ -97,8 +101,17 @@ def make_log_density(
             shards, or the temperature is not positive and finite.
     """
     _check(task, split, mesh, temperature)
-    if linear.is_linear(task.model):
-        data: Any = linear.place_blocks(task.dataset, split, mesh, DATA)
+    layout = Layout()
+    data: Any
+    value_and_grad: Callable[[Any, Any], tuple[jax.Array, Any]]
+    if isinstance(task, Factorisation):
+        data = factorisation.place(task.observed, task.reference, mesh, DATA)
+        value_and_grad = factorisation.make_value_and_grad(mesh, CHAINS, DATA)
+        num_users = len(task.observed)
+        num_places = num_users + -num_users % mesh.shape[DATA]
+        layout = Layout(factorisation.USERS, num_users, num_places, DATA)
+    elif linear.is_linear(task.model):
+        data = linear.place_blocks(task.dataset, split, mesh, DATA)
         value_and_grad = linear.make_value_and_grad(mesh, CHAINS, DATA)
     else:
         data = _place(task, split, mesh)
@@ -115,7 +128,17 @@ def make_log_density(
         )
         return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
 
-    return LogDensity(data, bind)
+    return LogDensity(data, bind, layout)
+
+
+def make_log_probs(task: Classification, mesh: Mesh) -> Callable[[Any, jax.Array], jax.Array]:
+    """Returns `(params, inputs [N, ...]) -> log p(class | input) [N, K]` of one network.
+
+    Parameters that are split over the shards stay where they are.
+    """
+    if isinstance(task, Factorisation):
+        return factorisation.make_log_probs(mesh, DATA)
+    return lambda params, inputs: task.log_probs({"params": params}, inputs)
 
 
 def place_split(split: Split, mesh: Mesh) -> PlacedSplit:
@@ -170,10 +193,12 @@ def _check(task: Classification, split: Split, mesh: Mesh, temperature: float) -
             "a posterior needs a likelihood that is a function of the parameters alone: networks "
             "with batch statistics or dropout have none; choose another config.model"
         )
-    num_examples, num_shards = len(split.labels), mesh.shape[DATA]
+    what, num_examples, num_shards = "examples", len(split.labels), mesh.shape[DATA]
+    if isinstance(task, Factorisation):
+        what, num_examples = "users", len(task.observed)
     if num_examples < num_shards:
         raise UserError(
-            f"{num_examples} examples cannot be spread over {num_shards} shards; use at most "
+            f"{num_examples} {what} cannot be spread over {num_shards} shards; use at most "
             f"{num_examples} devices"
         )
     if not 0 < temperature < math.inf:

@@ -15,12 +15,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ensemble.classification import Classification
 from ensemble.posterior.coordinates import Coordinates
 from ensemble.posterior.kernels import Chain, DrawInfo, Sampler, Settings, make_sampler
+from ensemble.posterior.leafwise_metric import leafwise_metric
 from ensemble.posterior.log_density import (
     CHAINS,
     DATA,
     PlacedSplit,
     create_mesh,
     make_log_density,
+    make_log_probs,
     place_split,
 )
 from ensemble.posterior.sums import (
@@ -106,6 +108,12 @@ class Programs:
         splits = {k: split for k, split in task.dataset.splits.items() if k != "train"}
         self.splits = {k: place_split(split, self.mesh) for k, split in splits.items()}
         self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
+        self.layout = self.density.layout
+        self._log_probs = make_log_probs(task, self.mesh)
+        self._metric = None
+        if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
+            shapes = self.layout.padded_shapes(task.params_shapes())
+            self._metric = leafwise_metric(self.layout.mask(shapes))
         self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
         self._settings = Settings(
             method=config.method,
@@ -140,7 +148,10 @@ class Programs:
             for name, one in state.sums.items()
         }
         return state.replace(
-            chains=jax.tree.map(spread(CHAINS), state.chains),
+            chains=jax.tree_util.tree_map_with_path(
+                lambda path, _: NamedSharding(self.mesh, self.layout.spec(path, CHAINS)),
+                state.chains,
+            ),
             coordinates=jax.tree.map(spread(), state.coordinates),
             sums=sums,
             num_moves=spread(CHAINS)(state.num_moves),
@@ -154,6 +165,10 @@ class Programs:
         count = min(NUM_TRACKED, num_examples)
         return np.linspace(0, num_examples - 1, count).astype(int)
 
+    def _make_sampler(self, coordinates: Coordinates, data: Any) -> Sampler:
+        """The sampler, in the coordinates in which the chains move."""
+        return make_sampler(self._settings, self._logdensity_fn(coordinates, data), self._metric)
+
     def _logdensity_fn(self, coordinates: Coordinates, data: Any) -> Callable[[Any], jax.Array]:
         """The log density of a position, a function of the coordinates in which chains move."""
         of_params = self.density.bind(data)
@@ -163,7 +178,7 @@ class Programs:
         self, rng_keys: jax.Array, coordinates: Coordinates, positions: Any, data: Any
     ) -> SamplingState:
         with convolutions_as_products():
-            sampler = make_sampler(self._settings, self._logdensity_fn(coordinates, data))
+            sampler = self._make_sampler(coordinates, data)
             chains = jax.vmap(sampler.init, spmd_axis_name=CHAINS)(rng_keys, positions)
         num_chains, num_classes = self.config.num_chains, self.task.dataset.num_classes
         return SamplingState(
@@ -180,7 +195,7 @@ class Programs:
 
     def _tune_chains(self, chains: Chain, coordinates: Coordinates, data: Any) -> Chain:
         with convolutions_as_products():
-            sampler = make_sampler(self._settings, self._logdensity_fn(coordinates, data))
+            sampler = self._make_sampler(coordinates, data)
             assert sampler.tune is not None
             return jax.vmap(sampler.tune, spmd_axis_name=CHAINS)(chains)
 
@@ -199,7 +214,7 @@ class Programs:
             filled as draws are kept.
         """
         with convolutions_as_products():
-            sampler = make_sampler(self._settings, self._logdensity_fn(state.coordinates, data))
+            sampler = self._make_sampler(state.coordinates, data)
             params = self.params(state.chains, state.coordinates)
             kept = jax.tree.map(
                 lambda leaf: jnp.zeros((num_draws // self.config.hmc.thin + 1, *leaf.shape)), params
@@ -228,7 +243,8 @@ class Programs:
         sums, scores = {}, {}
         log_probs = jnp.zeros((self.config.num_chains, 0))
         for name, split in splits.items():
-            predicted = jax.vmap(self._log_probs, in_axes=(0, None))(params, split.inputs)
+            predict = jax.vmap(self._log_probs, in_axes=(0, None), spmd_axis_name=CHAINS)
+            predicted = predict(params, split.inputs)
             scores[name] = evaluate_draws(predicted, split)
             sums[name] = jax.lax.cond(
                 counts, add_draws, lambda sums, _: sums, state.sums[name], scores[name]
@@ -252,6 +268,3 @@ class Programs:
         nothing = jnp.full(self.config.num_chains, jnp.nan)
         of_tracked = scores.get(self.tracked_split or "", {"accuracy": nothing, "nll": nothing})
         return (state, kept), Trace(info, of_tracked["accuracy"], of_tracked["nll"], log_probs)
-
-    def _log_probs(self, params: Any, inputs: jax.Array) -> jax.Array:
-        return self.task.log_probs({"params": params}, inputs)

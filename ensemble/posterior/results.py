@@ -1,6 +1,5 @@
 """What the draws of a run say in the end: convergence, a report's entries, pictures, parameters."""
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ import jax
 import ml_collections
 import numpy as np
 
+from ensemble.plot_style import figure_to_png
 from ensemble.posterior import diagnostics, plots
 from ensemble.posterior.diagnostics import Diagnostics
 from ensemble.posterior.draws import Draws
@@ -91,11 +91,16 @@ def posterior_section(
 
 
 def posterior_figures(
-    draws: Draws, first: int, live: Sequence[int], found: Diagnostics
+    draws: Draws, first: int, live: Sequence[int], found: Diagnostics, tracked_split: str | None
 ) -> dict[str, Any]:
     """Draws the traces of all chains, and the ranks of the scalars that agree least."""
     scalars = draws.scalars()
-    names = {LOG_DENSITY: "log density", "accuracy": "accuracy", "step_size": "step size"}
+    names = {
+        LOG_DENSITY: "log density",
+        "accuracy": f"{tracked_split} accuracy",
+        "step_size": "step size",
+        "acceptance_rate": "acceptance",
+    }
     traces = {
         title: scalars[name] for name, title in names.items() if np.isfinite(scalars[name]).any()
     }
@@ -114,13 +119,12 @@ def write_posterior(
     live: Sequence[int],
     found: Diagnostics,
     temperature: float,
+    tracked_split: str | None,
 ) -> None:
     """Writes the pictures, and the live chains as `posterior.nc` for ArviZ."""
     work.plots.mkdir(parents=True, exist_ok=True)
-    for name, figure in posterior_figures(draws, first, live, found).items():
-        content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=110)
-        write_bytes(work.plots / f"{name}.png", content.getvalue())
+    for name, figure in posterior_figures(draws, first, live, found, tracked_split).items():
+        write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
     counted = draws.scalars(first)
     positions, numbers = draws.positions(MAX_DRAWS)
     data = diagnostics.to_inference_data(

@@ -15,6 +15,7 @@ from flax import serialization
 
 from ensemble.classification import Classification
 from ensemble.errors import UserError
+from ensemble.factorisation import Factorisation
 from ensemble.members import Status
 from ensemble.method import Method
 from ensemble.posterior import diagnostics
@@ -28,10 +29,11 @@ from ensemble.posterior.results import (
     tracked_scalars,
     write_posterior,
 )
-from ensemble.posterior.start import params_shapes, starting_points
+from ensemble.posterior.start import find_map, starting_points
 from ensemble.posterior.sums import averages
 from ensemble.predictions import MemberPredictions
 from ensemble.predictor import Predictor
+from ensemble.recommendation import recommendation_section
 from ensemble.report import REPORTED_SPLITS
 from ensemble.workdir import Workdir
 from models.layers import convolutions_as_products
@@ -101,6 +103,7 @@ class Sampling(Method):
             coordinates, positions = starting_points(
                 self.config, self.task, programs.density, keys_start
             )
+        positions = programs.layout.pad(positions, axis=1)
         state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
         return jax.device_put(state, programs.shardings(state))
 
@@ -190,6 +193,7 @@ class Sampling(Method):
             f"log_prob_{i:02d}": trace.log_probs[..., i] for i in range(trace.log_probs.shape[-1])
         }
         positions = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), info.positions)
+        positions = self._programs.layout.strip(positions, axis=2)
         thin = self.config.hmc.thin
         kept = range(*(self._programs.num_kept(step) for step in (info.first, info.step)))
         numbers = np.array([self._first_counted + (i + 1) * thin - 1 for i in kept], np.int64)
@@ -292,7 +296,14 @@ class Sampling(Method):
         """What report.json says beside the scores."""
         rate = timing["member_examples_per_second"]
         live = self._live(state)
+        recommendation = {}
+        if isinstance(self.task, Factorisation):
+            params = draw_variables(draws, live)[0]["params"]
+            maximum = find_map(self.task, self._programs.density, self.task.params_shapes())
+            section = recommendation_section(self.task, params, maximum)
+            recommendation["recommendation"] = section
         return {
+            **recommendation,
             "average_draw": {
                 name: self._average_draw(state, name)
                 for name in REPORTED_SPLITS
@@ -310,9 +321,14 @@ class Sampling(Method):
 
     def write_results(self, state: SamplingState, work: Workdir, draws: Draws) -> None:
         """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
-        found = self._diagnose(state, draws)
         write_posterior(
-            work, draws, self._first_counted, self._live(state), found, self.config.temperature
+            work,
+            draws,
+            self._first_counted,
+            self._live(state),
+            self._diagnose(state, draws),
+            self.config.temperature,
+            self.tracked_split,
         )
 
     def predictor(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Predictor:
@@ -328,7 +344,9 @@ class Sampling(Method):
         chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
         arrays = serialization.to_state_dict(jax.tree.map(np.array, state.replace(chains=chains)))
         arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
-        for name, sums in arrays["sums"].items():  # Other devices will pad otherwise.
+        # Other devices will pad otherwise.
+        arrays["chains"] = self._programs.layout.strip(arrays["chains"], axis=1)
+        for name, sums in arrays["sums"].items():
             num_examples = self._num_examples(name)
             arrays["sums"][name] = jax.tree.map(
                 lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
@@ -342,7 +360,7 @@ class Sampling(Method):
         num_chains, programs = self.config.num_chains, self._programs
         positions = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((num_chains, *leaf.shape), leaf.dtype),
-            params_shapes(self.task),
+            programs.layout.padded_shapes(self.task.params_shapes()),
         )
         template = jax.eval_shape(
             programs.first_state,
@@ -352,6 +370,7 @@ class Sampling(Method):
             programs.density.data,
         )
         arrays = {name: value for name, value in arrays.items() if name != "status"}
+        arrays["chains"] = programs.layout.pad(arrays["chains"], axis=1)
         arrays["sums"] = {
             name: jax.tree.map(_padder(len(programs.splits[name].labels)), sums)
             for name, sums in arrays["sums"].items()

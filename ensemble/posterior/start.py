@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 import scipy.optimize
 from absl import logging
 from jax.flatten_util import ravel_pytree
@@ -15,22 +14,12 @@ from jax.flatten_util import ravel_pytree
 from ensemble.classification import Classification
 from ensemble.config import MAP, PRIOR
 from ensemble.errors import UserError
-from ensemble.members import create_member
 from ensemble.posterior import linear
 from ensemble.posterior.coordinates import Coordinates, identity, kronecker
 from ensemble.posterior.log_density import LogDensity
 from ensemble.priors import Prior, prior_of
 
 _LOG_EVERY = 50  # Iterations.
-
-
-def params_shapes(task: Classification) -> Any:
-    """The shapes of one network's parameters."""
-    shape = task.dataset.input_shape
-    return jax.eval_shape(
-        lambda key: create_member(key, task.model, optax.identity(), shape).params,
-        jax.random.key(0),
-    )
 
 
 def starting_points(
@@ -56,7 +45,7 @@ def starting_points(
     Raises:
         UserError: `config.init_from` does not suit this run, or the mass the network.
     """
-    shapes = params_shapes(task)
+    shapes = task.params_shapes()
     whitens = config.hmc.mass == "kronecker"
     found = None
     if whitens or config.init_from == MAP:
@@ -129,8 +118,7 @@ def find_map(
             # There the Kronecker form is exact: nothing is left to stretch.
             coordinates = kronecker(task, task.dataset.splits["train"], params, num_stretched=0)
     else:
-        shape = task.dataset.input_shape
-        params = create_member(jax.random.key(0), task.model, optax.identity(), shape).params
+        params = density.layout.pad(task.init_params(jax.random.key(0)))
     flat, unravel = ravel_pytree(coordinates.from_params(params))
 
     @jax.jit
@@ -178,7 +166,15 @@ def find_map(
         num_calls,
         time.perf_counter() - started,
     )
-    return coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
+    if result.nit >= max_iterations:
+        logging.warning(
+            "The search for the MAP ended at its limit of %d iterations, with a gradient of up to "
+            "%.3g nats: where it ended is no maximum.",
+            max_iterations,
+            np.max(np.abs(result.jac)),
+        )
+    params = coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
+    return density.layout.strip(params)
 
 
 def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:

@@ -66,6 +66,13 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("no_network")
+def test_a_set_with_a_configuration_is_asked_for_alike(tmp_path):
+    name = "movielens/1m-ratings"
+    with pytest.raises(UserError, match=f"copy DIR/{name} to {tmp_path / name}; config.dataset="):
+        prepare_dataset.prepare(name, tmp_path)
+
+
 @pytest.mark.usefixtures("direct")
 def test_a_server_that_never_answers_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare_dataset, "PROBE_SECONDS", 0.2)

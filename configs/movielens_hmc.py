@@ -1,0 +1,46 @@
+"""MovieLens: the posterior of a matrix factorisation, by HMC with the users' factors sharded.
+
+    python train.py --config=configs/movielens_hmc.py --workdir=runs/movielens
+    python recommend.py --workdir=runs/movielens --user=u7
+
+By default watches are generated, of 1,000 users and 600 movies, in the form of MovieLens.
+
+`:seed` is the protocol of TensorFlow Probability's notebook "Distributed Inference with JAX" on the
+6,040 users and 3,706 movies of `movielens/1m-ratings`: 20 factors, two chains from the prior,
+trajectories of 100 steps, 500 draws after 1,000 that do not count. It was not measured: the data
+must be fetched.
+"""
+
+import ml_collections
+
+from ensemble import default_config
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, on generated data or as the `seed` had it."""
+    config = default_config()
+    config.dataset = "watches:1000x600"
+    config.model = "matrix_factorisation"
+    config.num_factors = 8
+    config.method = "hmc"
+    config.prior = "normal(1)"
+    config.init_from = "prior"
+    config.num_chains = 2
+    config.hmc.step_size = 0.01
+    config.hmc.num_leapfrog_steps = 32
+    config.hmc.num_warmup = 300
+    config.hmc.num_samples = 1000
+    config.log_every_steps = 50
+    if variant == "seed":
+        config.dataset = "movielens/1m-ratings"
+        config.num_factors = 20
+        config.log_every_steps = 10
+        config.hmc.num_leapfrog_steps = 100
+        config.hmc.jitter = 0.0
+        config.hmc.num_warmup = 800
+        config.hmc.num_burn_in = 200
+        config.hmc.num_samples = 500
+        config.hmc.target_acceptance = 0.75
+    elif variant:
+        raise ValueError(f"variant {variant!r} is unknown; known is 'seed'")
+    return config

@@ -1,0 +1,116 @@
+"""The task of matrix factorisation: which of all movies has a user watched?
+
+It is a classification of pairs of a user and a movie, so that all that is known of classifiers
+holds: predictions, scores, reports. Its likelihood is of the whole matrix, though, and the users'
+parameters lie beside their rows: `ensemble.posterior.factorisation`.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble.classification import Classification
+from ensemble.errors import UserError
+from input_pipeline import WatchDataset
+from models.factorisation import MatrixFactorisation
+
+MODEL = "matrix_factorisation"
+MAX_BYTES = 8 * 2**30
+_METHODS = ("hmc", "nuts")
+_START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
+
+
+@dataclasses.dataclass(frozen=True)
+class Factorisation(Classification):
+    """A watch matrix W, and the factors that are to explain it.
+
+    W_ij ~ Bernoulli(sigmoid(U_i V_j' + u_i + v_j)), independently, with the priors on U, V, u, v.
+
+    Attributes:
+        dataset: a `WatchDataset`.
+        num_factors: D.
+    """
+
+    num_factors: int = 8
+
+    @property
+    def observed(self) -> np.ndarray:
+        """W [N, M] uint8: 1 where user i has watched movie j, 2 where that is held out."""
+        assert isinstance(self.dataset, WatchDataset)
+        return self.dataset.observed
+
+    @functools.cached_property
+    def num_train_examples(self) -> int:
+        """Entries of W that are known."""
+        return int(np.count_nonzero(self.observed != 2))
+
+    @functools.cached_property
+    def biases(self) -> dict[str, np.ndarray]:
+        """The MAP of u [N] and v [M] alone, without factors: a baseline."""
+        from ensemble.posterior.baselines import fit_biases
+
+        user_bias, movie_bias = fit_biases(self.observed)
+        return {"user_bias": user_bias, "movie_bias": movie_bias}
+
+    @functools.cached_property
+    def reference(self) -> np.ndarray:
+        """Log likelihoods [N] of the users by the biases alone, float64 nats.
+
+        The posterior's log density is relative to their sum: nearer to zero, float32 keeps more.
+        """
+        from ensemble.posterior.factorisation import user_log_likelihoods
+
+        return user_log_likelihoods(
+            {
+                "user_embeddings": np.zeros((len(self.observed), 1)),
+                "movie_embeddings": np.zeros((self.observed.shape[1], 1)),
+                **self.biases,
+            },
+            self.observed,
+        )
+
+    def init_params(self, rng_key: jax.Array) -> Any:
+        """Small random factors, for at zero all of them are alike, and no biases."""
+        num_users, num_movies = self.observed.shape
+        key_users, key_movies = jax.random.split(rng_key)
+        users = jax.random.normal(key_users, (num_users, self.num_factors))
+        movies = jax.random.normal(key_movies, (num_movies, self.num_factors))
+        return {
+            "user_embeddings": _START * users,
+            "user_bias": jax.numpy.zeros(num_users),
+            "movie_embeddings": _START * movies,
+            "movie_bias": jax.numpy.zeros(num_movies),
+        }
+
+
+def create_factorisation(
+    config: ml_collections.FrozenConfigDict, dataset: WatchDataset, priors: Any
+) -> Factorisation:
+    """Makes the task, if the configuration suits it.
+
+    Raises:
+        UserError: it does not, or the chains would not fit in memory.
+    """
+    for key, value, rule in (
+        ("model", config.model, config.model == MODEL),
+        ("method", config.method, config.method in _METHODS),
+        ("hmc.mass", config.hmc.mass, config.hmc.mass == "identity"),
+    ):
+        if not rule:
+            allowed = {"model": MODEL, "method": " or ".join(_METHODS), "hmc.mass": "identity"}
+            raise UserError(f"config.{key}={value!r} must be {allowed[key]} for {dataset.name}")
+    task = Factorisation(dataset, MatrixFactorisation(), priors, config.num_factors)
+    # The positions, their gradients and momenta before and after a trajectory, of all chains.
+    num_params = (config.num_factors + 1) * sum(dataset.observed.shape)
+    num_bytes = config.num_chains * num_params * 4 * 8
+    if num_bytes > MAX_BYTES:
+        raise UserError(
+            f"{config.num_chains} chains of {num_params:,} parameters would take "
+            f"{num_bytes / 2**30:.1f} GiB, over the {MAX_BYTES / 2**30:.0f} allowed; lower "
+            "config.num_chains or config.num_factors"
+        )
+    return task

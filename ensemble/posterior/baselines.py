@@ -1,0 +1,109 @@
+"""What a matrix factorisation has to beat: popularity, and a bias for each user and movie.
+
+Watch matrices are uint8 `[N, M]` for N users and M movies: 1 watched, 0 not, 2 held out. Everything
+is computed on the host in float64, by blocks of users.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from absl import logging
+from numpy.typing import NDArray
+from scipy.special import logit
+
+Floats = NDArray[np.float64]
+
+_USERS_PER_BLOCK = 64  # Tiles that stay in cache.
+_MAX_SWEEPS = 200
+_TOLERANCE = 1e-9  # Nats; the largest step of a bias at the end.
+_MAX_STEP = 2.0  # Nats; Newton's method overshoots far from the maximum.
+
+
+def fit_popularity(observed: NDArray) -> Floats:
+    """Recommends to everybody what most have watched.
+
+    The probability of a movie is (watched + 1) / (known + 2), by Laplace's rule of succession, over
+    the users for whom it is known whether they watched it: never 0, nor 1.
+
+    Args:
+        observed: uint8 `[N, M]`.
+
+    Returns:
+        The log-odds `[M]` of watching.
+    """
+    watched, known = np.zeros((2, observed.shape[1]), np.int64)
+    for users in _blocks(observed):
+        watched += np.count_nonzero(observed[users] == 1, axis=0)
+        known += np.count_nonzero(observed[users] <= 1, axis=0)
+    return logit((watched + 1) / (known + 2))
+
+
+def fit_biases(observed: NDArray) -> tuple[Floats, Floats]:
+    """Finds the MAP of logit p_ij = u_i + v_j with priors N(0, 1), over what is not held out.
+
+    The Rasch model (Rasch 1960), whose log density is concave. Users and movies take Newton steps
+    in turn. A constant moved from all u to all v changes the likelihood nowhere, and so would come
+    to rest slowly: it is found in closed form.
+
+    Args:
+        observed: uint8 `[N, M]`.
+
+    Returns:
+        u `[N]` and v `[M]`.
+    """
+    num_users, num_movies = observed.shape
+    user_counts, movie_counts = np.zeros(num_users, np.int64), np.zeros(num_movies, np.int64)
+    for users in _blocks(observed):
+        user_counts[users] = np.count_nonzero(observed[users] == 1, axis=1)
+        movie_counts += np.count_nonzero(observed[users] == 1, axis=0)
+    user_bias, movie_bias = np.zeros(num_users), fit_popularity(observed)
+    for _ in range(_MAX_SWEEPS):
+        user_step = np.empty(num_users)
+        movie_sum, movie_squares = np.zeros(num_movies), np.zeros(num_movies)
+        for users, p in _watch_probabilities(observed, user_bias, movie_bias):
+            sums, squares = p.sum(axis=1), np.einsum("ij,ij->i", p, p)
+            user_step[users] = _newton(user_counts[users], sums, squares, user_bias[users])
+        user_bias += user_step
+        for _, p in _watch_probabilities(observed, user_bias, movie_bias):
+            movie_sum += p.sum(axis=0)
+            movie_squares += np.einsum("ij,ij->j", p, p)
+        movie_step = _newton(movie_counts, movie_sum, movie_squares, movie_bias)
+        movie_bias += movie_step
+        shift = (movie_bias.sum() - user_bias.sum()) / (num_users + num_movies)
+        user_bias += shift
+        movie_bias -= shift
+        if max(abs(user_step).max(), abs(movie_step).max(), abs(shift)) < _TOLERANCE:
+            return user_bias, movie_bias
+    logging.warning("biases have not come to rest after %d sweeps", _MAX_SWEEPS)
+    return user_bias, movie_bias
+
+
+def _blocks(observed: NDArray) -> Iterator[slice]:
+    for start in range(0, len(observed), _USERS_PER_BLOCK):
+        yield slice(start, start + _USERS_PER_BLOCK)
+
+
+def _watch_probabilities(
+    observed: NDArray, user_bias: Floats, movie_bias: Floats
+) -> Iterator[tuple[slice, Floats]]:
+    """Blocks of users with the probabilities `[B, M]` of what they may watch; 0 if held out."""
+    # exp of a sum is a product: no exp for every entry.
+    odds_against = np.exp(-movie_bias)
+    for users in _blocks(observed):
+        tile = np.exp(-user_bias[users, None]) * odds_against
+        tile += 1.0
+        np.divide(observed[users] <= 1, tile, out=tile)
+        yield users, tile
+
+
+def _newton(counts: NDArray, sums: Floats, squares: Floats, bias: Floats) -> Floats:
+    """Newton's step of biases: gradient over curvature, not longer than `_MAX_STEP`.
+
+    Args:
+        counts: how many were watched.
+        sums: of p.
+        squares: sums of p^2.
+        bias: where to step from.
+    """
+    step = (counts - sums - bias) / (sums - squares + 1.0)
+    return np.clip(step, -_MAX_STEP, _MAX_STEP)

@@ -1,0 +1,70 @@
+"""Where the parameters of a posterior lie: whole on every shard, or row by row by their data."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+
+class Layout(NamedTuple):
+    """Which parameters are split over the shards of the data.
+
+    Their rows are padded to a number that the shards divide. Padded rows are zero, and stay so:
+    the likelihood does not know them, a prior has no slope there, and they get no momentum.
+
+    Attributes:
+        names: of the parameters that are split, by their first axis; the others are whole.
+        num_rows: of each of them, the same for all.
+        num_places: the same with the padding.
+        axis: of the mesh, over which they are split.
+    """
+
+    names: tuple[str, ...] = ()
+    num_rows: int = 0
+    num_places: int = 0
+    axis: str = ""
+
+    def is_split(self, path: Sequence[Any]) -> bool:
+        """Whether the leaf at a path of `jax.tree_util` belongs to a split parameter."""
+        return any(str(getattr(key, "key", "")) in self.names for key in path)
+
+    def spec(self, path: Sequence[Any], *leading: str | None) -> PartitionSpec:
+        """Where a leaf lies whose first axes, before those of the parameter, lie so."""
+        return (
+            PartitionSpec(*leading, self.axis) if self.is_split(path) else PartitionSpec(*leading)
+        )
+
+    def pad(self, tree: Any, axis: int = 0) -> Any:
+        """Pads the split leaves of a tree with zeros, from `num_rows` on that axis."""
+
+        def pad(leaf: Any) -> Any:
+            widths = [(0, 0)] * leaf.ndim
+            widths[axis] = (0, self.num_places - self.num_rows)
+            return (np if isinstance(leaf, np.ndarray) else jnp).pad(leaf, widths)
+
+        return self._map(pad, tree)
+
+    def strip(self, tree: Any, axis: int = 0) -> Any:
+        """The inverse of `pad`."""
+        return self._map(lambda leaf: leaf[(slice(None),) * axis + (slice(self.num_rows),)], tree)
+
+    def padded_shapes(self, shapes: Any) -> Any:
+        """What `pad` makes of a tree of shapes."""
+        return jax.eval_shape(self.pad, shapes)
+
+    def mask(self, tree: Any) -> Any:
+        """Of every leaf what is no padding: [num_places] if it is split, else [], true."""
+        rows, whole = np.arange(self.num_places) < self.num_rows, np.ones((), bool)
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: rows if self.is_split(path) else whole, tree
+        )
+
+    def _map(self, function: Any, tree: Any) -> Any:
+        if self.num_places == self.num_rows:
+            return tree
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: function(leaf) if self.is_split(path) else leaf, tree
+        )

@@ -1,0 +1,172 @@
+"""Recommendations from end to end: users are sharded, sampled, resumed, scored, asked for."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import ensemble
+import recommend
+from ensemble import UserError
+from ensemble.config import validate
+from ensemble.loop import _create_task
+from ensemble.posterior.draws import Draws
+from ensemble.posterior.programs import Programs
+from ensemble.workdir import Workdir
+
+USERS = 41  # Which 2 and 4 shards do not divide.
+
+
+def watch_config(**overrides):
+    """A factorisation of generated watches, of two chains."""
+    hmc = {
+        "step_size": 0.05,
+        "num_leapfrog_steps": 8,
+        "num_warmup": 40,
+        "num_samples": 40,
+        "thin": 2,
+    } | overrides.pop("hmc", {})
+    return {
+        "dataset": f"watches:{USERS}x30",
+        "model": "matrix_factorisation",
+        "num_factors": 2,
+        "method": "hmc",
+        "prior": "normal(1)",
+        "num_chains": 2,
+        "num_devices": 4,
+        "log_every_steps": 20,
+        "hmc": hmc,
+        **overrides,
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of two chains, each on two shards."""
+    workdir = tmp_path_factory.mktemp("watches")
+    result = ensemble.train(watch_config(), workdir=str(workdir))
+    return workdir, result
+
+
+def draws_of(workdir):
+    draws = Draws(Workdir(workdir).draws)
+    return draws.scalars(), *draws.positions()
+
+
+def test_the_report_lays_the_posterior_beside_simpler_models(finished):
+    workdir, _ = finished
+    report = json.loads((workdir / "report.json").read_text())
+    assert report["dataset"]["num_examples"].keys() == {"train", "test"}
+    assert report["recommendation"]["held_out"].keys() == {
+        "posterior",
+        "map",
+        "biases",
+        "popularity",
+    }
+    assert np.isfinite(report["posterior"]["rhat_max"])
+    assert report["posterior"]["accept"] > 0.5
+    # Scored by every draw in running sums, and by the stored ones: nearly the same.
+    held_out = report["recommendation"]["held_out"]["posterior"]["log_likelihood"]
+    assert held_out == pytest.approx(-report["test"]["ensemble"]["nll"], abs=0.02)
+    names = {path.name for path in (workdir / "plots").iterdir()}
+    assert {"recommended_titles.png", "recommended_genres.png", "traces.png"} <= names
+    assert (workdir / "posterior.nc").exists()
+
+
+def test_padding_is_not_on_disk_and_has_not_moved(finished):
+    _, positions, _ = draws_of(finished[0])
+    assert positions["user_embeddings"].shape == (2, 20, USERS, 2)
+    assert positions["user_bias"].shape == (2, 20, USERS)
+
+
+def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_path):
+    ensemble.train(watch_config(hmc={"num_samples": 20}), workdir=str(tmp_path / "same"))
+    shutil.copytree(tmp_path / "same", tmp_path / "other")
+    ensemble.train(watch_config(), workdir=str(tmp_path / "same"))
+    straight, resumed = draws_of(finished[0]), draws_of(tmp_path / "same")
+    jax.tree.map(np.testing.assert_array_equal, straight, resumed)
+    # Without padding: all users on one device.
+    config = watch_config(num_devices=1, hmc={"num_samples": 22})
+    ensemble.train(config, workdir=str(tmp_path / "other"))
+    scalars, _, _ = draws_of(tmp_path / "other")
+    for name in ("log_density", "energy_error", "acceptance_rate", "log_prob_00"):
+        now, before = (values[name][:, 60:62] for values in (scalars, straight[0]))
+        np.testing.assert_allclose(now, before, rtol=2e-3, atol=2e-3, err_msg=name)
+
+
+def test_no_users_factors_are_gathered():
+    config = validate(watch_config(hmc={"num_samples": 2, "num_warmup": 0, "thin": 1}))
+    programs = Programs(config, _create_task(config, None))
+    shapes = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype),
+        programs.layout.padded_shapes(programs.task.params_shapes()),
+    )
+    keys = jax.random.split(jax.random.key(0), 2)
+    from ensemble.posterior.coordinates import identity
+
+    data = programs.density.data
+    state = jax.eval_shape(programs.first_state, keys, identity(), shapes, data)
+    state = jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        state,
+        programs.shardings(state),
+    )
+    compiled = programs.run_chunk.lower(state, data, programs.splits, np.int32(0), num_draws=2)
+    text = compiled.compile().as_text()
+    gathered = [line for line in text.splitlines() if "all-gather(" in line]
+    # Two chains of 42 places and 2 factors: of one chain 42 x 2, of a shard 21 x 2.
+    assert not [line for line in gathered if "42,2]" in line or ",42]" in line], gathered
+    assert "all-reduce" in text  # It did run over several devices.
+
+
+def test_who_has_watched_less_is_known_less(finished):
+    workdir, _ = finished
+    config = validate(watch_config())
+    dataset = _create_task(config, None).dataset
+    _, positions, _ = draws_of(workdir)
+    counts = dataset.watches.watched.sum(axis=1, dtype=int)
+    order = np.argsort(counts)
+    spread = positions["user_bias"].std(axis=(0, 1))
+    assert spread[order[:10]].mean() > 1.1 * spread[order[-10:]].mean()
+
+
+def test_recommendations_are_printed_and_as_json(finished):
+    text = recommend.answer(str(finished[0]), "u7", top=3)
+    assert text.startswith("User u7 has watched ")
+    assert len(text.splitlines()) == 2 + 2 + 3
+    document = json.loads(recommend.answer(str(finished[0]), "u7", top=3, as_json=True))
+    assert document["num_draws"] == 40
+    first, *others = document["recommendations"]
+    assert first["title"] in text
+    assert len(others) == 2
+    assert 0 < first["low"] < first["probability"] < first["high"] < 1
+
+
+def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
+    with pytest.raises(UserError, match="user 'me' is unknown"):
+        recommend.answer(str(finished[0]), "me")
+    with pytest.raises(UserError, match="is not a workdir"):
+        recommend.answer(str(tmp_path), "u7")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"model": "cnn"}, "config.model='cnn' must be matrix_factorisation for watches:41x30"),
+        ({"method": "mclmc"}, "config.method='mclmc' must be hmc or nuts for"),
+        ({"hmc": {"mass": "diagonal"}}, "config.hmc.mass='diagonal' must be identity for"),
+        ({"num_factors": 0}, "config.num_factors=0 must be positive"),
+        ({"num_factors": 10**7}, r"2 chains of 710,000,071 parameters would take 4\d\.\d GiB"),
+        ({"dataset": "watches:3x30"}, "3 users cannot be spread over 4 shards"),
+        ({"dataset": "watches:3by30"}, "must give the numbers of users"),
+        ({"dataset": "digits"}, "config.model='matrix_factorisation' needs watches"),
+    ],
+)
+def test_bad_input_is_one_line(change, line):
+    if change.get("dataset") == "watches:3x30":
+        change = {**change, "num_chains": 1}
+    with pytest.raises(UserError, match=line) as caught:
+        ensemble.train(watch_config(**change))
+    assert "\n" not in str(caught.value)
