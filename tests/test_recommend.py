@@ -144,6 +144,19 @@ def test_recommendations_are_printed_and_as_json(finished):
     assert 0 < first["low"] < first["probability"] < first["high"] < 1
 
 
+def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
+    predictor = ensemble.load(finished[0])
+    assert predictor.description == "40 draws of 2 chains"
+    _, positions, _ = draws_of(finished[0])
+    users, movies = positions["user_embeddings"][..., 7, :], positions["movie_embeddings"]
+    logits = np.einsum("ckd,ckd->ck", users, movies[..., 3, :])
+    logits += positions["user_bias"][..., 7] + positions["movie_bias"][..., 3]
+    probs = predictor(np.array([[7, 3]], np.int32)).probs
+    np.testing.assert_allclose(probs[0, 1], np.mean(1 / (1 + np.exp(-logits))), rtol=1e-5)
+    with pytest.raises(UserError, match="has learned who watches what"):
+        ensemble.evaluate(finished[0])
+
+
 def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
     with pytest.raises(UserError, match="user 'me' is unknown"):
         recommend.answer(str(finished[0]), "me")

@@ -51,6 +51,7 @@ class Subject:
         self._data = data
         self._num_devices = num_devices
         startup.configure(num_devices)
+        from ensemble.factorisation import MODEL
         from ensemble.predictor import check_is_workdir
 
         check_is_workdir(self.work)
@@ -61,6 +62,11 @@ class Subject:
         else:
             self.config = self._restored.config
             self.description = self._restored.description
+        if self.config["model"] == MODEL:
+            raise UserError(
+                f"{self.work.path} has learned who watches what, and evaluations are of "
+                "classifiers; its scores are in report.json, and recommend.py recommends"
+            )
         if "test" not in self.description["num_examples"]:
             raise UserError(
                 f"{self.work.path} has no test split to score: its run learned from all data; "

@@ -15,10 +15,10 @@ from blackjax.mcmc.metrics import Metric
 def leafwise_metric(mask: Any | None = None) -> Metric:
     """Makes the metric, for any kernel of BlackJAX that takes one as its inverse mass matrix.
 
-    The momenta of leaf k come from `fold_in(rng_key, k)`. A leaf's bits depend on its first rows
-    alone, so rows that pad its end change no other momentum: draws do not depend on the number of
-    shards. Of BlackJAX's kernels `hmc` gathers no leaf. `nuts` is right, but its criterion joins
-    the leaves in every step: it gathers the momenta.
+    The momenta of leaf k come from `fold_in(rng_key, k)`, and each depends on its place from the
+    start of the leaf alone: rows that pad the end change no other, so draws do not depend on the
+    number of shards. BlackJAX's `hmc` gathers no leaf. Its `nuts` is right, but the criterion that
+    ends its trajectories joins the leaves in every step: that gathers the momenta.
 
     Args:
         mask: of the tree of a position, a bool array a leaf, of the leaf's shape or a leading part

@@ -31,7 +31,7 @@ def test_trajectories_turn_where_those_of_the_joined_vector_do():
     for seed in range(30):
         ends = [tree_of(3 * seed + i) for i in range(2)]
         total = jax.tree.map(
-            lambda left, right, other: 0.8 * (left + right) + 0.4 * other,
+            lambda left, right, other: 0.55 * (left + right) + 0.4 * other,
             *ends,
             tree_of(3 * seed + 2),
         )
