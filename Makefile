@@ -21,6 +21,7 @@ bench: $(VENV)/requirements  ## Measures training, evaluation and sampling again
 	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
 	$(BIN)/python benchmarks/evaluation.py --out=benchmarks/results/evaluation.json
 	$(BIN)/python benchmarks/hmc_gradient.py --out=benchmarks/results/hmc_gradient.json
+	$(BIN)/python benchmarks/movielens_gradient.py --out=benchmarks/results/movielens_gradient.json
 
 clean:
 	rm -rf $(VENV)

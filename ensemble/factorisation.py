@@ -16,6 +16,7 @@ import numpy as np
 from ensemble.classification import Classification
 from ensemble.errors import UserError
 from input_pipeline import WatchDataset
+from input_sources.movielens import HELD_OUT
 from models.factorisation import MatrixFactorisation
 
 MODEL = "matrix_factorisation"
@@ -46,7 +47,7 @@ class Factorisation(Classification):
     @functools.cached_property
     def num_train_examples(self) -> int:
         """Entries of W that are known."""
-        return int(np.count_nonzero(self.observed != 2))
+        return int(np.count_nonzero(self.observed != HELD_OUT))
 
     @functools.cached_property
     def biases(self) -> dict[str, np.ndarray]:

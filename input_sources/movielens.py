@@ -20,8 +20,8 @@ from input_sources import prepare_dataset, tfds_records
 
 TFDS_NAMES = ("movielens/1m-ratings", "movielens/100k-ratings")
 KNOWN_WATCHES = (*TFDS_NAMES, "watches:USERSxMOVIES")
-HELD_OUT = 2
-"""What an observed matrix has where an entry is held out, beside 0 and 1."""
+NOT_WATCHED, WATCHED, HELD_OUT = 0, 1, 2
+"""What an entry of an observed matrix may be."""
 
 RANK = 8
 """Of the planted factors of generated watches."""

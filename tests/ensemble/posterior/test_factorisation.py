@@ -144,14 +144,13 @@ def test_user_log_likelihoods_are_those_of_the_users(monkeypatch):
     assert ours.dtype == np.float64
     logits = logits_of(params)
     terms = np.where(observed == factorisation.WATCHED, logits, 0) - np.logaddexp(0, logits)
-    expected = [row[seen != factorisation.HELD_OUT].sum() for row, seen in zip(terms, observed)]  # noqa: B905
+    expected = np.sum(terms, axis=1, where=observed != factorisation.HELD_OUT)
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
-def test_differences_of_millions_of_nats_lose_nothing(monkeypatch):
+def test_differences_of_millions_of_nats_lose_nothing():
     """A log likelihood near -2e6, of which the energy error of HMC is some hundredths."""
-    monkeypatch.undo()
-    near = make_params(1, num_users=600, num_movies=400, scale=2.5)
+    near = make_params(1, num_users=600, num_movies=400, scale=4.0)
     observed = make_observed(make_params(2, 600, 400))
     rng = np.random.default_rng(3)
     chains = [near] + [
@@ -160,7 +159,7 @@ def test_differences_of_millions_of_nats_lose_nothing(monkeypatch):
     ]
     chains = [{k: np.float32(v) for k, v in params.items()} for params in chains]
     exact = np.array([oracle(params, observed)[0] for params in chains])
-    assert exact[0] < -5e5
+    assert exact[0] < -1.5e6
     reference = factorisation.user_log_likelihoods(near, observed)
     value_and_grad, watches = make(observed, mesh_of(1, 2), reference)
     values = np.float64(value_and_grad(stack(chains), watches)[0])
@@ -170,12 +169,14 @@ def test_differences_of_millions_of_nats_lose_nothing(monkeypatch):
 
 
 def test_the_reference_is_taken_off_exactly_whatever_the_shards():
-    observed, params = observed_matrix(), make_params(1)
-    reference = factorisation.user_log_likelihoods(params, observed) - 12345.678 / NUM_USERS
+    observed, params = observed_matrix(), make_params(1, scale=30.0)
+    reference = factorisation.user_log_likelihoods(params, observed) - 1 / NUM_USERS
+    total = reference.sum()
+    assert abs(np.float32(total) - total) > 0.03
     for shards in (1, 8):
         value_and_grad, watches = make(observed, mesh_of(1, shards), reference)
         value = value_and_grad(stack([padded(params, shards)]), watches)[0][0]
-        assert float(value) == pytest.approx(12345.678, abs=2e-3)
+        assert float(value) == pytest.approx(1, abs=0.01)
 
 
 def test_confident_and_wrong_is_finite_and_exact_and_a_nan_shows():

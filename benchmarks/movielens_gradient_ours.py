@@ -1,0 +1,56 @@
+"""Worker of movielens_gradient.py: this project's likelihood of the matrix factorisation.
+
+python benchmarks/movielens_gradient_ours.py NUM_USERS NUM_MOVIES NUM_CHAIN_GROUPS SECONDS
+"""
+
+import json
+import sys
+from typing import Any
+
+from movielens_gradient_work import (
+    difference_error,
+    make_observed,
+    make_positions,
+    make_trajectory,
+    measure,
+    place_positions,
+)
+
+from ensemble import startup
+
+
+def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
+    """Measures the likelihood in `custom_vjp`, as the samplers have it."""
+    startup.configure(2)
+    import jax
+
+    from ensemble.posterior import factorisation
+    from ensemble.posterior.log_density import CHAINS, DATA, create_mesh
+
+    mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
+    value_and_grad = factorisation.make_value_and_grad(mesh, CHAINS, DATA)
+
+    def log_likelihood(params: Any, data: Any) -> jax.Array:
+        @jax.custom_vjp
+        def of_params(params: Any) -> jax.Array:
+            return value_and_grad(params, data)[0]
+
+        of_params.defvjp(
+            lambda params: value_and_grad(params, data),
+            lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
+        )
+        return of_params(params)
+
+    observed = make_observed(num_users, num_movies)
+    host = make_positions(num_users, num_movies, mesh.shape[DATA])
+    reference = factorisation.user_log_likelihoods({k: v[0] for k, v in host.items()}, observed)
+    data = factorisation.place(observed, reference, mesh, DATA)
+    positions = place_positions(host, mesh)
+    trajectory = make_trajectory(log_likelihood)
+    result = measure(trajectory, positions, data, seconds)
+    return result | {"error": difference_error(trajectory, positions, data, observed)}
+
+
+if __name__ == "__main__":
+    *sizes, seconds = sys.argv[1:]
+    print(json.dumps(run(*map(int, sizes), float(seconds))))

@@ -1,0 +1,146 @@
+"""What the workers of movielens_gradient.py share: watches, positions, leapfrog, the clock."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+DIM, NUM_CHAINS = 20, 2
+STEP_SIZE = 1e-4
+NUM_LEAPFROG_STEPS = 5
+POSITIVE_RATE = 0.045  # Of MovieLens 1M.
+_ROWS = 512
+
+
+def make_observed(num_users: int, num_movies: int) -> np.ndarray:
+    """Watches [N, M] uint8 at MovieLens's rate: few movies and few users have most of them."""
+    rng = np.random.default_rng(0)
+    activity, popularity = rng.lognormal(size=num_users), rng.lognormal(sigma=1.3, size=num_movies)
+    activity, popularity = activity / activity.mean(), popularity / popularity.mean()
+    observed = np.empty((num_users, num_movies), np.uint8)
+    for start in range(0, num_users, _ROWS):
+        block = observed[start : start + _ROWS]
+        probs = POSITIVE_RATE * np.outer(activity[start : start + _ROWS], popularity)
+        block[:] = rng.random(block.shape, np.float32) < probs
+    return observed
+
+
+def make_positions(num_users: int, num_movies: int, num_shards: int) -> dict[str, np.ndarray]:
+    """Positions [C, ...] of the chains; users are padded to a multiple of the shards."""
+    rng = np.random.default_rng(1)
+    num_users += -num_users % num_shards
+    bias = np.log(POSITIVE_RATE) / 2
+
+    def draw(*shape: int, mean: float = 0.0) -> np.ndarray:
+        return rng.normal(mean, 0.4, (NUM_CHAINS, *shape)).astype(np.float32)
+
+    return {
+        "user_embeddings": draw(num_users, DIM),
+        "user_bias": draw(num_users, mean=bias),
+        "movie_embeddings": draw(num_movies, DIM),
+        "movie_bias": draw(num_movies, mean=bias),
+    }
+
+
+def make_trajectory(log_likelihood: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns `(positions, data) -> (positions, log likelihoods)` after some leapfrog steps.
+
+    All chains at once, under N(0, 1) priors, from a momentum of zero.
+
+    Args:
+        log_likelihood: `(params, data) -> nats`, of one chain.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from ensemble.posterior.log_density import CHAINS
+
+    def of_chain(position: Any, data: Any) -> Any:
+        value_and_grad = jax.value_and_grad(lambda params: log_likelihood(params, data))
+
+        def step(carry: Any, _: Any) -> Any:
+            position, momentum, grads, _ = carry
+            half = jax.tree.map(
+                lambda p, g, q: p + 0.5 * STEP_SIZE * (g - q), momentum, grads, position
+            )
+            position = jax.tree.map(lambda q, p: q + STEP_SIZE * p, position, half)
+            value, grads = value_and_grad(position)
+            momentum = jax.tree.map(
+                lambda p, g, q: p + 0.5 * STEP_SIZE * (g - q), half, grads, position
+            )
+            return (position, momentum, grads, value), None
+
+        # Without a gradient to begin with, so that steps are all that there is to time.
+        zeros = jax.tree.map(jnp.zeros_like, position)
+        carry = (position, zeros, zeros, jnp.zeros_like(position["user_bias"], shape=()))
+        carry, _ = jax.lax.scan(step, carry, length=NUM_LEAPFROG_STEPS)
+        return carry[0], carry[3]
+
+    return jax.jit(jax.vmap(of_chain, in_axes=(0, None), spmd_axis_name=CHAINS))
+
+
+def place_positions(positions: dict[str, np.ndarray], mesh: Any) -> Any:
+    """Puts the positions where they stay: users on their shards."""
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from ensemble.posterior.log_density import CHAINS, DATA
+
+    def place(name: str, leaf: np.ndarray) -> Any:
+        spec = PartitionSpec(CHAINS, DATA) if name.startswith("user") else PartitionSpec(CHAINS)
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return {name: place(name, leaf) for name, leaf in positions.items()}
+
+
+def measure(
+    trajectory: Callable[[Any, Any], Any], positions: Any, data: Any, seconds: float
+) -> dict[str, float]:
+    """Takes trajectories for some seconds, all from the same start; a step moves all chains."""
+    import jax
+
+    start = time.perf_counter()
+    jax.block_until_ready(trajectory(positions, data))
+    compile_seconds = time.perf_counter() - start
+    num_trajectories, start = 0, time.perf_counter()
+    while not num_trajectories or time.perf_counter() - start < seconds:
+        jax.block_until_ready(trajectory(positions, data))
+        num_trajectories += 1
+    elapsed = time.perf_counter() - start
+    return {
+        "rate": num_trajectories * NUM_LEAPFROG_STEPS / elapsed,
+        "compile_seconds": compile_seconds,
+        "peak_bytes": float(peak_bytes()),
+    }
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had resident."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def difference_error(
+    trajectory: Callable[[Any, Any], Any], positions: Any, data: Any, observed: np.ndarray
+) -> float:
+    """How wrong the change of the log likelihood over the last of two trajectories is, nats.
+
+    The largest over the chains, against float64 at the same positions.
+    """
+    import jax
+
+    from ensemble.posterior.factorisation import user_log_likelihoods
+
+    first, before = jax.device_get(trajectory(positions, data))
+    second, after = jax.device_get(trajectory(first, data))
+    errors = []
+    for k in range(NUM_CHAINS):
+        exact = [
+            user_log_likelihoods({name: leaf[k] for name, leaf in params.items()}, observed)
+            for params in (first, second)
+        ]
+        errors.append(float(after[k]) - float(before[k]) - (exact[1] - exact[0]).sum())
+    return float(np.abs(errors).max())
