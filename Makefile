@@ -22,6 +22,7 @@ bench: $(VENV)/requirements  ## Measures training, evaluation and sampling again
 	$(BIN)/python benchmarks/evaluation.py --out=benchmarks/results/evaluation.json
 	$(BIN)/python benchmarks/hmc_gradient.py --out=benchmarks/results/hmc_gradient.json
 	$(BIN)/python benchmarks/movielens_gradient.py --out=benchmarks/results/movielens_gradient.json
+	$(BIN)/python benchmarks/rwm.py --out=benchmarks/results/rwm.json --images=docs/images
 
 clean:
 	rm -rf $(VENV)

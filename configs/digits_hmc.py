@@ -4,8 +4,11 @@
     python train.py --config=configs/digits_hmc.py --workdir=runs/digits_hmc
     python evaluate.py --workdir=runs/digits --compare=runs/digits_hmc,runs/digits_mclmc
 
-20,000 gradients of the 1,197 images; the full run was not measured. Weights of a network are not
-identified and its modes are many: convergence is reported, not expected.
+Two CPU cores, shared with other work: 40 minutes for 19,728 gradients of the 1,197 images, 83%
+accepted. Weights of a network are not identified and its modes are many: convergence is reported,
+not expected. R-hat 1.15, bulk ESS from 22. Test: average draw 89.59%, average over all draws
+92.00%, NLL .4258, ECE .2065, where the ensemble that the chains start from has 98.33%, .0303 and
+.0141: with this prior, 87,178 weights and few data, most of the posterior is prior.
 """
 
 import ml_collections

@@ -22,7 +22,9 @@ FORMAT = 1
 """Version of everything written to a workdir: config, checkpoints, report."""
 
 SAMPLERS = ("hmc", "nuts", "mclmc")
-METHODS = ("sgd", *SAMPLERS)
+WALK = "rwm"
+METHODS = ("sgd", *SAMPLERS, WALK)
+WALK_SHAPES = ("scalar", "diagonal", "dense")
 MASSES = ("identity", "diagonal", "dense", "kronecker")
 PRIOR, MAP = "prior", "map"  # Values of `init_from`; any other is a workdir.
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -33,6 +35,7 @@ MAY_CHANGE = frozenset(
         "num_epochs",
         "num_steps",
         "hmc.num_samples",
+        "rwm.num_samples",
         "stop_at.rhat",
         "stop_at.ess",
         "ensemble_size",
@@ -98,6 +101,16 @@ def default_config() -> ml_collections.ConfigDict:
             "mass": "identity",  # Or 'diagonal', 'dense'; 'kronecker', for logistic regression.
         }
     )
+    # Random walks: of the method rwm, whose steps are those of every chain.
+    config.density = "gaussian_mixture"  # A name in the registry of `models.densities`.
+    config.rwm = ml_collections.ConfigDict(
+        {
+            "scale": 1.0,  # Standard deviation of the moves at the start of the warm-up.
+            "shape": "scalar",  # Or 'diagonal', 'dense': what the warm-up can make of the moves.
+            "num_warmup": 2400,  # Steps that tune the moves; 0 for none. Even, as is the next.
+            "num_samples": 10_000,  # Steps of each chain that count.
+        }
+    )
     # Both reached, and a bulk ESS of 100 anyway, sampling ends; 0 leaves one out.
     config.stop_at = ml_collections.ConfigDict({"rhat": 0.0, "ess": 0.0})  # Below; above, in bulk.
     # What is written, how often. An epoch of a sampler is `log_every_steps` draws.
@@ -129,6 +142,7 @@ def _one_of(*names: str) -> _Rule:
 
 _POSITIVE = _Rule(_positive, "must be positive")
 _NOT_NEGATIVE = _Rule(_not_negative, "must not be negative")
+_EVEN = _Rule(lambda value: value >= 0 and value % 2 == 0, "must be even and not negative")
 _BELOW_ONE = _Rule(lambda value: 0 <= value < 1, "must be at least 0 and below 1")
 
 _RULES: Mapping[str, _Rule] = {
@@ -162,6 +176,10 @@ _RULES: Mapping[str, _Rule] = {
     "hmc.thin": _POSITIVE,
     "hmc.target_acceptance": _Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),
     "hmc.mass": _one_of(*MASSES),
+    "rwm.scale": _POSITIVE,
+    "rwm.shape": _one_of(*WALK_SHAPES),
+    "rwm.num_warmup": _EVEN,
+    "rwm.num_samples": _Rule(lambda value: value > 0 and value % 2 == 0, "must be even, from 2"),
     "stop_at.rhat": _Rule(lambda value: value == 0 or value > 1, "must be above 1, or 0 for never"),
     "stop_at.ess": _NOT_NEGATIVE,
     "log_every_steps": _POSITIVE,
@@ -215,6 +233,8 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
     parse_prior(complete.prior)
     if complete.method in SAMPLERS:
         _check_sampling(complete)
+    elif complete.method == WALK:
+        _check_walk(complete)
     else:
         _check_training(complete)
     if complete.early_stopping_epochs and not complete.hold_out:
@@ -293,6 +313,19 @@ def _check_sampling(config: ml_collections.ConfigDict) -> None:
         )
     if config.method == "mclmc" and config.hmc.mass == "dense":
         raise UserError("config.hmc.mass='dense' is for hmc and nuts; with mclmc use 'diagonal'")
+
+
+def _check_walk(config: ml_collections.ConfigDict) -> None:
+    """Checks what holds for random walks alone.
+
+    Raises:
+        UserError: steps would not come in pairs.
+    """
+    if config.log_every_steps % 2:
+        raise UserError(
+            f"config.log_every_steps={config.log_every_steps} must be even with config.method="
+            f"{WALK!r}, for steps are taken in pairs; use {config.log_every_steps + 1}"
+        )
 
 
 def unknown_key(key: str, known: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 
 from ensemble import startup
-from ensemble.config import differences, flatten, validate
+from ensemble.config import WALK, differences, flatten, validate
 from ensemble.errors import Interrupted, UserError
 from ensemble.method import Method
 from ensemble.progress import Clock, Progress
@@ -187,10 +187,14 @@ def _create_task(
 ) -> Any:
     import models
     from ensemble.classification import Classification, check_augmentation, check_model
+    from ensemble.density import Target
     from ensemble.factorisation import MODEL, create_factorisation
     from ensemble.priors import parse_prior
     from input_pipeline import WatchDataset, dataset_from_arrays, load_dataset
+    from models import densities
 
+    if config.method == WALK:
+        return Target(config.density, densities.create(config.density))
     if data is None:
         dataset = load_dataset(
             config.dataset, config.data_dir or None, config.seed, config.hold_out
@@ -216,6 +220,10 @@ def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method
         from ensemble.sgd import SGD
 
         return SGD(config, task)
+    if config.method == WALK:
+        from ensemble.posterior.random_walk import Walking
+
+        return Walking(config, task)
     from ensemble.posterior.sampling import Sampling
 
     return Sampling(config, task)

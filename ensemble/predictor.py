@@ -10,7 +10,7 @@ from absl import logging
 
 from ensemble import metrics
 from ensemble.classification import Classification, described_dataset
-from ensemble.config import SAMPLERS
+from ensemble.config import SAMPLERS, WALK
 from ensemble.errors import UserError
 from ensemble.members import FAILURES, Status
 from ensemble.placement import Placement
@@ -232,6 +232,8 @@ def restore(work: Workdir) -> Restored:
     if saved is None:
         raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
     arrays, meta = saved
+    if meta["config"]["method"] == WALK:
+        raise UserError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]
     joined, waiting_step = counters["num_members"], counters.get("waiting_step", 0)
     if counters["step"] < waiting_step:

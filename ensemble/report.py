@@ -8,7 +8,7 @@ import numpy as np
 
 from ensemble import metrics, plots
 from ensemble.classification import Classification
-from ensemble.config import FORMAT
+from ensemble.config import FORMAT, WALK
 from ensemble.errors import RunFailed
 from ensemble.members import FAILURES, Status
 from ensemble.method import Method, State
@@ -127,6 +127,8 @@ def final_figures(
     log_probs: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
     """Draws the pictures of a finished run from its predictions [M, N, C] of each split."""
+    if not task.splits:
+        return {}
     figures = {"training": plots.training_curves(read_metrics(workdir.metrics))}
     split = reported_split(report)
     if split is None:
@@ -164,6 +166,8 @@ def reported_split(report: Mapping[str, Any]) -> str | None:
 
 def format_table(report: Mapping[str, Any]) -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
+    if report["method"] == WALK:
+        return _moments_table(report["posterior"])
     split = reported_split(report)
     if split is None:
         return "There are no scores: every example was learned from."
@@ -195,6 +199,18 @@ def format_table(report: Mapping[str, Any]) -> str:
     if "recommendation" in report:
         lines += ["", *_recommendation_rows(report["recommendation"]["held_out"])]
     return "\n".join(lines)
+
+
+def _moments_table(posterior: Mapping[str, Any]) -> str:
+    """The moments of a density with their standard errors, a dimension per line."""
+    columns = ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
+    titles = ("mean", "+-", "variance", "+-", "ESS")
+    header = f"{'dimension':<10}" + "".join(f"{title:>14}" for title in titles)
+    rows = [
+        f"{d:<10}" + "".join(f"{value:14.6g}" for value in values)
+        for d, values in enumerate(zip(*(posterior[name] for name in columns), strict=True))
+    ]
+    return "\n".join([header, "-" * len(header), *rows])
 
 
 def _recommendation_rows(held_out: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -236,6 +252,12 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
+    if report["method"] == WALK:
+        return (
+            f"{plots.plural(posterior['num_total_samples'], 'sample')} of "
+            f"{plots.plural(posterior['num_chains'], 'chain')}, worth {posterior['ess_min']:,.0f}: "
+            f"R-hat up to {posterior['rhat_max']:.4f}, {posterior['accept']:.0%} accepted."
+        )
     num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
     text = f"{plots.plural(num_chains, 'chain')} of {plots.plural(num_draws, 'draw')}: "
     if np.isfinite(posterior["rhat_max"]) and np.isfinite(posterior["ess_bulk_min"]):

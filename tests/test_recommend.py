@@ -69,7 +69,7 @@ def test_the_report_lays_the_posterior_beside_simpler_models(finished):
     assert report["posterior"]["accept"] > 0.5
     # Scored by every draw in running sums, and by the stored ones: nearly the same.
     held_out = report["recommendation"]["held_out"]["posterior"]["log_likelihood"]
-    assert held_out == pytest.approx(-report["test"]["ensemble"]["nll"], abs=0.02)
+    assert held_out == pytest.approx(-report["test"]["ensemble"]["nll"], abs=0.05)
     names = {path.name for path in (workdir / "plots").iterdir()}
     assert {"recommended_titles.png", "recommended_genres.png", "traces.png"} <= names
     assert (workdir / "posterior.nc").exists()

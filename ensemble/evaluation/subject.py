@@ -51,6 +51,7 @@ class Subject:
         self._data = data
         self._num_devices = num_devices
         startup.configure(num_devices)
+        from ensemble.config import WALK
         from ensemble.factorisation import MODEL
         from ensemble.predictor import check_is_workdir
 
@@ -62,6 +63,11 @@ class Subject:
         else:
             self.config = self._restored.config
             self.description = self._restored.description
+        if self.config["method"] == WALK:
+            raise UserError(
+                f"{self.work.path} has sampled a density, which predicts nothing; its moments are "
+                "in report.json"
+            )
         if self.config["model"] == MODEL:
             raise UserError(
                 f"{self.work.path} has learned who watches what, and evaluations are of "

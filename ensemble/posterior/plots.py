@@ -13,6 +13,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from ensemble.plot_style import (
+    ENSEMBLE_COLOR,
     MEMBER_COLOR,
     PALETTE,
     RIGHT_COLOR,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _MAX_POINTS = 2000
 _MAX_COLUMNS, _MAX_PANELS, _MAX_ROWS = 3, 6, 8
+_MAX_MARGINALS = 12
 _NUM_BINS, _MIN_DRAWS_OF_BIN = 20, 5
 _MIN_DRAWS = 50
 """Draws of a chain that thinning leaves, if there are as many."""
@@ -114,6 +116,32 @@ def rank_plot(scalars: Mapping[str, NDArray], diagnostics: Diagnostics, title: s
     for axes in grid[max(len(names) - num_columns, 0) : len(names)]:
         axes.set_xlabel("rank among all draws", color=TEXT_COLOR)
     legend(grid[0], figure, loc="outside lower center", ncols=3)
+    return figure
+
+
+def marginal_plot(edges: NDArray, cdf: NDArray, title: str) -> Figure:
+    """Histograms of the draws of a density, a panel per dimension.
+
+    Args:
+        edges: `[D, K]`, ascending.
+        cdf: `[D, K]`, share of the draws below each edge.
+        title: of the figure.
+
+    Returns:
+        The figure: densities, at most twelve of them.
+    """
+    shown = min(len(edges), _MAX_MARGINALS)
+    num_columns = min(_MAX_COLUMNS, shown)
+    num_rows = -(-shown // num_columns)
+    figure = new_figure(title, width=max(6.0, 3.7 * num_columns), height=1.0 + 2.4 * num_rows)
+    grid = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
+    for axes in grid[shown:]:
+        axes.set_axis_off()
+    for d, axes in enumerate(grid[:shown]):
+        density = np.diff(cdf[d]) / np.diff(edges[d])
+        style(axes, f"dimension {d}", ylabel="density" if d % num_columns == 0 else "")
+        axes.stairs(density, edges[d], fill=True, color=ENSEMBLE_COLOR)
+        axes.set_ylim(0)
     return figure
 
 

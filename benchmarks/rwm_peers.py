@@ -1,0 +1,234 @@
+"""Worker of rwm.py: one sampler, timed.
+
+    python benchmarks/rwm_peers.py NAME NUM_CHAINS NUM_SAMPLES
+
+NUM_SAMPLES are draws of each chain. The samplers; the peers have the published scale of .1, which
+makes no difference to their speed:
+
+- ours, ours_256: `RandomWalk` of tuned scale, with vectors as wide as the CPU's and as XLA's
+  default; `ours_untuned` has the scale .1, and starts where the tuned one's warm-up ends;
+- numpy, jax: the published generators, their log density and their one key included;
+- scan: the plain way, of sound keys: `lax.scan` of a step, sums of x and x^2 beside it;
+- blackjax: its `additive_step_random_walk`, `vmap` over chains in a `lax.scan`, the same sums.
+"""
+
+import functools
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+SCALE = 0.1
+
+
+def seconds_of(run: Callable[[], Any]) -> float:
+    """Seconds that a call takes."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def time_twice(run: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of the first run, which compiles, and of the second."""
+    return {"first_seconds": seconds_of(run), "seconds": seconds_of(run)}
+
+
+def ours(
+    num_chains: int, num_samples: int, vector_width: int | None = None, tuned: bool = True
+) -> dict[str, float]:
+    """This project's walk; moments, quantiles and R-hat are within the time."""
+    from ensemble import startup
+
+    startup.configure()
+    import jax
+
+    from ensemble.posterior.log_density import create_mesh
+    from ensemble.posterior.rwm import RandomWalk
+    from models import densities
+
+    devices = jax.devices()
+    walk = RandomWalk(
+        densities.create("gaussian_mixture"),
+        num_chains,
+        create_mesh(len(devices), 1, devices),
+        vector_width=vector_width,
+    )
+    state = walk.init(jax.random.key(0), scale=SCALE)
+    found: dict[str, float] = {}
+
+    def run() -> None:
+        nonlocal state
+        state = walk.advance(walk.begin(state), num_samples)
+        summary = walk.summaries(state)
+        found.update(
+            mean=float(summary.mean[0]),
+            mcse_mean=float(summary.mcse_mean[0]),
+            variance=float(summary.variance[0]),
+            mcse_variance=float(summary.mcse_variance[0]),
+            ess=float(summary.ess[0]),
+            rhat=float(summary.rhat[0]),
+            nested_rhat=float(summary.nested_rhat[0]),
+            acceptance=walk.acceptance(state),
+        )
+
+    first_seconds = seconds_of(run)  # Compiles.
+    state = walk.warm_up(state, 960)
+    if not tuned:
+        state = state.replace(factor=state.factor * 0 + SCALE)
+    return {"first_seconds": first_seconds, "seconds": seconds_of(run)} | found
+
+
+def numpy(num_chains: int, num_samples: int) -> dict[str, float]:
+    """As published."""
+    from scipy.special import logsumexp
+    from scipy.stats import norm
+
+    def mixture_logpdf(x):
+        loc = np.array([[-2, 0, 3.2, 2.5]]).T
+        scale = np.array([[1.2, 1, 5, 2.8]]).T
+        weights = np.array([[0.2, 0.3, 0.1, 0.4]]).T
+        log_probs = norm(loc, scale).logpdf(x)
+        return -logsumexp(np.log(weights) - log_probs, axis=0)
+
+    def rw_metropolis_sampler(logpdf, initial_position):
+        position = initial_position
+        log_prob = logpdf(initial_position)
+        yield position
+        while True:
+            move_proposals = np.random.normal(0, 0.1, size=initial_position.shape)  # noqa: NPY002
+            proposal = position + move_proposals
+            proposal_log_prob = logpdf(proposal)
+            log_uniform = np.log(np.random.rand(*initial_position.shape))  # noqa: NPY002
+            do_accept = log_uniform < proposal_log_prob - log_prob
+            position = np.where(do_accept, proposal, position)
+            log_prob = np.where(do_accept, proposal_log_prob, log_prob)
+            yield position
+
+    samples = rw_metropolis_sampler(mixture_logpdf, np.zeros((1, num_chains)))
+
+    def run() -> None:
+        for _ in range(num_samples):
+            next(samples)
+
+    return time_twice(run)
+
+
+def published_jax(num_chains: int, num_samples: int) -> dict[str, float]:
+    """As published."""
+    import jax
+    import jax.numpy as jnp
+    from jax.scipy.special import logsumexp
+    from jax.scipy.stats import norm
+
+    def mixture_logpdf(x):
+        loc = jnp.array([[-2, 0, 3.2, 2.5]]).T
+        scale = jnp.array([[1.2, 1, 5, 2.8]]).T
+        weights = jnp.array([[0.2, 0.3, 0.1, 0.4]]).T
+        log_probs = norm.logpdf(x, loc, scale)
+        return -logsumexp(jnp.log(weights) - log_probs, axis=0)
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def rw_metropolis_kernel(rng_key, logpdf, position, log_prob):
+        move_proposals = jax.random.normal(rng_key, shape=position.shape) * 0.1
+        proposal = position + move_proposals
+        proposal_log_prob = logpdf(proposal)
+        log_uniform = jnp.log(jax.random.uniform(rng_key, shape=position.shape))
+        do_accept = log_uniform < proposal_log_prob - log_prob
+        position = jnp.where(do_accept, proposal, position)
+        log_prob = jnp.where(do_accept, proposal_log_prob, log_prob)
+        return position, log_prob
+
+    position = jnp.zeros((1, num_chains))
+    keys = jax.random.split(jax.random.key(0), 1024)
+
+    def run() -> None:
+        x, log_prob = position, mixture_logpdf(position)
+        for i in range(num_samples):
+            x, log_prob = rw_metropolis_kernel(keys[i % 1024], mixture_logpdf, x, log_prob)
+        jax.block_until_ready(x)
+
+    return time_twice(run)
+
+
+def _time_scan(step: Callable[..., Any], start: Any, position_of: Any, num_samples: int) -> Any:
+    """Times a scan of `step(state, key)`, with the sums of x and x^2 of each chain beside it."""
+    import jax
+    import jax.numpy as jnp
+
+    def body(carry, t):
+        state, first, second = carry
+        state = step(state, jax.random.fold_in(jax.random.key(0), t))
+        x = position_of(state)
+        return (state, first + x, second + x * x), None
+
+    @jax.jit
+    def sample(state):
+        zeros = jnp.zeros_like(position_of(state))
+        return jax.lax.scan(body, (state, zeros, zeros), jnp.arange(num_samples))[0]
+
+    return time_twice(lambda: jax.block_until_ready(sample(start)))
+
+
+def plain_scan(num_chains: int, num_samples: int) -> dict[str, float]:
+    """The published step with two keys and the true mixture, in a scan."""
+    import jax
+    import jax.numpy as jnp
+
+    from models import densities
+
+    logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
+
+    def step(state, key):
+        position, log_density = state
+        key_move, key_accept = jax.random.split(key)
+        proposal = position + SCALE * jax.random.normal(key_move, position.shape)
+        proposed = logdensity_fn(proposal)
+        log_uniform = jnp.log(jax.random.uniform(key_accept, log_density.shape))
+        accept = log_uniform < proposed - log_density
+        return (
+            jnp.where(accept[:, None], proposal, position),
+            jnp.where(accept, proposed, log_density),
+        )
+
+    position = jnp.zeros((num_chains, 1))
+    start = position, logdensity_fn(position)
+    return _time_scan(step, start, lambda state: state[0], num_samples)
+
+
+def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
+    """BlackJAX's random walk on the true mixture."""
+    import blackjax
+    import jax
+    import jax.numpy as jnp
+    from blackjax.mcmc import random_walk
+
+    from models import densities
+
+    logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
+    walk = blackjax.additive_step_random_walk(
+        lambda x: logdensity_fn(x[None])[0], random_walk.normal(jnp.array([SCALE]))
+    )
+
+    def step(state, key):
+        return jax.vmap(walk.step)(jax.random.split(key, num_chains), state)[0]
+
+    start = jax.vmap(walk.init)(jnp.zeros((num_chains, 1)))
+    return _time_scan(step, start, lambda state: state.position, num_samples)
+
+
+SAMPLERS = {
+    "ours": ours,
+    "ours_256": functools.partial(ours, vector_width=0),
+    "ours_untuned": functools.partial(ours, tuned=False),
+    "numpy": numpy,
+    "jax": published_jax,
+    "scan": plain_scan,
+    "blackjax": blackjax_scan,
+}
+
+if __name__ == "__main__":
+    name, num_chains, num_samples = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    print(json.dumps(SAMPLERS[name](num_chains, num_samples)))

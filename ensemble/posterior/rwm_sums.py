@@ -1,0 +1,287 @@
+"""What streaming sums over the draws of many chains say: moments, quantiles, R-hat, ESS, MCSE.
+
+Chains are independent, so the variance between their means is a direct estimate of the error of
+the mean over all of them, whatever the autocorrelation; with C chains it is known to a share of
+sqrt(2 / (C - 1)). The effective sample size follows from it.
+
+On the devices: the draws of a body of 8 steps are added in float32, the bodies' sums by compensated
+summation (Kahan 1965), and what has gathered is put away in at most 8 segments of equal length,
+which double when they are full. So the halves of a run are known at any time, whatever its length.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.interpolate
+from flax import struct
+from jax import lax
+
+DRAWS_PER_BODY = 8
+DRAWS_PER_COUNT = 16
+"""One draw of so many goes into the histogram: the next ones would say nearly the same."""
+DRAWS_PER_SEGMENT = 64
+"""At first."""
+NUM_SEGMENTS = 8
+NUM_BINS = 512
+_BINS_WITHIN = 8.0  # Standard deviations on either side.
+
+
+class Grid(struct.PyTreeNode):
+    """Where the draws are expected.
+
+    Attributes:
+        origin: [D], near the mean, or float32 would lose what is small beside it.
+        bin_width: [D] of the histogram, whose middle is the origin.
+    """
+
+    origin: jax.Array
+    bin_width: jax.Array
+
+    @classmethod
+    def around(cls, points: np.ndarray) -> "Grid":
+        """The grid for draws that look like these [N, D]."""
+        origin = points.mean(axis=0, dtype=np.float64)
+        spread = points.std(axis=0, dtype=np.float64)
+        spread = np.where(spread > 0, spread, 1)
+        bin_width = 2 * _BINS_WITHIN / NUM_BINS * spread
+        return cls(jnp.asarray(origin, jnp.float32), jnp.asarray(bin_width, jnp.float32))
+
+
+class Sums(struct.PyTreeNode):
+    """Sums over the draws of each chain, of distances from the origin and of their squares.
+
+    Attributes:
+        pending: two of [B, D, L], over the body of draws that is not yet whole.
+        totals: two of [B, D, L], over the whole bodies of the open segment.
+        excess: what rounding has added to them.
+        counts: [devices, D, K + 2] int32, the histogram; its first and last bin have no end.
+    """
+
+    pending: tuple[jax.Array, jax.Array]
+    totals: tuple[jax.Array, jax.Array]
+    excess: tuple[jax.Array, jax.Array]
+    counts: jax.Array
+
+
+def zero_sums(num_blocks: int, num_dims: int, num_lanes: int, num_devices: int) -> Sums:
+    """The sums over no draws."""
+
+    def pair() -> tuple[jax.Array, jax.Array]:
+        shape = num_blocks, num_dims, num_lanes
+        return jnp.zeros(shape), jnp.zeros(shape)
+
+    counts = jnp.zeros((num_devices, num_dims, NUM_BINS + 2), jnp.int32)
+    return Sums(pair(), pair(), pair(), counts)
+
+
+# On the devices.
+
+
+def add_draw(
+    pending: tuple[jax.Array, jax.Array], origin: jax.Array, position: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Adds one draw [D, L] of every chain."""
+    distance = position - origin[:, None]
+    return pending[0] + distance, pending[1] + distance * distance
+
+
+def finish_body(
+    sums: Sums, grid: Grid, position: jax.Array, is_counted: jax.Array, end: jax.Array
+) -> Sums:
+    """Adds what is pending to the totals, where a body of draws is whole.
+
+    Args:
+        sums: of one block of chains, without the axis B; `counts` is this device's.
+        grid: of the sums.
+        position: [D, L], after the draw before `end`.
+        is_counted: [L], false for padding.
+        end: draws so far.
+    """
+    is_whole = end % DRAWS_PER_BODY == 0
+    terms = [new - extra for new, extra in zip(sums.pending, sums.excess, strict=True)]
+    after = [total + term for total, term in zip(sums.totals, terms, strict=True)]
+    excess = [
+        (new - total) - term for new, total, term in zip(after, sums.totals, terms, strict=True)
+    ]
+
+    def choose(new: Sequence[jax.Array], old: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return (jnp.where(is_whole, new[0], old[0]), jnp.where(is_whole, new[1], old[1]))
+
+    def count(counts: jax.Array) -> jax.Array:
+        place = (position - grid.origin[:, None]) / grid.bin_width[:, None] + NUM_BINS // 2
+        index = jnp.clip(jnp.floor(place), -1, NUM_BINS).astype(jnp.int32) + 1
+        index = jnp.where(is_counted, index, NUM_BINS + 2)  # Out of bounds: dropped.
+        dims = jnp.arange(len(position))[:, None]
+        return counts.at[dims, index].add(1, mode="drop")
+
+    return sums.replace(
+        pending=choose([jnp.zeros_like(one) for one in sums.pending], sums.pending),
+        totals=choose(after, sums.totals),
+        excess=choose(excess, sums.excess),
+        counts=lax.cond(end % DRAWS_PER_COUNT == 0, count, lambda counts: counts, sums.counts),
+    )
+
+
+def put_away(sums: Sums, closed: Any, place: jax.Array) -> tuple[Sums, Any]:
+    """Moves the totals into `place` of the closed segments, two of [B, S, D, L].
+
+    Where that is the last place, neighbours are added, and half of the places are free.
+    """
+
+    def merge(one: jax.Array) -> jax.Array:
+        merged = one[:, 0::2] + one[:, 1::2]
+        return jnp.concatenate([merged, jnp.zeros_like(merged)], axis=1)
+
+    def put(one: jax.Array, total: jax.Array, extra: jax.Array) -> jax.Array:
+        one = lax.dynamic_update_index_in_dim(one, total - extra, place, axis=1)
+        return jnp.where(place == NUM_SEGMENTS - 1, merge(one), one)
+
+    closed = jax.tree.map(put, closed, sums.totals, sums.excess)
+    zeros = jax.tree.map(jnp.zeros_like, sums.totals)
+    return sums.replace(totals=zeros, excess=zeros), closed
+
+
+# On the host.
+
+
+class HostSums(NamedTuple):
+    """Fetched sums in the order of the chains; distances from the origin, and their squares.
+
+    Attributes:
+        origin: [D].
+        bin_width: [D].
+        segments: two of [S, C, D], closed ones.
+        rest: two of [C, D], over the draws after them.
+        counts: [D, K + 2].
+        segment_length: draws of a closed segment.
+        num_draws: N of each chain, closed or not.
+    """
+
+    origin: np.ndarray
+    bin_width: np.ndarray
+    segments: tuple[np.ndarray, np.ndarray]
+    rest: tuple[np.ndarray, np.ndarray]
+    counts: np.ndarray
+    segment_length: int
+    num_draws: int
+
+
+class Summary(NamedTuple):
+    """What the draws say of each dimension, [D] each unless said; NaN is what cannot be said.
+
+    Attributes:
+        mean: over all draws.
+        variance: the same.
+        mcse_mean: standard error of the mean, for chains and draws are finite.
+        mcse_variance: that of the variance.
+        ess: how many independent draws locate the mean as well.
+        rhat: split R-hat (Gelman et al. 2013), without ranks, of the closed segments' halves.
+        nested_rhat: of groups of chains from the same start (Margossian et al. 2022, "Nested R-hat:
+            Assessing the convergence of Markov chain Monte Carlo when running many short chains").
+        edges: [D, K + 1] of the histogram.
+        cdf: [D, K + 1], the share of draws below each edge.
+        num_draws: N of each chain.
+        num_samples: of all chains.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    mcse_mean: np.ndarray
+    mcse_variance: np.ndarray
+    ess: np.ndarray
+    rhat: np.ndarray
+    nested_rhat: np.ndarray
+    edges: np.ndarray
+    cdf: np.ndarray
+    num_draws: int
+    num_samples: int
+
+    def quantiles(self, shares: Sequence[float]) -> np.ndarray:
+        """Interpolates quantiles [D, Q]; NaN outside the histogram's edges."""
+        found = np.full((len(self.edges), len(shares)), np.nan)
+        for d, (edges, cdf) in enumerate(zip(self.edges, self.cdf, strict=True)):
+            levels, index = np.unique(cdf, return_index=True)
+            if len(levels) > 1:  # Smooth between edges, and never falling.
+                inverse = scipy.interpolate.PchipInterpolator(levels, edges[index])
+                found[d] = inverse(np.asarray(shares), extrapolate=False)
+        return found
+
+
+def summarise(sums: HostSums, num_superchains: int) -> Summary:
+    """Computes moments and convergence in float64.
+
+    Args:
+        sums: fetched.
+        num_superchains: K, which divides C: groups of neighbouring chains from the same start.
+    """
+    firsts, squares = (
+        segments.sum(axis=0, dtype=np.float64) + rest
+        for segments, rest in zip(sums.segments, sums.rest, strict=True)
+    )
+    num_draws, num_chains = sums.num_draws, len(firsts)
+    steps = np.arange(NUM_BINS + 1) - NUM_BINS // 2
+    counts = sums.counts.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = firsts / num_draws
+        mean = means.mean(axis=0)
+        # Of the squares of distances from the mean over all chains.
+        seconds = squares / num_draws - 2 * mean * means + mean**2
+        variance = seconds.mean(axis=0)
+        mcse_mean = _standard_error(means)
+        return Summary(
+            mean=sums.origin + mean,
+            variance=variance,
+            mcse_mean=mcse_mean,
+            mcse_variance=_standard_error(seconds),
+            ess=variance / mcse_mean**2,
+            rhat=_split_rhat(sums),
+            nested_rhat=_nested_rhat(firsts, squares, num_draws, num_superchains),
+            edges=sums.origin[:, None] + sums.bin_width[:, None] * steps,
+            cdf=np.cumsum(counts, axis=1)[:, :-1] / counts.sum(axis=1, keepdims=True),
+            num_draws=num_draws,
+            num_samples=num_draws * num_chains,
+        )
+
+
+def _standard_error(values: np.ndarray) -> np.ndarray:
+    """Of the mean over independent chains [C, D]; NaN of one chain."""
+    if len(values) < 2:
+        return np.full(values.shape[1], np.nan)
+    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+
+def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: int) -> np.ndarray:
+    """Variances within chains from sums [C, D] over N draws."""
+    return (squares - firsts**2 / num_draws) / (num_draws - 1)
+
+
+def _split_rhat(sums: HostSums) -> np.ndarray:
+    """Compares the first and the second half of all chains; an odd segment in the middle drops."""
+    half = len(sums.segments[0]) // 2
+    if half == 0:
+        return np.full(len(sums.origin), np.nan)
+    num_draws = half * sums.segment_length
+    firsts, squares = (
+        np.concatenate([one[:half].sum(axis=0), one[-half:].sum(axis=0)])
+        for one in (segments.astype(np.float64) for segments in sums.segments)
+    )
+    within = _within(firsts, squares, num_draws).mean(axis=0)
+    between = (firsts / num_draws).var(axis=0, ddof=1)
+    return np.sqrt((num_draws - 1) / num_draws + between / within)
+
+
+def _nested_rhat(
+    firsts: np.ndarray, squares: np.ndarray, num_draws: int, num_superchains: int
+) -> np.ndarray:
+    """Compares K groups of M chains, by sums [C, D] over N draws; NaN of one group."""
+    num_dims = firsts.shape[1]
+    if num_superchains < 2 or num_draws < 2:
+        return np.full(num_dims, np.nan)
+    means = (firsts / num_draws).reshape(num_superchains, -1, num_dims)
+    within = _within(firsts, squares, num_draws).mean(axis=0)
+    if means.shape[1] > 1:
+        within = within + means.var(axis=1, ddof=1).mean(axis=0)
+    return np.sqrt(1 + means.mean(axis=1).var(axis=0, ddof=1) / within)
