@@ -128,6 +128,10 @@ class Method(Protocol):
         """Whether `monitor_scalars` say that the run may end; by default never."""
         return False
 
+    def figures(self, state: Any) -> dict[str, Any]:
+        """Pictures of what is not scored on a split, by tag; by default none."""
+        return {}
+
     # Predictions.
 
     def parameters(self, state: Any) -> Any:

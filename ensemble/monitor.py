@@ -122,6 +122,8 @@ class Monitor:
         if self._split is None or not self._method.has_predictions(state):
             self._write(state, scalars)
             self._progress.log(state.step, self._method.epoch(state.step), shown)
+            if self._draws_now(state):
+                self._write_images(state.step, self._method.figures(state))
             return
         predictions, status = report.live_predictions(self._method, state, [self._split])
         self._note_failures(state.step, status)
@@ -155,18 +157,26 @@ class Monitor:
         return self._method.monitor_scalars(state, self._draws, rate)
 
     def _draw(self, state: State, log_probs: np.ndarray) -> None:
-        from ensemble import plot_style
-
-        every = self._config.plot_every_epochs * self._method.steps_per_epoch
-        if state.is_growing or (state.step % every and not self._method.finished(state)):
+        if state.is_growing or not self._draws_now(state):
             return
         assert self._split is not None
-        for name, figure in report.split_figures(self._task, self._split, log_probs).items():
-            image = plot_style.figure_to_array(figure)
-            self._writer.image(state.step, f"{self._split}/{name}", image)
+        figures = report.split_figures(self._task, self._split, log_probs)
+        self._write_images(
+            state.step, {f"{self._split}/{name}": figure for name, figure in figures.items()}
+        )
         self._writer.histogram(
             state.step, f"{self._split}/entropy", metrics.uncertainty(log_probs)["total"]
         )
+
+    def _draws_now(self, state: State) -> bool:
+        every = self._config.plot_every_epochs * self._method.steps_per_epoch
+        return state.step % every == 0 or self._method.finished(state)
+
+    def _write_images(self, step: int, figures: Mapping[str, Any]) -> None:
+        from ensemble import plot_style
+
+        for tag, figure in figures.items():
+            self._writer.image(step, tag, plot_style.figure_to_array(figure))
 
     def _write(self, at: Info | State, scalars: Mapping[str, float]) -> None:
         """Writes scalars; newcomers that catch up are shown as a run of their own."""

@@ -165,9 +165,12 @@ class Walking(Method):
         if member_examples_per_second:
             ess_per_sample = scalars["posterior/ess_min"] / found.num_samples
             scalars["posterior/ess_per_second"] = ess_per_sample * member_examples_per_second
+        quantiles = found.quantiles(SHARES)
         for d in range(min(len(found.mean), _MAX_SHOWN)):
             for name in ("mean", "variance", "mcse_mean", "mcse_variance"):
                 scalars[f"posterior/{name}_{d:02d}"] = float(getattr(found, name)[d])
+            for share, value in zip(SHARES, quantiles[d], strict=True):
+                scalars[f"posterior/quantile_{share:g}_{d:02d}"] = float(value)
         return {name: value for name, value in scalars.items() if math.isfinite(value)}
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
@@ -196,6 +199,12 @@ class Walking(Method):
             and (not rhat or scalars.get("posterior/rhat_max", np.inf) < rhat)
             and scalars.get("posterior/ess_min", 0) > ess
         )
+
+    def figures(self, state: WalkState) -> dict[str, Any]:
+        """Draws the histograms of all dimensions."""
+        found = self._walk.summaries(state.walk)
+        title = f"{self.task.name}: what the chains have seen"
+        return {"posterior/marginals": marginal_plot(found.edges, found.cdf, title)}
 
     def parameters(self, state: WalkState) -> Any:
         """The position of one chain."""
@@ -246,11 +255,8 @@ class Walking(Method):
     def write_results(self, state: WalkState, work: Workdir, draws: Draws) -> None:
         """Draws the marginals."""
         work.plots.mkdir(parents=True, exist_ok=True)
-        found = self._walk.summaries(state.walk)
-        figure = marginal_plot(
-            found.edges, found.cdf, f"{self.task.name}: what the chains have seen"
-        )
-        write_bytes(work.plots / "marginals.png", figure_to_png(figure))
+        for tag, figure in self.figures(state).items():
+            write_bytes(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
 
     def to_host(self, state: WalkState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`."""

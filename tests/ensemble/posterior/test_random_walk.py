@@ -70,6 +70,7 @@ def test_it_is_watched_while_it_runs(finished):
     found = [record for record in records if "posterior/ess_min" in record]
     assert [record["step"] for record in found] == [256, 512, 768, 1024, 1216]
     assert found[-1]["posterior/mean_01"] == posterior_of(finished)["mean"][1]
+    assert found[-1]["posterior/quantile_0.5_01"] == posterior_of(finished)["quantiles"]["0.5"][1]
     assert found[-1]["posterior/ess_min"] > found[0]["posterior/ess_min"]
 
 
