@@ -97,8 +97,10 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatchDataset(Dataset):
-    """Pairs of a user and a movie: of class 1 if watched. To train those that are, beside all else
-    that is not held out; to test those held out.
+    """Pairs of a user and a movie, of class 1 if the user watched the movie.
+
+    The split `train` has those that were watched, all others are known not to have been; `test` has
+    those that are held out.
 
     Attributes:
         watches: the users, the movies, and who has watched what.

@@ -69,7 +69,6 @@ def make_rows(results: dict[str, list[Measurement]], size: str, large: str) -> l
             row("leapfrog, 2 chains", setting, "steps/s", "rate", *names),
             row("peak memory", setting, "MiB", "peak_bytes", *names),
             row("error of a change", setting, "nats", "error", *names),
-            row("compile and first 5 steps", setting, "s", "compile_seconds", *names),
         ]
     return rows
 

@@ -24,7 +24,9 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     startup.configure(2)
     import jax
 
+    from ensemble.factorisation import reference_of
     from ensemble.posterior import factorisation
+    from ensemble.posterior.baselines import fit_biases
     from ensemble.posterior.log_density import CHAINS, DATA, create_mesh
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
@@ -43,7 +45,8 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
 
     observed = make_observed(num_users, num_movies)
     host = make_positions(num_users, num_movies, mesh.shape[DATA])
-    reference = factorisation.user_log_likelihoods({k: v[0] for k, v in host.items()}, observed)
+    user_bias, movie_bias = fit_biases(observed)
+    reference = reference_of(observed, {"user_bias": user_bias, "movie_bias": movie_bias})
     data = factorisation.place(observed, reference, mesh, DATA)
     positions = place_positions(host, mesh)
     trajectory = make_trajectory(log_likelihood)

@@ -9,9 +9,6 @@ import json
 import sys
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from movielens_gradient_work import (
     difference_error,
     make_observed,
@@ -21,10 +18,16 @@ from movielens_gradient_work import (
     place_positions,
 )
 
+from ensemble import startup
+
 
 def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
     """Measures it; the users must be a multiple of the shards."""
-    jax.config.update("jax_num_cpu_devices", 2)
+    startup.configure(2)  # As ours has it: flags, memory, devices.
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
     num_shards = 2 // num_groups
     axis_types = (AxisType.Auto, AxisType.Auto)
     mesh = jax.make_mesh((num_groups, num_shards), ("ensemble", "data"), axis_types=axis_types)

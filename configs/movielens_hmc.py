@@ -7,8 +7,12 @@ By default watches are generated, of 1,000 users and 600 movies, in the form of 
 
 `:seed` is the protocol of TensorFlow Probability's notebook "Distributed Inference with JAX" on the
 6,040 users and 3,706 movies of `movielens/1m-ratings`: 20 factors, two chains from the prior,
-trajectories of 100 steps, 500 draws after 1,000 that do not count. It was not measured: the data
-must be fetched.
+trajectories of 100 steps, 500 draws after 1,000 that do not count. Unlike there a tenth of the
+matrix is held out, each chain has a step size of its own, and every tenth draw is kept.
+
+    python train.py --config=configs/movielens_hmc.py:seed --workdir=runs/movielens_seed
+
+Two CPU cores: not measured to its end.
 """
 
 import ml_collections

@@ -7,6 +7,7 @@ parameters lie beside their rows: `ensemble.posterior.factorisation`.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,11 +17,10 @@ import numpy as np
 from ensemble.classification import Classification
 from ensemble.errors import UserError
 from input_pipeline import WatchDataset
-from input_sources.movielens import HELD_OUT
+from input_sources.movielens import HELD_OUT, memory_bytes
 from models.factorisation import MatrixFactorisation
 
 MODEL = "matrix_factorisation"
-MAX_BYTES = 8 * 2**30
 _METHODS = ("hmc", "nuts")
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 
@@ -63,16 +63,7 @@ class Factorisation(Classification):
 
         The posterior's log density is relative to their sum: nearer to zero, float32 keeps more.
         """
-        from ensemble.posterior.factorisation import user_log_likelihoods
-
-        return user_log_likelihoods(
-            {
-                "user_embeddings": np.zeros((len(self.observed), 1)),
-                "movie_embeddings": np.zeros((self.observed.shape[1], 1)),
-                **self.biases,
-            },
-            self.observed,
-        )
+        return reference_of(self.observed, self.biases)
 
     def init_params(self, rng_key: jax.Array) -> Any:
         """Small random factors, for at zero all of them are alike, and no biases."""
@@ -88,6 +79,16 @@ class Factorisation(Classification):
         }
 
 
+def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Log likelihoods [N] of users by biases alone, float64 nats."""
+    from ensemble.posterior.factorisation import user_log_likelihoods
+
+    num_users, num_movies = observed.shape
+    no_factors = {"user_embeddings": (num_users, 1), "movie_embeddings": (num_movies, 1)}
+    zeros = {name: np.zeros(shape) for name, shape in no_factors.items()}
+    return user_log_likelihoods({**zeros, **biases}, observed)
+
+
 def create_factorisation(
     config: ml_collections.FrozenConfigDict, dataset: WatchDataset, priors: Any
 ) -> Factorisation:
@@ -96,22 +97,33 @@ def create_factorisation(
     Raises:
         UserError: it does not, or the chains would not fit in memory.
     """
-    for key, value, rule in (
-        ("model", config.model, config.model == MODEL),
-        ("method", config.method, config.method in _METHODS),
-        ("hmc.mass", config.hmc.mass, config.hmc.mass == "identity"),
+    for key, value, holds, allowed in (
+        ("model", config.model, config.model == MODEL, MODEL),
+        ("method", config.method, config.method in _METHODS, " or ".join(_METHODS)),
+        ("hmc.mass", config.hmc.mass, config.hmc.mass == "identity", "identity"),
+        ("hold_out", config.hold_out, config.hold_out, "True"),
+        ("prior", config.prior, not any(p.is_over_fan_in for p in priors), "without a fan-in"),
     ):
-        if not rule:
-            allowed = {"model": MODEL, "method": " or ".join(_METHODS), "hmc.mass": "identity"}
-            raise UserError(f"config.{key}={value!r} must be {allowed[key]} for {dataset.name}")
-    task = Factorisation(dataset, MatrixFactorisation(), priors, config.num_factors)
-    # The positions, their gradients and momenta before and after a trajectory, of all chains.
+        if not holds:
+            raise UserError(f"config.{key}={value!r} must be {allowed} for {dataset.name}")
+    _check_memory(config, dataset)
+    return Factorisation(dataset, MatrixFactorisation(), priors, config.num_factors)
+
+
+def _check_memory(config: ml_collections.FrozenConfigDict, dataset: WatchDataset) -> None:
+    """Refuses chains that memory cannot hold.
+
+    Raises:
+        UserError: with the bytes that they would take.
+    """
     num_params = (config.num_factors + 1) * sum(dataset.observed.shape)
-    num_bytes = config.num_chains * num_params * 4 * 8
-    if num_bytes > MAX_BYTES:
+    # Positions, gradients and momenta before, during and after a trajectory; and what is kept.
+    num_copies = 8 + config.log_every_steps // config.hmc.thin + 1
+    num_bytes = 4 * num_copies * config.num_chains * num_params
+    there_are = memory_bytes()
+    if num_bytes > there_are:
         raise UserError(
             f"{config.num_chains} chains of {num_params:,} parameters would take "
-            f"{num_bytes / 2**30:.1f} GiB, over the {MAX_BYTES / 2**30:.0f} allowed; lower "
-            "config.num_chains or config.num_factors"
+            f"{num_bytes / 2**30:.1f} GiB, over the {there_are / 2**30:.1f} of this machine; lower "
+            "config.num_chains, config.num_factors or config.log_every_steps"
         )
-    return task

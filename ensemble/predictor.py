@@ -18,6 +18,7 @@ from ensemble.prediction import make_predict
 from ensemble.predictions import MemberPredictions, read_predictions
 from ensemble.workdir import Workdir
 from input_pipeline import Dataset
+from models.factorisation import MatrixFactorisation
 
 
 class Prediction(NamedTuple):
@@ -140,6 +141,8 @@ class Predictor:
             )
         if inputs.dtype.kind not in "buif":
             raise UserError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
+        if isinstance(self.task.model, MatrixFactorisation):
+            _check_pairs(inputs, self.variables["params"])
         if inputs.dtype.kind == "f":
             if not np.isfinite(inputs).all():
                 raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
@@ -152,6 +155,18 @@ class Predictor:
                     1 / float(np.min(dataset.scale)),
                 )
         return inputs
+
+
+def _check_pairs(pairs: np.ndarray, params: Any) -> None:
+    """Raises UserError unless pairs [P, 2] are numbers of users and of movies."""
+    for column, kind in ((0, "user"), (1, "movie")):
+        count, numbers = params[f"{kind}_bias"].shape[1], pairs[:, column]
+        unknown = (numbers < 0) | (numbers >= count) | (numbers != np.floor(numbers))
+        if unknown.any():
+            raise UserError(
+                f"{kind} {numbers[unknown][0]} is unknown: the {kind}s are the whole numbers from "
+                f"0 to {count - 1}"
+            )
 
 
 class Restored(NamedTuple):
@@ -250,7 +265,13 @@ def restore(work: Workdir) -> Restored:
         from ensemble.posterior.draws import Draws
         from ensemble.posterior.results import draw_variables
 
-        variables, num_draws = draw_variables(Draws(work.draws), live)
+        draws = Draws(work.draws)
+        if draws.end < counters.get("num_recorded", 0):
+            raise UserError(
+                f"{work.draws} has {draws.end} draws of {counters['num_recorded']}: files were "
+                "removed; restore them, or sample again in a new --workdir"
+            )
+        variables, num_draws = draw_variables(draws, live)
         if not num_draws:
             raise UserError(f"{work.path} has kept no draw yet; wait for the end of the warm-up")
     else:

@@ -2,7 +2,7 @@
 
 import collections
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +15,10 @@ from ensemble.factorisation import Factorisation
 from ensemble.metrics import ranking
 from ensemble.posterior.baselines import fit_popularity
 from input_pipeline import WatchDataset
+from input_sources.movielens import WATCHED
 
 NUM_RECOMMENDED = 20
+_USERS_PER_BLOCK = 256
 _TAIL = 0.05  # Of the draws, below and above an interval.
 
 
@@ -70,11 +72,19 @@ def watch_probabilities(draws: Any, users: jax.Array) -> jax.Array:
     return jax.lax.scan(add, jnp.zeros(shape), draws)[0] / num_draws
 
 
-def best_unwatched(draws: Any, dataset: WatchDataset, user: int) -> np.ndarray:
+def choose_first(draws: Any, dataset: WatchDataset, user: int) -> np.ndarray:
     """Returns the movie [K] that each draw recommends first: the likeliest one not watched."""
-    logits = np.array(logits_of(draws, np.array([user]))[:, 0])
-    logits[:, dataset.watches.watched[user] == 1] = -np.inf
-    return logits.argmax(axis=1)
+    return _best_unwatched(_logits_of_one(draws, user), dataset, user)
+
+
+def _logits_of_one(draws: Any, user: int) -> np.ndarray:
+    """Log-odds [K, M] of one user, by every draw."""
+    return np.asarray(logits_of(draws, np.array([user]))[:, 0])
+
+
+def _best_unwatched(logits: np.ndarray, dataset: WatchDataset, user: int) -> np.ndarray:
+    is_watched = dataset.watches.watched[user] == WATCHED
+    return np.where(is_watched, -np.inf, logits).argmax(axis=1)
 
 
 def recommend(
@@ -88,11 +98,12 @@ def recommend(
         user: number of the user.
         top: how many at most, positive.
     """
-    probabilities = np.asarray(jax.nn.sigmoid(logits_of(draws, np.array([user]))[:, 0]))
+    logits = _logits_of_one(draws, user)
+    probabilities = scipy.special.expit(logits)
     mean = probabilities.mean(axis=0)
     low, high = np.quantile(probabilities, [_TAIL, 1 - _TAIL], axis=0)
-    counts = collections.Counter(best_unwatched(draws, dataset, user).tolist())
-    unwatched = np.flatnonzero(dataset.watches.watched[user] != 1)
+    counts = collections.Counter(_best_unwatched(logits, dataset, user).tolist())
+    unwatched = np.flatnonzero(dataset.watches.watched[user] != WATCHED)
     order = unwatched[np.argsort(-mean[unwatched], kind="stable")][:top]
     return [
         Recommendation(
@@ -117,8 +128,8 @@ def find_user(dataset: WatchDataset, user_id: str) -> int:
     ids = dataset.watches.user_ids
     if user_id not in ids:
         raise UserError(
-            f"user {user_id!r} is unknown in {dataset.name}: its {len(ids):,} users are "
-            f"{ids[0]}, {ids[1] if len(ids) > 1 else ''}, ..., {ids[-1]}"
+            f"user {user_id!r} is unknown in {dataset.name}; of its {len(ids):,} users the first "
+            f"is {ids[0]!r}, the last {ids[-1]!r}"
         )
     return ids.index(user_id)
 
@@ -140,30 +151,29 @@ def recommendation_section(task: Factorisation, draws: Any, map_params: Any) -> 
     Returns:
         `num_draws`; `held_out`: log likelihood in nats a pair, AUC and recall@20 of the mean over
         draws, of the MAP, of a bias for each user and movie, and of popularity, and of generated
-        data the error of the watch probabilities; `first_choices`: of the users who watched most
+        data the RMSE of the watch probabilities; `first_choices`: of the users who watched most
         and fewest, their number of watches, and how many of the draws recommend what first.
     """
     dataset = task.dataset
     assert isinstance(dataset, WatchDataset)
-    first_choices = {
-        which: {
-            "user": dataset.watches.user_ids[user],
-            "num_watched": int(dataset.watches.watched[user].sum(dtype=np.int64)),
-            "titles": _counted(draws, dataset, user, dataset.watches.movie_titles),
-            "genres": _counted(draws, dataset, user, dataset.watches.movie_genres),
+    watches, choices = dataset.watches, {}
+    for which, user in extreme_users(dataset).items():
+        movies = choose_first(draws, dataset, user)
+        choices[which] = {
+            "user": watches.user_ids[user],
+            "num_watched": int(watches.watched[user].sum(dtype=np.int64)),
+            "titles": _counted(watches.movie_titles, movies),
+            "genres": _counted(watches.movie_genres, movies),
         }
-        for which, user in extreme_users(dataset).items()
-    }
     return {
         "num_draws": len(draws["user_bias"]),
         "held_out": score_models(task, draws, map_params),
-        "first_choices": first_choices,
+        "first_choices": choices,
     }
 
 
-def _counted(draws: Any, dataset: WatchDataset, user: int, names: Any) -> dict[str, int]:
-    """How many draws recommend each title or genre first, most first."""
-    movies = best_unwatched(draws, dataset, user)
+def _counted(names: Sequence[str], movies: np.ndarray) -> dict[str, int]:
+    """How often each title or genre is among movies, most first."""
     return dict(collections.Counter(names[movie] for movie in movies).most_common())
 
 
@@ -189,28 +199,28 @@ def _score(task: Factorisation, of_users: Callable[[np.ndarray], np.ndarray]) ->
     all pairs: factors are not identified, probabilities are.
     """
     assert isinstance(task.dataset, WatchDataset)
-    truth = task.dataset.watches.truth
-    pairs, labels = task.splits["test"]
-    logits = np.zeros(len(labels))
-    users = np.arange(len(task.observed))
-    squares: list[float] = []
-
-    def block(rows: slice) -> np.ndarray:
-        values = of_users(users[rows])
-        here = (pairs[:, 0] >= rows.start) & (pairs[:, 0] < rows.stop)
-        logits[here] = values[pairs[here, 0] - rows.start, pairs[here, 1]]
+    truth, observed = task.dataset.watches.truth, task.observed
+    (pairs, labels), num_users = task.splits["test"], len(observed)
+    logits, recalls, squares = np.zeros(len(labels)), [], 0.0
+    for start in range(0, num_users, _USERS_PER_BLOCK):
+        users = np.arange(start, min(start + _USERS_PER_BLOCK, num_users))
+        values = of_users(users)
+        here = (pairs[:, 0] >= start) & (pairs[:, 0] <= users[-1])
+        rows, movies = pairs[here, 0] - start, pairs[here, 1]
+        logits[here] = values[rows, movies]
+        relevant = np.stack([rows, movies], axis=1)[labels[here] == 1]
+        if len(relevant):
+            seen = observed[users] == WATCHED
+            recalls.append(ranking.recalls(values, seen, relevant, NUM_RECOMMENDED))
         if truth is not None:
-            errors = scipy.special.expit(values) - truth.probabilities(rows)
-            squares.append(float(np.mean(errors**2, axis=1).sum()))
-        return values
-
-    recall = ranking.recall_at(block, task.observed == 1, pairs[labels == 1], NUM_RECOMMENDED)
+            errors = scipy.special.expit(values) - truth.probabilities(users)
+            squares += float(np.sum(errors**2, dtype=np.float64))
     log_probs = ranking.watch_log_probs(logits)
     return {
         "log_likelihood": ranking.held_out_log_likelihood(log_probs, labels),
         "auc": ranking.auc(logits, labels),
-        f"recall_at_{NUM_RECOMMENDED}": recall,
-        **({"error": math.sqrt(sum(squares) / len(users))} if truth is not None else {}),
+        f"recall_at_{NUM_RECOMMENDED}": float(np.mean(np.concatenate(recalls))),
+        **({"rmse": math.sqrt(squares / observed.size)} if truth is not None else {}),
     }
 
 

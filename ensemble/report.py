@@ -197,7 +197,7 @@ def format_table(report: Mapping[str, Any]) -> str:
             lines.append("-" * len(header))
         lines.append(f"{label:<{width}}" + ("" if values is None else _cells(values)))
     if "recommendation" in report:
-        lines += ["", *_recommendation_rows(report["recommendation"]["held_out"])]
+        lines += ["", *_recommendation_rows(report["recommendation"])]
     return "\n".join(lines)
 
 
@@ -213,17 +213,19 @@ def _moments_table(posterior: Mapping[str, Any]) -> str:
     return "\n".join([header, "-" * len(header), *rows])
 
 
-def _recommendation_rows(held_out: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _recommendation_rows(recommendation: Mapping[str, Any]) -> list[str]:
     """The lines that lay a factorisation beside simpler models."""
+    held_out = recommendation["held_out"]
     titles = {"log_likelihood": "nats a pair", "auc": "AUC", "recall_at_20": "recall@20"}
-    if "error" in held_out["posterior"]:
-        titles["error"] = "prob. error"
+    if "rmse" in held_out["posterior"]:
+        titles["rmse"] = "RMSE of p"
     header = f"{'held out':<12}" + "".join(f"{title:>12}" for title in titles.values())
     rows = [
         f"{model:<12}" + "".join(f"{scores[name]:12.4f}" for name in titles)
         for model, scores in held_out.items()
     ]
-    return [header, "-" * len(header), *rows]
+    draws = plots.plural(recommendation["num_draws"], "draw")
+    return [header, "-" * len(header), *rows, f"Here the posterior is the {draws} that were kept."]
 
 
 def _cells(values: Sequence[float]) -> str:

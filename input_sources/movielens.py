@@ -6,8 +6,8 @@ of MovieLens is in this repository: its licence forbids handing it on.
 
 import dataclasses
 import difflib
-import functools
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,13 +75,6 @@ class Watches:
     movie_titles: tuple[str, ...]
     movie_genres: tuple[str, ...]
     truth: Planted | None = None
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits that change when who watched what does."""
-        digest = hashlib.blake2b(repr(self.watched.shape).encode(), digest_size=8)
-        digest.update(np.packbits(self.watched, axis=1).data)
-        return digest.hexdigest()
 
 
 class HeldOut(NamedTuple):
@@ -241,13 +234,13 @@ def _generate_watches(name: str, num_users: int, num_movies: int, seed: int) -> 
         UserError: if the seed is negative, or memory cannot hold the matrix.
     """
     _check_seed(seed)
-    try:
-        watched = np.empty((num_users, num_movies), np.uint8)
-    except (MemoryError, ValueError) as error:
-        size = num_users * num_movies
+    size = 3 * num_users * num_movies  # Watched, observed, and as the devices have it.
+    if size > memory_bytes():
         raise UserError(
-            f"dataset={name!r} needs {size:,} bytes of memory, more than there are; use fewer"
-        ) from error
+            f"dataset={name!r} needs {size:,} bytes of memory, more than the {memory_bytes():,} of "
+            "this machine; use fewer"
+        )
+    watched = np.empty((num_users, num_movies), np.uint8)
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)
     truth = _plant(rng, num_users, genres)
@@ -284,12 +277,19 @@ def _plant(rng: np.random.Generator, num_users: int, genres: np.ndarray) -> Plan
     return Planted(*(array.astype(np.float32) for array in arrays))
 
 
-def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarray, HeldOut]:
-    """Holds out some of what every user watched, and as many movies that the user did not watch.
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
-    Of n watched movies `share * n` are held out, rounded, but at least one and never all, nor all
-    of the others: users with one watched or one unwatched movie keep everything. A user's pairs are
-    a function of the user's own row and id, the seed and the share alone.
+
+def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarray, HeldOut]:
+    """Holds out a share of what every user watched, and the same share of what they did not.
+
+    Of n watched movies `share * n` are held out, rounded, but at least one and never all. Unwatched
+    ones go at the rate that this makes of the user: what is left, and what is held out, both have
+    the odds of the whole row, so that a model of the one is right for the other. Users with one
+    watched or one unwatched movie keep everything. A user's pairs are a function of the user's own
+    row and id, the seed and the share alone.
 
     Args:
         watches: of every user at least one movie, and not all.
@@ -310,15 +310,18 @@ def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarra
     pairs, labels = [], []
     for user, user_id in enumerate(watches.user_ids):
         sides = [np.flatnonzero(watches.watched[user] == label) for label in (1, 0)]
-        size = min(max(1, round(share * len(sides[0]))), *(len(side) - 1 for side in sides))
+        sizes = _held_out_sizes(len(sides[0]), len(sides[1]), share)
         # The id is hashed, for a place in the data would depend on other users.
         key = hashlib.blake2b(user_id.encode(), digest_size=8).digest()
         rng = np.random.default_rng([_HOLD_OUT_STREAM, seed, int.from_bytes(key)])
-        chosen = [np.sort(rng.choice(side, size, replace=False)) for side in sides]
+        chosen = [
+            np.sort(rng.choice(side, size, replace=False))
+            for side, size in zip(sides, sizes, strict=True)
+        ]
         movies = np.concatenate(chosen)
         observed[user, movies] = HELD_OUT
         pairs.append(np.stack([np.full_like(movies, user), movies], axis=1))
-        labels.append(np.repeat([1, 0], size))
+        labels.append(np.repeat([1, 0], sizes))
     held_out = HeldOut(_int32(pairs), _int32(labels))
     if not len(held_out.labels):
         raise UserError(
@@ -326,6 +329,15 @@ def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarra
             f"holding out takes; use more movies"
         )
     return observed, held_out
+
+
+def _held_out_sizes(num_watched: int, num_unwatched: int, share: float) -> tuple[int, int]:
+    """How many watched and unwatched movies of one user are held out, at one rate."""
+    if min(num_watched, num_unwatched) < 2:
+        return 0, 0
+    size = min(max(1, round(share * num_watched)), num_watched - 1)
+    others = round(size / num_watched * num_unwatched)
+    return size, min(max(1, others), num_unwatched - 1)
 
 
 def _int32(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -8,6 +8,7 @@ import pytest
 from conftest import ROOT
 
 import ensemble
+from configs import mnist_logreg_hmc, movielens_hmc
 from ensemble.config import validate
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))
@@ -27,9 +28,16 @@ def test_every_variant_is_valid_and_every_docstring_is_a_lab_note(name):
         module.get_config("huge")
 
 
-def test_the_notebook_s_protocol_is_as_published():
-    from configs import mnist_logreg_hmc
+def test_the_seed_s_protocol_is_as_published():
+    config = movielens_hmc.get_config("seed")
+    assert config.dataset == "movielens/1m-ratings"
+    assert (config.num_factors, config.num_chains, config.init_from) == (20, 2, "prior")
+    assert (config.hmc.step_size, config.hmc.num_leapfrog_steps) == (0.01, 100)
+    assert (config.hmc.num_warmup, config.hmc.num_burn_in) == (800, 200)  # 80% of 1,000 adapt.
+    assert config.hmc.num_samples == 500
 
+
+def test_the_notebook_s_protocol_is_as_published():
     config = mnist_logreg_hmc.get_config("notebook")
     assert (config.num_chains, config.init_from, config.prior) == (1, "prior", "normal(1)")
     assert (config.hold_out, config.temperature) == (False, 1.0)

@@ -2,10 +2,13 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import ensemble
 import recommend
@@ -153,8 +156,45 @@ def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
     logits += positions["user_bias"][..., 7] + positions["movie_bias"][..., 3]
     probs = predictor(np.array([[7, 3]], np.int32)).probs
     np.testing.assert_allclose(probs[0, 1], np.mean(1 / (1 + np.exp(-logits))), rtol=1e-5)
+    for pair, line in (
+        ([USERS, 3], f"user {USERS} is unknown: the users are the whole numbers from 0 to 40"),
+        ([-1, 3], "user -1 is unknown"),
+        ([7, 30], "movie 30 is unknown"),
+        ([7.5, 3], "user 7.5 is unknown"),
+    ):
+        with pytest.raises(UserError, match=line):
+            predictor(np.array([pair]))
+    variables = {"params": {name: leaf[0, 0] for name, leaf in positions.items()}}
+    logits = predictor.task.model.apply(variables, np.array([[7, 3], [USERS, 3], [7, -1]]))
+    assert np.isnan(logits[:, 1]).tolist() == [False, True, True]
     with pytest.raises(UserError, match="has learned who watches what"):
         ensemble.evaluate(finished[0])
+
+
+def test_the_program_answers_and_ends_in_one_line(finished, tmp_path):
+    def run(*arguments):
+        command = [
+            sys.executable,
+            str(ROOT / "recommend.py"),
+            f"--workdir={finished[0]}",
+            *arguments,
+        ]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    good = run("--user=u7", "--top=2")
+    assert good.returncode == 0, good.stderr
+    assert len(good.stdout.splitlines()) == 2 + 2 + 2
+    bad = run("--user=nobody")
+    assert bad.returncode == 2
+    assert bad.stderr.splitlines()[-1].startswith("recommend.py: user 'nobody' is unknown")
+    assert "Traceback" not in bad.stderr
+
+
+def test_draws_that_were_removed_are_missed(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "run")
+    sorted((tmp_path / "run" / "draws").iterdir())[-1].unlink()
+    with pytest.raises(UserError, match="has 60 draws of 80: files were removed"):
+        recommend.answer(str(tmp_path / "run"), "u7")
 
 
 def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
@@ -171,9 +211,11 @@ def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
         ({"method": "mclmc"}, "config.method='mclmc' must be hmc or nuts for"),
         ({"hmc": {"mass": "diagonal"}}, "config.hmc.mass='diagonal' must be identity for"),
         ({"num_factors": 0}, "config.num_factors=0 must be positive"),
-        ({"num_factors": 10**7}, r"2 chains of 710,000,071 parameters would take 4\d\.\d GiB"),
+        ({"num_factors": 10**9}, r"2 chains of 71,000,000,071 parameters would take \d+\.\d GiB"),
         ({"dataset": "watches:3x30"}, "3 users cannot be spread over 4 shards"),
         ({"dataset": "watches:3by30"}, "must give the numbers of users"),
+        ({"prior": "normal(1/sqrt(fan_in))"}, "must be without a fan-in for watches:41x30"),
+        ({"hold_out": False}, "config.hold_out=False must be True for watches:41x30"),
         ({"dataset": "digits"}, "config.model='matrix_factorisation' needs watches"),
     ],
 )

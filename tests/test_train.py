@@ -247,6 +247,7 @@ def test_a_config_file_that_raises_is_one_line(tmp_path):
     line = run_expecting_one_line(broken, tmp_path / "w")
     assert "ZeroDivisionError: division by zero" in line
     assert str(broken) in line
+    assert "Traceback" not in line
 
 
 def test_bad_arrays_are_one_line(config_file, tmp_path):

@@ -4,16 +4,12 @@ A prediction is the log-odds of watching, or the two log-probabilities of not wa
 watching. A movie that is held out was neither seen as watched nor as unwatched.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ensemble.metrics.checks import Floats
 from ensemble.metrics.detection import detection_scores
 from ensemble.metrics.scores import nll
-
-_USERS_PER_BLOCK = 256
 
 
 def watch_log_probs(logits: ArrayLike) -> Floats:
@@ -60,16 +56,7 @@ def auc(scores: ArrayLike, labels: ArrayLike) -> float:
     return detection_scores(values[~is_watched], values[is_watched])["auroc"]
 
 
-def recall_at(
-    scores_of: Callable[[slice], ArrayLike], seen: NDArray, relevant: NDArray, k: int = 20
-) -> float:
-    """Mean of `recalls_at` over the users who have relevant movies."""
-    return float(np.mean(recalls_at(scores_of, seen, relevant, k)))
-
-
-def recalls_at(
-    scores_of: Callable[[slice], ArrayLike], seen: NDArray, relevant: NDArray, k: int = 20
-) -> Floats:
+def recalls(scores: ArrayLike, seen: NDArray, relevant: NDArray, k: int = 20) -> Floats:
     """Recall of the k movies recommended to each user (Liang et al. 2018, arXiv:1802.05814, 4.2).
 
     Of a user with relevant movies R, the share |R & top k| / min(k, |R|), which is 1 at best. The
@@ -77,8 +64,7 @@ def recalls_at(
     for the last places share them: the result is the mean over all orders of the ties.
 
     Args:
-        scores_of: maps consecutive users to scores `[B, M]`, so that all scores need never be in
-            memory; finite, and higher where watching is likelier.
+        scores: `[N, M]`, higher is likelier, not NaN.
         seen: bool `[N, M]`, what each user was seen to watch, which is not recommended.
         relevant: int `[P, 2]`, (user, movie): what each user watched, too; not seen, no pair twice.
         k: number of recommendations, positive.
@@ -99,12 +85,7 @@ def recalls_at(
     if len(np.unique(users * np.int64(num_movies) + movies)) < len(users):
         raise ValueError("relevant must hold no pair twice")
     hits = np.zeros(num_users)
-    for start in range(0, num_users, _USERS_PER_BLOCK):
-        block = slice(start, min(start + _USERS_PER_BLOCK, num_users))
-        here = (users >= block.start) & (users < block.stop)
-        if here.any():
-            weights = _places(scores_of(block), seen[block], k)
-            np.add.at(hits, users[here], weights[users[here] - start, movies[here]])
+    np.add.at(hits, users, _places(scores, seen, k)[users, movies])
     counts = np.bincount(users, minlength=num_users)
     has_any = counts > 0
     return hits[has_any] / np.minimum(k, counts[has_any])

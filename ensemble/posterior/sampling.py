@@ -351,7 +351,11 @@ class Sampling(Method):
             arrays["sums"][name] = jax.tree.map(
                 lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
             )
-        return arrays, {"step": state.step, "num_members": len(state.indices)}
+        return arrays, {
+            "step": state.step,
+            "num_members": len(state.indices),
+            "num_recorded": self.num_recorded(state),
+        }
 
     def from_host(
         self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]

@@ -115,6 +115,9 @@ class sharded_plate(numpyro.plate):
     Outside `shard_map` it is an ordinary plate. Inside, a shard has `ceil(size / shards)` rows;
     what is over in the last shards is masked: it adds nothing to a log density.
 
+    A row's distribution may depend on the row and on what is shared, but on no statistic over rows:
+    inside, there are those of one shard only.
+
     Unlike `plate` it hands out no indices, for a model's arguments are split already. NumPyro's
     `reparam` does not see through it: write the site in its other form by hand.
 

@@ -52,7 +52,7 @@ def test_probabilities_are_means_over_draws(draws, probabilities):
 def test_each_draw_chooses_its_likeliest_movie_that_was_not_watched(dataset, draws, probabilities):
     watched = dataset.watches.watched[5] == 1
     allowed = np.where(watched, -1, probabilities[:, 5])
-    chosen = recommendation.best_unwatched(draws, dataset, 5)
+    chosen = recommendation.choose_first(draws, dataset, 5)
     np.testing.assert_array_equal(chosen, allowed.argmax(axis=1))
     assert not watched[chosen].any()
     # Watched movies would have been chosen, were they allowed.
@@ -64,7 +64,7 @@ def test_recommendations_are_ranked_with_what_draws_say_of_them(dataset, draws, 
     mean = probabilities[:, 5].mean(axis=0)
     unwatched = np.flatnonzero(dataset.watches.watched[5] == 0)
     assert [one.movie for one in movies] == sorted(unwatched, key=lambda j: -mean[j])[:6]
-    choices = recommendation.best_unwatched(draws, dataset, 5)
+    choices = recommendation.choose_first(draws, dataset, 5)
     for one in movies:
         of_movie = probabilities[:, 5, one.movie]
         assert one.title == dataset.watches.movie_titles[one.movie]
@@ -79,7 +79,7 @@ def test_recommendations_are_ranked_with_what_draws_say_of_them(dataset, draws, 
 
 def test_an_unknown_user_is_refused(dataset):
     assert recommendation.find_user(dataset, "u3") == 2
-    with pytest.raises(UserError, match=r"user 'me' is unknown in watches:30x20: its 30 users are"):
+    with pytest.raises(UserError, match="user 'me' is unknown in watches:30x20; of its 30 users"):
         recommendation.find_user(dataset, "me")
 
 
@@ -95,10 +95,10 @@ def test_models_are_scored_on_what_was_held_out(dataset, draws, probabilities):
         assert scores[name]["log_likelihood"] == pytest.approx(expected, rel=1e-5)
         planted = dataset.watches.truth.probabilities(slice(None))
         error = np.sqrt(np.mean((p - planted) ** 2))
-        assert scores[name]["error"] == pytest.approx(error, rel=1e-5)
+        assert scores[name]["rmse"] == pytest.approx(error, rel=1e-5)
     # Fitted to the data, and not to noise.
     assert scores["biases"]["auc"] > scores["posterior"]["auc"]
-    assert scores["biases"]["error"] < scores["posterior"]["error"]
+    assert scores["biases"]["rmse"] < scores["posterior"]["rmse"]
     assert scores["popularity"]["recall_at_20"] == 1  # There are but 20 movies.
 
 

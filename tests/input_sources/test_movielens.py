@@ -152,7 +152,7 @@ def test_unknown_names_list_the_known_ones(name):
 
 
 def test_a_matrix_beyond_memory_is_refused_with_its_bytes():
-    with pytest.raises(UserError, match=r"needs 100,000,000,000,000,000 bytes of memory"):
+    with pytest.raises(UserError, match=r"needs 300,000,000,000,000,000 bytes of memory"):
         movielens.load_watches("watches:100000000x1000000000")
 
 
@@ -186,10 +186,8 @@ def test_generated_watches_are_like_real_ones(watches):
 def test_generated_watches_are_a_function_of_the_seed(watches):
     again = movielens.load_watches("watches:300x200", seed=0)
     np.testing.assert_array_equal(again.watched, watches.watched)
-    assert again.fingerprint == watches.fingerprint
     other = movielens.load_watches("watches:300x200", seed=1)
     assert (other.watched != watches.watched).mean() > 0.05
-    assert other.fingerprint != watches.fingerprint
     with pytest.raises(UserError, match="seed=-1 must not be negative"):
         movielens.load_watches("watches:3x4", seed=-1)
 
@@ -212,8 +210,9 @@ def test_held_out_pairs(watches):
     rest = observed != 2
     np.testing.assert_array_equal(observed[rest], watches.watched[rest])
     counts = watches.watched.sum(axis=1)
-    expected = np.where(counts < 2, 0, np.maximum(1, np.round(counts * 0.1)))
-    for label in (0, 1):
+    watched = np.where(counts < 2, 0, np.maximum(1, np.round(counts * 0.1)))
+    others = np.round(watched / counts * (200 - counts))  # At the user's own rate: no odds change.
+    for label, expected in ((1, watched), (0, others)):
         held = np.bincount(users[labels == label], minlength=300)
         np.testing.assert_array_equal(held, expected)
     assert (np.diff(users) >= 0).all()
@@ -256,7 +255,7 @@ def test_users_with_little_keep_it(watches):
     watched[0, 0] = watched[1, :5] = watched[2, :4] = watched[3, :2] = 1
     small = dataclasses.replace(watches, watched=watched, user_ids=tuple("abcd"))
     observed, (pairs, _) = movielens.hold_out(small, seed=0, share=0.9)
-    assert np.bincount(pairs[:, 0], minlength=4).tolist() == [0, 0, 2, 2]
+    assert np.bincount(pairs[:, 0], minlength=4).tolist() == [0, 0, 3 + 1, 1 + 2]
     assert (observed == 1).any(axis=1).all()
     assert (observed == 0).any(axis=1).all()
 
