@@ -27,21 +27,14 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     from ensemble.factorisation import reference_of
     from ensemble.posterior import factorisation
     from ensemble.posterior.baselines import fit_biases
+    from ensemble.posterior.chainwise import with_own_gradient
     from ensemble.posterior.log_density import CHAINS, DATA, create_mesh
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
     value_and_grad = factorisation.make_value_and_grad(mesh, CHAINS, DATA)
 
     def log_likelihood(params: Any, data: Any) -> jax.Array:
-        @jax.custom_vjp
-        def of_params(params: Any) -> jax.Array:
-            return value_and_grad(params, data)[0]
-
-        of_params.defvjp(
-            lambda params: value_and_grad(params, data),
-            lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
-        )
-        return of_params(params)
+        return with_own_gradient(value_and_grad, data)(params)
 
     observed = make_observed(num_users, num_movies)
     host = make_positions(num_users, num_movies, mesh.shape[DATA])

@@ -25,6 +25,7 @@ import numpy as np
 import scipy.special
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ensemble.posterior.chainwise import make_chainwise
 from input_sources.movielens import HELD_OUT, WATCHED
 
 _SIGNS = np.array([-1, 1, 0], np.int8)  # Of NOT_WATCHED, WATCHED, HELD_OUT.
@@ -131,26 +132,7 @@ def make_value_and_grad(
         )
         return mapped(dict(params), watches)
 
-    @jax.custom_batching.custom_vmap
-    def value_and_grad(params: Params, watches: PlacedWatches) -> Any:
-        one_chain = jax.tree.map(lambda leaf: leaf[None], params)
-        return jax.tree.map(lambda leaf: leaf[0], of_chains(one_chain, watches, None))
-
-    @value_and_grad.def_vmap
-    def of_batch(num_chains: int, in_batched: Any, params: Params, watches: PlacedWatches) -> Any:
-        params_batched, watches_batched = in_batched
-        if any(jax.tree.leaves(watches_batched)):
-            raise NotImplementedError("chains share their data")
-        params = jax.tree.map(
-            lambda leaf, batched: leaf if batched else jnp.stack([leaf] * num_chains),
-            params,
-            params_batched,
-        )
-        divides = num_chains % mesh.shape[chains_axis] == 0
-        result = of_chains(params, watches, chains_axis if divides else None)
-        return result, jax.tree.map(lambda _: True, result)
-
-    return value_and_grad
+    return make_chainwise(of_chains, mesh, chains_axis)
 
 
 def make_log_probs(mesh: Mesh, data_axis: str) -> Callable[[Params, jax.Array], jax.Array]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ensemble.posterior.chainwise import make_chainwise
 from input_pipeline import Dataset, Split, normalise
 from models.linear import LogisticRegression
 
@@ -108,37 +109,19 @@ def make_value_and_grad(
         data_axis: of the mesh, over which the examples of `place_blocks` are spread.
     """
 
-    def of_chains(params: Any, blocks: tuple[Block, ...], chains: PartitionSpec) -> Any:
+    def of_chains(params: Any, blocks: tuple[Block, ...], chains: str | None) -> Any:
+        over_chains = PartitionSpec(chains)
         mapped = jax.shard_map(
             functools.partial(_value_and_grad_on_shard, axis=data_axis),
             mesh=mesh,
-            in_specs=(chains, (block_specs(data_axis),) * len(blocks)),
-            out_specs=chains,
+            in_specs=(over_chains, (block_specs(data_axis),) * len(blocks)),
+            out_specs=over_chains,
             check_vma=True,
         )
         value, grads = mapped(jax.vmap(join_bias)(params), blocks)
         return value, jax.vmap(split_bias)(grads)
 
-    @jax.custom_batching.custom_vmap
-    def value_and_grad(params: Any, blocks: tuple[Block, ...]) -> tuple[jax.Array, Any]:
-        one_chain = jax.tree.map(lambda leaf: leaf[None], params)
-        return jax.tree.map(lambda leaf: leaf[0], of_chains(one_chain, blocks, PartitionSpec()))
-
-    @value_and_grad.def_vmap
-    def of_batch(num_chains: int, in_batched: Any, params: Any, blocks: Any) -> Any:
-        params_batched, blocks_batched = in_batched
-        if any(jax.tree.leaves(blocks_batched)):
-            raise NotImplementedError("chains share their data")
-        params = jax.tree.map(
-            lambda leaf, batched: leaf if batched else jnp.stack([leaf] * num_chains),
-            params,
-            params_batched,
-        )
-        divides = num_chains % mesh.shape[chains_axis] == 0
-        result = of_chains(params, blocks, PartitionSpec(chains_axis if divides else None))
-        return result, jax.tree.map(lambda _: True, result)
-
-    return value_and_grad
+    return make_chainwise(of_chains, mesh, chains_axis)
 
 
 def is_linear(model: nn.Module) -> bool:

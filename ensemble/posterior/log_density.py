@@ -21,6 +21,7 @@ from ensemble.errors import UserError
 from ensemble.factorisation import Factorisation
 from ensemble.members import takes_train
 from ensemble.posterior import factorisation, linear
+from ensemble.posterior.chainwise import with_own_gradient
 from ensemble.posterior.layout import Layout
 from input_pipeline import Split
 
@@ -118,14 +119,7 @@ def make_log_density(
         value_and_grad = _make_value_and_grad(task, mesh)
 
     def bind(data: Any) -> Callable[[Any], jax.Array]:
-        @jax.custom_vjp
-        def log_likelihood(params: Any) -> jax.Array:
-            return value_and_grad(params, data)[0]
-
-        log_likelihood.defvjp(
-            lambda params: value_and_grad(params, data),
-            lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
-        )
+        log_likelihood = with_own_gradient(value_and_grad, data)
         return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
 
     return LogDensity(data, bind, layout)

@@ -11,6 +11,7 @@ import scipy.special
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble.posterior import factorisation
+from ensemble.posterior.chainwise import with_own_gradient
 from ensemble.posterior.log_density import CHAINS, DATA, create_mesh
 
 NUM_USERS, NUM_MOVIES, DIM = 83, 41, 3
@@ -270,15 +271,7 @@ def test_hmc_accepts_as_it_does_in_float64():
     reference = factorisation.user_log_likelihoods(make_params(), observed)
     watches = factorisation.place(observed, reference, mesh, DATA)
     value_and_grad = factorisation.make_value_and_grad(mesh, CHAINS, DATA)
-
-    @jax.custom_vjp
-    def log_likelihood(params):
-        return value_and_grad(params, watches)[0]
-
-    log_likelihood.defvjp(
-        lambda params: value_and_grad(params, watches),
-        lambda grads, cotangent: (jax.tree.map(lambda leaf: cotangent * leaf, grads),),
-    )
+    log_likelihood = with_own_gradient(value_and_grad, watches)
 
     def log_density(params):
         log_prior = -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
