@@ -22,6 +22,7 @@ from jax import lax
 
 from ensemble.errors import UserError
 from ensemble.posterior.rwm_sums import DRAWS_PER_BODY, Grid, Sums, add_draw, finish_body
+from models.densities import fast_log2
 
 LogDensityFn = Callable[[jax.Array], jax.Array]
 """From positions [C, D] to [C] nats."""
@@ -63,7 +64,7 @@ def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> tuple[jax.Arra
     The angle lies within 45 degrees of an axis, where sine and cosine are short polynomials (those
     of Cephes' sinf.c); the lowest two bits choose the axis.
     """
-    radius = jnp.sqrt(-2 * jnp.log(uniform(bits_radius)))
+    radius = jnp.sqrt(np.float32(-2 * math.log(2)) * fast_log2(uniform(bits_radius)))
     radius = jnp.where((bits_angle & 1) == 1, -radius, radius)
     angle = bits_angle.astype(jnp.int32).astype(jnp.float32) * np.float32(math.pi / 2**33)
     # Horner's form throughout: it leaves compilers one way to contract it, so one rounding.
@@ -280,8 +281,9 @@ def _move_body(
     """Takes the steps of the span that are in body i of `DRAWS_PER_BODY` draws.
 
     XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body are
-    made before the inner loop, each pair in one complex number, for a kernel has one output; and
-    the inner loop takes one pair of steps, of which there is little to compute again.
+    made before the inner loop, each pair in one complex number, for a kernel has one output; log
+    densities are made once, by `_compute_once`; and the inner loop takes one pair of steps, of
+    which there is little else to compute again.
     """
     first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
     end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
@@ -292,13 +294,15 @@ def _move_body(
     paired_moves = lax.complex(*(scale_moves(factor, one) for one in moves))
     paired_uniforms = lax.complex(*uniforms)
 
+    compute = _compute_once(logdensity_fn, end > first)
+
     def step(j: jax.Array, carry: tuple[Chains, Any]) -> tuple[Chains, Any]:
         chains, pending = carry
         move = lax.dynamic_index_in_dim(paired_moves, j, keepdims=False)
         accept = lax.dynamic_index_in_dim(paired_uniforms, j, keepdims=False)
         for part in (jnp.real, jnp.imag):
             position, log_density, is_accepted, is_valid = metropolis(
-                logdensity_fn, chains.position, chains.log_density, part(move), part(accept)
+                compute, chains.position, chains.log_density, part(move), part(accept)
             )
             chains = Chains(
                 position, log_density, chains.accepted + is_accepted, chains.invalid + ~is_valid
@@ -310,6 +314,21 @@ def _move_body(
     chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
     sums = finish_body(sums.replace(pending=pending), grid, chains.position, is_counted, end)
     return chains, sums
+
+
+def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityFn:
+    """Keeps XLA:CPU from computing a cheap log density again in every kernel that needs it.
+
+    Args:
+        logdensity_fn: in float32.
+        always: true, which the compiler does not know: it stores what a branch returns.
+    """
+
+    def on_cpu(positions: jax.Array) -> jax.Array:
+        return lax.cond(always, logdensity_fn, lambda x: jnp.zeros(len(x), jnp.float32), positions)
+
+    # Elsewhere a branch would cost more than it saves.
+    return lambda positions: lax.platform_dependent(positions, cpu=on_cpu, default=logdensity_fn)
 
 
 def compiler_options(platform: str, vector_width: int | None) -> dict[str, Any]:

@@ -11,6 +11,19 @@ from ensemble import UserError
 from models import densities
 
 
+def test_fast_powers_and_logarithms_are_right():
+    x = np.linspace(-126, 126.9, 100_001).astype(np.float32)
+    np.testing.assert_allclose(
+        jax.jit(densities.fast_exp2)(x), np.exp2(x.astype(np.float64)), rtol=2e-7
+    )
+    x = np.concatenate([np.exp2(x), np.linspace(0.7, 1.5, 10_001).astype(np.float32)])
+    np.testing.assert_allclose(
+        jax.jit(densities.fast_log2)(x), np.log2(x.astype(np.float64)), rtol=4e-7
+    )
+    low = densities.fast_exp2(jnp.array([-np.inf, -1000.0, np.nan]))
+    np.testing.assert_array_equal(low, [2.0**-126, 2.0**-126, np.nan])
+
+
 def test_the_mixture_is_that_of_scipy():
     x = np.concatenate([np.linspace(-30, 40, 201), [-1e4, 1e4]])
     components = scipy.stats.norm(densities.MIXTURE_LOCS, densities.MIXTURE_SCALES)

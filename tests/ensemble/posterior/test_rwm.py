@@ -14,7 +14,7 @@ import scipy.stats
 from ensemble import UserError
 from ensemble.posterior.log_density import create_mesh
 from ensemble.posterior.rwm import RandomWalk
-from ensemble.posterior.rwm_kernel import normal_pair, sample_simply, threefry, uniform
+from ensemble.posterior.rwm_kernel import Span, normal_pair, sample_simply, threefry, uniform
 from models import densities
 
 MIXTURE = densities.create("gaussian_mixture")
@@ -117,6 +117,16 @@ def test_a_state_does_not_grow():
     state = walk.init(jax.random.key(0))
     before = jax.tree.map(jnp.shape, walk.to_host(state)[0])
     assert jax.tree.map(jnp.shape, walk.to_host(walk.advance(state, 3000))[0]) == before
+
+
+def test_a_cheap_log_density_is_computed_once_a_step():
+    walk = make_walk(densities.Density(lambda x: -jnp.abs(jnp.round(x[:, 0])), 1))
+    state, span = walk.init(jax.random.key(0)), Span(np.uint32(0), np.int32(0), np.int32(8))
+    program = walk._run.lower(
+        state.chains, state.sums, state.rng_key, state.factor, state.grid, span
+    )
+    # The inner loop takes two steps.
+    assert program.compile().as_text().count(" round-nearest-even(") == 2
 
 
 # What the sums say.
