@@ -111,7 +111,8 @@ def default_config() -> ml_collections.ConfigDict:
             "num_samples": 10_000,  # Steps of each chain that count.
         }
     )
-    # Both reached, and a bulk ESS of 100 anyway, sampling ends; 0 leaves one out.
+    # Both reached, sampling ends; 0 leaves one out. Anyway hmc, nuts and mclmc need a bulk ESS of
+    # 100, and rwm an R-hat below 1.1.
     config.stop_at = ml_collections.ConfigDict({"rhat": 0.0, "ess": 0.0})  # Below; above, in bulk.
     # What is written, how often. An epoch of a sampler is `log_every_steps` draws.
     config.log_every_steps = 50
@@ -315,12 +316,37 @@ def _check_sampling(config: ml_collections.ConfigDict) -> None:
         raise UserError("config.hmc.mass='dense' is for hmc and nuts; with mclmc use 'diagonal'")
 
 
+_NOT_IN_A_WALK: Mapping[str, Any] = {
+    "num_epochs": None,
+    "num_steps": None,
+    "prior": "none",
+    "temperature": 1.0,
+    "init_from": PRIOR,
+}
+"""Keys that random walks have no place for, with the value that they must keep."""
+_MIN_CHAINS_TO_STOP = 16
+
+
 def _check_walk(config: ml_collections.ConfigDict) -> None:
     """Checks what holds for random walks alone.
 
     Raises:
-        UserError: steps would not come in pairs.
+        UserError: a key that they cannot heed is set, steps would not come in pairs, or too few
+            chains are to say when to end.
     """
+    flat = flatten(config)
+    for key, neutral in _NOT_IN_A_WALK.items():
+        if flat[key] != neutral and (flat[key] or neutral):
+            raise UserError(
+                f"config.{key}={flat[key]!r} is not for random walks: with config.method={WALK!r} "
+                f"leave it at {neutral!r}"
+                + ("; rwm.num_samples says how long" if key.startswith("num_") else "")
+            )
+    if (config.stop_at.rhat or config.stop_at.ess) and config.num_chains < _MIN_CHAINS_TO_STOP:
+        raise UserError(
+            f"config.stop_at needs {_MIN_CHAINS_TO_STOP} chains with config.method={WALK!r}, whose "
+            f"errors are the spread between chains; there are {config.num_chains}"
+        )
     if config.log_every_steps % 2:
         raise UserError(
             f"config.log_every_steps={config.log_every_steps} must be even with config.method="

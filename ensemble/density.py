@@ -1,10 +1,16 @@
 """The task of sampling a density: there is nothing to learn from, and nothing to predict."""
 
 import dataclasses
+import functools
 from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
 
 from input_pipeline import Split
 from models.densities import Density
+
+_NUM_POINTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,5 +33,12 @@ class Target:
 
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what is sampled, JSON-ready."""
-        fingerprint = f"{self.name} of {self.density.num_dims} dimensions"
-        return {"name": self.name, "fingerprint": fingerprint, "num_examples": {}}
+        return {"name": self.name, "fingerprint": self._fingerprint, "num_examples": {}}
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        """Its dimensions and, roughly, its values: another function is another density."""
+        shape = _NUM_POINTS, self.density.num_dims
+        points = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        values = np.asarray(self.density.logdensity_fn(jnp.asarray(points)), np.float64)
+        return f"{self.density.num_dims}: {' '.join(f'{value:.3g}' for value in values)}"

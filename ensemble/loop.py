@@ -194,6 +194,8 @@ def _create_task(
     from models import densities
 
     if config.method == WALK:
+        if data is not None:
+            raise UserError(f"data are not for config.method={WALK!r}, which samples a density")
         return Target(config.density, densities.create(config.density))
     if data is None:
         dataset = load_dataset(

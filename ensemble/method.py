@@ -1,7 +1,8 @@
 """The protocol that every method follows: how members move, and what the loop asks them for.
 
-`ensemble.sgd` trains members, `ensemble.posterior.sampling` moves chains; the loop, the monitor
-and the report know little more of them than this. What one of the two has no use for has a default.
+`ensemble.sgd` trains members, `ensemble.posterior.sampling` moves chains on a posterior, and
+`ensemble.posterior.random_walk` very many on a density; the loop, the monitor and the report know
+little more of them than this. What one of them has no use for has a default.
 """
 
 from __future__ import annotations

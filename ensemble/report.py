@@ -108,7 +108,8 @@ def write_results(
     predictions: Mapping[str, MemberPredictions],
 ) -> None:
     """Writes predictions, plots and, last, the report that says that all is there."""
-    workdir.predictions.mkdir(parents=True, exist_ok=True)
+    if predictions:
+        workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
     for name, values in predictions.items():
         labels = task.splits[name].labels
@@ -251,15 +252,27 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
     )
 
 
+def _walk_sentence(posterior: Mapping[str, Any]) -> str:
+    """Says what the samples of a density are worth."""
+    text = (
+        f"{plots.plural(posterior['num_total_samples'], 'sample')} of "
+        f"{plots.plural(posterior['num_chains'], 'chain')}, "
+    )
+    if np.isfinite(posterior["ess_min"]) and np.isfinite(posterior["rhat_max"]):
+        text += f"worth {posterior['ess_min']:,.0f}: R-hat up to {posterior['rhat_max']:.4f}, "
+    else:
+        text += "too few chains or samples to say what they are worth, "
+    text += f"{posterior['accept']:.0%} accepted."
+    if posterior["num_invalid"]:
+        text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
+    return text
+
+
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
     if report["method"] == WALK:
-        return (
-            f"{plots.plural(posterior['num_total_samples'], 'sample')} of "
-            f"{plots.plural(posterior['num_chains'], 'chain')}, worth {posterior['ess_min']:,.0f}: "
-            f"R-hat up to {posterior['rhat_max']:.4f}, {posterior['accept']:.0%} accepted."
-        )
+        return _walk_sentence(posterior)
     num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
     text = f"{plots.plural(num_chains, 'chain')} of {plots.plural(num_draws, 'draw')}: "
     if np.isfinite(posterior["rhat_max"]) and np.isfinite(posterior["ess_bulk_min"]):

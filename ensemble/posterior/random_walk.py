@@ -28,6 +28,8 @@ from ensemble.workdir import Workdir, write_bytes
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the quantiles in a report."""
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
+_MAX_RHAT = 1.1
+_COMPILING_WARMUP = 1536  # Steps of a warm-up after which nothing is left to compile.
 
 
 class WalkState(NamedTuple):
@@ -115,7 +117,7 @@ class Walking(Method):
         first, num_warmup = state.step, self.config.rwm.num_warmup
         if first < num_warmup:
             walk = self._walk.warm_up(state.walk, num_warmup, self.config.rwm.shape)
-            compiles = True
+            compiles, self._compiles = True, num_warmup < _COMPILING_WARMUP
         else:
             every = self.config.log_every_steps
             end = min((first // every + 1) * every, self.num_steps)
@@ -162,6 +164,7 @@ class Walking(Method):
         found = self._walk.summaries(state.walk)
         scalars = {f"posterior/{name}": value for name, value in _worst(found).items()}
         scalars["posterior/accept"] = self._walk.acceptance(state.walk)
+        scalars["posterior/invalid"] = float(self._num_invalid(state))
         if member_examples_per_second:
             ess_per_sample = scalars["posterior/ess_min"] / found.num_samples
             scalars["posterior/ess_per_second"] = ess_per_sample * member_examples_per_second
@@ -192,19 +195,28 @@ class Walking(Method):
         }
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
-        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
+        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing.
+
+        Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
+        """
         rhat, ess = self.config.stop_at.rhat, self.config.stop_at.ess
-        return (
-            (rhat > 0 or ess > 0)
-            and (not rhat or scalars.get("posterior/rhat_max", np.inf) < rhat)
-            and scalars.get("posterior/ess_min", 0) > ess
-        )
+        if not (rhat or ess):
+            return False
+        # Chains that have not left their starts seem to be worth much: they must agree anyway.
+        found = [
+            scalars.get(f"posterior/{name}", np.inf) for name in ("rhat_max", "nested_rhat_max")
+        ]
+        return max(found) < (rhat or _MAX_RHAT) and scalars.get("posterior/ess_min", 0) > ess
 
     def figures(self, state: WalkState) -> dict[str, Any]:
         """Draws the histograms of all dimensions."""
         found = self._walk.summaries(state.walk)
         title = f"{self.task.name}: what the chains have seen"
         return {"posterior/marginals": marginal_plot(found.edges, found.cdf, title)}
+
+    def _num_invalid(self, state: WalkState) -> int:
+        """Proposals that were rejected because their log density was NaN or +inf."""
+        return int(self._walk.counts(state.walk)[1].sum(dtype=np.int64))
 
     def parameters(self, state: WalkState) -> Any:
         """The position of one chain."""
@@ -233,7 +245,7 @@ class Walking(Method):
         section = {
             **worst,
             "accept": self._walk.acceptance(state.walk),
-            "num_invalid": int(self._walk.counts(state.walk)[1].sum(dtype=np.int64)),
+            "num_invalid": self._num_invalid(state),
             "num_warmup": self.config.rwm.num_warmup,
             "num_samples": found.num_draws,
             "num_chains": self.config.num_chains,
@@ -241,7 +253,6 @@ class Walking(Method):
             "samples_per_second": rate,
             "ess_per_second": rate and rate * worst["ess_min"] / found.num_samples,
             "scale": np.asarray(state.walk.factor).tolist(),
-            "temperature": 1.0,
             **{
                 name: getattr(found, name).tolist()
                 for name in ("mean", "mcse_mean", "variance", "mcse_variance", "ess")

@@ -1,13 +1,16 @@
 """Random walks through `ensemble.train`: what a run leaves, how it goes on, what it refuses."""
 
+import dataclasses
 import json
+import math
+import shutil
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ensemble
-from ensemble import UserError
+from ensemble import UserError, report
 from models import densities
 
 
@@ -48,9 +51,9 @@ def posterior_of(workdir):
 
 
 def test_the_report_has_the_moments_and_what_they_are_worth(finished):
-    report = json.loads((finished / "report.json").read_text())
-    assert "test" not in report
-    posterior = report["posterior"]
+    content = json.loads((finished / "report.json").read_text())
+    assert "test" not in content
+    posterior = content["posterior"]
     assert posterior["num_total_samples"] == 60 * 1024
     for name, exact in (("mean", [1, 2]), ("variance", [1, 4])):
         errors = (np.array(posterior[name]) - exact) / posterior[f"mcse_{name}"]
@@ -94,6 +97,44 @@ def test_it_ends_when_it_is_worth_what_was_asked():
     assert posterior["rhat_max"] < 1.2
 
 
+def test_chains_that_have_not_left_their_starts_do_not_end_it():
+    """Each seems to be worth a draw, and they are worth nothing."""
+    rwm = {"scale": 1e-2, "num_warmup": 0, "num_samples": 512}
+    posterior = ensemble.train(walk_config(stop_at={"ess": 20.0}, rwm=rwm)).report["posterior"]
+    assert posterior["num_samples"] == 512
+    assert posterior["nested_rhat_max"] > 2
+
+
+def test_one_chunk_after_a_long_warm_up_has_a_rate():
+    rwm = {"num_warmup": 1536, "num_samples": 64}
+    config = walk_config(rwm=rwm, log_every_steps=10_000)
+    posterior = ensemble.train(config).report["posterior"]
+    assert posterior["samples_per_second"] > 0
+    assert posterior["ess_per_second"] > 0
+
+
+def test_one_chain_says_that_it_can_say_nothing():
+    result = ensemble.train(walk_config(num_chains=1, num_devices=1))
+    assert math.isnan(result.report["posterior"]["ess_min"])
+    assert "too few chains or samples" in report.summary_sentence(result.report)
+
+
+def test_another_density_of_the_same_name_is_refused(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    plane = densities.create("plane")
+    densities.register("plane", dataclasses.replace(plane, logdensity_fn=lambda x: -(x[:, 0] ** 2)))
+    try:
+        with pytest.raises(UserError, match="holds a run on other data than plane has now"):
+            ensemble.train(walk_config(rwm={"num_samples": 2048}), workdir=str(tmp_path / "run"))
+    finally:
+        densities.register("plane", plane)
+
+
+def test_data_are_refused(blobs):
+    with pytest.raises(UserError, match=r"data are not for config\.method='rwm'"):
+        ensemble.train(walk_config(), data=blobs)
+
+
 def test_nothing_can_be_predicted_or_evaluated(finished):
     with pytest.raises(UserError, match="has sampled a density, which predicts nothing"):
         ensemble.load(finished)
@@ -110,6 +151,9 @@ def test_nothing_can_be_predicted_or_evaluated(finished):
         ({"rwm": {"num_samples": 3}}, "config.rwm.num_samples=3 must be even, from 2"),
         ({"rwm": {"num_warmup": -2}}, "config.rwm.num_warmup=-2 must be even and not negative"),
         ({"rwm": {"shape": "round"}}, "config.rwm.shape='round' must be one of scalar, diagonal"),
+        ({"temperature": 0.5}, "config.temperature=0.5 is not for random walks: with"),
+        ({"num_steps": 10}, "leave it at None; rwm.num_samples says how long"),
+        ({"num_chains": 8, "stop_at": {"ess": 9.0}}, "config.stop_at needs 16 chains with"),
         ({"log_every_steps": 7}, "config.log_every_steps=7 must be even with config.method='rwm'"),
     ],
 )
