@@ -2,14 +2,15 @@
 
     python train.py --config=configs/mnist_logreg_hmc.py --workdir=runs/mnist_logreg
 
-Two CPU cores (AMD EPYC, AVX-512): 9 min 10 s to R-hat below 1.01 and a bulk
-ESS above 400 for the log density and 100 test log-probabilities: four chains of 520 draws, 74,172
-gradients of all 60,000 images, 87% accepted. Test: average draw 91.900% (MCSE .004), average over
-all draws 92.66%, NLL .2673, ECE .0107. The notebook published 91.885% and 92.640%.
+Two CPU cores (AMD EPYC, AVX-512): 9 min 10 s to R-hat below 1.01 and a bulk ESS above 400 for the
+log density and 100 test log-probabilities: four chains of 520 draws, 74,172 gradients of all 60,000
+images, 87% accepted. Test: average draw 91.900% (MCSE .004), average over all draws 92.66%, NLL
+.2673, ECE .0107. The notebook published 91.885% and 92.640%.
 
 `:notebook` is the protocol of TensorFlow Probability's notebook "Distributed Inference with JAX":
-one chain from the prior, trajectories of 100 steps, 1,000 draws after 1,000 that do not count. Its
-200,000 gradients take an hour or more on two cores; it was not measured to its end.
+one chain from the prior, trajectories of 100 steps, 1,000 draws after 1,000 that do not count: 54
+minutes beside other work. R-hat of its halves 1.0497, bulk ESS 43 after 200,000 gradients, 29 times
+fewer a gradient than above. Test: average draw 91.905% (MCSE .007), average over all draws 92.62%.
 
     python train.py --config=configs/mnist_logreg_hmc.py:notebook --workdir=runs/mnist_notebook
 """
