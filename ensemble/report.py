@@ -108,8 +108,7 @@ def write_results(
     predictions: Mapping[str, MemberPredictions],
 ) -> None:
     """Writes predictions, plots and, last, the report that says that all is there."""
-    if predictions:
-        workdir.predictions.mkdir(parents=True, exist_ok=True)
+    workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
     for name, values in predictions.items():
         labels = task.splits[name].labels
@@ -167,7 +166,7 @@ def reported_split(report: Mapping[str, Any]) -> str | None:
 
 def format_table(report: Mapping[str, Any]) -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
-    if report["method"] == WALK:
+    if report.get("method") == WALK:
         return _moments_table(report["posterior"])
     split = reported_split(report)
     if split is None:
@@ -265,13 +264,15 @@ def _walk_sentence(posterior: Mapping[str, Any]) -> str:
     text += f"{posterior['accept']:.0%} accepted."
     if posterior["num_invalid"]:
         text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
+    if posterior["num_stuck"]:
+        text += f" {posterior['num_stuck']:,} chains never came to where the density is."
     return text
 
 
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
-    if report["method"] == WALK:
+    if report.get("method") == WALK:
         return _walk_sentence(posterior)
     num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
     text = f"{plots.plural(num_chains, 'chain')} of {plots.plural(num_draws, 'draw')}: "

@@ -21,6 +21,7 @@ from ensemble.posterior.draws import Draws
 from ensemble.posterior.log_density import create_mesh
 from ensemble.posterior.plots import marginal_plot
 from ensemble.posterior.rwm import RandomWalk, RandomWalkState
+from ensemble.posterior.rwm_kernel import check_steps
 from ensemble.posterior.rwm_sums import Summary
 from ensemble.predictions import MemberPredictions
 from ensemble.workdir import Workdir, write_bytes
@@ -105,6 +106,7 @@ class Walking(Method):
         mesh = create_mesh(len(devices), 1, devices)
         self._walk = RandomWalk(task.density, config.num_chains, mesh)
         self._compiles = True
+        check_steps(self.num_steps)
 
     # The protocol of a method.
 
@@ -165,6 +167,7 @@ class Walking(Method):
         scalars = {f"posterior/{name}": value for name, value in _worst(found).items()}
         scalars["posterior/accept"] = self._walk.acceptance(state.walk)
         scalars["posterior/invalid"] = float(self._num_invalid(state))
+        scalars["posterior/stuck"] = float(self._walk.stuck(state.walk))
         if member_examples_per_second:
             ess_per_sample = scalars["posterior/ess_min"] / found.num_samples
             scalars["posterior/ess_per_second"] = ess_per_sample * member_examples_per_second
@@ -246,6 +249,7 @@ class Walking(Method):
             **worst,
             "accept": self._walk.acceptance(state.walk),
             "num_invalid": self._num_invalid(state),
+            "num_stuck": self._walk.stuck(state.walk),
             "num_warmup": self.config.rwm.num_warmup,
             "num_samples": found.num_draws,
             "num_chains": self.config.num_chains,

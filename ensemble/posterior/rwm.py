@@ -23,6 +23,7 @@ from ensemble.posterior.rwm_kernel import (
     Chains,
     Span,
     Streams,
+    check_density,
     check_start,
     check_steps,
     compiler_options,
@@ -36,7 +37,10 @@ from ensemble.posterior.rwm_sums import (
     HostSums,
     Summary,
     Sums,
+    join_counts,
+    max_span,
     put_away,
+    split_counts,
     summarise,
     zero_sums,
 )
@@ -47,6 +51,7 @@ MAX_LANES = 8192
 _LANE_MULTIPLE = 16  # Floats of a vector: no chain is left to scalar code.
 _NUM_WINDOWS = 24  # Of the warm-up.
 _GAIN = 2.5  # Of the log scale by acceptance: near the targets its slope is -.3 to -.5.
+_MIN_SUPERCHAINS = 16  # Unless asked for.
 _MAX_POOLED = 4096  # Chains that say how far the target spreads.
 _CHAINS = ("position", "log_density", "accepted", "invalid")
 _PAIRS = ("pending", "totals", "excess")
@@ -95,7 +100,7 @@ class RandomWalk:
         num_chains: C.
         mesh: of `log_density.create_mesh`; chains lie over its axis `ensemble`.
         num_superchains: groups of neighbouring chains that start at the same point, for nested
-            R-hat; a divisor of C, None takes the largest up to 64.
+            R-hat; a divisor of C, None takes the largest up to 64, or C where that is below 16.
         max_lanes: numbers of one dimension that a device moves at a time.
         vector_width: bits of a CPU's vectors; None takes 512 where it has them, 0 XLA's choice.
 
@@ -116,17 +121,12 @@ class RandomWalk:
         groups = self.num_superchains
         if groups is None:
             groups = max(k for k in range(1, 65) if self.num_chains % k == 0)
+            # Too few starts say nothing of the others; 1009 chains would have but one.
+            groups = groups if groups >= _MIN_SUPERCHAINS else self.num_chains
             object.__setattr__(self, "num_superchains", groups)
         if groups < 1 or self.num_chains % groups:
             raise UserError(f"num_superchains={groups} must divide num_chains={self.num_chains}")
-        shape = self.num_chains, self.density.num_dims
-        found = jax.eval_shape(self._logdensity, jax.ShapeDtypeStruct(shape, jnp.float32))
-        if getattr(found, "shape", None) != shape[:1]:
-            raise UserError(
-                f"the log density of positions {list(shape)} has the shape "
-                f"{list(getattr(found, 'shape', ()))}, must be [{shape[0]}]: one number for each "
-                "chain; sum over the last axis"
-            )
+        check_density(self._logdensity, self.num_chains, self.density.num_dims)
 
     # Start.
 
@@ -210,12 +210,14 @@ class RandomWalk:
             UserError: an argument cannot be used.
         """
         num_dims = self.density.num_dims
-        target = target_acceptance or (0.44 if num_dims == 1 else 0.234)
+        target = target_acceptance
+        if target is None:
+            target = 0.44 if num_dims == 1 else 0.234
         if shape not in SHAPES:
             raise UserError(f"shape={shape!r} must be one of {', '.join(SHAPES)}")
         if not 0 < target < 1:
             raise UserError(f"target_acceptance={target} must be between 0 and 1")
-        check_steps(num_steps)
+        check_steps(num_steps, state.step)
         ends = 2 * np.linspace(0, num_steps // 2, _NUM_WINDOWS + 1).astype(int)
         windows = [int(window) for window in np.diff(ends) if window]
         # As it will be in the end, so that one program is compiled.
@@ -243,13 +245,15 @@ class RandomWalk:
             num_steps: even, for random numbers are made for pairs of steps.
 
         Raises:
-            UserError: the number is odd or not positive.
+            UserError: the number is odd or not positive, or the steps are too many in all.
         """
-        check_steps(num_steps)
+        check_steps(num_steps, state.step)
+        num_blocks, num_lanes = self._layout
+        most = max_span(num_blocks * num_lanes // self.mesh.shape[CHAINS])
         end = state.step + num_steps
         while state.step < end:
             length, done = state.segment_length, state.num_draws
-            count = min(end - state.step, length - done % length)
+            count = min(end - state.step, length - done % length, most)
             span = Span(np.uint32(state.step // 2), np.int32(done), np.int32(count))
             chains, sums = self._run(
                 state.chains, state.sums, state.rng_key, state.factor, state.grid, span
@@ -273,6 +277,10 @@ class RandomWalk:
         """Proposals that each chain [C] accepted, and whose log density was NaN or +inf."""
         return self._fetch(state.chains.accepted), self._fetch(state.chains.invalid)
 
+    def stuck(self, state: RandomWalkState) -> int:
+        """How many chains are still where the log density is -inf: their draws say nothing."""
+        return int(np.isneginf(self._fetch(state.chains.log_density)).sum())
+
     def positions(self, state: RandomWalkState) -> np.ndarray:
         """Fetches the positions [C, D]."""
         return self._fetch(state.chains.position)
@@ -287,7 +295,7 @@ class RandomWalk:
             "factor": np.asarray(state.factor),
             "origin": np.asarray(state.grid.origin),
             "bin_width": np.asarray(state.grid.bin_width),
-            "counts": np.asarray(state.sums.counts).sum(axis=0, dtype=np.int32),
+            "counts": join_counts(np.asarray(state.sums.counts), np.asarray(state.sums.carried)),
             **{name: self._fetch(getattr(state.chains, name)) for name in _CHAINS},
             **{name: np.stack([self._fetch(one) for one in pair]) for name, pair in pairs.items()},
         }
@@ -297,8 +305,8 @@ class RandomWalk:
         self, arrays: Mapping[str, np.ndarray], counters: Mapping[str, int]
     ) -> RandomWalkState:
         """The inverse of `to_host`, on any devices."""
-        counts = np.zeros((self.mesh.shape[CHAINS], *arrays["counts"].shape), np.int32)
-        counts[0] = arrays["counts"]
+        counts = np.zeros((2, self.mesh.shape[CHAINS], *arrays["counts"].shape), np.int32)
+        counts[:, 0] = split_counts(arrays["counts"])
         placed = self._place({name: arrays[name] for name in _CHAINS})
         pairs = self._place({name: tuple(arrays[name]) for name in (*_PAIRS, "closed")})
         state = RandomWalkState(
@@ -306,7 +314,7 @@ class RandomWalk:
             factor=jnp.asarray(arrays["factor"]),
             chains=Chains(**placed),
             grid=Grid(jnp.asarray(arrays["origin"]), jnp.asarray(arrays["bin_width"])),
-            sums=Sums(counts=jnp.asarray(counts), **{name: pairs[name] for name in _PAIRS}),
+            sums=Sums(*(pairs[name] for name in _PAIRS), *map(jnp.asarray, counts)),
             closed=pairs["closed"],
             **{name: counters[name] for name in _COUNTERS},
         )

@@ -21,7 +21,14 @@ from flax import struct
 from jax import lax
 
 from ensemble.errors import UserError
-from ensemble.posterior.rwm_sums import DRAWS_PER_BODY, Grid, Sums, add_draw, finish_body
+from ensemble.posterior.rwm_sums import (
+    DRAWS_PER_BODY,
+    Grid,
+    Sums,
+    add_draw,
+    carry_counts,
+    finish_body,
+)
 from models.densities import fast_log2
 
 LogDensityFn = Callable[[jax.Array], jax.Array]
@@ -261,10 +268,9 @@ def move_blocks(
         chains, sums = lax.fori_loop(first, end, body, (chains, sums.replace(counts=counts)))
         return sums.counts, (chains, sums.replace(counts=None))
 
-    counts, (chains, sums) = lax.scan(
-        of_block, sums.counts[0], (blocks, chains, sums.replace(counts=None))
-    )
-    return chains, sums.replace(counts=counts[None])
+    of_blocks = sums.replace(counts=None, carried=None)
+    counts, (chains, of_blocks) = lax.scan(of_block, sums.counts[0], (blocks, chains, of_blocks))
+    return chains, carry_counts(of_blocks.replace(counts=counts[None], carried=sums.carried))
 
 
 def _move_body(
@@ -342,13 +348,44 @@ def compiler_options(platform: str, vector_width: int | None) -> dict[str, Any]:
     return {"xla_cpu_prefer_vector_width": vector_width} if vector_width else {}
 
 
-def check_steps(num_steps: int) -> None:
-    """Refuses a number of steps that is odd or not positive."""
+MAX_STEPS = 2**31 - DRAWS_PER_BODY
+"""Of a run: steps are numbered in 32 bits, and the body after the last one must have a number."""
+
+
+def check_steps(num_steps: int, num_before: int = 0) -> None:
+    """Refuses steps, after so many before, that are odd in number, not positive or too many."""
     if num_steps < 2 or num_steps % 2:
         better = max(num_steps + num_steps % 2, 2)
         raise UserError(
             f"num_steps={num_steps} must be positive and even: random numbers are made for pairs "
             f"of steps; use {better}"
+        )
+    if num_before + num_steps > MAX_STEPS:
+        raise UserError(
+            f"{num_before + num_steps} steps in all must be at most {MAX_STEPS}: they are numbered "
+            "in 32 bits; take more chains instead"
+        )
+
+
+def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -> None:
+    """Refuses a log density that does not map positions [C, D] to [C]; nothing is computed."""
+    if num_dims < 1:
+        raise UserError(f"num_dims={num_dims} must be at least 1: a position has coordinates")
+    # A sum over the wrong axis has the right shape where C is D.
+    shape = num_chains + (num_chains == num_dims), num_dims
+    try:
+        found = jax.eval_shape(logdensity_fn, jax.ShapeDtypeStruct(shape, jnp.float32))
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise UserError(
+            f"the log density of positions {list(shape)} raises {type(error).__name__}: {first}; "
+            "it must take [C, D], all chains at once"
+        ) from error
+    if getattr(found, "shape", None) != shape[:1]:
+        raise UserError(
+            f"the log density of positions {list(shape)} has the shape "
+            f"{list(getattr(found, 'shape', ()))}, must be [{shape[0]}]: one number for each "
+            "chain; sum over the last axis"
         )
 
 

@@ -16,7 +16,11 @@ SHAPES = ("scalar", "diagonal", "dense")
 
 
 def factor_of(scale: Any, num_dims: int) -> jax.Array:
-    """What normal numbers are multiplied by, for a scale, [D] of them or a covariance [D, D]."""
+    """What normal numbers are multiplied by, for a scale, [D] of them or a covariance [D, D].
+
+    Raises:
+        UserError: the scale has another shape, or numbers that float32 or no move can have.
+    """
     values = np.asarray(scale, np.float64)
     shapes = ((), (num_dims,), (num_dims, num_dims))
     if values.shape not in shapes:
@@ -25,13 +29,29 @@ def factor_of(scale: Any, num_dims: int) -> jax.Array:
             f"deviations or a covariance [{num_dims}, {num_dims}]"
         )
     if values.ndim == 2:
-        try:
-            return jnp.asarray(np.linalg.cholesky(values), jnp.float32)
-        except np.linalg.LinAlgError:
-            raise UserError("a scale that is a covariance must be positive definite") from None
-    if not (np.isfinite(values).all() and (values > 0).all()):
-        raise UserError(f"scale={scale} must be positive and finite")
+        values = _triangle_of(values)
+    deviations = np.diag(values) if values.ndim == 2 else values
+    limits = np.finfo(np.float32)
+    if not ((deviations >= limits.tiny) & (deviations <= limits.max)).all():
+        raise UserError(
+            f"scale={scale} must be positive and finite, as float32 too: from {limits.tiny:.1e} to "
+            f"{limits.max:.1e}"
+        )
     return jnp.asarray(values, jnp.float32)
+
+
+def _triangle_of(covariance: np.ndarray) -> np.ndarray:
+    """The lower triangle whose product with its transpose is a covariance [D, D]."""
+    if not np.isfinite(covariance).all():
+        raise UserError("a scale that is a covariance must be finite")
+    # By standard deviations, which may differ by much.
+    spread = np.sqrt(np.abs(np.diag(covariance)))
+    if (np.abs(covariance - covariance.T) > 1e-5 * np.outer(spread, spread)).any():
+        raise UserError("a scale that is a covariance must be symmetric; use (A + A.T) / 2")
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        raise UserError("a scale that is a covariance must be positive definite") from None
 
 
 def as_shape(factor: jax.Array, num_dims: int, shape: str) -> jax.Array:

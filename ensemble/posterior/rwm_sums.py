@@ -1,8 +1,10 @@
 """What streaming sums over the draws of many chains say: moments, quantiles, R-hat, ESS, MCSE.
 
-Chains are independent, so the variance between their means is a direct estimate of the error of
+Chains move independently, so the variance between their means is a direct estimate of the error of
 the mean over all of them, whatever the autocorrelation; with C chains it is known to a share of
-sqrt(2 / (C - 1)). The effective sample size follows from it.
+sqrt(2 / (C - 1)). But those of a superchain share their start, and until that is forgotten only the
+superchains are independent: the larger of the two errors is the one that is told. The effective
+sample size follows from it.
 
 On the devices: the draws of a body of 8 steps are added in float32, the bodies' sums by compensated
 summation (Kahan 1965), and what has gathered is put away in at most 8 segments of equal length,
@@ -27,6 +29,7 @@ DRAWS_PER_SEGMENT = 64
 NUM_SEGMENTS = 8
 NUM_BINS = 512
 _BINS_WITHIN = 8.0  # Standard deviations on either side.
+_CARRY_BITS = 24  # Of a bin's count that are not carried: few enough for int32, whatever the run.
 
 
 class Grid(struct.PyTreeNode):
@@ -58,12 +61,14 @@ class Sums(struct.PyTreeNode):
         totals: two of [B, D, L], over the whole bodies of the open segment.
         excess: what rounding has added to them.
         counts: [devices, D, K + 2] int32, the histogram; its first and last bin have no end.
+        carried: of the same shape, int32: what `carry_counts` has moved, in units of 2^24.
     """
 
     pending: tuple[jax.Array, jax.Array]
     totals: tuple[jax.Array, jax.Array]
     excess: tuple[jax.Array, jax.Array]
     counts: jax.Array
+    carried: jax.Array
 
 
 def zero_sums(num_blocks: int, num_dims: int, num_lanes: int, num_devices: int) -> Sums:
@@ -73,8 +78,9 @@ def zero_sums(num_blocks: int, num_dims: int, num_lanes: int, num_devices: int) 
         shape = num_blocks, num_dims, num_lanes
         return jnp.zeros(shape), jnp.zeros(shape)
 
-    counts = jnp.zeros((num_devices, num_dims, NUM_BINS + 2), jnp.int32)
-    return Sums(pair(), pair(), pair(), counts)
+    shape = num_devices, num_dims, NUM_BINS + 2
+    counts, carried = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.int32)
+    return Sums(pair(), pair(), pair(), counts, carried)
 
 
 # On the devices.
@@ -125,6 +131,20 @@ def finish_body(
     )
 
 
+def carry_counts(sums: Sums) -> Sums:
+    """Leaves counts below 2^24, so that those of the next `max_span` draws have room."""
+    return sums.replace(
+        counts=sums.counts & (2**_CARRY_BITS - 1),
+        carried=sums.carried + (sums.counts >> _CARRY_BITS),
+    )
+
+
+def max_span(num_chains: int) -> int:
+    """Draws of a device's chains, even, that int32 counts between two carries."""
+    most = (2**31 - 2**_CARRY_BITS) // num_chains - 1  # One more where a span begins amid a period.
+    return max(most * DRAWS_PER_COUNT, 2)
+
+
 def put_away(sums: Sums, closed: Any, place: jax.Array) -> tuple[Sums, Any]:
     """Moves the totals into `place` of the closed segments, two of [B, S, D, L].
 
@@ -145,6 +165,17 @@ def put_away(sums: Sums, closed: Any, place: jax.Array) -> tuple[Sums, Any]:
 
 
 # On the host.
+
+
+def join_counts(counts: np.ndarray, carried: np.ndarray) -> np.ndarray:
+    """The histogram [D, K + 2] over all devices, int64."""
+    return (counts + (carried.astype(np.int64) << _CARRY_BITS)).sum(axis=0)
+
+
+def split_counts(joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The inverse of `join_counts`, of one device: `(counts, carried)`, int32."""
+    low = joined & (2**_CARRY_BITS - 1)
+    return low.astype(np.int32), (joined >> _CARRY_BITS).astype(np.int32)
 
 
 class HostSums(NamedTuple):
@@ -175,7 +206,8 @@ class Summary(NamedTuple):
     Attributes:
         mean: over all draws.
         variance: the same.
-        mcse_mean: standard error of the mean, for chains and draws are finite.
+        mcse_mean: standard error of the mean, for chains and draws are finite: the larger of those
+            over chains and over superchains.
         mcse_variance: that of the variance.
         ess: how many independent draws locate the mean as well.
         rhat: split R-hat (Gelman et al. 2013), without ranks, of the closed segments' halves.
@@ -203,7 +235,9 @@ class Summary(NamedTuple):
         """Interpolates quantiles [D, Q]; NaN outside the histogram's edges."""
         found = np.full((len(self.edges), len(shares)), np.nan)
         for d, (edges, cdf) in enumerate(zip(self.edges, self.cdf, strict=True)):
-            levels, index = np.unique(cdf, return_index=True)
+            levels, index = np.unique(cdf, return_index=True)  # The first edge of each level.
+            if levels[0] == 0:
+                index[0] = np.flatnonzero(cdf == 0)[-1]  # The draws begin where empty bins end.
             if len(levels) > 1:  # Smooth between edges, and never falling.
                 inverse = scipy.interpolate.PchipInterpolator(levels, edges[index])
                 found[d] = inverse(np.asarray(shares), extrapolate=False)
@@ -212,6 +246,10 @@ class Summary(NamedTuple):
 
 def summarise(sums: HostSums, num_superchains: int) -> Summary:
     """Computes moments and convergence in float64.
+
+    Until chains have forgotten their starts, those of a superchain are not independent, and errors
+    by chains alone are too small, by up to sqrt(C / K); so they are the larger of those by chains
+    and those by superchains, of which there must be two.
 
     Args:
         sums: fetched.
@@ -230,12 +268,12 @@ def summarise(sums: HostSums, num_superchains: int) -> Summary:
         # Of the squares of distances from the mean over all chains.
         seconds = squares / num_draws - 2 * mean * means + mean**2
         variance = seconds.mean(axis=0)
-        mcse_mean = _standard_error(means)
+        mcse_mean = _standard_error(means, num_superchains)
         return Summary(
             mean=sums.origin + mean,
             variance=variance,
             mcse_mean=mcse_mean,
-            mcse_variance=_standard_error(seconds),
+            mcse_variance=_standard_error(seconds, num_superchains),
             ess=variance / mcse_mean**2,
             rhat=_split_rhat(sums),
             nested_rhat=_nested_rhat(firsts, squares, num_draws, num_superchains),
@@ -246,11 +284,11 @@ def summarise(sums: HostSums, num_superchains: int) -> Summary:
         )
 
 
-def _standard_error(values: np.ndarray) -> np.ndarray:
-    """Of the mean over independent chains [C, D]; NaN of one chain."""
-    if len(values) < 2:
-        return np.full(values.shape[1], np.nan)
-    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+def _standard_error(values: np.ndarray, num_superchains: int) -> np.ndarray:
+    """Of the mean over chains [C, D]: the larger by chains or superchains; NaN of one chain."""
+    groups = values.reshape(num_superchains, -1, values.shape[1]).mean(axis=1)
+    errors = [of.std(axis=0, ddof=1) / np.sqrt(len(of)) for of in (values, groups) if len(of) > 1]
+    return np.max(errors, axis=0) if errors else np.full(values.shape[1], np.nan)
 
 
 def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: int) -> np.ndarray:

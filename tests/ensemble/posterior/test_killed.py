@@ -19,7 +19,7 @@ ARGUMENTS = [
     "--config.num_devices=2",
     "--config.log_every_steps=25",
     "--config.hmc.num_warmup=50",
-    "--config.hmc.num_samples=500",
+    "--config.hmc.num_samples=200",
     "--config.hmc.num_leapfrog_steps=8",
 ]
 
@@ -32,6 +32,8 @@ def command(workdir, method):
         f"--workdir={workdir}",
         *ARGUMENTS,
         f"--config.method={method}",
+        # What finds the mass is the same for both.
+        *(["--config.init_from=prior", "--config.hmc.mass=identity"] if method == "mclmc" else []),
     ]
 
 

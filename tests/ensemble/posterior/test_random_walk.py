@@ -149,6 +149,7 @@ def test_nothing_can_be_predicted_or_evaluated(finished):
         ({"num_chains": 0}, "config.num_chains=0 must be positive"),
         ({"rwm": {"scale": 0.0}}, "config.rwm.scale=0.0 must be positive"),
         ({"rwm": {"num_samples": 3}}, "config.rwm.num_samples=3 must be even, from 2"),
+        ({"rwm": {"num_samples": 2**31}}, "2147483840 steps in all must be at most"),
         ({"rwm": {"num_warmup": -2}}, "config.rwm.num_warmup=-2 must be even and not negative"),
         ({"rwm": {"shape": "round"}}, "config.rwm.shape='round' must be one of scalar, diagonal"),
         ({"temperature": 0.5}, "config.temperature=0.5 is not for random walks: with"),

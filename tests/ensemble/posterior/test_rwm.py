@@ -12,9 +12,18 @@ import scipy.special
 import scipy.stats
 
 from ensemble import UserError
+from ensemble.posterior import rwm_sums
 from ensemble.posterior.log_density import create_mesh
 from ensemble.posterior.rwm import RandomWalk
-from ensemble.posterior.rwm_kernel import Span, normal_pair, sample_simply, threefry, uniform
+from ensemble.posterior.rwm_kernel import (
+    MAX_STEPS,
+    Span,
+    normal_pair,
+    sample_simply,
+    threefry,
+    uniform,
+)
+from ensemble.posterior.rwm_moves import factor_of
 from models import densities
 
 MIXTURE = densities.create("gaussian_mixture")
@@ -25,6 +34,7 @@ VARIANCE = float(
     WEIGHTS @ (np.square(densities.MIXTURE_LOCS) + np.square(densities.MIXTURE_SCALES))
 )
 VARIANCE -= MEAN**2
+MIXTURE_MOVES = 6.35  # Of which .44 are accepted.
 
 
 def mixture_cdf(x):
@@ -139,6 +149,12 @@ def test_summaries_are_those_of_stored_draws(reference):
     assert (found.num_draws, found.num_samples) == (700, 44 * 700)
     means = draws.mean(axis=1)
     squares = ((draws - draws.mean()) ** 2).mean(axis=1)
+
+    def error(values):
+        return max(
+            of.std(ddof=1) / len(of) ** 0.5 for of in (values, values.reshape(11, 4).mean(1))
+        )
+
     # Seven closed segments of 64 after 448, of 128 after 512: five of them, halves of two.
     halves = np.concatenate([draws[:, :256], draws[:, 384:640]])
     groups = means.reshape(11, 4)
@@ -146,9 +162,9 @@ def test_summaries_are_those_of_stored_draws(reference):
     expected = {
         "mean": draws.mean(),
         "variance": draws.var(),
-        "mcse_mean": means.std(ddof=1) / 44**0.5,
-        "mcse_variance": squares.std(ddof=1) / 44**0.5,
-        "ess": 44 * draws.var() / means.var(ddof=1),
+        "mcse_mean": error(means),
+        "mcse_variance": error(squares),
+        "ess": draws.var() / error(means) ** 2,
         "rhat": rhat(halves),
         "nested_rhat": np.sqrt(1 + groups.mean(axis=1).var(ddof=1) / nested),
     }
@@ -159,8 +175,27 @@ def test_summaries_are_those_of_stored_draws(reference):
     np.testing.assert_allclose(found.cdf[0], cdf, atol=2 / counted.size)  # Rounding at an edge.
     quantiles = found.quantiles([0.05, 0.5, 0.95])[0]
     np.testing.assert_allclose(quantiles, np.quantile(counted, [0.05, 0.5, 0.95]), atol=0.3)
-    accepted = np.diff(draws, axis=1, prepend=walk.positions(walk.init(jax.random.key(3))) != 0)
-    assert walk.acceptance(state) == pytest.approx((accepted != 0).mean(), abs=1e-3)
+    accepted = np.diff(draws, axis=1, prepend=walk.positions(walk.init(jax.random.key(3)))) != 0
+    assert walk.acceptance(state) == pytest.approx(accepted.mean(), rel=1e-12)
+
+
+def test_counts_pass_32_bits():
+    walk = small_walk(8, 8192)
+    state = walk.advance(walk.init(jax.random.key(3), scale=4.0), 342)
+    arrays, counters = walk.to_host(state)
+    assert arrays["counts"].sum() == 44 * (342 // 16)
+    many = {**arrays, "counts": arrays["counts"] + 2**40 + 2**24 - 1}
+    after, expected = (
+        walk.to_host(walk.advance(walk.from_host(one, counters), 358))[0]["counts"]
+        for one in (many, arrays)
+    )
+    np.testing.assert_array_equal(after - (2**40 + 2**24 - 1), expected)
+    for num_chains in (1, 44, 10**6, 10**9):
+        most = rwm_sums.max_span(num_chains)
+        assert most >= 2
+        assert most % 2 == 0
+        # A span may begin amid the draws of which one is counted.
+        assert num_chains * -(-(most + 14) // 16) + 2**24 <= 2**31
 
 
 def rhat(values):
@@ -193,14 +228,14 @@ def mixture_walk():
 
 @pytest.fixture(scope="module", params=["overdispersed", "exact"])
 def mixture(request, mixture_walk):
-    """A walk on the mixture after its warm-up, from two kinds of starts."""
-    positions = None
-    if request.param == "exact":
+    """A walk on the mixture: from far out after its warm-up, and from the mixture without any."""
+    if request.param == "overdispersed":
+        state = mixture_walk.warm_up(mixture_walk.init(jax.random.key(1)), 480)
+    else:
         rng = np.random.default_rng(0)
         component = rng.choice(4, 4096, p=WEIGHTS)
         positions = COMPONENTS.rvs((4096, 4), random_state=rng)[np.arange(4096), component, None]
-    state = mixture_walk.init(jax.random.key(1), positions)
-    state = mixture_walk.warm_up(state, 480)
+        state = mixture_walk.init(jax.random.key(1), positions, MIXTURE_MOVES)
     return mixture_walk, mixture_walk.advance(state, 600)
 
 
@@ -306,6 +341,10 @@ def test_a_discrete_target_with_gaps_and_forbidden_cells():
     keep = weights > 0
     assert scipy.stats.chisquare(counts[keep], expected[keep]).pvalue > 1e-3
     assert walk.counts(state)[1].sum() == 0  # Impossible is a number.
+    assert walk.stuck(state) == 0
+    starts = np.full((1024, 1), 0.5)
+    starts[[3, 1023]] = -1e6
+    assert walk.stuck(walk.advance(walk.init(jax.random.key(0), starts, 2.0), 2)) == 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -334,11 +373,32 @@ def test_proposals_without_a_log_density_are_rejected_and_counted(bad):
         (lambda x: jnp.sum(x**2), r"shape \[\], must be \[44\]: one number for each chain"),
         (lambda x: -(x**2), r"of positions \[44, 2\] has the shape \[44, 2\], must be \[44\]"),
         (lambda x: (x[:, 0], x), r"has the shape \[\], must be \[44\]"),
+        (
+            lambda x: x[:, 2] + x[:, 0] @ jnp.ones((5, 5)),
+            r"\[44, 2\] raises TypeError: .*take \[C, D\]",
+        ),
+        (lambda x: 1 / 0, "raises ZeroDivisionError: division by zero; it must take"),
+        (lambda x: x[:, 0] if x[0, 0] > 0 else x[:, 1], "raises TracerBoolConversionError: .*; it"),
     ],
 )
 def test_a_log_density_of_the_wrong_shape_is_refused(logdensity_fn, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         make_walk(densities.Density(logdensity_fn, 2))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sum_over_the_wrong_axis_is_seen_where_chains_are_as_many_as_dimensions():
+    with pytest.raises(UserError, match=r"positions \[5, 4\] has the shape \[4\], must be \[5\]"):
+        make_walk(densities.Density(lambda x: -jnp.sum(x**2, axis=0), 4), num_chains=4)
+
+
+@pytest.mark.parametrize(
+    ("num_chains", "expected"), [(1, 1), (12, 12), (44, 44), (67, 67), (1000, 50), (1009, 1009)]
+)
+def test_chains_start_at_many_points(num_chains, expected):
+    walk = make_walk(num_chains=num_chains)
+    starts = walk.positions(walk.init(jax.random.key(0)))
+    assert len(np.unique(starts)) == walk.num_superchains == expected
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -363,8 +423,15 @@ def test_numbers_that_cannot_be_used_are_refused():
     for scale in (0, -1.0, np.nan, np.inf, [-1.0]):
         with pytest.raises(UserError, match="must be positive and finite"):
             walk.init(jax.random.key(0), scale=scale)
-    with pytest.raises(UserError, match="must be positive definite"):
+    for scale in (1e-46, 1e-40, 1e39, [[1e-90]]):
+        with pytest.raises(UserError, match="positive and finite, as float32 too"):
+            walk.init(jax.random.key(0), scale=scale)
+    with pytest.raises(UserError, match="covariance must be positive definite"):
         walk.init(jax.random.key(0), scale=[[-1.0]])
+    with pytest.raises(UserError, match="covariance must be finite"):
+        walk.init(jax.random.key(0), scale=[[np.nan]])
+    with pytest.raises(UserError, match="covariance must be symmetric"):
+        factor_of([[2.0, 0.0], [1.0, 2.0]], 2)
     with pytest.raises(UserError, match="must be a number, "):
         walk.init(jax.random.key(0), scale=[1.0, 2.0])
     with pytest.raises(UserError, match=r"shape \(3, 1\) must be of \(44, 1\)"):
@@ -375,10 +442,19 @@ def test_numbers_that_cannot_be_used_are_refused():
             UserError, match=f"num_steps={count} must be positive and even.*{better}"
         ):
             walk.advance(state, count)
+    with pytest.raises(
+        UserError, match=f"{MAX_STEPS + 2} steps in all must be at most {MAX_STEPS}"
+    ):
+        walk.advance(state, MAX_STEPS + 2)
+    with pytest.raises(UserError, match=f"must be at most {MAX_STEPS}: they are"):
+        walk.warm_up(state.replace(step=MAX_STEPS), 2)
     with pytest.raises(UserError, match="shape='round' must be one of scalar, diagonal, dense"):
         walk.warm_up(state, 100, shape="round")
-    with pytest.raises(UserError, match=r"target_acceptance=1\.5 must be between 0 and 1"):
-        walk.warm_up(state, 100, target_acceptance=1.5)
+    for target in (0.0, 1.5):
+        with pytest.raises(UserError, match=f"target_acceptance={target} must be between 0 and 1"):
+            walk.warm_up(state, 100, target_acceptance=target)
+    with pytest.raises(UserError, match="num_dims=0 must be at least 1"):
+        make_walk(densities.Density(lambda x: jnp.zeros(len(x)), 0))
 
 
 # The published code: https://rlouf.github.io/post/jax-random-walk-metropolis/
