@@ -10,7 +10,7 @@ train: $(VENV)/requirements  ## Trains an ensemble on the bundled digits and pri
 	$(BIN)/python train.py --config=configs/digits_ensemble.py --workdir=$(WORKDIR)
 
 test: $(VENV)/requirements-dev  ## Runs all tests.
-	$(BIN)/python -m pytest -n auto --dist loadgroup --durations=20 $(TESTS)
+	$(BIN)/python -m pytest -n auto --durations=20 $(TESTS)
 
 lint: $(VENV)/requirements-dev  ## Checks style, format and types.
 	$(BIN)/ruff check .

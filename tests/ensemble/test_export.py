@@ -15,7 +15,6 @@ from ensemble import export, metrics
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
 
-pytestmark = pytest.mark.xdist_group("export")  # One worker: its fixture is dear.
 
 RUN_ELSEWHERE = """
 import importlib.util, os

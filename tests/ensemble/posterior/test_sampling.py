@@ -19,8 +19,6 @@ from ensemble.posterior.draws import Draws
 from ensemble.posterior.sampling import Sampling
 from ensemble.workdir import Workdir
 
-pytestmark = pytest.mark.xdist_group("sampling")  # One worker: its fixture is dear.
-
 
 def sampling_config(**overrides):
     """A regression on the blobs, of two chains on two devices."""
