@@ -19,7 +19,6 @@ from ensemble.posterior.draws import Draws
 from ensemble.posterior.programs import Programs
 from ensemble.workdir import Workdir
 
-
 USERS = 41  # Which 2 and 4 shards do not divide.
 
 

@@ -16,7 +16,6 @@ import ensemble
 from scripts.browser import open_page, require_browser
 from scripts.draw_tensorboard import draw, serving
 
-
 PATIENCE = 60  # Seconds; a busy machine needs a few.
 RUNS = ["fast/events", "slow/events"]
 METRICS = [f"validation/ensemble/{name}" for name in ("accuracy", "nll", "ece")]

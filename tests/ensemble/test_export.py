@@ -15,7 +15,6 @@ from ensemble import export, metrics
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
 
-
 RUN_ELSEWHERE = """
 import importlib.util, os
 assert importlib.util.find_spec("ensemble") is None, "the project can be imported"

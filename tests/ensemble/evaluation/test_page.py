@@ -12,7 +12,6 @@ import ensemble
 from ensemble.evaluation.page import CAPTIONS
 from scripts.browser import open_page, require_browser
 
-
 HOSTILE = '<script>document.title = "hacked"</script>'
 
 
