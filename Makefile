@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: train test lint bench clean
+.PHONY: train test soak lint bench clean
 
 train: $(VENV)/requirements  ## Trains an ensemble on the bundled digits and prints the report.
 	$(BIN)/python train.py --config=configs/digits_ensemble.py --workdir=$(WORKDIR)
 
 test: $(VENV)/requirements-dev  ## Runs all tests.
 	$(BIN)/python -m pytest -n auto --durations=20 $(TESTS)
+
+soak: $(VENV)/requirements-dev  ## Runs the tests that take long.
+	$(BIN)/python -m pytest -n auto -m soak $(TESTS)
 
 lint: $(VENV)/requirements-dev  ## Checks style, format and types.
 	$(BIN)/ruff check .

@@ -43,7 +43,9 @@ def result_of(workdir):
         return draws.scalars(), draws.positions()[0], predictions["log_probs"]
 
 
-@pytest.mark.parametrize(("method", "num_kills"), [("hmc", 1), ("mclmc", 1)])
+@pytest.mark.parametrize(
+    ("method", "num_kills"), [("hmc", 1), pytest.param("mclmc", 1, marks=pytest.mark.soak)]
+)
 def test_killed_at_random_moments_it_resumes_to_the_same_bits(method, num_kills, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run(command(whole, method), check=True, capture_output=True)
