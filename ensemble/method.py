@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ensemble.errors import UserError
+
 if TYPE_CHECKING:
     import jax
     import ml_collections
@@ -176,3 +178,23 @@ class Method(Protocol):
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Raises `UserError` where this configuration cannot go on from these counters."""
+
+
+def check_not_longer(taken: int, goal: int, unit: str, key: str, where: str) -> None:
+    """Refuses to go on with a run that has gone further than this configuration does.
+
+    Args:
+        taken: steps of the run.
+        goal: of the configuration.
+        unit: what a step is called.
+        key: of the configuration, that says how many.
+        where: the run is.
+
+    Raises:
+        UserError: it has.
+    """
+    if taken > goal:
+        raise UserError(
+            f"the run in {where} has taken {taken} {unit}, more than the {goal} of this "
+            f"configuration; raise config.{key}"
+        )

@@ -13,9 +13,8 @@ import ml_collections
 import numpy as np
 
 from ensemble.density import Target
-from ensemble.errors import UserError
 from ensemble.members import Status
-from ensemble.method import Method
+from ensemble.method import Method, check_not_longer
 from ensemble.plot_style import figure_to_png
 from ensemble.posterior.draws import Draws
 from ensemble.posterior.log_density import create_mesh
@@ -71,7 +70,7 @@ class WalkInfo(NamedTuple):
         step: after the chunk.
         first: before it.
         compiles: whether its time says nothing of speed.
-        positions: on the devices, ready when the chunk is.
+        accepted: proposals accepted by each chain, on the devices: ready when the chunk is.
         indices: of the one member.
         num_waiting: of members; there are none.
     """
@@ -79,7 +78,7 @@ class WalkInfo(NamedTuple):
     step: int
     first: int
     compiles: bool
-    positions: Any
+    accepted: Any
     indices: tuple[int, ...] = (0,)
     num_waiting: int = 0
 
@@ -126,8 +125,8 @@ class Walking(Method):
             walk = self._walk.advance(state.walk, end - first)
             compiles, self._compiles = self._compiles, False
         # A copy: the chunk after this one uses the state up.
-        positions = walk.chains.accepted + 0
-        return WalkState(walk), WalkInfo(walk.step, first, compiles, positions)
+        accepted = walk.chains.accepted + 0
+        return WalkState(walk), WalkInfo(walk.step, first, compiles, accepted)
 
     def finished(self, state: WalkState) -> bool:
         """Whether all steps have been taken."""
@@ -142,7 +141,7 @@ class Walking(Method):
     def status(self, info_or_state: WalkInfo | WalkState) -> dict[int, Status]:
         """The one member is well: a proposal without a log density is but rejected."""
         if isinstance(info_or_state, WalkInfo):
-            jax.block_until_ready(info_or_state.positions)
+            jax.block_until_ready(info_or_state.accepted)
         return {0: Status.ACTIVE}
 
     def scalars(self, info: WalkInfo) -> dict[str, float]:
@@ -287,11 +286,7 @@ class Walking(Method):
         Raises:
             UserError: it has taken more steps.
         """
-        if counters["step"] > self.num_steps:
-            raise UserError(
-                f"the run in {where} has taken {counters['step']} steps, more than the "
-                f"{self.num_steps} of this configuration; raise config.rwm.num_samples"
-            )
+        check_not_longer(counters["step"], self.num_steps, "steps", "rwm.num_samples", where)
 
 
 def _worst(found: Summary) -> dict[str, float]:

@@ -14,10 +14,9 @@ import numpy as np
 from flax import serialization
 
 from ensemble.classification import Classification
-from ensemble.errors import UserError
 from ensemble.factorisation import Factorisation
 from ensemble.members import Status
-from ensemble.method import Method
+from ensemble.method import Method, check_not_longer
 from ensemble.posterior import diagnostics
 from ensemble.posterior.coordinates import Coordinates
 from ensemble.posterior.diagnostics import Diagnostics
@@ -390,11 +389,7 @@ class Sampling(Method):
         Raises:
             UserError: it has taken more draws.
         """
-        if counters["step"] > self.num_steps:
-            raise UserError(
-                f"the run in {where} has taken {counters['step']} draws, more than the "
-                f"{self.num_steps} of this configuration; raise config.hmc.num_samples"
-            )
+        check_not_longer(counters["step"], self.num_steps, "draws", "hmc.num_samples", where)
 
     # Counts.
 
