@@ -83,6 +83,10 @@ def contestants(divisor: int) -> dict[str, list[str]]:
     peers = 10**8 // divisor // PEER_CHAINS
     return {
         **{name: command(name, OURS_CHAINS, ours) for name in ("ours", "ours_256", "ours_untuned")},
+        **{
+            name: command(name, OURS_CHAINS, ours // 20)
+            for name in ("ours_correlated", "ours_flat")
+        },
         **{name: command(name, PEER_CHAINS, peers) for name in ("scan", "jax", "blackjax")},
         "numpy": command("numpy", PEER_CHAINS, max(peers // 10, 2)),
     }
@@ -138,6 +142,11 @@ def make_rows(results: dict[str, list[Measurement]], divisor: int) -> list[Row]:
         side_by_side.compare(
             "mixture", "with compilation", "M/s", rates("ours", "first_seconds"), first, "published"
         )
+    )
+    # The normal's own computation is the difference, so above .5 all is well.
+    correlated, flat = rates("ours_correlated"), rates("ours_flat")
+    rows.append(
+        side_by_side.compare("normal of 10 dimensions", "", "M/s", correlated, flat, "flat density")
     )
     tuned, untuned = ess_rates("ours"), ess_rates("ours_untuned")
     rows.append(

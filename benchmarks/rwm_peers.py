@@ -7,6 +7,8 @@ makes no difference to their speed:
 
 - ours, ours_256: `RandomWalk` of tuned scale, with vectors as wide as the CPU's and as XLA's
   default; `ours_untuned` has the scale .1, and starts where the tuned one's warm-up ends;
+- ours_correlated, ours_flat: the same walk on a correlated normal in ten dimensions, and where the
+  density is the same everywhere: the difference is what the normal's own computation costs;
 - numpy, jax: the published generators, their log density and their one key included;
 - scan: the plain way, of sound keys: `lax.scan` of a step, sums of x and x^2 beside it;
 - blackjax: its `additive_step_random_walk`, `vmap` over chains in a `lax.scan`, the same sums.
@@ -37,21 +39,28 @@ def time_twice(run: Callable[[], Any]) -> dict[str, float]:
 
 
 def ours(
-    num_chains: int, num_samples: int, vector_width: int | None = None, tuned: bool = True
+    num_chains: int,
+    num_samples: int,
+    vector_width: int | None = None,
+    tuned: bool = True,
+    density: str = "gaussian_mixture",
 ) -> dict[str, float]:
     """This project's walk; moments, quantiles and R-hat are within the time."""
     from ensemble import startup
 
     startup.configure()
     import jax
+    import jax.numpy as jnp
 
     from ensemble.posterior.log_density import create_mesh
     from ensemble.posterior.rwm import RandomWalk
     from models import densities
 
+    flat = densities.Density(lambda positions: jnp.zeros(positions.shape[0]), num_dims=10)
+    densities.register("flat", flat)
     devices = jax.devices()
     walk = RandomWalk(
-        densities.create("gaussian_mixture"),
+        densities.create(density),
         num_chains,
         create_mesh(len(devices), 1, devices),
         vector_width=vector_width,
@@ -223,6 +232,8 @@ SAMPLERS = {
     "ours": ours,
     "ours_256": functools.partial(ours, vector_width=0),
     "ours_untuned": functools.partial(ours, tuned=False),
+    "ours_correlated": functools.partial(ours, density="correlated_gaussian"),
+    "ours_flat": functools.partial(ours, tuned=False, density="flat"),
     "numpy": numpy,
     "jax": published_jax,
     "scan": plain_scan,
