@@ -19,6 +19,12 @@ from ensemble.errors import UserError
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file of configs/, or your own.", lock_config=True
 )
+_COORDINATOR_ADDRESS = flags.DEFINE_string(
+    "coordinator_address", None, "HOST:PORT of process 0, of several processes."
+)
+_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
+_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
+_JOIN_SECONDS = flags.DEFINE_float("join_seconds", 60.0, "How long to wait for the others.")
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the run lives: checkpoints, metrics, results."
 )
@@ -26,11 +32,22 @@ _WORKDIR = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
     """Runs the experiment that the flags describe and prints its table."""
-    from ensemble import report
+    startup.configure_devices(_CONFIG.value.get("num_devices"))
+    from ensemble import processes, report
 
-    result = ensemble.train(
-        _CONFIG.value, workdir=_WORKDIR.value, started=startup.process_started()
+    processes.start(
+        _COORDINATOR_ADDRESS.value,
+        _NUM_PROCESSES.value,
+        _PROCESS_ID.value,
+        {key: value for key, value in flatten(_CONFIG.value).items() if key != "data_dir"},
+        _JOIN_SECONDS.value,
     )
+    with processes.losses_noticed():
+        result = ensemble.train(
+            _CONFIG.value, workdir=_WORKDIR.value, started=startup.process_started()
+        )
+    if not processes.is_main():
+        return
     print(f"\n{report.format_table(result.report)}\n\n{report.summary_sentence(result.report)}")
     print(
         f"\nResults: {_WORKDIR.value}/report.json, plots/, predictions/\n"

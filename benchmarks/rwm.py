@@ -84,7 +84,7 @@ def contestants(divisor: int) -> dict[str, list[str]]:
     return {
         **{name: command(name, OURS_CHAINS, ours) for name in ("ours", "ours_256", "ours_untuned")},
         **{
-            name: command(name, OURS_CHAINS, ours // 20)
+            name: command(name, OURS_CHAINS, ours // 40 * 2)
             for name in ("ours_correlated", "ours_flat")
         },
         **{name: command(name, PEER_CHAINS, peers) for name in ("scan", "jax", "blackjax")},

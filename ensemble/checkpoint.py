@@ -159,9 +159,17 @@ class Checkpointer:
         if self._manager is None:
             import orbax.checkpoint as ocp
 
+            self._directory.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(
                 self._directory,
-                options=ocp.CheckpointManagerOptions(max_to_keep=self._keep),
+                options=ocp.CheckpointManagerOptions(
+                    max_to_keep=self._keep,
+                    create=False,  # Orbax refuses to, for some of several processes.
+                    # Of several processes only one comes here.
+                    multiprocessing_options=ocp.options.MultiprocessingOptions(
+                        primary_host=jax.process_index(), active_processes={jax.process_index()}
+                    ),
+                ),
                 item_names=("state", "meta"),
             )
         return self._manager

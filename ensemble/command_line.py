@@ -4,11 +4,12 @@ import importlib.util
 import logging as std_logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from absl import app, flags, logging
 
-from ensemble.errors import Interrupted, RunFailed, UserError
+from ensemble.errors import Interrupted, PeerLost, RunFailed, UserError
 
 
 def run(
@@ -30,14 +31,25 @@ def run(
     logging.get_absl_handler().addFilter(_is_worth_showing)
     try:
         app.run(main, flags_parser=parse_flags)
-    except (UserError, RunFailed, Interrupted) as error:
+    except (UserError, RunFailed, Interrupted, PeerLost) as error:
         logging.flush()
         print(f"{program}: {error}", file=sys.stderr)
-        return error.exit_status
+        return _leave(error.exit_status)
     except KeyboardInterrupt:
         print(f"{program}: interrupted; the same command starts again", file=sys.stderr)
-        return 130  # 128 + SIGINT, as shells have it.
+        return _leave(130)  # 128 + SIGINT, as shells have it.
+    except Exception:
+        traceback.print_exc()
+        return _leave(1)
     return 0
+
+
+def _leave(status: int) -> int:
+    """Ends a process of several at once, and hands the status of any other back."""
+    processes = sys.modules.get("ensemble.processes")
+    if processes is not None:
+        processes.end(status)
+    return status
 
 
 def parse(

@@ -13,6 +13,12 @@ class RunFailed(RuntimeError):
     exit_status = 1
 
 
+class PeerLost(RuntimeError):
+    """Another process of the run has ended: the same command, for all, resumes it."""
+
+    exit_status = 75  # As Interrupted.
+
+
 class Interrupted(KeyboardInterrupt):
     """A run that SIGTERM or Ctrl-C ended, after a checkpoint: the same command resumes it."""
 

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import ml_collections
 import numpy as np
@@ -40,7 +40,8 @@ def train(
     """Trains an ensemble, or goes on training the one in `workdir`, and scores it.
 
     Args:
-        config: some or all of the keys of `ensemble.config.default_config`.
+        config: some or all of the keys of `ensemble.config.default_config`. Of several processes
+            all call this with the same arguments, after `jax.distributed.initialize`.
         data: arrays to learn instead of `config.dataset`; `input_pipeline.dataset_from_arrays`
             says which.
         workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
@@ -49,7 +50,8 @@ def train(
         show_progress: whether to draw a bar on a terminal.
 
     Returns:
-        The report and a predictor.
+        The report and a predictor, which has the devices of this process; of several processes
+        only the main one gets them.
 
     Raises:
         UserError: the configuration, the data or the workdir cannot be used.
@@ -59,14 +61,22 @@ def train(
     started = time.monotonic() if started is None else started
     config = validate(config)
     startup.configure(config.num_devices)
+    # Imported here: JAX's devices must be settled before.
+    from ensemble import processes
+
     with contextlib.ExitStack() as stack:
         work = Workdir(
             stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir
         )
-        stack.enter_context(work.opened())
+
+        def open_workdir() -> None:
+            stack.enter_context(work.opened())
+            _check_same_experiment(config, work)
+
+        processes.from_main(open_workdir)
         stop = stack.enter_context(_stop_signals())
-        _check_same_experiment(config, work)
         task = _create_task(config, data)
+        processes.check_same("data", task.describe().get("fingerprint"))
         try:
             return _train_and_evaluate(
                 config, task, work, started, stop, workdir is not None, show_progress
@@ -85,7 +95,7 @@ def _train_and_evaluate(
     task: Any,
     work: Workdir,
     started: float,
-    stop: threading.Event,
+    stop: "Stop",
     keep: bool,
     show_progress: bool,
 ) -> Result:
@@ -96,18 +106,19 @@ def _train_and_evaluate(
     # Imported here: `train` settles XLA's flags and the devices before JAX starts.
     import jax
 
+    from ensemble import processes
     from ensemble import report as reporting
     from ensemble.checkpoint import Checkpointer
     from ensemble.monitor import Monitor
     from ensemble.posterior.draws import Draws
-    from ensemble.writer import Writer
+    from ensemble.writer import NoWriter, Writer
 
     method = _create_method(config, task)
     rng_key = jax.random.key(config.seed)
     with contextlib.ExitStack() as stack:
         checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
         stack.callback(checkpointer.close)
-        saved = checkpointer.restore_latest()
+        saved = _restore(checkpointer)
         if saved is None:
             state, clock, sizes = method.init(rng_key), Clock(started), {}
         else:
@@ -116,15 +127,17 @@ def _train_and_evaluate(
             state = method.from_host(rng_key, arrays, meta["counters"])
             clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
             logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
-        draws = Draws(work.draws)
-        draws.truncate(method.num_recorded(state))
-        work.write_config(config)
-        writer = Writer(
-            work,
-            sizes,
-            purge_step=state.furthest_step + 1,
-            run_purge_step=state.step + 1,
-        )
+        draws, num_recorded = Draws(work.draws), method.num_recorded(state)
+        processes.from_main(lambda: draws.truncate(num_recorded))
+        processes.from_main(lambda: work.write_config(config))
+        writer: Writer = NoWriter()
+        if processes.is_main():
+            writer = Writer(
+                work,
+                sizes,
+                purge_step=state.furthest_step + 1,
+                run_purge_step=state.step + 1,
+            )
         stack.callback(writer.close)
         progress = stack.enter_context(Progress(state.step, method.num_steps, show=show_progress))
         monitor = Monitor(method, writer, progress, clock, draws)
@@ -135,7 +148,7 @@ def _train_and_evaluate(
             monitor.note_resumed(state)
 
         done = method.finished(state) or monitor.may_end
-        if not done:
+        if not done and processes.is_main():
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
             state, info = method.advance(state)
@@ -145,19 +158,21 @@ def _train_and_evaluate(
                 monitor.evaluate(state)
                 done = done or monitor.may_end
                 clock.resume()
+            stops = stop.asked()
             if (
                 done
-                or stop.is_set()
+                or stops
                 or is_due(state.step, config.checkpoint_every_epochs * method.steps_per_epoch)
             ):
                 monitor.flush()
                 if keep:
                     _save(checkpointer, config, task, method, state, writer, clock)
                 clock.resume()
-            if stop.is_set() and not done:
+            if stops and not done:
                 if not keep:
                     raise Interrupted("interrupted; without a workdir nothing is kept")
                 checkpointer.wait()
+                processes.wait_for_all("interrupted")
                 raise Interrupted(
                     f"interrupted at step {state.step} of {method.num_steps}, after a checkpoint; "
                     f"resume with: {_command()}"
@@ -171,10 +186,15 @@ def _train_and_evaluate(
         report = reporting.build_report(config, task, predictions, status, timing)
         report |= method.report_sections(state, draws, timing)
         writer.flush()
+        predictor = method.predictor(state, report["live_members"], draws)
         if keep:
             method.write_results(state, work, draws)
+        if keep and processes.is_main():
             reporting.write_results(work, task, report, predictions)
-        return Result(report, method.predictor(state, report["live_members"], draws))
+        processes.wait_for_all("written")
+        if not processes.is_main():
+            return Result({}, None)
+        return Result(report, predictor)
 
 
 def is_due(step: int, every: int) -> bool:
@@ -241,7 +261,11 @@ def _save(
     clock: Clock,
 ) -> None:
     """Checkpoints everything that the next chunk, and a program that predicts, will need."""
+    from ensemble import processes
+
     arrays, counters = method.to_host(state)
+    if not processes.is_main():
+        return
     meta = {
         "config": config.to_dict(),
         "counters": counters,
@@ -250,6 +274,24 @@ def _save(
         "clock": clock.state(),
     }
     checkpointer.save(state.ticks, arrays, meta)
+
+
+def _restore(checkpointer: Any) -> tuple[Any, Any] | None:
+    """Reads the newest checkpoint, `(arrays, meta)`, in the main process, for all."""
+    from ensemble import processes
+
+    arrays = None
+
+    def read() -> Any:
+        nonlocal arrays
+        saved = checkpointer.restore_latest()
+        if saved is None:
+            return None
+        arrays, meta = saved
+        return meta
+
+    meta = processes.from_main(read)
+    return None if meta is None else (processes.arrays_from_main(arrays), meta)
 
 
 def _check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:
@@ -282,10 +324,45 @@ def _check_resumable(task: Any, method: Any, meta: Any, work: Workdir) -> None:
     method.check_resumable(meta["counters"], str(work.path))
 
 
+class Stop(Protocol):
+    """Whether the run is to stop."""
+
+    def asked(self) -> bool:
+        """Called at every chunk's end; of several processes, all get the same answer."""
+
+
+class _Signalled(threading.Event):
+    """A signal to the one process."""
+
+    def asked(self) -> bool:
+        """Whether it has come."""
+        return self.is_set()
+
+
+class _SignalledAnywhere:
+    """A signal to any of several processes, of which JAX tells the others."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def asked(self) -> bool:
+        """Whether it has come, and all are at the same chunk."""
+        from ensemble import processes
+
+        self._calls += 1
+        return processes.may_stop(self._calls)
+
+
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Turns the first SIGTERM or Ctrl-C into an event; a second one ends the process at once."""
-    stop = threading.Event()
+def _stop_signals() -> Iterator[Stop]:
+    """Turns the first SIGTERM or Ctrl-C into a stop; a second one ends the process at once."""
+    from ensemble import processes
+
+    if processes.count() > 1:
+        with processes.interrupts_forwarded():
+            yield _SignalledAnywhere()
+        return
+    stop = _Signalled()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # Only the main thread may set handlers.
         return

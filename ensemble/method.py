@@ -147,8 +147,8 @@ class Method(Protocol):
     def predict_split(self, state: Any, name: str) -> MemberPredictions:
         """What the members in `indices` say of a split."""
 
-    def predictor(self, state: Any, live: Sequence[int], draws: Draws) -> Predictor:
-        """The live members as a function."""
+    def predictor(self, state: Any, live: Sequence[int], draws: Draws) -> Predictor | None:
+        """The live members as a function; of several processes only the main one needs it."""
 
     # What is left on disk.
 

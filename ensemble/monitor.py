@@ -7,7 +7,7 @@ import numpy as np
 from absl import logging
 from clu import parameter_overview
 
-from ensemble import metrics, report
+from ensemble import metrics, processes, report
 from ensemble.errors import RunFailed
 from ensemble.members import FAILURES, Status
 from ensemble.method import Info, Method, State
@@ -58,7 +58,7 @@ class Monitor:
         self.may_end = not state.is_growing and Status.ACTIVE not in status.values()
         every = self._config.eval_every_epochs * self._method.steps_per_epoch
         if not self.may_end and state.step % every == 0:  # As the run without a break was judged.
-            self.may_end = self._method.has_converged(self._found(state))
+            self.may_end = self._has_converged(self._found(state))
 
     def log_parameters(self, state: State) -> None:
         """Logs the shapes and sizes of one member's parameters."""
@@ -117,7 +117,7 @@ class Monitor:
         if state.is_growing and self._failed.issuperset(state.indices):
             return  # No newcomer is left to score; those that wait go on.
         scalars = self._found(state)
-        self.may_end = self.may_end or self._method.has_converged(scalars)
+        self.may_end = self.may_end or self._has_converged(scalars)
         shown = self._method.headline(self._last | scalars)
         if self._split is None or not self._method.has_predictions(state):
             self._write(state, scalars)
@@ -152,6 +152,10 @@ class Monitor:
         )
         self._draw(state, log_probs)
 
+    def _has_converged(self, scalars: Mapping[str, float]) -> bool:
+        """What the main process, which has seen all draws, makes of its scalars."""
+        return processes.from_main(lambda: bool(self._method.has_converged(scalars)))
+
     def _found(self, state: State) -> dict[str, float]:
         rate = self._clock.timing()["member_examples_per_second"]
         return self._method.monitor_scalars(state, self._draws, rate)
@@ -175,6 +179,8 @@ class Monitor:
     def _write_images(self, step: int, figures: Mapping[str, Any]) -> None:
         from ensemble import plot_style
 
+        if not processes.is_main():
+            return
         for tag, figure in figures.items():
             self._writer.image(step, tag, plot_style.figure_to_array(figure))
 

@@ -8,16 +8,20 @@ M members meet D devices in one of two ways, and both fit one layout:
 Where the counts do not divide, the members are padded up to `num_places`; what fills the last
 places is computed and never counted. A member tree on the devices has leading axes [D, slots]:
 place p is slot `p % slots` of group `p // slots`, and a group is `slices` neighbouring devices.
+
+Of several processes each has the rows of its own devices: there, D on the devices is their number.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ensemble import processes
 
 AXIS = "ensemble"
 _MAX_UNROLLED = 16
@@ -34,22 +38,23 @@ class Placement:
 
     @classmethod
     def create(
-        cls, num_members: int, num_devices: int | None = None, splittable: bool = True
+        cls, num_members: int, devices: Sequence[jax.Device], splittable: bool = True
     ) -> "Placement":
         """Lays members over devices.
 
         Args:
             num_members: M, at least 1.
-            num_devices: D; None takes all local devices.
+            devices: D, those of a process side by side, as many of each.
             splittable: whether a member's batch may be split over devices. A model whose
                 examples meet (batch statistics) or draw noise (dropout) would then depend on
                 the device count, so its members stay whole and surplus devices idle.
         """
-        devices = jax.local_devices()[:num_devices]
         if num_members < len(devices) and splittable:
             groups = next(g for g in range(num_members, len(devices) + 1) if len(devices) % g == 0)
             return cls(num_members, tuple(devices), slots=1, slices=len(devices) // groups)
-        devices = devices[:num_members]
+        if len({device.process_index for device in devices}) == 1:
+            devices = devices[:num_members]
+        # Else every process must have its part: the surplus devices hold padding.
         return cls(num_members, tuple(devices), slots=-(-num_members // len(devices)), slices=1)
 
     @property
@@ -64,8 +69,14 @@ class Placement:
 
     @property
     def padding(self) -> np.ndarray:
-        """[D, slots] bool, true where a place holds no member."""
-        return self._spread(np.arange(self.num_places)) >= self.num_members
+        """[D, slots] bool, true where a place of this process holds no member."""
+        return self._spread(np.arange(self.num_places))[self._rows] >= self.num_members
+
+    @property
+    def _rows(self) -> list[int]:
+        """Which devices are this process's."""
+        own = jax.process_index()
+        return [i for i, device in enumerate(self.devices) if device.process_index == own]
 
     def _spread(self, places: np.ndarray) -> np.ndarray:
         """[num_places, ...] to [D, slots, ...]."""
@@ -142,10 +153,15 @@ class Placement:
         """Fetches a device tree [D, slots, ...] as a host tree [M, ...]."""
 
         def gather(leaf: jax.Array) -> np.ndarray:
-            whole = np.array(leaf)[:: self.slices]  # A copy: the device may reuse its buffer.
+            whole = self.fetch(leaf)[:: self.slices]
             return whole.reshape(self.num_places, *whole.shape[2:])[: self.num_members]
 
         return jax.tree.map(gather, tree)
+
+    def fetch(self, leaf: jax.Array) -> np.ndarray:
+        """Fetches the rows [D, ...] of all processes; a copy: a device may reuse its buffer."""
+        rows = np.array(leaf)
+        return rows if len(rows) == len(self.devices) else processes.join_rows(rows)
 
     def place_shared(self, batch: Any) -> Any:
         """Gives every member the same host batch [B, ...]: [D, B/slices, ...] on the devices."""
@@ -173,8 +189,17 @@ class Placement:
 
     def put(self, tree: Any) -> Any:
         """Puts a host tree [D, ...] on the devices, a row on each."""
-        sharding = NamedSharding(Mesh(np.array(self.devices), (AXIS,)), PartitionSpec(AXIS))
+        rows = self._rows
+        own = np.array([self.devices[i] for i in rows])
+        sharding = NamedSharding(Mesh(own, (AXIS,)), PartitionSpec(AXIS))
+        if len(rows) < len(self.devices):
+            tree = jax.tree.map(lambda leaf: leaf[rows], tree)
         return jax.device_put(tree, sharding)
+
+    def put_own(self, tree: Any) -> Any:
+        """Puts this process's rows of a host tree on its devices."""
+        own = np.array([self.devices[i] for i in self._rows])
+        return jax.device_put(tree, NamedSharding(Mesh(own, (AXIS,)), PartitionSpec(AXIS)))
 
 
 def pad_to_multiple(array: np.ndarray, multiple: int, axis: int = 0) -> np.ndarray:

@@ -43,7 +43,7 @@ def make_predict(
 
 def _join_slices(placement: Placement, log_probs: Any) -> np.ndarray:
     """[D, slots, B/slices, C] on the devices to [M, B, C] on the host."""
-    whole = np.asarray(log_probs)
+    whole = placement.fetch(log_probs)
     whole = whole.reshape(placement.num_groups, placement.slices, *whole.shape[1:])
     whole = whole.swapaxes(1, 2)  # [groups, slots, slices, B/slices, C]
     return whole.reshape(placement.num_places, -1, whole.shape[-1])[: placement.num_members]

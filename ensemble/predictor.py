@@ -73,7 +73,9 @@ class Predictor:
         self.members = tuple(members)
         self.temperature = temperature
         self._num_draws = num_draws
-        placement = Placement.create(len(self.members) * num_draws, num_devices)
+        # This process's: it may predict when others do not.
+        devices = jax.local_devices()[:num_devices]
+        placement = Placement.create(len(self.members) * num_draws, devices)
         self._predict = make_predict(task, placement)
         self._placed_variables = placement.place_members(variables)
 

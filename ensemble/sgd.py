@@ -11,6 +11,7 @@ import numpy as np
 from clu import metrics as clu_metrics
 from flax import serialization, struct
 
+from ensemble import processes
 from ensemble.class_weights import class_weights
 from ensemble.classification import Classification
 from ensemble.errors import UserError
@@ -304,7 +305,7 @@ class SGD(Method):
         placement = programs.placement
         numbers = placement.place_members(np.asarray(indices, np.uint32))
         members = programs.create(numbers, rng_key)
-        members = members.replace(status=placement.put(_mark_padding(placement, members.status)))
+        members = members.replace(status=_mark_padding(placement, members.status))
         return SGDState(members, tuple(indices), step=0, ticks=ticks)
 
     def join(self, state: SGDState) -> SGDState:
@@ -328,7 +329,7 @@ class SGD(Method):
         members = placement.place_members(serialization.from_state_dict(template, arrays))
         return members.replace(
             rng_key=jax.random.wrap_key_data(members.rng_key),
-            status=placement.put(_mark_padding(placement, members.status)),
+            status=_mark_padding(placement, members.status),
         )
 
     # Batches.
@@ -384,7 +385,8 @@ class SGD(Method):
 
     def _build_programs(self, num_members: int) -> _Programs:
         config, task = self.config, self.task
-        placement = Placement.create(num_members, config.num_devices, _splittable(task))
+        devices = processes.devices(config.num_devices)
+        placement = Placement.create(num_members, devices, _splittable(task))
 
         def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
             return create_member(
@@ -428,8 +430,9 @@ class SGD(Method):
         return programs.keep_best(members, programs.placement.place_members(nll))
 
 
-def _mark_padding(placement: Placement, status: jax.Array) -> np.ndarray:
-    return np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
+def _mark_padding(placement: Placement, status: jax.Array) -> jax.Array:
+    marked = np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
+    return placement.put_own(marked)
 
 
 def _splittable(task: Classification) -> bool:

@@ -51,6 +51,19 @@ def configure(num_devices: int | None = None) -> None:
     Raises:
         UserError: JAX has started already, with fewer devices.
     """
+    configure_devices(num_devices)
+    import jax
+
+    if num_devices is not None and num_devices > jax.local_device_count():
+        raise UserError(
+            f"config.num_devices={num_devices}, but JAX has {jax.local_device_count()} "
+            f"{jax.default_backend()} device(s); lower it, or set it before JAX starts"
+        )
+    _set_compilation_cache()
+
+
+def configure_devices(num_devices: int | None = None) -> None:
+    """As `configure`, but JAX does not start: other processes may be met first."""
     _keep_freed_memory()
     _set_xla_flags()
     import jax
@@ -59,12 +72,6 @@ def configure(num_devices: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
     except RuntimeError:  # JAX has started: a notebook, a test, a second run of one process.
         logging.debug("JAX has started; its devices stay as they are.")
-    if num_devices is not None and num_devices > jax.local_device_count():
-        raise UserError(
-            f"config.num_devices={num_devices}, but JAX has {jax.local_device_count()} "
-            f"{jax.default_backend()} device(s); lower it, or set it before JAX starts"
-        )
-    _set_compilation_cache()
 
 
 def _default_num_devices() -> int:

@@ -169,6 +169,35 @@ class Writer:
         return directory, events, pathlib.Path(events._file_name)
 
 
+class NoWriter(Writer):
+    """What the other processes have, of a run of several: only the main one writes."""
+
+    def __init__(self) -> None:
+        """Opens nothing."""
+
+    def sizes(self) -> dict[str, int]:
+        """Of no files."""
+        return {}
+
+    def scalars(self, step: int, scalars: Mapping[str, float], run: str = "", **extra: Any) -> None:
+        """Writes nothing."""
+
+    def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
+        """Writes nothing."""
+
+    def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
+        """Writes nothing."""
+
+    def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
+        """Writes nothing."""
+
+    def flush(self) -> None:
+        """Has nothing to flush."""
+
+    def close(self) -> None:
+        """Has nothing to close."""
+
+
 # TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
 _FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
 

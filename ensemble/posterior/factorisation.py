@@ -25,6 +25,7 @@ import numpy as np
 import scipy.special
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ensemble import processes
 from ensemble.posterior.chainwise import make_chainwise
 from input_sources.movielens import HELD_OUT, WATCHED
 
@@ -90,7 +91,7 @@ def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh, axis: str) ->
     shape = (num_shards * num_blocks, num_rows, num_movies)
     return PlacedWatches(
         signs=jax.make_array_from_callback(shape, sharding, signs_of),
-        reference=jax.device_put(pairs, sharding),
+        reference=processes.put(pairs, sharding),
     )
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ensemble import processes
 from ensemble.posterior.chainwise import make_chainwise
 from input_pipeline import Dataset, Split, normalise
 from models.linear import LogisticRegression
@@ -67,7 +68,7 @@ def place_blocks(
     specs = block_specs(axis)
 
     def place(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
-        return jax.device_put(array, NamedSharding(mesh, spec))
+        return processes.put(array, NamedSharding(mesh, spec))
 
     def place_block(examples: np.ndarray, features: np.ndarray) -> Block:
         padding = -len(examples) % mesh.shape[axis]

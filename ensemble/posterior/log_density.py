@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from ensemble import processes
 from ensemble.classification import Classification
 from ensemble.errors import UserError
 from ensemble.factorisation import Factorisation
@@ -142,7 +143,8 @@ def place_split(split: Split, mesh: Mesh) -> PlacedSplit:
     index = np.minimum(np.arange(num_places), num_examples - 1)
     mask = np.arange(num_places) < num_examples
     sharding = NamedSharding(mesh, PartitionSpec(DATA))
-    return PlacedSplit(*jax.device_put((split.inputs[index], split.labels[index], mask), sharding))
+    arrays = split.inputs[index], split.labels[index], mask
+    return PlacedSplit(*processes.put(arrays, sharding))
 
 
 def _place(task: Classification, split: Split, mesh: Mesh) -> PlacedSplit:

@@ -12,6 +12,7 @@ import numpy as np
 from flax import struct
 from jax.sharding import NamedSharding, PartitionSpec
 
+from ensemble import processes
 from ensemble.classification import Classification
 from ensemble.posterior.coordinates import Coordinates
 from ensemble.posterior.kernels import Chain, DrawInfo, Sampler, Settings, make_sampler
@@ -99,7 +100,7 @@ class Programs:
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
         self.config = config
         self.task = task
-        devices = jax.devices()[: config.num_devices]
+        devices = processes.devices(config.num_devices)
         num_groups = math.gcd(config.num_chains, len(devices))
         self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
         self.density = make_log_density(
@@ -224,7 +225,10 @@ class Programs:
                 (state, kept),
                 first + jnp.arange(num_draws),
             )
-            return (jax.lax.with_sharding_constraint(state, self.shardings(state)), kept), trace
+            state = jax.lax.with_sharding_constraint(state, self.shardings(state))
+            # Whole on all devices, so that every process has it.
+            everywhere = NamedSharding(self.mesh, PartitionSpec())
+            return (state, kept), jax.lax.with_sharding_constraint(trace, everywhere)
 
     def _draw(
         self,

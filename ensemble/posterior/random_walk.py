@@ -12,6 +12,7 @@ import jax
 import ml_collections
 import numpy as np
 
+from ensemble import processes
 from ensemble.density import Target
 from ensemble.members import Status
 from ensemble.method import Method, check_not_longer
@@ -101,7 +102,7 @@ class Walking(Method):
         self.steps_per_epoch = config.log_every_steps
         self.tracked_split = None
         self.remedy = f"lower config.rwm.scale={config.rwm.scale}"
-        devices = jax.devices()[: config.num_devices]
+        devices = processes.devices(config.num_devices)
         mesh = create_mesh(len(devices), 1, devices)
         self._walk = RandomWalk(task.density, config.num_chains, mesh)
         self._compiles = True
@@ -268,8 +269,11 @@ class Walking(Method):
 
     def write_results(self, state: WalkState, work: Workdir, draws: Draws) -> None:
         """Draws the marginals."""
+        figures = self.figures(state)
+        if not processes.is_main():
+            return
         work.plots.mkdir(parents=True, exist_ok=True)
-        for tag, figure in self.figures(state).items():
+        for tag, figure in figures.items():
             write_bytes(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
 
     def to_host(self, state: WalkState) -> tuple[dict[str, Any], dict[str, int]]:

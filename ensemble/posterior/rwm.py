@@ -17,6 +17,7 @@ import numpy as np
 from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ensemble import processes
 from ensemble.errors import UserError
 from ensemble.posterior.log_density import CHAINS
 from ensemble.posterior.rwm_kernel import (
@@ -182,7 +183,7 @@ class RandomWalk:
             segment_length=DRAWS_PER_SEGMENT,
             num_segments=0,
         )
-        return jax.device_put(state, self._shardings(state))
+        return processes.put(state, self._shardings(state))
 
     def warm_up(
         self,
@@ -295,7 +296,7 @@ class RandomWalk:
             "factor": np.asarray(state.factor),
             "origin": np.asarray(state.grid.origin),
             "bin_width": np.asarray(state.grid.bin_width),
-            "counts": join_counts(np.asarray(state.sums.counts), np.asarray(state.sums.carried)),
+            "counts": join_counts(*processes.fetch((state.sums.counts, state.sums.carried))),
             **{name: self._fetch(getattr(state.chains, name)) for name in _CHAINS},
             **{name: np.stack([self._fetch(one) for one in pair]) for name, pair in pairs.items()},
         }
@@ -318,7 +319,7 @@ class RandomWalk:
             closed=pairs["closed"],
             **{name: counters[name] for name in _COUNTERS},
         )
-        return jax.device_put(state, self._shardings(state))
+        return processes.put(state, self._shardings(state))
 
     def _host_sums(self, state: RandomWalkState) -> HostSums:
         arrays, _ = self.to_host(state)
@@ -403,13 +404,13 @@ class RandomWalk:
 
         def place(leaf: np.ndarray) -> jax.Array:
             blocks = leaf[index].reshape(num_blocks, num_lanes, *leaf.shape[1:])
-            return jax.device_put(np.moveaxis(blocks, 1, -1), sharding)
+            return processes.put(np.moveaxis(blocks, 1, -1), sharding)
 
         return jax.tree.map(place, tree)
 
     def _fetch(self, leaf: jax.Array) -> np.ndarray:
         """The inverse of `_place`, of one leaf."""
-        rows = np.moveaxis(np.asarray(leaf), -1, 1)
+        rows = np.moveaxis(processes.fetch(leaf), -1, 1)
         return rows.reshape(-1, *rows.shape[2:])[: self.num_chains]
 
     def _shardings(self, state: RandomWalkState) -> RandomWalkState:

@@ -13,6 +13,7 @@ import ml_collections
 import numpy as np
 from flax import serialization
 
+from ensemble import processes
 from ensemble.classification import Classification
 from ensemble.factorisation import Factorisation
 from ensemble.members import Status
@@ -104,7 +105,7 @@ class Sampling(Method):
             )
         positions = programs.layout.pad(positions, axis=1)
         state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
-        return jax.device_put(state, programs.shardings(state))
+        return processes.put(state, programs.shardings(state))
 
     def advance(self, state: SamplingState) -> tuple[SamplingState, ChunkInfo]:
         """Takes the draws up to the next due logging, the end of the warm-up, or the goal.
@@ -191,7 +192,10 @@ class Sampling(Method):
         tracked = {
             f"log_prob_{i:02d}": trace.log_probs[..., i] for i in range(trace.log_probs.shape[-1])
         }
-        positions = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), info.positions)
+        positions = processes.fetch(info.positions)
+        if not processes.is_main():
+            return
+        positions = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), positions)
         positions = self._programs.layout.strip(positions, axis=2)
         thin = self.config.hmc.thin
         kept = range(*(self._programs.num_kept(step) for step in (info.first, info.step)))
@@ -215,15 +219,14 @@ class Sampling(Method):
         return {
             k: Status.STUCK if may_judge and not moves else Status.ACTIVE
             for k, moves in zip(
-                info_or_state.indices, np.asarray(info_or_state.num_moves), strict=True
+                info_or_state.indices, processes.fetch(info_or_state.num_moves), strict=True
             )
         }
 
     def parameters(self, state: SamplingState) -> Any:
-        """Returns the parameters of one chain."""
-        return jax.tree.map(
-            lambda leaf: leaf[0], self._programs.params(state.chains, state.coordinates)
-        )
+        """Returns the shapes of the parameters of one chain."""
+        params = jax.eval_shape(self._programs.params, state.chains, state.coordinates)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
 
     def predict_split(self, state: SamplingState, name: str) -> MemberPredictions:
         """The model average of every chain on a split, over its draws so far."""
@@ -237,22 +240,26 @@ class Sampling(Method):
         self, state: SamplingState, draws: Draws, member_examples_per_second: float | None
     ) -> dict[str, float]:
         """Convergence, and the mean scores of single draws, as named scalars."""
-        if not self._num_sampled(state) or not self._live(state):
+        live = self._live(state)
+        if not self._num_sampled(state) or not live:
             return {}
-        found = self._diagnose(state, draws)
+        scalars = {}
+        if self.tracked_split is not None:
+            for name, value in self._average_draw(state, self.tracked_split, live).items():
+                scalars[f"{self.tracked_split}/average_draw/{name}"] = value
+        if not processes.is_main():  # Which alone has the draws.
+            return scalars
+        found = self._diagnose(live, draws)
         convergence = {
             "posterior/rhat_max": found.rhat_max,
             "posterior/ess_bulk_min": found.ess_bulk_min,
             "posterior/ess_tail_min": found.ess_tail_min,
         }
         # A few draws say nothing yet.
-        scalars = {name: value for name, value in convergence.items() if np.isfinite(value)}
+        scalars |= {name: value for name, value in convergence.items() if np.isfinite(value)}
         if member_examples_per_second and "posterior/ess_bulk_min" in scalars:
             seconds = self._num_gradients(draws) / self._gradients(member_examples_per_second)
             scalars["posterior/ess_per_second"] = found.ess_bulk_min / seconds
-        if self.tracked_split is not None:
-            for name, value in self._average_draw(state, self.tracked_split).items():
-                scalars[f"{self.tracked_split}/average_draw/{name}"] = value
         return scalars
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
@@ -295,22 +302,27 @@ class Sampling(Method):
         """What report.json says beside the scores."""
         rate = timing["member_examples_per_second"]
         live = self._live(state)
+        average_draw = {
+            name: self._average_draw(state, name, live)
+            for name in REPORTED_SPLITS
+            if name in self._programs.splits
+        }
+        maximum = None
+        if isinstance(self.task, Factorisation):
+            maximum = find_map(self.task, self._programs.density, self.task.params_shapes())
+        if not processes.is_main():
+            return {}
         recommendation = {}
         if isinstance(self.task, Factorisation):
             params = draw_variables(draws, live)[0]["params"]
-            maximum = find_map(self.task, self._programs.density, self.task.params_shapes())
             section = recommendation_section(self.task, params, maximum)
             recommendation["recommendation"] = section
         return {
             **recommendation,
-            "average_draw": {
-                name: self._average_draw(state, name)
-                for name in REPORTED_SPLITS
-                if name in self._programs.splits
-            },
+            "average_draw": average_draw,
             "posterior": posterior_section(
                 {name: values[live] for name, values in draws.scalars(self._first_counted).items()},
-                self._diagnose(state, draws),
+                self._diagnose(live, draws),
                 self.config,
                 self._num_gradients(draws),
                 None if rate is None else self._gradients(rate),
@@ -320,18 +332,25 @@ class Sampling(Method):
 
     def write_results(self, state: SamplingState, work: Workdir, draws: Draws) -> None:
         """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
+        live = self._live(state)
+        if not processes.is_main():
+            return
         write_posterior(
             work,
             draws,
             self._first_counted,
-            self._live(state),
-            self._diagnose(state, draws),
+            live,
+            self._diagnose(live, draws),
             self.config.temperature,
             self.tracked_split,
         )
 
-    def predictor(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Predictor:
-        """The draws that are kept, of the live chains, as a function."""
+    def predictor(
+        self, state: SamplingState, live: Sequence[int], draws: Draws
+    ) -> Predictor | None:
+        """The draws that are kept, of the live chains, as a function; only the main process's."""
+        if not processes.is_main():
+            return None
         variables, num_draws = draw_variables(draws, live)
         return Predictor(self.task, variables, live, self.config.num_devices, num_draws=num_draws)
 
@@ -341,7 +360,7 @@ class Sampling(Method):
         """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
         status = self.status(state)
         chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
-        arrays = serialization.to_state_dict(jax.tree.map(np.array, state.replace(chains=chains)))
+        arrays = serialization.to_state_dict(processes.fetch(state.replace(chains=chains)))
         arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
         # Other devices will pad otherwise.
         arrays["chains"] = self._programs.layout.strip(arrays["chains"], axis=1)
@@ -381,7 +400,7 @@ class Sampling(Method):
         state = serialization.from_state_dict(template, arrays)
         chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
         state = state.replace(chains=chains, step=counters["step"])
-        return jax.device_put(state, programs.shardings(state))
+        return processes.put(state, programs.shardings(state))
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.
@@ -412,9 +431,9 @@ class Sampling(Method):
         tuning = 2 * self._num_tuning * self.config.num_chains
         return int(draws.scalars()["num_gradients"].sum()) + tuning
 
-    def _diagnose(self, state: SamplingState, draws: Draws) -> Diagnostics:
+    def _diagnose(self, live: Sequence[int], draws: Draws) -> Diagnostics:
         """Diagnoses the draws that count, of the live chains, once."""
-        key = (draws.end, tuple(self._live(state)))
+        key = (draws.end, tuple(live))
         if self._diagnosed is None or self._diagnosed[0] != key:
             found = diagnostics.summarise(tracked_scalars(draws, self._first_counted, key[1]))
             self._diagnosed = key, found
@@ -426,11 +445,12 @@ class Sampling(Method):
     def _live(self, state: SamplingState) -> list[int]:
         return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
 
-    def _average_draw(self, state: SamplingState, split: str) -> dict[str, float]:
+    def _average_draw(
+        self, state: SamplingState, split: str, live: Sequence[int]
+    ) -> dict[str, float]:
         """Mean scores of single draws, over the live chains."""
         _, scores = averages(state.sums[split], self._num_sampled(state), self._num_examples(split))
-        live = self._live(state)
-        return {name: float(values[live].mean()) for name, values in scores.items()}
+        return {name: float(values[list(live)].mean()) for name, values in scores.items()}
 
 
 def _padder(size: int) -> Callable[[np.ndarray], np.ndarray]:

@@ -22,6 +22,7 @@ from numpyro.distributions import Distribution
 from numpyro.infer import Predictive
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy, unconstrain_fn
 
+from ensemble import processes
 from ensemble.errors import UserError
 
 MARK = "sharded_plate"  # In a site's `infer`: the name of its sharded plate, and the axis.
@@ -352,7 +353,7 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
 
     def place(leaf: Any, num_rows: int) -> jax.Array:
         index, _ = _pad(num_rows, mesh.shape[axis_name])
-        return jax.device_put(np.asarray(leaf)[index], sharding)
+        return processes.put(np.asarray(leaf)[index], sharding)
 
     num_rows = jax.tree.map(count, (args, kwargs))
     data = jax.tree.map(place, (args, kwargs), num_rows)

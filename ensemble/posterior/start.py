@@ -11,6 +11,7 @@ import scipy.optimize
 from absl import logging
 from jax.flatten_util import ravel_pytree
 
+from ensemble import processes
 from ensemble.classification import Classification
 from ensemble.config import MAP, PRIOR
 from ensemble.errors import UserError
@@ -137,7 +138,8 @@ def find_map(
         num_calls += 1
         flat = jnp.asarray(position, jnp.float32)
         value, grads = value_and_grad(flat, coordinates, density.data)
-        return -float(value), -np.asarray(grads, np.float64)
+        value, grads = processes.fetch((value, grads))
+        return -float(value), -grads.astype(np.float64)
 
     started = time.perf_counter()
     if not np.isfinite(objective(np.asarray(flat, np.float64))[0]):

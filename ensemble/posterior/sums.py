@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from ensemble import processes
 from ensemble.posterior.log_density import PlacedSplit
 from ensemble.predictions import MemberPredictions
 
@@ -101,13 +102,13 @@ def averages(
         Model averages [C, N, K] of the chains with the mean entropies of their draws [C, N], and
         the mean scores of single draws [C], by name.
     """
-    totals = {
-        name: (np.asarray(total, np.float64) - np.asarray(sums.excess[name], np.float64))
-        / num_draws
-        for name, total in sums.totals.items()
+    top, sum_of, excess_of = processes.fetch((sums.top, sums.totals, sums.excess))
+    totals: dict[str, np.ndarray] = {
+        name: (total.astype(np.float64) - excess_of[name].astype(np.float64)) / num_draws
+        for name, total in sum_of.items()
     }
     with np.errstate(divide="ignore"):  # A class may have had no probability in any draw.
-        log_probs = np.asarray(sums.top, np.float64) + np.log(totals["probs"])
+        log_probs = top.astype(np.float64) + np.log(totals["probs"])
     log_probs = log_probs[:, :num_examples].astype(np.float32)
     predictions = MemberPredictions(
         log_probs, totals["entropies"][:, :num_examples].astype(np.float32)

@@ -23,13 +23,13 @@ from ensemble.placement import Placement, pad_to_multiple
     ],
 )
 def test_layout(members, devices, slots, slices, places):
-    placement = Placement.create(members, devices)
+    placement = Placement.create(members, jax.devices()[:devices])
     assert (placement.slots, placement.slices, placement.num_places) == (slots, slices, places)
     assert placement.padding.sum() == (places - members) * slices
 
 
 def test_members_that_cannot_be_split_leave_devices_idle():
-    placement = Placement.create(3, 8, splittable=False)
+    placement = Placement.create(3, jax.devices(), splittable=False)
     assert (len(placement.devices), placement.slots, placement.slices) == (3, 1, 1)
 
 
@@ -37,7 +37,7 @@ def test_members_that_cannot_be_split_leave_devices_idle():
     ("members", "devices"), [*itertools.product([1, 2, 3, 5, 8, 13], [1, 3, 8])]
 )
 def test_members_come_back_as_they_went(members, devices):
-    placement = Placement.create(members, devices)
+    placement = Placement.create(members, jax.devices()[:devices])
     tree = {"a": np.arange(members * 3.0).reshape(members, 3), "b": np.arange(members)}
     placed = placement.place_members(tree)
     assert placed["a"].shape == (len(placement.devices), placement.slots, 3)
@@ -48,7 +48,7 @@ def test_members_come_back_as_they_went(members, devices):
 
 @pytest.mark.parametrize(("members", "devices"), [(2, 8), (3, 8), (8, 2), (5, 2), (35, 2)])
 def test_every_member_sees_every_example_once(members, devices):
-    placement = Placement.create(members, devices)
+    placement = Placement.create(members, jax.devices()[:devices])
     batch = np.arange(1.0, 12.0, dtype=np.float32)  # 11 examples; padding adds zeros.
 
     @placement.pmap
@@ -72,7 +72,7 @@ def test_every_member_sees_every_example_once(members, devices):
 
 @pytest.mark.parametrize(("members", "devices"), [(2, 8), (4, 2), (8, 8)])
 def test_sums_over_groups_run_over_members_slice_by_slice(members, devices):
-    placement = Placement.create(members, devices)
+    placement = Placement.create(members, jax.devices()[:devices])
 
     @placement.pmap
     def across(numbers, shared):
@@ -93,7 +93,7 @@ def test_sums_over_groups_run_over_members_slice_by_slice(members, devices):
 
 
 def test_gathered_members_outlive_a_donated_buffer():
-    placement = Placement.create(1, 1)
+    placement = Placement.create(1, jax.devices()[:1])
     placed = placement.place_members(np.ones((1, 1000)))
     gathered = placement.gather_members(placed)
     step = placement.pmap(lambda x: x * 2, donate_argnums=0)

@@ -1,0 +1,179 @@
+"""Whether the processes of a run are all there and agree: asked before JAX connects them.
+
+JAX ends a process that cannot connect by an abort in C++, minutes later and without a reason. So
+process 0 first listens at the coordinator's address itself, the others say who they are, and all
+hear either that they may go on, or in one line why not.
+"""
+
+import contextlib
+import json
+import socket
+import time
+from typing import Any, NamedTuple
+
+from ensemble.errors import UserError
+
+_MAX_BYTES = 1_000_000  # Of a message: more is none of ours.
+_RETRY_SECONDS = 0.2
+_ANSWER_SECONDS = 2.0
+
+
+class Peer(NamedTuple):
+    """What a process says of itself.
+
+    Attributes:
+        process_id: 0..P-1.
+        num_processes: P.
+        settings: flat, the same in all processes.
+    """
+
+    process_id: int
+    num_processes: int
+    settings: dict[str, Any]
+
+
+def meet(address: str, peer: Peer, seconds: float) -> None:
+    """Waits until all processes are there, and compares what they say.
+
+    Args:
+        address: HOST:PORT of process 0.
+        peer: this process.
+        seconds: how long to wait.
+
+    Raises:
+        UserError: the address cannot be used, a process is missing or there twice, or they do not
+            agree; all that are there raise it.
+    """
+    host, port = _parse(address)
+    if not 0 <= peer.process_id < peer.num_processes:
+        raise UserError(
+            f"--process_id={peer.process_id} must be from 0 to {peer.num_processes - 1}, below "
+            f"--num_processes={peer.num_processes}"
+        )
+    deadline = time.monotonic() + seconds
+    if peer.process_id == 0:
+        _host(port, peer, deadline, seconds)
+    else:
+        _join(host, port, peer, deadline, seconds)
+
+
+def _parse(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise UserError(
+            f"--coordinator_address={address} must be HOST:PORT of process 0, such as 10.0.0.1:8476"
+        )
+    return host.strip("[]"), int(port)
+
+
+def _host(port: int, own: Peer, deadline: float, seconds: float) -> None:
+    """Process 0: hears all the others, then answers them."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(
+                socket.create_server(("", port), backlog=own.num_processes + 16)
+            )
+        except OSError as error:
+            raise UserError(
+                f"process 0 cannot listen at port {port} of --coordinator_address: "
+                f"{error.strerror or error}; is another process 0 there? Else use another port"
+            ) from None
+        heard: list[socket.socket] = []
+        others: set[int] = set()
+        problem = None
+        while problem is None and len(others) < own.num_processes - 1:
+            server.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                connection, _ = server.accept()
+            except TimeoutError:
+                missing = sorted(set(range(1, own.num_processes)) - others)
+                problem = (
+                    f"process {', '.join(map(str, missing))} of {own.num_processes} did not come "
+                    f"within {seconds:g} s; start all, with the same --coordinator_address and "
+                    "--num_processes"
+                )
+                break
+            stack.enter_context(connection)
+            try:
+                other = Peer(**_receive(connection, min(deadline, time.monotonic() + 5)))
+                problem = _disagreement(own, other, others)
+            except (OSError, ValueError, TypeError):
+                continue  # None of ours: a scan of ports, or a process that has died.
+            others.add(other.process_id)
+            heard.append(connection)
+        for connection in heard:
+            with contextlib.suppress(OSError):
+                _send(connection, {"problem": problem})
+        if problem is not None:
+            raise UserError(problem)
+
+
+def _disagreement(own: Peer, other: Peer, others: set[int]) -> str | None:
+    """Why the processes cannot go on together, if they cannot."""
+    if other.num_processes != own.num_processes:
+        return (
+            f"process {other.process_id} has --num_processes={other.num_processes}, process 0 "
+            f"{own.num_processes}; start all with the same number"
+        )
+    if other.process_id == 0 or other.process_id in others:
+        return (
+            f"two processes have --process_id={other.process_id}; give each of the "
+            f"{own.num_processes} a number of its own, from 0"
+        )
+    names = [*own.settings, *(name for name in other.settings if name not in own.settings)]
+    for name in names:
+        here, there = own.settings.get(name), other.settings.get(name)
+        if json.dumps(here) != json.dumps(there):
+            return (
+                f"config.{name} is {there!r} in process {other.process_id}, and {here!r} in "
+                "process 0; start all processes with the same arguments"
+            )
+    return None
+
+
+def _join(host: str, port: int, own: Peer, deadline: float, seconds: float) -> None:
+    """The other processes: say who they are, and wait for the answer."""
+    reason = "it does not answer"
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection(
+                (host, port), timeout=max(deadline - time.monotonic(), 0.001)
+            ) as connection:
+                _send(connection, own._asdict())
+                # It may have come just now, and waits as long for the others.
+                answer = _receive(connection, time.monotonic() + seconds + _ANSWER_SECONDS)
+        except (OSError, ValueError) as error:
+            reason = str(error) or reason
+            time.sleep(_RETRY_SECONDS)
+            continue
+        if answer.get("problem"):
+            raise UserError(str(answer["problem"]))
+        return
+    raise UserError(
+        f"process {own.process_id} has not met process 0 at --coordinator_address={host}:{port} "
+        f"within {seconds:g} s ({reason}); is it running, and is the port open?"
+    )
+
+
+def _send(connection: socket.socket, content: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(content).encode() + b"\n")
+
+
+def _receive(connection: socket.socket, deadline: float) -> dict[str, Any]:
+    """Reads one line of JSON.
+
+    Raises:
+        OSError: the other side is late or gone.
+        ValueError: it sends something else.
+    """
+    content = b""
+    while not content.endswith(b"\n"):
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        part = connection.recv(65536)
+        content += part
+        if not part or len(content) > _MAX_BYTES:
+            raise ValueError("it answers otherwise than train.py")
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError("it answers otherwise than train.py")
+    return found

@@ -1,0 +1,182 @@
+"""Runs train.py as several processes on this machine, again after one has died.
+
+    python scripts/launch_local.py --num_processes=2 --devices_per_process=4 -- \\
+        --config=configs/digits_ensemble.py --workdir=runs/digits
+
+What follows `--` are arguments of train.py. Process 0 is shown here, and every process has a log.
+Ctrl-C or SIGTERM stops all after a checkpoint. Exit status: 0 finished; 75 stopped, or restarts
+used up, and the same command goes on; else that of the process that failed.
+"""
+
+import argparse
+import os
+import pathlib
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STOPPED = 75
+"""Of train.py: a checkpoint has been written, the same command goes on."""
+GRACE_SECONDS = 60
+"""What the others have to end by themselves, once one has ended; half of that after SIGTERM."""
+_POLL_SECONDS = 0.1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Starts, watches and restarts the processes; returns the exit status."""
+    args, train_args = _parse(argv)
+    logs = pathlib.Path(args.logs or tempfile.mkdtemp(prefix="launch_local_"))
+    logs.mkdir(parents=True, exist_ok=True)
+    _say(f"logs: {logs}/process_*.log")
+    stop = _Stop()
+    for attempt in range(args.max_restarts + 1):
+        if attempt:
+            _say(f"restart {attempt} of {args.max_restarts}")
+        statuses = _run_once(args, train_args, logs, stop)
+        worst = _worst(statuses)
+        if worst == 0 or stop.asked or not _is_temporary(worst):
+            break
+    for k, status in enumerate(statuses):
+        if status:
+            _say(f"process {k} {_describe(status)}; log: {logs}/process_{k}.log")
+    if stop.asked and worst:
+        _say(f"stopped; go on with: {shlex.join([sys.executable, *sys.argv])}")
+    return STOPPED if _is_temporary(worst) else worst
+
+
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> Any:
+            print(f"launch_local.py: {message}; --help says more", file=sys.stderr)
+            sys.exit(2)
+
+    own = list(argv[: argv.index("--")] if "--" in argv else argv)
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = Parser(description=__doc__, formatter_class=as_written, allow_abbrev=False)
+    parser.add_argument("--num_processes", type=int, required=True)
+    parser.add_argument("--devices_per_process", type=int, default=1, help="CPU devices of each")
+    parser.add_argument("--max_restarts", type=int, default=3, help="after a process has died")
+    parser.add_argument("--logs", help="directory; a temporary one if not given")
+    args = parser.parse_args(own)
+    for name, least in (("num_processes", 1), ("devices_per_process", 1), ("max_restarts", 0)):
+        if getattr(args, name) < least:
+            parser.error(f"--{name}={getattr(args, name)} must be at least {least}")
+    train_args = list(argv[len(own) + 1 :])
+    if not train_args:
+        parser.error("arguments of train.py are missing: put them after --")
+    return args, train_args
+
+
+class _Stop:
+    """Whether Ctrl-C or SIGTERM has come; it is handed to process 0, which tells the others."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.processes: list[subprocess.Popen[bytes]] = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note)
+
+    def _note(self, *_: Any) -> None:
+        again, self.asked = self.asked, True
+        for process in self.processes if again else self.processes[:1]:
+            _signal(process, signal.SIGKILL if again else signal.SIGTERM)
+
+
+def _run_once(
+    args: argparse.Namespace, train_args: list[str], logs: pathlib.Path, stop: _Stop
+) -> list[int]:
+    """Runs all processes to their end; returns their exit statuses, negative for signals."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    processes = stop.processes = []
+    echo = None
+    for k in range(args.num_processes):
+        command = [
+            sys.executable,
+            str(ROOT / "train.py"),
+            *train_args,
+            f"--coordinator_address=127.0.0.1:{port}",
+            f"--num_processes={args.num_processes}",
+            f"--process_id={k}",
+        ]
+        with open(logs / f"process_{k}.log", "ab") as log:
+            processes.append(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if k == 0 else log,
+                    stderr=subprocess.STDOUT,
+                    # The machine's devices are shared out among the processes.
+                    env={**os.environ, "JAX_NUM_CPU_DEVICES": str(args.devices_per_process)},
+                    start_new_session=True,  # Ctrl-C comes through `stop`, once.
+                )
+            )
+    output = processes[0].stdout
+    assert output is not None
+    echo = threading.Thread(target=_echo, args=(output, logs / "process_0.log"))
+    echo.start()
+    if stop.asked:
+        _signal(processes[0], signal.SIGTERM)
+    _wait(processes)
+    echo.join()
+    return [process.returncode for process in processes]
+
+
+def _wait(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Waits for all; once one has ended, not for long: the others are of no use without it."""
+    while all(process.poll() is None for process in processes):
+        time.sleep(_POLL_SECONDS)
+    ended = time.monotonic()
+    while any(process.poll() is None for process in processes):
+        late = time.monotonic() - ended
+        if late > GRACE_SECONDS / 2:
+            for process in processes:
+                _signal(process, signal.SIGKILL if late > GRACE_SECONDS else signal.SIGTERM)
+        time.sleep(_POLL_SECONDS)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(number)
+
+
+def _echo(output: IO[bytes], path: pathlib.Path) -> None:
+    """Shows what a process says, and logs it."""
+    with open(path, "ab") as log:
+        for line in output:
+            log.write(line)
+            log.flush()
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+
+def _worst(statuses: list[int]) -> int:
+    """What tells most: an error of the run, then a death, then a stop."""
+    return max(statuses, key=lambda status: (status != 0, not _is_temporary(status), status < 0))
+
+
+def _is_temporary(status: int) -> bool:
+    """Whether the same again may do: a stop, or a death by a signal."""
+    return status == STOPPED or status < 0
+
+
+def _describe(status: int) -> str:
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with exit status {status}"
+
+
+def _say(text: str) -> None:
+    print(f"launch_local.py: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

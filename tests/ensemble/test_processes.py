@@ -1,0 +1,90 @@
+"""Several real processes do what one does: every method, resumed on other numbers of them."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import many_processes
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from ensemble.posterior.draws import Draws
+from ensemble.workdir import Workdir
+
+NAMES = list(many_processes.runs("whole"))
+
+
+def run_processes(root, stage, num_processes=2, num_devices=2):
+    """Runs all of `many_processes` to a stage; returns what each process printed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    worker = [sys.executable, str(ROOT / "tests" / "many_processes.py"), address]
+    processes = [
+        subprocess.Popen(
+            [*worker, str(num_processes), str(k), str(num_devices), str(root), stage],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        )
+        for k in range(num_processes)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    return outputs
+
+
+def numbers_of(workdir):
+    """What a run says: predictions, posterior, draws."""
+    report = json.loads((workdir / "report.json").read_text())
+    found = {}
+    for path in sorted((workdir / "predictions").glob("*.npz")):
+        with np.load(path) as predictions:
+            found[path.name] = predictions["log_probs"]
+    if "posterior" in report and not found:
+        found |= {name: report["posterior"][name] for name in ("mean", "variance", "scale")}
+    if (workdir / "draws").exists():
+        found |= Draws(Workdir(workdir).draws).scalars()
+    if "live_members" in report:
+        found["live_members"] = report["live_members"]
+    assert found
+    return found
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """Every run in this process, on four devices, without a break."""
+    root = tmp_path_factory.mktemp("straight")
+    for name in NAMES:
+        many_processes.train(name, "whole", root, num_devices=4)
+    return root
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """Two processes of two devices, then one of two, in the end two of two again."""
+    root = tmp_path_factory.mktemp("interrupted")
+    run_processes(root, "first")
+    for name in many_processes.RESUMED:
+        many_processes.train(name, "more", root, num_devices=2)
+    run_processes(root, "whole")
+    return root
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_processes_and_resumptions_change_nothing(name, straight, interrupted):
+    expected, found = numbers_of(straight / name), numbers_of(interrupted / name)
+    assert expected.keys() == found.keys()
+    for key, values in expected.items():
+        np.testing.assert_allclose(found[key], values, atol=1e-4, rtol=1e-4, err_msg=key)
+
+
+def test_a_member_that_fails_in_one_process_is_left_out_in_all(interrupted):
+    report = json.loads((interrupted / "failing_members" / "report.json").read_text())
+    # Both processes have some of the eight: 0-3 and 4-7.
+    assert min(map(int, report["failed_members"])) < 4 <= max(report["live_members"])
+    assert set(report["failed_members"].values()) == {"non-finite"}

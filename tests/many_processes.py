@@ -1,0 +1,85 @@
+"""One process of several, for tests: trains small runs of every method, one after another.
+
+    python tests/many_processes.py ADDRESS NUM_PROCESSES PROCESS_ID NUM_DEVICES ROOT STAGE
+
+ROOT gets a workdir for each run.
+"""
+
+import pathlib
+import sys
+
+from small_runs import make_blobs, small_config
+
+SAMPLER = {
+    "method": "hmc",
+    "model": "logistic_regression",
+    "prior": "normal(1)",
+    "init_from": "prior",
+    "num_chains": 4,
+    "log_every_steps": 5,
+    "hmc.num_warmup": 10,
+    "hmc.num_leapfrog_steps": 4,
+}
+
+
+PARTS = {"first": 1, "more": 2, "whole": 3}
+RESUMED = ("members", "watches")
+"""The runs that go on, on other devices; the first part of the others is the whole."""
+
+
+def runs(stage):
+    """Configurations and data by name, up to a stage, one of `PARTS`."""
+    part = PARTS[stage]
+    sgd = small_config(num_devices=None, num_epochs=None, num_steps=4 * part)
+    hmc = {**SAMPLER, "hmc.num_samples": 10 * part}
+    walk = {
+        "method": "rwm",
+        "num_chains": 200,
+        "log_every_steps": 100,
+        "rwm.num_warmup": 96,
+        "rwm.num_samples": 200 * part,
+    }
+    watches = {
+        **hmc,
+        "dataset": "watches:41x17",
+        "model": "matrix_factorisation",
+        "num_factors": 3,
+        "num_chains": 2,
+    }
+    return {
+        "members": ({**sgd, "ensemble_size": 5}, make_blobs()),
+        "shared_member": ({**sgd, "ensemble_size": 1, "batch_size": 32}, make_blobs()),
+        "failing_members": (
+            {**sgd, "model": "explosive", "ensemble_size": 8, "learning_rate": 0.002},
+            make_blobs(),
+        ),
+        "hmc": (hmc, make_blobs()),
+        "rwm": (walk, None),
+        "watches": (watches, None),
+    }
+
+
+def train(name, stage, root, num_devices=None):
+    """Trains one of them in this process, or goes on with it."""
+    import ensemble
+
+    config, data = runs(stage)[name]
+    config = {**config, "num_devices": num_devices}
+    return ensemble.train(config, data, workdir=str(root / name), show_progress=False)
+
+
+def main(argv):
+    """Meets the others and takes part in all runs."""
+    address, num_processes, process_id, num_devices, root, stage = argv
+    from ensemble import startup
+
+    startup.configure_devices(int(num_devices))
+    from ensemble import processes
+
+    processes.start(address, int(num_processes), int(process_id), {"stage": stage})
+    for name in runs(stage) if stage == "first" else RESUMED:
+        train(name, stage if name in RESUMED else "whole", pathlib.Path(root))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,189 @@
+"""Several real processes on this machine: stopped, killed, misused."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, make_blobs
+
+from scripts import launch_local
+
+EPOCHS = 16
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """Of train.py: small data, a small network."""
+    path = tmp_path_factory.mktemp("data") / "blobs.npz"
+    np.savez(path, **make_blobs())
+    return [
+        f"--config={ROOT / 'configs' / 'digits_ensemble.py'}",
+        f"--config.dataset=npz:{path}",
+        "--config.model=logistic_regression",
+        "--config.augment.shift=0",
+        "--config.ensemble_size=4",
+        "--config.batch_size=16",
+        f"--config.num_epochs={EPOCHS}",
+        "--config.log_every_steps=3",
+    ]
+
+
+def command(arguments, workdir, *flags, logs=None):
+    return [
+        sys.executable, str(ROOT / "scripts" / "launch_local.py"), "--num_processes=2",
+        "--devices_per_process=2", f"--logs={logs or workdir.parent / 'logs'}", *flags, "--",
+        *arguments, f"--workdir={workdir}",
+    ]  # fmt: skip
+
+
+def launch(*args, **kwargs):
+    return subprocess.Popen(
+        command(*args, **kwargs), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def children(launcher):
+    """The processes of a launcher, by their number."""
+    found = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It may end meanwhile.
+            is_child = f"\nPPid:\t{launcher.pid}\n" in (process / "status").read_text()
+            arguments = (process / "cmdline").read_text()
+            if is_child and (match := re.search(r"--process_id=(\d+)", arguments)):
+                found[int(match[1])] = int(process.name)
+    return found
+
+
+def wait_for_checkpoints(workdir, beyond, launcher):
+    """Waits until a run has taken checkpoints after a step."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert launcher.poll() is None, launcher.communicate()
+        if any(step > beyond for step in steps_of(workdir)):
+            return
+        time.sleep(0.02)
+    raise TimeoutError(workdir)
+
+
+def steps_of(workdir):
+    return sorted(int(path.name) for path in workdir.glob("checkpoints/*") if path.name.isdecimal())
+
+
+def log_probs(workdir):
+    with np.load(workdir / "predictions" / "test.npz") as predictions:
+        return predictions["log_probs"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(arguments, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
+    with launch(arguments, workdir) as launcher:
+        output, errors = launcher.communicate(timeout=300)
+    assert launcher.returncode == 0, output + errors
+    assert "The ensemble of 4 is right on" in output
+    return workdir
+
+
+def test_only_the_main_process_shows_the_run(undisturbed):
+    first, second = ((undisturbed.parent / "logs" / f"process_{k}.log").read_text() for k in (0, 1))
+    assert "[0/2] step" in first
+    assert "step" not in second
+    assert "The ensemble" not in second
+
+
+def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, undisturbed, tmp_path):
+    workdir = tmp_path / "run"
+    with launch(arguments, workdir, "--max_restarts=0") as launcher:
+        wait_for_checkpoints(workdir, 0, launcher)
+        os.kill(children(launcher)[1], signal.SIGTERM)  # To one alone.
+        _, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 75, errors
+    stopped = steps_of(workdir)[-1]
+    assert stopped < steps_of(undisturbed)[-1]
+    for k in (0, 1):
+        log = (tmp_path / "logs" / f"process_{k}.log").read_text()
+        assert f"train.py: interrupted at step {stopped} of" in log
+        assert "Traceback" not in log
+    with launch(arguments, workdir, "--max_restarts=1", logs=tmp_path / "again") as launcher:
+        wait_for_checkpoints(workdir, stopped, launcher)
+        killed = time.monotonic()
+        os.kill(children(launcher)[1], signal.SIGKILL)
+        while len(children(launcher)) == 2 and time.monotonic() < killed + 60:
+            time.sleep(0.05)
+        assert time.monotonic() < killed + 60
+        _, errors = launcher.communicate(timeout=300)
+    assert launcher.returncode == 0, errors
+    assert "launch_local.py: restart 1 of 1" in errors
+    lost = (tmp_path / "again" / "process_0.log").read_text()
+    assert "train.py: process 0 of 2 has lost another one, whose log says why" in lost
+    np.testing.assert_array_equal(log_probs(workdir), log_probs(undisturbed))
+
+
+def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
+    workdir = tmp_path / "run"
+    with launch([*arguments, f"--config.num_epochs={100 * EPOCHS}"], workdir) as launcher:
+        wait_for_checkpoints(workdir, 0, launcher)
+        launcher.send_signal(signal.SIGINT)
+        _, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 75
+    assert "launch_local.py: stopped; go on with: " in errors
+    assert "restart" not in errors
+
+
+def test_what_is_wrong_is_not_tried_again(arguments, tmp_path):
+    with launch([*arguments, "--config.batch_size=0"], tmp_path / "run") as launcher:
+        output, errors = launcher.communicate(timeout=120)
+    assert launcher.returncode == 2
+    assert "train.py: config.batch_size=0 must be" in output
+    assert "process 0 ended with exit status 2; log:" in errors
+    assert "restart" not in errors
+
+
+def test_a_process_alone_says_whom_it_waited_for(arguments, tmp_path):
+    by_hand = [sys.executable, str(ROOT / "train.py"), *arguments, f"--workdir={tmp_path}"]
+    flags = ["--coordinator_address=127.0.0.1:1", "--num_processes=2", "--process_id=1"]
+    result = subprocess.run(
+        [*by_hand, *flags, "--join_seconds=1"], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("train.py: process 1 has not met process 0 at")
+    assert len(result.stderr.splitlines()) == 1
+    result = subprocess.run([*by_hand, *flags[:2]], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr.startswith("train.py: --process_id is missing")
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--num_processes=0", "--", "x"], "--num_processes=0 must be at least 1"),
+        (["--num_processes=two", "--", "x"], "invalid int value: 'two'"),
+        (["--num_processes=2", "--max_restarts=-1", "--", "x"], "must be at least 0"),
+        (["--num_processes=2"], "arguments of train.py are missing: put them after --"),
+        (["--", "x"], "--num_processes"),
+        (["--num_processes=2", "--gpus=2", "--", "x"], "--gpus=2"),
+    ],
+)
+def test_bad_flags_are_one_line(flags, line, capsys):
+    with pytest.raises(SystemExit) as ended:
+        launch_local.main(flags)
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("launch_local.py: ")
+    assert line in errors
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"),
+    [([0, 0], 0), ([75, -9], -9), ([2, 75, -9], 2), ([75, 1], 1), ([0, 75], 75)],
+)
+def test_the_error_of_a_run_outweighs_what_it_does_to_the_others(statuses, worst):
+    assert launch_local._worst(statuses) == worst

@@ -1,0 +1,183 @@
+"""What Slurm and Kubernetes are given: parsed, and executed as far as bash goes; shellcheck."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import ROOT
+
+SBATCH = ROOT / "scripts" / "slurm.sbatch"
+JOBSET = ROOT / "scripts" / "jobset.yaml"
+ARGUMENTS = ["--config=c.py", "--config.note=it's  $HOME; *", "--workdir=/shared/run"]
+DIRECTIVES = {
+    "nodes": r"\d+",
+    "ntasks-per-node": r"\d+",
+    "gres": r"gpu:\d+",
+    "cpus-per-task": r"\d+",
+    "partition": r"\w+",
+    "time": r"\d+:\d\d:\d\d",
+    "job-name": r"\w+",
+    "output": r"runs/slurm-%j\.log",
+    "open-mode": "append",
+    "requeue": "",
+    "signal": r"TERM@\d+",  # Without `B:`, which would signal the script alone.
+}
+
+
+def test_the_directives_of_slurm():
+    head, _, _ = SBATCH.read_text().partition("\nset ")
+    # Slurm reads no directive after the first command.
+    assert len(re.findall("^#SBATCH", head, re.MULTILINE)) == SBATCH.read_text().count("#SBATCH")
+    assert all(line.startswith("#") for line in head.splitlines() if line)
+    directives = dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", head, re.MULTILINE))
+    assert directives.keys() == DIRECTIVES.keys()
+    for name, value in directives.items():
+        assert re.fullmatch(DIRECTIVES[name], value), name
+    # JAX gives each task of Slurm the one device of its rank on the node.
+    assert directives["gres"] == f"gpu:{directives['ntasks-per-node']}"
+
+
+def run_sbatch(path, status, restarts=None, arguments=ARGUMENTS):
+    """Runs the script with a `srun` that ends with a status; returns what both programs were."""
+    for name, code in {"srun": status, "scontrol": 0}.items():
+        program = path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/bash\nprintf '%s\\0' {name} \"$@\" >> calls\nexit {code}\n")
+        program.chmod(0o755)
+    env = {**os.environ, "PATH": f"{path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    if restarts is not None:
+        env["SLURM_RESTART_COUNT"] = str(restarts)
+    process = subprocess.run(
+        ["bash", SBATCH, *arguments], cwd=path, env=env, capture_output=True, text=True
+    )
+    calls = (path / "calls").read_text().split("\0")[:-1] if (path / "calls").exists() else []
+    return process, calls
+
+
+@pytest.mark.parametrize(
+    ("status", "restarts", "requeued"),
+    [(0, None, False), (75, None, True), (75, 19, True), (75, 20, False), (1, None, False)],
+)
+def test_a_job_of_slurm_is_queued_again_when_it_was_stopped(status, restarts, requeued, tmp_path):
+    process, calls = run_sbatch(tmp_path, status, restarts)
+    assert process.returncode == status
+    python = calls.index(".venv/bin/python")
+    assert calls[:python] == [
+        "srun",
+        "--kill-on-bad-exit=0",
+        "--wait=120",
+        "--open-mode=append",
+        "--output=runs/slurm-7-task-%t.log",
+    ]
+    expected = [".venv/bin/python", "train.py", *ARGUMENTS]
+    assert calls[python:] == expected + (["scontrol", "requeue", "7"] if requeued else [])
+    assert ("exit status" in process.stderr) == (status != 0 and not requeued)
+
+
+def test_a_job_of_slurm_needs_a_workdir(tmp_path):
+    process, calls = run_sbatch(tmp_path, 0, arguments=["--config=c.py"])
+    assert (process.returncode, calls) == (2, [])
+    assert process.stderr == (
+        "slurm.sbatch: --workdir is missing; name a directory that every node sees\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def jobset():
+    return yaml.safe_load(JOBSET.read_text())
+
+
+def the_job(jobset):
+    (job,) = jobset["spec"]["replicatedJobs"]
+    return job["template"]["spec"]
+
+
+def the_container(jobset):
+    (container,) = the_job(jobset)["template"]["spec"]["containers"]
+    return container
+
+
+def test_the_jobset_has_a_process_a_node_and_a_coordinator(jobset):
+    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    (worker,) = jobset["spec"]["replicatedJobs"]
+    job, name = the_job(jobset), jobset["metadata"]["name"]
+    assert worker["replicas"] == 1
+    assert job["completionMode"] == "Indexed"
+    assert job["parallelism"] == job["completions"]
+    program = the_container(jobset)["args"][0]
+    assert f"--num_processes={job['parallelism']} " in program
+    (port,) = the_container(jobset)["ports"]
+    # The name of a pod: its set, its job and that one's index, its own index; then the service.
+    pod = f"{name}-{worker['name']}-0-0.{name}:{port['containerPort']}"
+    assert f"--coordinator_address={pod} " in program
+    assert jobset["spec"]["network"]["enableDNSHostnames"] is True
+    assert jobset["spec"]["network"]["publishNotReadyAddresses"] is True
+
+
+def test_the_jobset_starts_again_but_not_after_an_error_of_the_program(jobset):
+    assert jobset["spec"]["failurePolicy"]["maxRestarts"] > 0
+    (rule,) = jobset["spec"]["failurePolicy"]["rules"]
+    assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["PodFailurePolicy"])
+    job = the_job(jobset)
+    assert job["backoffLimit"] == 0
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+    (failure,) = job["podFailurePolicy"]["rules"]
+    assert failure["action"] == "FailJob"
+    assert failure["onExitCodes"] == {
+        "containerName": the_container(jobset)["name"],
+        "operator": "In",
+        "values": [1, 2],
+    }
+
+
+def test_the_command_of_a_pod_is_train_py_with_its_rank(jobset, tmp_path):
+    container = the_container(jobset)
+    python = tmp_path / "python"
+    python.write_text('#!/bin/bash\nprintf \'%s\\n\' "$PPID" "$@"\n')
+    python.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": "1"}
+    process = subprocess.run(
+        [*container["command"], *container["args"]],
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    parent, *words = process.stdout.splitlines()
+    assert parent == str(os.getpid())  # By `exec`, so that signals reach it.
+    assert words == [
+        "train.py",
+        "--coordinator_address=ensemble-worker-0-0.ensemble:8476",
+        "--num_processes=2",
+        "--process_id=1",
+        "--config=configs/mnist_ensemble.py",
+        "--workdir=gs://BUCKET/RUN",
+    ]
+    assert (ROOT / "configs" / "mnist_ensemble.py").is_file()
+
+
+@pytest.mark.parametrize(
+    "what", ["name:", "parallelism:", "completions:", "image:", "nvidia.com/gpu:", "maxRestarts:"]
+)
+def test_what_to_change_is_marked(what):
+    line = next(line for line in JOBSET.read_text().splitlines() if f" {what}" in f" {line}")
+    assert "# CHANGE" in line
+
+
+@pytest.mark.parametrize("script", ["launch_tpu_pod.sh", "slurm.sbatch"])
+def test_shellcheck(script):
+    beside = pathlib.Path(sys.executable).parent / "shellcheck"
+    shellcheck = beside if beside.exists() else shutil.which("shellcheck")
+    if shellcheck is None:
+        reason = "there is no shellcheck: pip install -r requirements-dev.txt"
+        if os.environ.get("REQUIRE_SHELLCHECK") == "1":
+            pytest.fail(f"REQUIRE_SHELLCHECK=1, but {reason}")
+        pytest.skip(f"NOT CHECKED, for {reason}")
+    command = [shellcheck, "--shell=bash", ROOT / "scripts" / script]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout

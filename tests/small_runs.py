@@ -1,0 +1,55 @@
+"""Networks, data and a configuration that compile and run in a second or two."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import models
+
+
+@models.register("tiny")
+class Tiny(nn.Module):
+    """A network that compiles in no time."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.tanh(nn.Dense(8)(x.reshape((x.shape[0], -1))))
+        return nn.Dense(self.num_classes)(x)
+
+
+@models.register("explosive")
+class Explosive(nn.Module):
+    """Diverges at a high learning rate; its members start at different scales."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", lambda key: jnp.exp(4 * nn.initializers.normal(1.0)(key, ())))
+        return nn.Dense(self.num_classes)(x) ** 3 * scale
+
+
+def make_blobs(num_examples: int = 203, num_classes: int = 3) -> dict[str, np.ndarray]:
+    """Noisy clusters of 6 features: easy, but not perfectly; the counts are prime on purpose."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, num_classes, num_examples)
+    centres = rng.normal(size=(num_classes, 6))
+    inputs = centres[labels] + rng.normal(size=(num_examples, 6))
+    return {"inputs": inputs.astype(np.float32), "labels": labels}
+
+
+def small_config(**overrides):
+    """A configuration on the blobs that runs in a second or two."""
+    config = {
+        "model": "tiny",
+        "ensemble_size": 4,
+        "num_devices": 2,
+        "num_epochs": 3,
+        "batch_size": 29,
+        "learning_rate": 0.1,
+        "log_every_steps": 2,
+    }
+    return {**config, **overrides}
