@@ -16,7 +16,7 @@ SAMPLER = {
     "prior": "normal(1)",
     "init_from": "prior",
     "num_chains": 4,
-    "log_every_steps": 5,
+    "log_every_steps": 10,
     "hmc.num_warmup": 10,
     "hmc.num_leapfrog_steps": 4,
 }
