@@ -88,3 +88,57 @@ def test_a_member_that_fails_in_one_process_is_left_out_in_all(interrupted):
     # Both processes have some of the eight: 0-3 and 4-7.
     assert min(map(int, report["failed_members"])) < 4 <= max(report["live_members"])
     assert set(report["failed_members"].values()) == {"non-finite"}
+
+
+SLURM_TASK = """
+import sys
+from ensemble import startup
+startup.configure_devices(1)
+from ensemble import processes
+from ensemble.errors import UserError
+try:
+    processes.start(None, None, None, {"seed": sys.argv[1]}, join_seconds=60)
+except UserError as error:
+    print(error, flush=True)
+    processes.end(2)
+print(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]), flush=True)
+"""
+
+
+def run_tasks(seeds):
+    """Starts tasks as Slurm does: with its variables alone."""
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SLURM_TASK, str(seed), f"I am {k}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "SLURM_JOB_ID": str(os.getpid()),
+                "SLURM_STEP_NODELIST": "localhost",
+                "SLURM_NTASKS": str(len(seeds)),
+                "SLURM_PROCID": str(k),
+                "SLURM_LOCALID": str(k),
+            },
+        )
+        for k, seed in enumerate(seeds)
+    ]
+    outputs = [task.communicate(timeout=120)[0].splitlines() for task in tasks]
+    return [task.returncode for task in tasks], [
+        [line for line in output if "Gloo" not in line] for output in outputs
+    ]
+
+
+def test_a_cluster_is_detected():
+    statuses, outputs = run_tasks([0, 0])
+    assert statuses == [0, 0]
+    assert outputs == [["True 2 I am 0"], ["False 2 I am 0"]]
+
+
+def test_in_a_cluster_settings_that_differ_are_noticed():
+    statuses, outputs = run_tasks([0, 7])
+    assert statuses == [2, 2]
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0].startswith("the settings of process 1 are not those of process 0; start")

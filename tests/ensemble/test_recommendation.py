@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+import ensemble
 from ensemble import recommendation
 from ensemble.errors import UserError
 from ensemble.factorisation import Factorisation
@@ -127,3 +128,27 @@ def test_held_out_entries_are_neither_watched_nor_unwatched(dataset):
     )
     changed = Factorisation(other, MatrixFactorisation(), (), num_factors=3)
     np.testing.assert_array_equal(task.biases["user_bias"], changed.biases["user_bias"])
+
+
+def test_the_posterior_recovers_the_planted_probabilities_best():
+    config = {
+        "dataset": "watches:160x80",
+        "model": "matrix_factorisation",
+        "num_factors": 2,
+        "method": "hmc",
+        "prior": "normal(1)",
+        "init_from": "map",
+        "num_chains": 2,
+        "num_devices": 2,
+        "log_every_steps": 100,
+        "hmc.step_size": 0.05,
+        "hmc.num_leapfrog_steps": 16,
+        "hmc.num_warmup": 100,
+        "hmc.num_samples": 100,
+    }
+    report = ensemble.train(config, show_progress=False).report
+    held_out = report["recommendation"]["held_out"]
+    errors = [held_out[name]["rmse"] for name in ("posterior", "map", "biases", "popularity")]
+    assert errors == sorted(errors)
+    assert errors[0] < 0.9 * errors[2]
+    assert report["posterior"]["rhat_max"] < 1.2
