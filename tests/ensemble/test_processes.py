@@ -90,10 +90,10 @@ def test_a_member_that_fails_in_one_process_is_left_out_in_all(interrupted):
     assert set(report["failed_members"].values()) == {"non-finite"}
 
 
-SLURM_TASK = """
-import sys
+JOIN = """
+import json, sys
 from ensemble import startup
-startup.configure_devices(1)
+startup.configure_devices(2)
 from ensemble import processes
 from ensemble.errors import UserError
 try:
@@ -101,17 +101,30 @@ try:
 except UserError as error:
     print(error, flush=True)
     processes.end(2)
-print(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]), flush=True)
+"""
+TELL = "print(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))"
+HOLD = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from ensemble.placement import Placement
+devices = processes.devices()
+members = np.arange(8 * 3).reshape(8, 3)
+placement = Placement.create(8, devices)
+placed = placement.place_members(members)
+rows = processes.put(members, NamedSharding(Mesh(np.array(devices), "data"), PartitionSpec("data")))
+own = [np.asarray(shard.data).tolist() for shard in rows.addressable_shards]
+assert (placement.gather_members(placed) == members).all()
+assert (processes.fetch(rows) == members).all()
+print(json.dumps([np.asarray(placed).reshape(-1, 3).tolist(), np.concatenate(own).tolist()]))
 """
 
 
-def run_tasks(seeds):
+def run_tasks(code, seeds=(0, 0)):
     """Starts tasks as Slurm does: with its variables alone."""
     tasks = [
         subprocess.Popen(
-            [sys.executable, "-c", SLURM_TASK, str(seed), f"I am {k}"],
+            [sys.executable, "-c", JOIN + code, str(seed), f"I am {k}"],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
             env={
@@ -132,13 +145,22 @@ def run_tasks(seeds):
 
 
 def test_a_cluster_is_detected():
-    statuses, outputs = run_tasks([0, 0])
+    statuses, outputs = run_tasks(TELL)
     assert statuses == [0, 0]
     assert outputs == [["True 2 I am 0"], ["False 2 I am 0"]]
 
 
 def test_in_a_cluster_settings_that_differ_are_noticed():
-    statuses, outputs = run_tasks([0, 7])
+    statuses, outputs = run_tasks(TELL, seeds=(0, 7))
     assert statuses == [2, 2]
     assert outputs[0] == outputs[1]
     assert outputs[0][0].startswith("the settings of process 1 are not those of process 0; start")
+
+
+def test_a_process_holds_its_own_members_and_rows_alone():
+    statuses, outputs = run_tasks(HOLD)
+    assert statuses == [0, 0]
+    members = np.arange(8 * 3).reshape(8, 3)
+    for (line,), expected in zip(outputs, (members[:4], members[4:]), strict=True):
+        for held in json.loads(line):
+            np.testing.assert_array_equal(held, expected)
