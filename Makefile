@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: train test soak lint bench clean
+.PHONY: train test soak lint audit bench clean
 
 train: $(VENV)/requirements  ## Trains an ensemble on the bundled digits and prints the report.
 	$(BIN)/python train.py --config=configs/digits_ensemble.py --workdir=$(WORKDIR)
@@ -20,12 +20,18 @@ lint: $(VENV)/requirements-dev  ## Checks style, format and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+audit: $(VENV)/requirements  ## Looks for known vulnerabilities of all that is required, by PyPI.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'
+	@$(BIN)/pip-audit --strict --progress-spinner=off --requirement requirements.txt || \
+	  { echo "audit: NOT AUDITED, or vulnerable: the lines above say which"; exit 1; }
+
 bench: $(VENV)/requirements  ## Measures training, evaluation and sampling against their peers.
 	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
 	$(BIN)/python benchmarks/evaluation.py --out=benchmarks/results/evaluation.json
 	$(BIN)/python benchmarks/hmc_gradient.py --out=benchmarks/results/hmc_gradient.json
 	$(BIN)/python benchmarks/movielens_gradient.py --out=benchmarks/results/movielens_gradient.json
 	$(BIN)/python benchmarks/rwm.py --out=benchmarks/results/rwm.json --images=docs/images
+	$(BIN)/python benchmarks/scaling.py --out=benchmarks/results/scaling.json --image=docs/images/scaling.png
 
 clean:
 	rm -rf $(VENV)

@@ -9,7 +9,6 @@ members disagree on).
 """
 
 import json
-import pathlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,8 @@ from absl import flags
 import ensemble
 from ensemble import command_line
 from ensemble.errors import UserError
-from input_sources.own_data import check_inputs, read_npz, read_unlabelled_folder
+from ensemble.workdir import shown
+from input_sources.own_data import check_inputs, local_path, read_npz, read_unlabelled_folder
 
 if TYPE_CHECKING:
     from ensemble.predictor import Prediction
@@ -79,7 +79,7 @@ def read_inputs(path: str) -> tuple[list[str], np.ndarray]:
     Raises:
         UserError: there is no such folder or file, or it holds no examples, or bad ones.
     """
-    if pathlib.Path(path).expanduser().is_dir():
+    if local_path(path).is_dir():
         return read_unlabelled_folder(path)
     arrays = read_npz(path)
     if "inputs" not in arrays and len(arrays) != 1:
@@ -106,7 +106,7 @@ def as_trained(inputs: np.ndarray, dataset: "Dataset", path: str) -> np.ndarray:
         UserError: the inputs are no such numbers.
     """
     dtype = dataset.splits["train"].inputs.dtype
-    if pathlib.Path(path).expanduser().is_dir():
+    if local_path(path).is_dir():
         if dtype != np.uint8:
             raise UserError(
                 f"{path} holds images, the training data were {dtype}: write the inputs, on their "
@@ -145,10 +145,10 @@ def format_table(names: Sequence[str], prediction: "Prediction", class_names: Se
         first, second = np.argsort(-prediction.probs[i], kind="stable")[:2]
         rows.append(
             [
-                names[i] if names[i].isprintable() else repr(names[i]),
-                class_names[first],
+                shown(names[i]),
+                shown(class_names[first]),
                 f"{prediction.probs[i, first]:.4f}",
-                class_names[second],
+                shown(class_names[second]),
                 f"{prediction.probs[i, second]:.4f}",
                 *(f"{getattr(prediction, name)[i]:.4f}" for name in UNCERTAINTIES),
             ]

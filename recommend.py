@@ -16,7 +16,7 @@ from absl import flags
 
 from ensemble import command_line, startup
 from ensemble.errors import UserError
-from ensemble.workdir import Workdir
+from ensemble.workdir import Workdir, shown
 
 if TYPE_CHECKING:
     from ensemble.recommendation import Recommendation
@@ -79,6 +79,9 @@ def answer(
 
 def format_table(movies: "Sequence[Recommendation]") -> str:
     """Returns an aligned table, a movie per line."""
+    movies = [
+        movie._replace(title=shown(movie.title), genre=shown(movie.genre)) for movie in movies
+    ]
     width = max([5, *(len(movie.title) for movie in movies)])
     genre_width = max([5, *(len(movie.genre) for movie in movies)])
     header = (

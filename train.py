@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> None:
         return
     print(f"\n{report.format_table(result.report)}\n\n{report.summary_sentence(result.report)}")
     print(
-        f"\nResults: {_WORKDIR.value}/report.json, plots/, predictions/\n"
+        f"\nResults: {_WORKDIR.value}/report.json, plots/"
+        f"{', predictions/' if result.predictor else ''}\n"
         f"Monitor: tensorboard --logdir={_WORKDIR.value} --host=localhost"
     )
 

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--out", help="JSON file to write")
     parser.add_argument("--images", help="directory of the figures")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--curve_rounds", type=int, default=3)
+    parser.add_argument("--curve_rounds", type=int, default=3, help="0 keeps the curves of --out")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round")
     args = parser.parse_args()
     divisor = 100 if args.quick else 1
@@ -58,23 +58,31 @@ def main() -> None:
     errors = check_moments(results)
     samples = [10**k for k in range(1, 5 if args.quick else 7)]
     chains = [10, 100, 1000, 3000, 10_000, 30_000, 100_000, 1_000_000][: 5 if args.quick else None]
-    by_samples = measure_curves([(1000, count) for count in samples], curve_rounds)
-    by_chains = measure_curves([(count, 1000) for count in chains], curve_rounds)
+    curves = read_curves(args.out)
+    if curve_rounds:
+        curves = {
+            "seconds_by_samples": measure_curves([(1000, k) for k in samples], curve_rounds),
+            "seconds_by_chains": measure_curves([(k, 1000) for k in chains], curve_rounds),
+        }
     side_by_side.report(make_rows(results, divisor), args.out)
     print(f"\nWithin {errors:.1f} standard errors of the exact moments.")
     if args.out:
         path = pathlib.Path(args.out)
         content = json.loads(path.read_text())
-        content |= {
-            "largest_error_in_mcse": errors,
-            "runs": results,
-            "seconds_by_samples": by_samples,
-            "seconds_by_chains": by_chains,
-        }
+        content |= {"largest_error_in_mcse": errors, "runs": results, **curves}
         path.write_text(json.dumps(content, indent=2) + "\n")
-    if args.images:
-        draw(by_samples, "samples of each of 1,000 chains", f"{args.images}/rwm_samples.png")
-        draw(by_chains, "chains of 1,000 samples each", f"{args.images}/rwm_chains.png")
+    if args.images and curves:
+        titles = ("samples of each of 1,000 chains", "chains of 1,000 samples each")
+        for title, (name, points) in zip(titles, curves.items(), strict=True):
+            draw(points, title, f"{args.images}/rwm_{name.rpartition('_')[2]}.png")
+
+
+def read_curves(out: str | None) -> dict[str, list[dict[str, Any]]]:
+    """The curves of an earlier run that `--curve_rounds=0` keeps."""
+    if out is None or not pathlib.Path(out).exists():
+        return {}
+    content = json.loads(pathlib.Path(out).read_text())
+    return {name: content[name] for name in ("seconds_by_samples", "seconds_by_chains")}
 
 
 def contestants(divisor: int) -> dict[str, list[str]]:
@@ -85,7 +93,7 @@ def contestants(divisor: int) -> dict[str, list[str]]:
         **{name: command(name, OURS_CHAINS, ours) for name in ("ours", "ours_256", "ours_untuned")},
         **{
             name: command(name, OURS_CHAINS, ours // 40 * 2)
-            for name in ("ours_correlated", "ours_flat")
+            for name in ("ours_correlated", "density_alone")
         },
         **{name: command(name, PEER_CHAINS, peers) for name in ("scan", "jax", "blackjax")},
         "numpy": command("numpy", PEER_CHAINS, max(peers // 10, 2)),
@@ -143,10 +151,11 @@ def make_rows(results: dict[str, list[Measurement]], divisor: int) -> list[Row]:
             "mixture", "with compilation", "M/s", rates("ours", "first_seconds"), first, "published"
         )
     )
-    # The normal's own computation is the difference, so above .5 all is well.
-    correlated, flat = rates("ours_correlated"), rates("ours_flat")
+    correlated, alone = rates("ours_correlated"), rates("density_alone")
     rows.append(
-        side_by_side.compare("normal of 10 dimensions", "", "M/s", correlated, flat, "flat density")
+        side_by_side.compare(
+            "normal of 10 dimensions", "tuned", "M/s", correlated, alone, "its log density alone"
+        )
     )
     tuned, untuned = ess_rates("ours"), ess_rates("ours_untuned")
     rows.append(

@@ -7,8 +7,8 @@ makes no difference to their speed:
 
 - ours, ours_256: `RandomWalk` of tuned scale, with vectors as wide as the CPU's and as XLA's
   default; `ours_untuned` has the scale .1, and starts where the tuned one's warm-up ends;
-- ours_correlated, ours_flat: the same walk on a correlated normal in ten dimensions, and where the
-  density is the same everywhere: the difference is what the normal's own computation costs;
+- ours_correlated: the same walk on a correlated normal in ten dimensions; density_alone: only its
+  log density, as often, of as many positions at a time as a device has in its cache;
 - numpy, jax: the published generators, their log density and their one key included;
 - scan: the plain way, of sound keys: `lax.scan` of a step, sums of x and x^2 beside it;
 - blackjax: its `additive_step_random_walk`, `vmap` over chains in a `lax.scan`, the same sums.
@@ -50,14 +50,11 @@ def ours(
 
     startup.configure()
     import jax
-    import jax.numpy as jnp
 
     from ensemble.posterior.log_density import create_mesh
     from ensemble.posterior.rwm import RandomWalk
     from models import densities
 
-    flat = densities.Density(lambda positions: jnp.zeros(positions.shape[0]), num_dims=10)
-    densities.register("flat", flat)
     devices = jax.devices()
     walk = RandomWalk(
         densities.create(density),
@@ -88,6 +85,40 @@ def ours(
     if not tuned:
         state = state.replace(factor=state.factor * 0 + SCALE)
     return {"first_seconds": first_seconds, "seconds": seconds_of(run)} | found
+
+
+def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
+    """What the log density of `ours_correlated` takes by itself."""
+    from ensemble import startup
+
+    startup.configure()
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import PartitionSpec
+
+    from ensemble.posterior.log_density import CHAINS, create_mesh
+    from ensemble.posterior.rwm import MAX_LANES
+    from ensemble.posterior.rwm_kernel import compiler_options
+    from models import densities
+
+    density, devices = densities.create("correlated_gaussian"), jax.devices()
+    mesh, spec = create_mesh(len(devices), 1, devices), PartitionSpec(CHAINS)
+    lanes = MAX_LANES // density.num_dims // 16 * 16
+    num_blocks = -(-num_chains // (lanes * len(devices)))
+
+    def evaluate(positions, _):
+        # The next positions depend on it, so that none is left out.
+        return positions + 1e-30 * density.logdensity_fn(positions)[:, None], None
+
+    def evaluate_often(positions):
+        return jax.lax.scan(evaluate, positions, length=num_samples * num_blocks)[0]
+
+    run = jax.jit(
+        jax.shard_map(evaluate_often, mesh=mesh, in_specs=spec, out_specs=spec),
+        compiler_options=compiler_options(devices[0].platform, None),
+    )
+    positions = jnp.ones((len(devices) * lanes, density.num_dims))
+    return time_twice(lambda: jax.block_until_ready(run(positions)))
 
 
 def numpy(num_chains: int, num_samples: int) -> dict[str, float]:
@@ -233,7 +264,7 @@ SAMPLERS = {
     "ours_256": functools.partial(ours, vector_width=0),
     "ours_untuned": functools.partial(ours, tuned=False),
     "ours_correlated": functools.partial(ours, density="correlated_gaussian"),
-    "ours_flat": functools.partial(ours, tuned=False, density="flat"),
+    "density_alone": density_alone,
     "numpy": numpy,
     "jax": published_jax,
     "scan": plain_scan,

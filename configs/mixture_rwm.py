@@ -23,4 +23,5 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.rwm.num_warmup = 2_400
     config.rwm.num_samples = 61_440
     config.log_every_steps = 8_192
+    config.plot_every_epochs = 2
     return config

@@ -14,9 +14,9 @@ matrix is held out, each chain has a step size of its own, and every tenth draw 
 
     python train.py --config=configs/movielens_hmc.py:seed --workdir=runs/movielens_seed
 
-Two CPU cores: 2,000 leapfrog steps of each chain, on generated watches of that size
-(--config.dataset=watches:6040x3706), went at 26.3 gradients of a chain per second with their predictions, so
-the 150,000 of the whole take 3.2 hours: extrapolated, it was not run to its end.
+Two CPU cores: 2,000 leapfrog steps of each of the two chains, on generated watches of that size
+(--config.dataset=watches:6040x3706), went at 26.3 gradients per second with their predictions, so
+the 150,000 of each take 3.2 hours: extrapolated, it was not run to its end.
 """
 
 import ml_collections

@@ -1,5 +1,6 @@
 """Checkpoints: everything the next step needs, written in the background, the newest few kept."""
 
+import math
 import shutil
 import zlib
 from typing import Any
@@ -11,7 +12,8 @@ from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
-from ensemble.workdir import check_format
+from ensemble.npz import memory_bytes
+from ensemble.workdir import cannot_write, check_format
 
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
@@ -125,6 +127,7 @@ class Checkpointer:
         manager = self._open()
         meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
         check_format(self._directory / str(number), meta["format"])
+        self._check_claims(number)
         arrays = manager.restore(
             number, args=ocp.args.Composite(state=ocp.args.StandardRestore())
         ).state
@@ -132,6 +135,22 @@ class Checkpointer:
         if checksum(arrays) != meta["checksum"]:
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
+
+    def _check_claims(self, number: int) -> None:
+        """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
+        import orbax.checkpoint as ocp
+
+        state = self._directory / str(number) / "state"
+        described = ocp.StandardCheckpointHandler().metadata(state)
+        leaves = jax.tree.leaves(described.tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
+        claimed = sum(
+            max(math.prod(leaf.shape), math.prod(leaf.storage.chunk_shape))
+            * np.dtype(leaf.dtype).itemsize
+            for leaf in leaves
+            if hasattr(leaf, "shape")
+        )
+        if claimed > memory_bytes() // 2:
+            raise ValueError(f"its arrays claim {claimed:,} bytes")
 
     def _move_aside(self, number: int) -> None:
         aside = self._directory.parent / "unreadable_checkpoints"
@@ -175,10 +194,24 @@ class Checkpointer:
         return self._manager
 
     def _write_error(self, error: Exception) -> UserError:
-        return UserError(
-            f"{self._directory} cannot be written: {first_line(error)}; free space there and run "
-            "the same command: it resumes from the last whole checkpoint"
-        )
+        return cannot_write(self._directory.parent, first_line(error))
+
+
+def check_shapes(arrays: Any, template: Any, num_leading: int = 0) -> None:
+    """Refuses restored arrays that are not as a state has them, such as those of a forged file.
+
+    Args:
+        arrays: a tree; its leading axis is not looked at where `num_leading` is not 0.
+        template: of the same structure, with shapes; keys are not looked at.
+        num_leading: axes of the template that stand for the leading one.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for leaf, one in zip(jax.tree.leaves(arrays), jax.tree.leaves(template), strict=True):
+        is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
+        if not is_key and np.shape(leaf)[bool(num_leading) :] != one.shape[num_leading:]:
+            raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
 
 
 def checksum(arrays: Any) -> int:

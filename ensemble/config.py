@@ -123,6 +123,9 @@ def default_config() -> ml_collections.ConfigDict:
     return config
 
 
+_MAX_WHOLE = 2**31 - 1  # Steps, members and seeds are of 32 bits on the devices.
+
+
 def _positive(value: Any) -> bool:
     return value > 0
 
@@ -223,12 +226,14 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
             value = value.item()
         try:
             complete.update_from_flattened_dict({key: value})
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise UserError(f"config.{key}={value!r} has the wrong type: {error}") from None
     for key, value in flatten(complete).items():
         rule = _RULES.get(key)
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"config.{key}={value} must be finite")
+        if isinstance(value, int) and abs(value) > _MAX_WHOLE:
+            raise UserError(f"config.{key}={value} must be at most {_MAX_WHOLE}")
         if rule is not None and value is not None and not rule.holds(value):
             raise UserError(f"config.{key}={value!r} {rule.text}")
     parse_prior(complete.prior)
@@ -317,6 +322,8 @@ def _check_sampling(config: ml_collections.ConfigDict) -> None:
 
 
 _NOT_IN_A_WALK: Mapping[str, Any] = {
+    "dataset": "digits",
+    "model": "cnn",
     "num_epochs": None,
     "num_steps": None,
     "prior": "none",

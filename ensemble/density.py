@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ensemble.posterior.rwm_kernel import check_density
 from input_pipeline import Split
 from models.densities import Density
 
@@ -38,6 +39,7 @@ class Target:
     @functools.cached_property
     def _fingerprint(self) -> str:
         """Its dimensions and, roughly, its values: another function is another density."""
+        check_density(self.density.logdensity_fn, _NUM_POINTS, self.density.num_dims)
         shape = _NUM_POINTS, self.density.num_dims
         points = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         values = np.asarray(self.density.logdensity_fn(jnp.asarray(points)), np.float64)

@@ -19,7 +19,8 @@ from ensemble.config import WALK, differences, flatten, validate
 from ensemble.errors import Interrupted, UserError
 from ensemble.method import Method
 from ensemble.progress import Clock, Progress
-from ensemble.workdir import WRITE_ERRORS, Workdir
+from ensemble.schema import checked_meta
+from ensemble.workdir import WRITE_ERRORS, Workdir, cannot_write
 
 
 class Result(NamedTuple):
@@ -84,10 +85,7 @@ def train(
         except OSError as error:
             if error.errno not in WRITE_ERRORS:
                 raise
-            raise UserError(
-                f"{work.path} cannot be written: {error.strerror or error}; free space there and "
-                "run the same command: it resumes from the last whole checkpoint"
-            ) from error
+            raise cannot_write(work.path, error.strerror or str(error)) from error
 
 
 def _train_and_evaluate(
@@ -122,10 +120,11 @@ def _train_and_evaluate(
         if saved is None:
             state, clock, sizes = method.init(rng_key), Clock(started), {}
         else:
-            arrays, meta = saved
-            _check_resumable(task, method, meta, work)
-            state = method.from_host(rng_key, arrays, meta["counters"])
-            clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
+            with work.checkpoint_errors():
+                arrays, meta = saved[0], checked_meta(saved[1])
+                _check_resumable(task, method, meta, work)
+                state = method.from_host(rng_key, arrays, meta["counters"])
+                clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
             logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
         draws, num_recorded = Draws(work.draws), method.num_recorded(state)
         processes.from_main(lambda: draws.truncate(num_recorded))

@@ -2,8 +2,6 @@
 
 import io
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +10,13 @@ from etils import epath
 
 from ensemble.config import differences
 from ensemble.errors import UserError
-from ensemble.workdir import write_bytes
+from ensemble.metrics.checks import as_log_probs
+from ensemble.npz import max_bytes, read_arrays
+from ensemble.schema import checked_config, parse
+from ensemble.workdir import check_size, in_one_line, write_bytes
+
+_BYTES_PER_PAIR = 64
+"""Of members or of classes: a number in an array, in a list, and as text."""
 
 
 class MemberPredictions(NamedTuple):
@@ -81,25 +85,18 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
     """
     if not path.exists():
         raise UserError(f"{path} is missing; run train.py again with the same --workdir")
+    check_size(path)
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            names = [name for name in StoredPredictions._fields if name in arrays]
-            stored = StoredPredictions(**{name: arrays[name] for name in names})
-            theirs = json.loads(str(arrays["config"]))
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+        arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
+        names = [name for name in StoredPredictions._fields if name in arrays]
+        stored = StoredPredictions(**{name: arrays[name] for name in names})
+        theirs = checked_config(parse(str(arrays["config"]).encode()))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(
-            f"{path} is damaged or not of this program ({type(error).__name__}); remove it and run "
+            f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and run "
             "train.py again with the same --workdir"
         ) from None
-    changed = differences(theirs, config) if isinstance(theirs, dict) else ["config"]
+    changed = differences(theirs, config)
     if changed:
         raise UserError(
             f"{path} has the predictions of another configuration: {'; '.join(changed)}; remove "
@@ -111,13 +108,40 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
         or 0 in shape
         or labels.shape != shape[1:2]
         or stored.members.shape != shape[:1]
+        or stored.members.dtype.kind not in "iu"
         or stored.log_probs.dtype.kind != "f"
         or labels.dtype.kind not in "iu"
         or not (labels.min() >= 0 and labels.max() < shape[2])
-        or (stored.entropies is not None and stored.entropies.shape != shape[:2])
     ):
         raise UserError(
             f"{path} holds log_probs {shape}, labels {labels.shape} and members "
             f"{stored.members.shape}; they must be [M, N, C], [N] in 0..C-1 and [M], none empty"
         )
-    return stored
+    try:
+        check_predictions(MemberPredictions(stored.log_probs, stored.entropies))
+    except ValueError as error:
+        raise UserError(f"{path}: {in_one_line(error)}") from None
+    return stored._replace(labels=labels.astype(np.int32))
+
+
+def check_predictions(predictions: MemberPredictions) -> None:
+    """Checks what was read from a file before it is scored.
+
+    Raises:
+        ValueError: log_probs are none, entropies do not belong to them, or there are more members
+            or classes than tables of all pairs can hold.
+    """
+    log_probs, entropies = predictions
+    if np.isnan(log_probs).any():
+        raise ValueError("log_probs hold NaN")
+    num_members, _, num_classes = as_log_probs(log_probs, ndim=3).shape
+    if _BYTES_PER_PAIR * max(num_members, num_classes) ** 2 > max_bytes():
+        raise ValueError(
+            f"{num_members} members and {num_classes} classes are more than an evaluation holds"
+        )
+    if entropies is not None and (
+        entropies.shape != log_probs.shape[:2]
+        or entropies.dtype.kind != "f"
+        or not np.isfinite(entropies).all()
+    ):
+        raise ValueError(f"entropies must be finite, {log_probs.shape[:2]}")

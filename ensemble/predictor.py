@@ -16,6 +16,7 @@ from ensemble.members import FAILURES, Status
 from ensemble.placement import Placement
 from ensemble.prediction import make_predict
 from ensemble.predictions import MemberPredictions, read_predictions
+from ensemble.schema import checked_meta
 from ensemble.workdir import Workdir
 from input_pipeline import Dataset
 from models.factorisation import MatrixFactorisation
@@ -206,8 +207,20 @@ class Restored(NamedTuple):
 
         model = models.create(self.config["model"], self.dataset.num_classes)
         task = Classification(self.dataset, model)
+        if not isinstance(model, MatrixFactorisation):
+            _check_params(task, self.variables["params"])
         return Predictor(
             task, self.variables, self.members, num_devices, temperature, self.num_draws
+        )
+
+
+def _check_params(task: Classification, params: Any) -> None:
+    """Raises UserError unless parameters [M, ...] are those of the network."""
+    found = jax.tree.map(lambda leaf: np.shape(leaf)[1:], params)
+    if found != jax.tree.map(lambda leaf: leaf.shape, task.params_shapes()):
+        raise UserError(
+            f"the checkpoint has other parameters than a network of {task.dataset.num_classes} "
+            f"classes of inputs {task.dataset.input_shape}; give the config file of its run"
         )
 
 
@@ -248,7 +261,12 @@ def restore(work: Workdir) -> Restored:
     checkpointer.close()
     if saved is None:
         raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
-    arrays, meta = saved
+    with work.checkpoint_errors():
+        return _restored(work, saved[0], checked_meta(saved[1]))
+
+
+def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
+    """What a checkpoint says; raises anything where it was forged."""
     if meta["config"]["method"] == WALK:
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]

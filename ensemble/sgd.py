@@ -12,6 +12,7 @@ from clu import metrics as clu_metrics
 from flax import serialization, struct
 
 from ensemble import processes
+from ensemble.checkpoint import check_shapes
 from ensemble.class_weights import class_weights
 from ensemble.classification import Classification
 from ensemble.errors import UserError
@@ -326,7 +327,9 @@ class SGD(Method):
         numbers = placement.place_members(np.asarray(indices, np.uint32))
         # Only the structure of a new state is needed, not its values.
         template = jax.eval_shape(programs.create, numbers, jax.random.key(0))
-        members = placement.place_members(serialization.from_state_dict(template, arrays))
+        restored = serialization.from_state_dict(template, arrays)
+        check_shapes(restored, template, num_leading=2)
+        members = placement.place_members(restored)
         return members.replace(
             rng_key=jax.random.wrap_key_data(members.rng_key),
             status=_mark_padding(placement, members.status),

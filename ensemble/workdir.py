@@ -5,15 +5,18 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 import ml_collections
 from absl import logging
 from etils import epath
 
+from ensemble import schema
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
+from ensemble.npz import max_bytes
 
 WRITE_ERRORS = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO
@@ -26,12 +29,20 @@ class Workdir:
 
     Args:
         path: of the directory; `~` is expanded.
+
+    Raises:
+        UserError: there can be no such path.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = epath.Path(path).expanduser()
-        if not self.is_remote:
-            self.path = self.path.resolve()
+        try:
+            self.path = epath.Path(path).expanduser()
+            if not self.is_remote:
+                self.path = self.path.resolve()
+                self.path.exists()
+        except (OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            raise UserError(f"--workdir={path} is no path: {in_one_line(reason)}") from None
         self.config = self.path / "config.json"
         self.report = self.path / "report.json"
         self.metrics = self.path / "metrics.jsonl"
@@ -58,6 +69,7 @@ class Workdir:
         with contextlib.ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
+                self.check_links()
                 if not self.is_remote:
                     self._lock(stack.enter_context(open(self.path / ".lock", "w")))
                 write_text(self.path / ".writable", "Can a file be written?")
@@ -80,40 +92,169 @@ class Workdir:
         except OSError:
             logging.warning("%s cannot be locked: start one run at a time there.", self.path)
 
+    @contextlib.contextmanager
+    def checkpoint_errors(self) -> Iterator[None]:
+        """Turns what a checkpoint that is none of ours makes its readers raise into one line.
+
+        Raises:
+            UserError: as said.
+        """
+        try:
+            yield
+        except UserError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+            raise _damaged(self.checkpoints, error) from None
+
     def write_config(self, config: ml_collections.FrozenConfigDict) -> None:
         """Writes config.json."""
         write_json(self.config, {"format": FORMAT, "config": config.to_dict()})
+
+    def check_links(self) -> None:
+        """Refuses what would be read or written elsewhere, or never end: links out, and devices.
+
+        Looked at is the directory itself and the folders that a run has in it, not others that its
+        owner has put there.
+
+        Raises:
+            UserError: naming the first of them.
+        """
+        if self.is_remote or not self.path.is_dir():
+            return
+        folders = [self.events, self.checkpoints, self.predictions, self.plots, self.draws]
+        folders += [self.path / name for name in ("evaluation", "unreadable_checkpoints")]
+        check_links(self.path)
+        for folder in folders:
+            for directory, _, _ in os.walk(folder):
+                check_links(epath.Path(directory), within=self.path)
 
     def read_config(self) -> dict[str, Any] | None:
         """Reads config.json; None where there is none.
 
         Raises:
-            UserError: it or report.json is not one of ours, or of another format.
+            UserError: it or report.json is not one of ours, or of another format; or a link leads
+                out of the workdir.
         """
         self.read_report()
-        return _read_json(self.config)["config"] if self.config.exists() else None
+        if not self.config.exists():
+            return None
+        return _read_json(self.config, lambda content: schema.checked_config(content["config"]))
 
     def read_report(self) -> dict[str, Any]:
         """Reads report.json; empty where there is none.
 
         Raises:
-            UserError: it is not one of ours, or of another format.
+            UserError: it is not one of ours, or of another format; or a link leads out of the
+                workdir.
         """
-        return _read_json(self.report) if self.report.exists() else {}
+        self.check_links()
+        return _read_json(self.report, schema.checked_report) if self.report.exists() else {}
 
 
-def _read_json(path: epath.Path) -> dict[str, Any]:
+def check_links(directory: epath.Path, within: epath.Path | None = None) -> None:
+    """Refuses links in a directory that lead out, and what is neither file nor directory.
+
+    Args:
+        directory: local; those in it are not looked into.
+        within: where links may lead; None: in the directory.
+
+    Raises:
+        UserError: naming the first of them.
+    """
+    within = epath.Path(os.path.realpath(within or directory))
     try:
-        content = json.loads(path.read_text())
-        number = content["format"]
-        content["config"]
-    except (ValueError, KeyError, TypeError):
+        with os.scandir(directory) as found:
+            entries = list(found)
+    except FileNotFoundError:  # As below: a run that goes on here has removed it.
+        return
+    except OSError as error:
+        raise UserError(f"{directory} cannot be read: {error.strerror}; change its mode") from None
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):
+            _check_entry(entry, within)
+
+
+def _check_entry(entry: os.DirEntry[str], within: epath.Path) -> None:
+    if entry.is_symlink():
+        target = os.path.realpath(entry.path)
+        if os.path.commonpath([target, within]) != os.fspath(within):
+            raise UserError(
+                f"{shown(entry.path)} is a link that leads out of {within}, to {shown(target)}; "
+                "put there what it links to, or remove it"
+            )
+        if not os.path.exists(target):
+            return
+    mode = entry.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{shown(entry.path)} is neither a file nor a folder; remove it")
+
+
+def check_size(path: epath.Path, limit: int | None = None) -> None:
+    """Refuses a file that is too large to be read whole.
+
+    Args:
+        path: of a file.
+        limit: in bytes; None: as the memory of this machine allows.
+
+    Raises:
+        UserError: as said.
+    """
+    limit = max_bytes() if limit is None else limit
+    if path.stat().length > limit:
         raise UserError(
-            f"{path} is not a file of this program, or damaged; choose another --workdir, or "
-            "remove it if the rest is sound"
-        ) from None
+            f"{path} has {path.stat().length:,} bytes, more than the {limit:,} that it may have "
+            "here; choose another --workdir, or remove it if the rest is sound"
+        )
+
+
+def _read_json(
+    path: epath.Path, checked: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Reads a file, and returns what `checked` makes of it."""
+    try:
+        check_size(path, schema.MAX_BYTES)
+        content = schema.parse(path.read_bytes())
+        number, _ = content["format"], content["config"]
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise _damaged(path, error) from None
     check_format(path, number)
-    return content
+    try:
+        return checked(content)
+    except (ValueError, KeyError, OverflowError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: epath.Path, error: Exception) -> UserError:
+    what = f"it has no {error}" if isinstance(error, KeyError) else error
+    return UserError(
+        f"{path} is not a file of this program, or damaged ({in_one_line(what)}); choose another "
+        "--workdir, or remove it if the rest is sound"
+    )
+
+
+def in_one_line(error: Any) -> str:
+    """What an error says of what a stranger wrote: printable, and short."""
+    return shown(" ".join(str(error).split())[:300])
+
+
+def shown(text: str) -> str:
+    """Text of a stranger as a terminal may have it: without what would move its cursor."""
+    return text if text.isprintable() else ascii(text)
+
+
+def cannot_write(workdir: epath.Path, reason: str) -> UserError:
+    """The line for a workdir that a run cannot write to any more."""
+    if not workdir.exists():
+        return UserError(
+            f"{workdir} was removed while the run wrote to it; restore it and run the same "
+            "command, or start the run again"
+        )
+    return UserError(
+        f"{workdir} cannot be written: {reason}; free space there and run the same command: it "
+        "resumes from the last whole checkpoint"
+    )
 
 
 def check_format(path: Any, number: Any) -> None:
@@ -124,8 +265,8 @@ def check_format(path: Any, number: Any) -> None:
     """
     if number != FORMAT:
         raise UserError(
-            f"{path} has format {number!r}, this version reads format {FORMAT}; use the version "
-            "that wrote it, or a new --workdir"
+            f"{path} has format {in_one_line(repr(number))}, this version reads format {FORMAT}; "
+            "use the version that wrote it, or a new --workdir"
         )
 
 

@@ -7,7 +7,6 @@ of MovieLens is in this repository: its licence forbids handing it on.
 import dataclasses
 import difflib
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.npz import memory_bytes
 from input_sources import prepare_dataset, tfds_records
 
 TFDS_NAMES = ("movielens/1m-ratings", "movielens/100k-ratings")
@@ -208,7 +208,7 @@ def _genre_names(directory: Path) -> dict[int, str]:
 
 
 def _parse_size(name: str, size: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)x(\d+)", size, re.ASCII)
+    match = re.fullmatch(r"(\d{1,12})x(\d{1,12})", size, re.ASCII)
     num_users, num_movies = map(int, match.groups()) if match else (0, 0)
     if num_users < 1 or num_movies < 2:
         raise UserError(
@@ -275,11 +275,6 @@ def _plant(rng: np.random.Generator, num_users: int, genres: np.ndarray) -> Plan
     user_bias = rng.exponential(0.8, num_users)
     arrays = rng.normal(size=(num_users, RANK)), _MOVIE_SCALE * movie_factors, user_bias, movie_bias
     return Planted(*(array.astype(np.float32) for array in arrays))
-
-
-def memory_bytes() -> int:
-    """The memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarray, HeldOut]:

@@ -9,8 +9,9 @@ Every form comes down to a mapping of arrays with these keys, which are also tho
 """
 
 import concurrent.futures
+import math
+import os
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.npz import Pickled, memory_bytes, read_arrays
 
 SPLITS = ("train", "validation", "calibration", "test")
 POOL = "pool"
@@ -26,6 +28,8 @@ EXPECTED_KEYS = (
     "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
     "and test_*; class_names is optional"
 )
+# Pillow knows others, of which some (EPS) are programs that it has another program run.
+FORMATS = ("BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 PILLOW_GRAY_MODES = ("1", "L", "LA")
 PILLOW_COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 
@@ -49,37 +53,39 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: if the file is absent, no npz, damaged, or holds pickled objects.
     """
-    file = Path(path).expanduser()
+    file = local_path(path)
     if not file.is_file():
         raise UserError(f"npz:{path}: there is no file {file.absolute()}; check the path")
     if not zipfile.is_zipfile(file):
         raise UserError(f"npz:{path} is not an npz file; write one with numpy.savez_compressed")
-    arrays: dict[str, np.ndarray] = {}
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            for key in archive.files:
-                arrays[key] = _read_member(archive, key, path)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"npz:{path} is damaged ({_one_line(error)}); write it again") from error
-    return arrays
-
-
-def _read_member(archive: Any, key: str, path: str) -> np.ndarray:
-    """One array of an open npz archive. NumPy refuses pickled objects with a bare ValueError."""
-    try:
-        array = archive[key]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
+        return read_arrays(file, _max_bytes())
+    except Pickled as error:
         raise UserError(
-            f"npz:{path}: {key} holds pickled Python objects, which are never loaded since they "
-            f"can run code; save it as an array of numbers (class_names: of strings)"
+            f"npz:{path}: {error}, which are never loaded since they can run code; save it as an "
+            "array of numbers (class_names: of strings)"
         ) from error
-    if not isinstance(array, np.ndarray):  # NumPy hands over what is no array as bytes.
-        raise ValueError(f"{key} is not an array")
-    return array
+    except ValueError as error:
+        raise UserError(f"npz:{path} is damaged ({_one_line(error)}); write it again") from error
+
+
+def local_path(path: str) -> Path:
+    """A path as a user gives it.
+
+    Raises:
+        UserError: there can be no such path.
+    """
+    try:
+        local = Path(path).expanduser()
+        local.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"{path} is no path: {_one_line(error)}") from None
+    return local
+
+
+def _max_bytes() -> int:
+    """What one data set may take: while it is checked and split there are some copies."""
+    return memory_bytes() // 4
 
 
 def read_folder(path: str) -> dict[str, np.ndarray]:
@@ -96,7 +102,7 @@ def read_folder(path: str) -> dict[str, np.ndarray]:
     Raises:
         UserError: if there are no classes or images, or an image cannot be read or differs in size.
     """
-    root = Path(path).expanduser()
+    root = local_path(path)
     if not root.is_dir():
         raise UserError(f"folder:{path}: there is no folder {root.absolute()}; check the path")
     roots = _split_roots(root)
@@ -115,7 +121,9 @@ def read_folder(path: str) -> dict[str, np.ndarray]:
         raise UserError(f"folder:{path}: the class folders hold no images; put images into them")
     images = read_images([file for part in files.values() for file, _ in part])
     bounds = np.cumsum([len(part) for part in files.values()])[:-1]
-    arrays = {"class_names": np.array(class_names)}
+    # A name may be any bytes, what is shown and stored is text.
+    shown = [os.fsencode(name).decode(errors="replace") for name in class_names]
+    arrays = {"class_names": np.array(shown)}
     for (prefix, part), inputs in zip(files.items(), np.split(images, bounds), strict=True):
         arrays[f"{prefix}inputs"] = inputs
         arrays[f"{prefix}labels"] = np.array([label for _, label in part], np.int32)
@@ -132,8 +140,8 @@ def _split_roots(root: Path) -> dict[str, Path]:
     unknown = [folder.name for folder in _folders(root) if folder.name not in SPLITS]
     if unknown:
         raise UserError(
-            f"{root / unknown[0]} is beside the split train but none of {', '.join(SPLITS)}; "
-            f"rename or move it"
+            f"{_shown(root / unknown[0])} is beside the split train but none of "
+            f"{', '.join(SPLITS)}; rename or move it"
         )
     return {f"{split}_": root / split for split in SPLITS if (root / split).is_dir()}
 
@@ -156,12 +164,23 @@ def read_images(files: list[Path]) -> np.ndarray:
         for file, (size, _) in zip(files, headers, strict=True):
             if size != headers[0][0]:
                 raise UserError(
-                    f"{file} is {_by(size)} pixels but {files[0]} is {_by(headers[0][0])}; all "
-                    f"images must have one size: resize them"
+                    f"{_shown(file)} is {_by(size)} pixels but {_shown(files[0])} is "
+                    f"{_by(headers[0][0])}; all images must have one size: resize them"
                 )
         mode = "L" if all(mode in PILLOW_GRAY_MODES for _, mode in headers) else "RGB"
+        _check_total(files, headers[0][0], len(mode))
         images = np.stack(list(pool.map(lambda file: _read_image(file, mode), files)))
     return images[..., None] if mode == "L" else images
+
+
+def _check_total(files: list[Path], size: tuple[int, int], num_channels: int) -> None:
+    """Refuses images that memory cannot hold, before they are decoded."""
+    needed = len(files) * math.prod(size) * num_channels
+    if needed > _max_bytes():
+        raise UserError(
+            f"{len(files)} images of {_by(size)} pixels as {_shown(files[0])} need {needed:,} "
+            f"bytes of memory, more than the {_max_bytes():,} allowed here; use fewer or smaller"
+        )
 
 
 def _read_header(file: Path) -> tuple[tuple[int, int], str]:
@@ -169,16 +188,19 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
     import PIL.Image
 
     try:
-        with PIL.Image.open(file) as image:
+        if not file.is_file():  # A pipe would be waited for.
+            raise ValueError("it is no file")
+        with PIL.Image.open(file, formats=FORMATS) as image:
             size, mode = image.size, image.mode
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise UserError(
-            f"{file} is not an image that Pillow reads; repair it or move it out of the class "
-            f"folder"
+            f"{_shown(file)} is not an image that Pillow reads; repair it or move it out of the "
+            f"class folder"
         ) from error
     if mode not in PILLOW_GRAY_MODES + PILLOW_COLOUR_MODES:
         raise UserError(
-            f"{file} has mode {mode}, not 8 bits per channel; convert it to 8-bit gray or RGB"
+            f"{_shown(file)} has mode {mode}, not 8 bits per channel; convert it to 8-bit gray or "
+            f"RGB"
         )
     return size, mode
 
@@ -188,10 +210,12 @@ def _read_image(file: Path, mode: str) -> np.ndarray:
     import PIL.Image
 
     try:
-        with PIL.Image.open(file) as image:
+        with PIL.Image.open(file, formats=FORMATS) as image:
             return np.asarray(image.convert(mode))
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
-        raise UserError(f"{file} is damaged ({_one_line(error)}); repair or remove it") from error
+        raise UserError(
+            f"{_shown(file)} is damaged ({_one_line(error)}); repair or remove it"
+        ) from error
 
 
 def read_unlabelled_folder(path: str) -> tuple[list[str], np.ndarray]:
@@ -203,7 +227,7 @@ def read_unlabelled_folder(path: str) -> tuple[list[str], np.ndarray]:
     Raises:
         UserError: if there are no images, or by `read_images`.
     """
-    root = Path(path).expanduser()
+    root = local_path(path)
     nested = [file for folder in _folders(root) for file in _visible(folder)]
     files = sorted([file for file in _visible(root) if not file.is_dir()] + nested)
     if not files:
@@ -249,8 +273,14 @@ def _by(size: Iterable[int]) -> str:
     return "x".join(str(length) for length in size)
 
 
+def _shown(file: Path) -> str:
+    """A path in one line; a name may hold a line break."""
+    return str(file) if str(file).isprintable() else ascii(str(file))
+
+
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if text.isprintable() else ascii(text)
 
 
 def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
@@ -314,6 +344,8 @@ def _numeric(values: Any, what: str) -> np.ndarray:
         raise UserError(
             f"{what} has dtype {array.dtype}; it must hold integers or floating-point numbers"
         )
+    if array.ndim == 0:
+        raise UserError(f"{what} is a single number; give an array of examples")
     if array.size == 0:
         raise UserError(
             f"{what} has shape {array.shape}, which is empty; give at least one example"

@@ -46,12 +46,19 @@ class Density:
         """Draws overdispersed starts [num_chains, D].
 
         Raises:
-            UserError: those of `start_fn` have another shape.
+            UserError: those of `start_fn` have another shape, or it raises an error.
         """
         shape = num_chains, self.num_dims
         if self.start_fn is None:
             return self.start_scale * jax.random.normal(rng_key, shape)
-        starts = self.start_fn(rng_key, num_chains)
+        try:
+            starts = self.start_fn(rng_key, num_chains)
+        except Exception as error:
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            raise UserError(
+                f"start_fn raises {type(error).__name__}: {first}; it must take a key and a number "
+                "of chains"
+            ) from error
         if jnp.shape(starts) != shape:
             raise UserError(
                 f"start_fn gives starts of the shape {list(jnp.shape(starts))}, must be "

@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import re
 
 # Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -21,8 +22,10 @@ import jax
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from small_runs import make_blobs, small_config
 
+from ensemble import plot_style
 from ensemble.workdir import Workdir
 
 __all__ = ["make_blobs", "small_config"]
@@ -31,6 +34,22 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def layout(request):
+    """Lays pictures out, which takes as long as drawing them, only in their own tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not re.search("plot|figure|page", request.module.__name__):
+            patch.setattr(ConstrainedLayoutEngine, "execute", lambda self, figure: None)
+        yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leaves pictures blank, which take as long as all else in a short run."""
+    blank = np.zeros((1, 1, 3), np.uint8)
+    monkeypatch.setattr(plot_style, "figure_to_array", lambda figure: blank)
 
 
 @pytest.fixture(scope="session")

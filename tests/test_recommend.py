@@ -8,6 +8,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+import scipy.special
 from conftest import ROOT
 
 import ensemble
@@ -84,6 +85,7 @@ def test_padding_is_not_on_disk_and_has_not_moved(finished):
     assert positions["user_bias"].shape == (2, 20, USERS)
 
 
+@pytest.mark.usefixtures("undrawn")  # `finished` has drawn.
 def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_path):
     ensemble.train(watch_config(hmc={"num_samples": 20}), workdir=str(tmp_path / "same"))
     shutil.copytree(tmp_path / "same", tmp_path / "other")
@@ -133,6 +135,21 @@ def test_who_has_watched_less_is_known_less(finished):
     order = np.argsort(counts)
     spread = positions["user_bias"].std(axis=(0, 1))
     assert spread[order[:10]].mean() > 1.1 * spread[order[-10:]].mean()
+
+
+def test_who_has_watched_less_is_recommended_less_surely(finished):
+    workdir, _ = finished
+    dataset = _create_task(validate(watch_config()), None).dataset
+    counts = dataset.watches.watched.sum(axis=1, dtype=int)
+    order, widths = np.argsort(counts), []
+    for user in (*order[:8], *order[-8:]):
+        user_id = dataset.watches.user_ids[user]
+        document = recommend.answer(str(workdir), user_id, top=5, as_json=True)
+        found = json.loads(document)["recommendations"]
+        # In log-odds: probabilities near 0 have narrow intervals anyway.
+        ends = scipy.special.logit([[one["low"], one["high"]] for one in found])
+        widths.append(np.mean(ends[:, 1] - ends[:, 0]))
+    assert np.mean(widths[:8]) > 1.1 * np.mean(widths[8:])
 
 
 def test_recommendations_are_printed_and_as_json(finished):

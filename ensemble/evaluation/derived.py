@@ -5,7 +5,6 @@ import functools
 import hashlib
 import io
 import re
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,8 @@ from ensemble.errors import UserError
 from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
-from ensemble.predictions import MemberPredictions
+from ensemble.npz import max_bytes, read_arrays
+from ensemble.predictions import MemberPredictions, check_predictions
 from ensemble.progress import Progress
 from ensemble.workdir import WRITE_ERRORS, write_bytes
 
@@ -154,7 +154,15 @@ def predict(
         UserError: a member predicts NaN.
     """
     sources = {one.name: _digest(subject.fingerprint, one.name, one.content) for one in sets}
-    found = {one.name: _read(_path(directory, one.name), sources[one.name]) for one in sets}
+    num_members, _, num_classes = subject.test.log_probs.shape
+    found = {
+        one.name: _read(
+            _path(directory, one.name),
+            sources[one.name],
+            (num_members, one.num_examples, num_classes),
+        )
+        for one in sets
+    }
     missing = [one for one in sets if found[one.name] is None]
     done, total = 0, sum(one.num_examples for one in missing)
     with Progress(0, total, "predicting") as progress:
@@ -211,17 +219,25 @@ def _digest(*parts: Any) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-def _read(path: epath.Path, source: str) -> MemberPredictions | None:
-    """What was kept from the same source; None if there is nothing, or it cannot be read."""
-    if not path.exists():
-        return None
+def _read(path: epath.Path, source: str, shape: tuple[int, ...]) -> MemberPredictions | None:
+    """What was kept from the same source; None if there is nothing, or it cannot be used.
+
+    Args:
+        path: of the file.
+        source: of what is wanted.
+        shape: [M, N, C] of it.
+    """
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            if str(arrays["source"]) != source:
-                return None
-            return MemberPredictions(arrays["log_probs"], arrays.get("entropies"))
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
+        if not path.exists() or path.stat().length > max_bytes():
+            return None
+        arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
+        if str(arrays["source"]) != source or arrays["log_probs"].shape != shape:
+            return None
+        predictions = MemberPredictions(arrays["log_probs"], arrays.get("entropies"))
+        check_predictions(predictions)
+    except (OSError, ValueError, KeyError):
         return None
+    return predictions
 
 
 def _write(path: epath.Path, predictions: MemberPredictions, source: str) -> None:

@@ -13,16 +13,20 @@ import numpy as np
 
 from ensemble import metrics, plots
 from ensemble.config import flatten
+from ensemble.errors import UserError
 from ensemble.evaluation import figures
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available
 from ensemble.plot_style import GRID_COLOR, TEXT_COLOR
+from ensemble.workdir import check_size, in_one_line
 from ensemble.writer import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ensemble.evaluation.subject import Subject
+
+_MAX_DRAWN = 1e30  # Of a learning curve; Matplotlib fails near the end of its numbers.
 
 TITLES = {
     "accuracy": "accuracy",
@@ -98,10 +102,37 @@ def draw(
     if evaluation["shift"]:
         drawn["shift"] = figures.shift_curves(evaluation["shift"], test)
     drawn |= _draw_examples(subject)
-    records = read_metrics(subject.work.metrics) if subject.work.metrics.exists() else []
-    if records:
+    if records := _records(subject):
         drawn["training"] = plots.training_curves(records)
     return drawn
+
+
+def _records(subject: Subject) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl of which every value can be drawn.
+
+    Raises:
+        UserError: it is too large, or cannot be read.
+    """
+    path = subject.work.metrics
+    if not path.exists():
+        return []
+    check_size(path)
+    try:
+        records = read_metrics(path)
+    except (OSError, RecursionError) as error:
+        raise UserError(
+            f"{path} cannot be read ({in_one_line(error)}); remove it, and the report shows no "
+            "learning curves"
+        ) from None
+    return [record for record in records if _is_drawable(record)]
+
+
+def _is_drawable(record: Mapping[str, Any]) -> bool:
+    """Whether a line has its step, and numbers where curves have them."""
+    numbers = [value for key, value in record.items() if "/" in key or key in ("step", "epoch")]
+    return "step" in record and all(
+        isinstance(value, int | float) and not abs(value) > _MAX_DRAWN for value in numbers
+    )
 
 
 def _draw_examples(subject: Subject) -> dict[str, Figure]:

@@ -23,7 +23,7 @@ from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import verdict
 from ensemble.predictions import MemberPredictions
-from ensemble.workdir import Workdir, to_json, write_text, write_together
+from ensemble.workdir import Workdir, check_links, to_json, write_text, write_together
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
@@ -124,8 +124,7 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
     Raises:
         UserError: it cannot, or is a workdir itself.
     """
-    directory = epath.Path(out).expanduser() if out else subject.work.path / "evaluation"
-    directory = directory if "://" in os.fspath(directory) else directory.resolve()
+    directory = Workdir(out).path if out else subject.work.path / "evaluation"
     for workdir in (directory, *directory.parents):
         if (workdir / "config.json").exists() and not is_own_folder(directory, workdir):
             raise UserError(
@@ -134,6 +133,10 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
             )
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if "://" not in os.fspath(directory):
+            for folder in (directory, directory / "predictions"):
+                if folder.is_dir():
+                    check_links(folder, within=directory)
         write_text(directory / ".writable", "Can a file be written?")
         (directory / ".writable").unlink()
     except OSError as error:

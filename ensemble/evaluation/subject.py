@@ -169,6 +169,13 @@ class Subject:
                     f"{stored.members.tolist()}, report.json {self.report['live_members']}; run "
                     "train.py again with the same --workdir"
                 )
+            expected = (self.description["num_examples"][split], self.description["num_classes"])
+            if stored.log_probs.shape[1:] != expected:
+                raise UserError(
+                    f"{self.work.predictions / split}.npz has predictions "
+                    f"{stored.log_probs.shape[1:]}, report.json says {expected}; run train.py "
+                    "again with the same --workdir"
+                )
             return stored
         if self.dataset is None:
             raise UserError(f"{self.work.path} is still in training, and needs its data to predict")

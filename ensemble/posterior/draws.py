@@ -2,7 +2,6 @@
 
 import io
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble.checkpoint import first_line
 from ensemble.errors import UserError
+from ensemble.npz import read_arrays
 from ensemble.workdir import write_bytes
 
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
@@ -190,8 +190,7 @@ def _read_chunks(paths: Sequence[epath.Path]) -> list[_Chunk]:
                 "removed; start the run again in a new --workdir"
             )
         try:
-            with path.open("rb") as file:
-                arrays = _read(file, ("range", "numbers", _SCALARS))
+            arrays = _read(path, ("range", "numbers", _SCALARS))
             chunk = _Chunk(
                 path=path,
                 first=first,
@@ -213,8 +212,7 @@ def _read_positions(
 ) -> dict[str, np.ndarray]:
     """Reads the positions of a chunk, [C, K, ...] by flat names as those of other chunks."""
     try:
-        with chunk.path.open("rb") as file:
-            leaves = _below(_POSITIONS, _read(file, (_POSITIONS,)))
+        leaves = _below(_POSITIONS, _read(chunk.path, (_POSITIONS,)))
         _check_positions(chunk, leaves)
         if others is not None and _shapes(leaves) != _shapes(others):
             raise ValueError("its positions have other shapes than those of the draws before")
@@ -227,16 +225,13 @@ def _shapes(leaves: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
     return {name: leaf.shape[2:] for name, leaf in leaves.items()}
 
 
-def _read(file: Any, prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _read(path: epath.Path, prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Reads the arrays of an npz file whose names begin so.
 
-    Pickles are refused by NumPy, and compression, with which a small file can claim much memory,
-    here: `append` writes none.
+    `append` compresses nothing, so a file takes no more memory than it has bytes.
     """
-    with np.load(file, allow_pickle=False) as arrays:
-        if any(member.compress_type != zipfile.ZIP_STORED for member in arrays.zip.infolist()):
-            raise ValueError("it is compressed")
-        return {name: arrays[name] for name in arrays.files if name.startswith(prefixes)}
+    with path.open("rb") as file:
+        return read_arrays(file, path.stat().length, prefixes, compressed=False)
 
 
 def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -12,7 +12,8 @@ exists for a block of users only, which stays in the cache.
 
 The sum over millions of entries would lose .1 nat in float32, which the acceptance of HMC would
 notice: it is compensated, and relative to a fixed baseline, so that what is left is smaller. At
-6,040 x 3,706 entries changes are right to .03 nats, and the kinetic energy to .01.
+6,040 x 3,706 entries changes near the posterior are right to .03 nats, and the kinetic energy to
+.01.
 """
 
 import functools

@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble import processes
 from ensemble.errors import UserError
+from ensemble.npz import memory_bytes
 from ensemble.posterior.log_density import CHAINS
 from ensemble.posterior.rwm_kernel import (
     Chains,
@@ -127,7 +128,19 @@ class RandomWalk:
             object.__setattr__(self, "num_superchains", groups)
         if groups < 1 or self.num_chains % groups:
             raise UserError(f"num_superchains={groups} must divide num_chains={self.num_chains}")
-        check_density(self._logdensity, self.num_chains, self.density.num_dims)
+        check_density(self.density.logdensity_fn, self.num_chains, self.density.num_dims)
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        num_blocks, num_lanes = self._layout
+        # Closed segments and open sums, positions, and copies of those that are placed or fetched.
+        floats = (2 * NUM_SEGMENTS + 16) * self.density.num_dims * num_blocks * num_lanes
+        needed, there_are = 4 * floats, memory_bytes()
+        if needed > there_are:
+            raise UserError(
+                f"num_chains={self.num_chains} take {needed:,} bytes, over the {there_are:,} of "
+                "this machine; lower it, or use more samples of each"
+            )
 
     # Start.
 
@@ -143,6 +156,11 @@ class RandomWalk:
         Raises:
             UserError: the scale or the positions cannot be used.
         """
+        if jax.random.key_impl(rng_key) != "threefry2x32":
+            raise UserError(
+                f"rng_key is of {jax.random.key_impl(rng_key)}, must be of Threefry: "
+                "jax.random.key(seed, impl='threefry2x32')"
+            )
         factor = factor_of(scale, self.density.num_dims)
         key_start, key_steps = jax.random.split(rng_key)
         if positions is None:

@@ -376,7 +376,7 @@ def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -
     try:
         found = jax.eval_shape(logdensity_fn, jax.ShapeDtypeStruct(shape, jnp.float32))
     except Exception as error:
-        first = next(iter(str(error).splitlines()), "")
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UserError(
             f"the log density of positions {list(shape)} raises {type(error).__name__}: {first}; "
             "it must take [C, D], all chains at once"
@@ -387,6 +387,8 @@ def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -
             f"{list(getattr(found, 'shape', ()))}, must be [{shape[0]}]: one number for each "
             "chain; sum over the last axis"
         )
+    if jnp.issubdtype(found.dtype, jnp.complexfloating):
+        raise UserError(f"the log density is {found.dtype}, must be real; take its real part")
 
 
 def check_start(log_density: np.ndarray) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from flax import serialization
 
 from ensemble import processes
+from ensemble.checkpoint import check_shapes
 from ensemble.classification import Classification
 from ensemble.factorisation import Factorisation
 from ensemble.members import Status
@@ -398,6 +399,11 @@ class Sampling(Method):
             for name, sums in arrays["sums"].items()
         }
         state = serialization.from_state_dict(template, arrays)
+        # Not the warm-up's: the mass counts padding, which depends on the devices.
+        check_shapes(
+            (state.chains.state.position, state.sums),
+            (template.chains.state.position, template.sums),
+        )
         chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
         state = state.replace(chains=chains, step=counters["step"])
         return processes.put(state, programs.shardings(state))

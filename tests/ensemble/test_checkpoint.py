@@ -3,12 +3,13 @@
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from etils import epath
 
 from ensemble import UserError
-from ensemble.checkpoint import Checkpointer
+from ensemble.checkpoint import Checkpointer, check_shapes
 
 
 def arrays(number):
@@ -77,3 +78,13 @@ def test_another_format_is_refused_with_the_remedy(directory):
 def test_an_unfinished_save_is_not_seen(directory):
     shutil.copytree(directory / "30", directory / "40.orbax-checkpoint-tmp")
     assert Checkpointer(directory).restore_latest()[1]["number"] == 30
+
+
+def test_arrays_of_other_shapes_are_refused():
+    template = {"a": np.zeros((2, 3, 4)), "key": jax.random.split(jax.random.key(0), 2)}
+    check_shapes({"a": np.zeros((2, 3, 4)), "key": np.zeros((2, 2))}, template)
+    check_shapes({"a": np.zeros((7, 4)), "key": np.zeros((7, 2))}, template, num_leading=2)
+    with pytest.raises(ValueError, match=r"the shape \(2, 3, 5\), not \(2, 3, 4\)"):
+        check_shapes({"a": np.zeros((2, 3, 5)), "key": np.zeros((2, 2))}, template)
+    with pytest.raises(ValueError, match=r"the shape \(7, 5\), not \(2, 3, 4\)"):
+        check_shapes({"a": np.zeros((7, 5)), "key": np.zeros((7, 2))}, template, num_leading=2)

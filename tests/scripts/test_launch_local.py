@@ -1,6 +1,7 @@
 """Several real processes on this machine: stopped, killed, misused."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -28,9 +29,9 @@ def arguments(tmp_path_factory):
         f"--config.dataset=npz:{path}",
         "--config.model=logistic_regression",
         "--config.augment.shift=0",
+        "--config.schedule=constant",
         "--config.ensemble_size=4",
         "--config.batch_size=16",
-        f"--config.num_epochs={EPOCHS}",
         "--config.log_every_steps=3",
     ]
 
@@ -81,36 +82,23 @@ def log_probs(workdir):
         return predictions["log_probs"]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(arguments, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
-    with launch(arguments, workdir) as launcher:
-        output, errors = launcher.communicate(timeout=300)
-    assert launcher.returncode == 0, output + errors
-    assert "The ensemble of 4 is right on" in output
-    return workdir
-
-
-def test_only_the_main_process_shows_the_run(undisturbed):
-    first, second = ((undisturbed.parent / "logs" / f"process_{k}.log").read_text() for k in (0, 1))
-    assert "[0/2] step" in first
-    assert "step" not in second
-    assert "The ensemble" not in second
-
-
-def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, undisturbed, tmp_path):
+def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     workdir = tmp_path / "run"
-    with launch(arguments, workdir, "--max_restarts=0") as launcher:
+    for_long = [*arguments, f"--config.num_epochs={100 * EPOCHS}"]
+    with launch(for_long, workdir, "--max_restarts=0") as launcher:
         wait_for_checkpoints(workdir, 0, launcher)
         os.kill(children(launcher)[1], signal.SIGTERM)  # To one alone.
         _, errors = launcher.communicate(timeout=60)
     assert launcher.returncode == 75, errors
     stopped = steps_of(workdir)[-1]
-    assert stopped < steps_of(undisturbed)[-1]
     for k in (0, 1):
         log = (tmp_path / "logs" / f"process_{k}.log").read_text()
         assert f"train.py: interrupted at step {stopped} of" in log
         assert "Traceback" not in log
+
+    steps_per_epoch = json.loads((workdir / "metrics.jsonl").read_text().splitlines()[-1])
+    num_epochs = int(stopped * steps_per_epoch["epoch"] / steps_per_epoch["step"]) + EPOCHS
+    arguments = [*arguments, f"--config.num_epochs={num_epochs}"]
     with launch(arguments, workdir, "--max_restarts=1", logs=tmp_path / "again") as launcher:
         wait_for_checkpoints(workdir, stopped, launcher)
         killed = time.monotonic()
@@ -118,12 +106,19 @@ def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, undisturbe
         while len(children(launcher)) == 2 and time.monotonic() < killed + 60:
             time.sleep(0.05)
         assert time.monotonic() < killed + 60
-        _, errors = launcher.communicate(timeout=300)
+        output, errors = launcher.communicate(timeout=300)
     assert launcher.returncode == 0, errors
     assert "launch_local.py: restart 1 of 1" in errors
-    lost = (tmp_path / "again" / "process_0.log").read_text()
-    assert "train.py: process 0 of 2 has lost another one, whose log says why" in lost
-    np.testing.assert_array_equal(log_probs(workdir), log_probs(undisturbed))
+    assert "The ensemble of 4 is right on" in output
+    first, second = ((tmp_path / "again" / f"process_{k}.log").read_text() for k in (0, 1))
+    assert "train.py: process 0 of 2 has lost another one, whose log says why" in first
+    assert "[0/2] step" in first
+    assert "step" not in second
+    assert "The ensemble" not in second
+
+    alone = [sys.executable, str(ROOT / "train.py"), *arguments, f"--workdir={tmp_path / 'alone'}"]
+    subprocess.run(alone, check=True, capture_output=True)
+    np.testing.assert_allclose(log_probs(workdir), log_probs(tmp_path / "alone"), atol=1e-4)
 
 
 def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):

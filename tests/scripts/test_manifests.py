@@ -155,6 +155,7 @@ def test_the_command_of_a_pod_is_train_py_with_its_rank(jobset, tmp_path):
         "--coordinator_address=ensemble-worker-0-0.ensemble:8476",
         "--num_processes=2",
         "--process_id=1",
+        "--join_seconds=900",
         "--config=configs/mnist_ensemble.py",
         "--workdir=gs://BUCKET/RUN",
     ]

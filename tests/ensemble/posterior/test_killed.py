@@ -1,77 +1,98 @@
-"""Sampling in real processes: killed at any moment, it resumes to the same bits."""
+"""Runs in real processes: killed at any moments, they end with the same bits."""
 
-import random
-import signal
+import collections
+import functools
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, make_blobs
+from etils import epath
+from kills import MOMENTS, kill_often
 
+from ensemble.checkpoint import Checkpointer
 from ensemble.posterior.draws import Draws
 from ensemble.workdir import Workdir
 
-ARGUMENTS = [
-    "--config.dataset=digits",
-    "--config.num_chains=2",
-    "--config.num_devices=2",
-    "--config.log_every_steps=25",
-    "--config.hmc.num_warmup=50",
-    "--config.hmc.num_samples=200",
-    "--config.hmc.num_leapfrog_steps=8",
-]
+CONFIG = """
+from ensemble import default_config
 
 
-def command(workdir, method):
+def get_config():
+    config = default_config()
+    config.dataset = "npz:{npz}"
+    config.model = "logistic_regression"
+    config.prior = "normal(1)"
+    config.num_devices = 2
+    config.log_every_steps = 5
+    config.eval_every_epochs = 8
+    return config
+"""
+SAMPLER = ["--config.num_chains=2", "--config.hmc.num_warmup=20", "--config.hmc.num_samples=100"]
+METHODS = {
+    "sgd": ["--config.ensemble_size=3", "--config.num_steps=200", "--config.batch_size=16"],
+    "hmc": SAMPLER,
+    "mclmc": SAMPLER,
+}
+SOAK_KILLS = {"sgd": 70, "hmc": 70, "mclmc": 60}
+
+
+@pytest.fixture(scope="module")
+def config_file(tmp_path_factory):
+    """A small experiment of the user's own; it saves every five steps or draws."""
+    folder = tmp_path_factory.mktemp("own")
+    np.savez(folder / "blobs.npz", **make_blobs())
+    (folder / "config.py").write_text(CONFIG.format(npz=folder / "blobs.npz"))
+    return folder / "config.py"
+
+
+def command(config_file, workdir, method):
     return [
-        sys.executable,
-        ROOT / "train.py",
-        f"--config={ROOT / 'configs' / 'digits_logreg_hmc.py'}",
-        f"--workdir={workdir}",
-        *ARGUMENTS,
-        f"--config.method={method}",
-        # What finds the mass is the same for both.
-        *(["--config.init_from=prior", "--config.hmc.mass=identity"] if method == "mclmc" else []),
-    ]
+        sys.executable, str(ROOT / "train.py"), f"--config={config_file}", f"--workdir={workdir}",
+        f"--config.method={method}", *METHODS[method],
+    ]  # fmt: skip
 
 
 def result_of(workdir):
+    """All that a run leaves of its last state, its draws and its predictions."""
+    checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
+    arrays, meta = checkpointer.restore_latest(read_only=True)
+    checkpointer.close()
     draws = Draws(Workdir(workdir).draws)
     with np.load(workdir / "predictions" / "test.npz") as predictions:
-        return draws.scalars(), draws.positions()[0], predictions["log_probs"]
+        return {
+            "counters": meta["counters"],
+            "state": arrays,
+            "scalars": draws.scalars(),
+            "positions": draws.positions(),
+            "log_probs": predictions["log_probs"],
+        }
 
 
-@pytest.mark.parametrize(
-    ("method", "num_kills"), [("hmc", 1), pytest.param("mclmc", 1, marks=pytest.mark.soak)]
-)
-def test_killed_at_random_moments_it_resumes_to_the_same_bits(method, num_kills, tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(command(whole, method), check=True, capture_output=True)
-    rng = random.Random(method)
-    kills = 0
-    for kill in range(num_kills):
-        with subprocess.Popen(
-            command(killed, method), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            # mclmc's first kill is before its first draw: while it starts, or is tuned.
-            awaited = "config.json" if (method, kill) == ("mclmc", 0) else "draws/*.npz"
-            before = len(list(killed.glob(awaited)))
-            while process.poll() is None and len(list(killed.glob(awaited))) <= before:
-                time.sleep(0.005)
-            time.sleep(rng.uniform(0, 0.3))
-            process.kill()
-            process.wait()
-            kills += process.returncode == -signal.SIGKILL
-    assert kills
-    done = subprocess.run(command(killed, method), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    expected, found = result_of(whole), result_of(killed)
-    for name, values in expected[0].items():
-        np.testing.assert_array_equal(found[0][name], values, name)
-    for leaf, other in zip(
-        expected[1]["Dense_0"].values(), found[1]["Dense_0"].values(), strict=True
-    ):
-        np.testing.assert_array_equal(other, leaf)
-    np.testing.assert_array_equal(found[2], expected[2])
+def assert_same(workdir, expected):
+    np.testing.assert_equal(result_of(workdir), expected)  # To the bit, a NaN for a NaN.
+
+
+def kill_a_run(config_file, folder, method, num_kills):
+    """Kills a run, and compares it with one left alone; returns the moments of the kills."""
+    subprocess.run(command(config_file, folder / "whole", method), check=True, capture_output=True)
+    check = functools.partial(assert_same, folder / "killed", result_of(folder / "whole"))
+    killed = command(config_file, folder / "killed", method)
+    return kill_often(killed, folder / "killed", num_kills, len(method), check)
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits(config_file, tmp_path):
+    moments = kill_a_run(config_file, tmp_path, "hmc", 3)
+    assert all(moments[moment] for moment in MOMENTS)
+
+
+@pytest.mark.soak
+def test_killed_two_hundred_times_they_end_with_the_same_bits(config_file, tmp_path, capsys):
+    moments = collections.Counter()
+    for method, num_kills in SOAK_KILLS.items():
+        moments += kill_a_run(config_file, tmp_path / method, method, num_kills)
+    with capsys.disabled():
+        print(f"\n{moments.total()} kills: {dict(moments)}")
+    assert moments.total() == 200
+    assert moments["saving"]

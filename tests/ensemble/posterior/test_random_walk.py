@@ -149,18 +149,45 @@ def test_nothing_can_be_predicted_or_evaluated(finished):
         ({"num_chains": 0}, "config.num_chains=0 must be positive"),
         ({"rwm": {"scale": 0.0}}, "config.rwm.scale=0.0 must be positive"),
         ({"rwm": {"num_samples": 3}}, "config.rwm.num_samples=3 must be even, from 2"),
-        ({"rwm": {"num_samples": 2**31}}, "2147483840 steps in all must be at most"),
+        (
+            {"rwm": {"num_samples": 2**31}},
+            "config.rwm.num_samples=2147483648 must be at most 2147483647",
+        ),
         ({"rwm": {"num_warmup": -2}}, "config.rwm.num_warmup=-2 must be even and not negative"),
         ({"rwm": {"shape": "round"}}, "config.rwm.shape='round' must be one of scalar, diagonal"),
         ({"temperature": 0.5}, "config.temperature=0.5 is not for random walks: with"),
         ({"num_steps": 10}, "leave it at None; rwm.num_samples says how long"),
         ({"num_chains": 8, "stop_at": {"ess": 9.0}}, "config.stop_at needs 16 chains with"),
+        ({"dataset": "mnist"}, "config.dataset='mnist' is not for random walks: with"),
+        ({"num_chains": 2**31 - 1}, r"num_chains=2147483647 take [0-9,]+ bytes, over the"),
         ({"log_every_steps": 7}, "config.log_every_steps=7 must be even with config.method='rwm'"),
     ],
 )
 def test_bad_input_is_one_line(change, line):
     with pytest.raises(UserError, match=line) as caught:
         ensemble.train(walk_config(**change))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("density", "line"),
+    [
+        (densities.Density(lambda x: x, 2), r"has the shape \[5, 2\], must be \[5\]"),
+        (densities.Density(jnp.sum, 2), r"has the shape \[\], must be \[5\]"),
+        (densities.Density(lambda x: 1.0, 2), r"has the shape \[\], must be \[5\]"),
+        (densities.Density(lambda x: 1 / 0, 2), "raises ZeroDivisionError: division by zero; it"),
+        (densities.Density(lambda x: x[:, 0] + 1j, 2), "is complex64, must be real"),
+        (densities.Density(lambda x: x[:, 0] * np.nan, 2), "is nan at the start of chains 0, 1"),
+        (
+            densities.Density(lambda x: x[:, 0], 2, start_fn=lambda key, count: [][0]),
+            "start_fn raises IndexError: list index out of range; it must",
+        ),
+    ],
+)
+def test_densities_that_are_none_are_one_line(density, line):
+    densities.register("bad", density)
+    with pytest.raises(UserError, match=line) as caught:
+        ensemble.train(walk_config(density="bad"))
     assert "\n" not in str(caught.value)
 
 

@@ -1,0 +1,120 @@
+"""npz files of anybody: arrays of numbers and of text, and no more memory than was allowed.
+
+What an archive and the headers of its arrays claim is checked before memory is taken for it. NumPy
+alone believes both: a file of some kilobytes could ask for all there is.
+"""
+
+import math
+import os
+import zipfile
+from typing import IO, Any
+
+import numpy as np
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""As NumPy compresses. Others may take gigabytes to decompress a byte."""
+_SUFFIX = ".npy"
+_MAX_HEADER = 10_000  # As NumPy has it.
+
+
+class Pickled(ValueError):
+    """An array of Python objects: reading it would run code."""
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def max_bytes() -> int:
+    """What the arrays of one file may take: scoring predictions takes some ten times as much."""
+    return memory_bytes() // 16
+
+
+def read_arrays(
+    file: str | os.PathLike[str] | IO[bytes],
+    limit: int,
+    prefixes: tuple[str, ...] = ("",),
+    compressed: bool = True,
+) -> dict[str, np.ndarray]:
+    """Reads the arrays of an npz file whose names begin so.
+
+    Args:
+        file: a path or an open file.
+        limit: bytes that all of its arrays may take.
+        prefixes: of the names of the arrays to read.
+        compressed: whether they may be.
+
+    Raises:
+        Pickled: an array holds Python objects.
+        ValueError: anything else is wrong with the file.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            _check_archive(members, limit, compressed)
+            return {
+                name: _read(archive, member, name)
+                for member in members
+                if (name := member.filename.removesuffix(_SUFFIX)).startswith(prefixes)
+            }
+    except Pickled:
+        raise
+    except (Exception, RecursionError) as error:  # Whatever damage does to zipfile and to NumPy.
+        raise ValueError(" ".join(str(error).split())[:200] or type(error).__name__) from error
+
+
+def _check_archive(members: list[zipfile.ZipInfo], limit: int, compressed: bool) -> None:
+    """Raises ValueError unless the members are what they should be, and small enough together."""
+    if len({member.filename for member in members}) < len(members):
+        raise ValueError("it holds a name twice")
+    methods = _METHODS if compressed else _METHODS[:1]
+    for member in members:
+        if member.compress_type not in methods or member.flag_bits & 1:
+            raise ValueError(f"{member.filename} is compressed or encrypted as it must not be")
+    total = sum(member.file_size for member in members)  # Zipfile reads no more than this.
+    if total > limit:
+        raise ValueError(f"its arrays take {total:,} bytes, more than the {limit:,} allowed here")
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:
+    """Reads one array, whose header must claim as many bytes as there are."""
+    with archive.open(member) as content:
+        try:
+            version = np.lib.format.read_magic(content)
+        except ValueError:
+            raise ValueError(f"{name} is not an array") from None
+        shape, dtype = _read_header(content, version)
+        if dtype.hasobject:
+            raise Pickled(f"{name} holds pickled Python objects")
+        if dtype.kind not in "biufcUS" or not dtype.itemsize:
+            raise ValueError(f"{name} has dtype {dtype}, not numbers or text")
+        if any(length < 0 for length in shape):
+            raise ValueError(f"{name} has shape {shape}")
+        claimed, there = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
+        if claimed != there:
+            raise ValueError(f"{name} claims {claimed:,} bytes where there are {there:,}")
+    with archive.open(member) as content:
+        array = np.lib.format.read_array(content, allow_pickle=False)
+        content.read(1)  # At its end the checksum is compared.
+    if array.dtype.kind == "U" and array.size:
+        _check_text(array, name)
+    return array
+
+
+def _read_header(content: IO[bytes], version: tuple[int, int]) -> tuple[Any, np.dtype]:
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(content, _MAX_HEADER)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(content, _MAX_HEADER)
+    else:  # Version 3 is for fields with names.
+        raise ValueError(f"an array has version {version} of the format")
+    return shape, dtype
+
+
+def _check_text(array: np.ndarray, name: str) -> None:
+    """Raises ValueError unless an array of text holds characters that exist."""
+    native = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="))
+    codes = native.view(np.uint32)
+    if codes.max() > 0x10FFFF or ((codes >= 0xD800) & (codes < 0xE000)).any():
+        raise ValueError(f"{name} holds what is no text")

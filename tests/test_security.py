@@ -1,0 +1,439 @@
+"""What a stranger may hand over: nothing of it runs, reaches elsewhere, or takes all memory."""
+
+import ast
+import contextlib
+import html
+import html.parser
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import tracemalloc
+import zipfile
+from typing import ClassVar
+
+import numpy as np
+import PIL.Image
+import pytest
+from conftest import ROOT
+from etils import epath
+from test_fuzz import runs, write_run  # noqa: F401  A fixture.
+
+import ensemble
+import predict
+from ensemble import npz, schema
+from ensemble.classification import described_dataset
+from ensemble.errors import UserError
+from ensemble.evaluation import derived
+from ensemble.evaluation.subject import Subject
+from ensemble.posterior.draws import Draws
+from ensemble.predictions import read_predictions
+from ensemble.workdir import Workdir, check_links
+from input_sources import own_data
+
+SOURCES = [
+    *ROOT.glob("*.py"),
+    *(file for folder in ("configs", "ensemble", "input_sources", "models", "scripts")
+      for file in (ROOT / folder).rglob("*.py")),
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(runs, tmp_path):  # noqa: F811
+    """A finished run that may be spoilt."""
+    shutil.copytree(runs / "sgd", tmp_path / "run")
+    return tmp_path / "run"
+
+
+# Nothing in it runs.
+
+
+def test_no_source_unpickles():
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                modules = {name.split(".")[0] for name in names}
+                assert not modules & {"pickle", "marshal", "shelve", "joblib", "dill", "yaml"}, file
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert ast.unparse(node.value) == "False", file
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) not in ("np.load", "numpy.load", "eval", "exec"), file
+
+
+class Harm:
+    """Says that it was unpickled."""
+
+    harmed: ClassVar[list] = []
+
+    def __reduce__(self):
+        return Harm.harmed.append, ("unpickled",)
+
+
+def write_npz(path, **arrays):
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    path.write_bytes(content.getvalue())
+    return path
+
+
+def write_member(path, member, method=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("inputs.npy", member)
+        archive.writestr("log_probs.npy", member)
+        archive.writestr("range.npy", member)
+    return path
+
+
+def header(shape, descr="<f8"):
+    content = io.BytesIO()
+    fields = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(content, fields)
+    return content.getvalue()
+
+
+def read_everywhere(path):
+    """Gives a file to each reader of npz files; all refuse it, in one line."""
+    draws = path.parent / "draws"
+    draws.mkdir(exist_ok=True)
+    shutil.copy(path, draws / "000000000.npz")
+    readers = [
+        lambda: own_data.read_npz(str(path)),
+        lambda: predict.read_inputs(str(path)),
+        lambda: read_predictions(epath.Path(path), {}),
+        lambda: Draws(epath.Path(draws)).scalars(),
+    ]
+    for read in readers:
+        with pytest.raises(UserError) as caught:
+            read()
+        assert "\n" not in str(caught.value)
+        assert str(path.parent) in str(caught.value)
+    assert derived._read(epath.Path(path), "", (1, 1, 1)) is None
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    harm = np.array([Harm()], dtype=object)
+    names = ("inputs", "labels", "log_probs", "members", "config", "source", "range", "numbers")
+    read_everywhere(write_npz(tmp_path / "a.npz", **dict.fromkeys(names, harm)))
+    assert Harm.harmed == []
+
+
+def test_postscript_is_no_image(tmp_path, monkeypatch):
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("it ran a program"))
+    monkeypatch.setattr("subprocess.check_call", lambda *_, **__: pytest.fail("it ran a program"))
+    PIL.Image.new("RGB", (4, 4)).save(tmp_path / "a.eps")
+    (tmp_path / "a.eps").rename(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png is not an image that Pillow reads"):
+        own_data.read_unlabelled_folder(str(tmp_path))
+
+
+# It takes no more memory than it may.
+
+
+MEMBERS = {
+    "too many": header((10**15,)),
+    "more than all": header((2**62, 2**62)),
+    "a negative number": header((-1, -8)) + bytes(64),
+    "elements of no size": header((10**15,), "|V0"),
+    "text of no size": header((10**15,), "|S0"),
+    "deep": b"\x93NUMPY\x01\0\x08\x27" + b"(" * 9990,
+    "no array": b"text",
+    "more than there are": header((9,)) + bytes(64),
+    "fewer than there are": header((7,)) + bytes(64),
+    "fields": header((1,), [("a", "<f8")]) + bytes(8),
+    "no characters": header((2,), "<U1") + b"\xff\xff\x7f\x00\x00\xd8\x00\x00",
+}
+
+
+@pytest.mark.parametrize("member", MEMBERS.values(), ids=MEMBERS)
+def test_what_arrays_claim_is_not_believed(tmp_path, member):
+    tracemalloc.start()
+    read_everywhere(write_member(tmp_path / "a.npz", member))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_an_archive_that_unpacks_to_more_than_was_allowed_is_not_unpacked(
+    tmp_path, monkeypatch, method
+):
+    monkeypatch.setattr(npz, "memory_bytes", lambda: 50_000_000)
+    monkeypatch.setattr(own_data, "memory_bytes", lambda: 50_000_000)
+    member = header((2, 1000, 1000)) + bytes(16_000_000)
+    path = write_member(tmp_path / "bomb.npz", member, method)
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    read_everywhere(path)
+    assert tracemalloc.get_traced_memory()[1] < 5e6
+    tracemalloc.stop()
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("inputs.npy", header((1,)) + bytes(8))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("inputs.npy", header((1,)) + bytes(8))
+    read_everywhere(tmp_path / "a.npz")
+
+
+def test_images_that_memory_cannot_hold_are_not_decoded(tmp_path, monkeypatch):
+    PIL.Image.new("RGB", (3000, 3000)).save(tmp_path / "a.png")
+    monkeypatch.setattr(own_data, "memory_bytes", lambda: 50_000_000)
+    with pytest.raises(UserError, match=r"images of 3000x3000 pixels as .* need 27,000,000 bytes"):
+        own_data.read_unlabelled_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["report.json", "predictions/test.npz", "metrics.jsonl"])
+def test_large_files_are_not_read(run, name):
+    os.truncate(run / name, 10**13)  # It takes no place on the disk.
+    with pytest.raises(UserError, match=rf"{name} has 10,000,000,000,000 bytes, more than"):
+        ensemble.evaluate(run, datasets=[])
+
+
+def test_more_members_than_a_table_of_pairs_holds_are_refused(run, monkeypatch):
+    monkeypatch.setattr("ensemble.predictions.max_bytes", lambda: 1000)
+    monkeypatch.setattr("ensemble.workdir.max_bytes", lambda: 10**9)
+    monkeypatch.setattr(
+        "ensemble.predictions.read_arrays", lambda file, _: npz.read_arrays(file, 10**9)
+    )
+    with pytest.raises(
+        UserError, match="4 members and 3 classes are more than an evaluation holds"
+    ):
+        ensemble.evaluate(run, datasets=[])
+
+
+# It reads and writes nowhere else.
+
+
+LINKS = [
+    "config.json", "report.json", "metrics.jsonl", ".lock", ".writable", ".config.json.part",
+    "events", "checkpoints", "checkpoints/5", "predictions", "predictions/test.npz",
+    "predictions/.test.npz.part", "plots", "plots/members.png", "draws", "draws/000000000.npz",
+    "events/run.out.tfevents.1", "evaluation", "evaluation/.report.html.part",
+    "evaluation/predictions", "unreadable_checkpoints",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("to", ["a file", "a folder", "nothing"])
+@pytest.mark.parametrize("name", LINKS)
+def test_links_that_lead_out_are_refused_and_nothing_happens_there(run, tmp_path, name, to):
+    outside = tmp_path / "outside"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "folder" / "mine").write_text("mine")
+    (outside / "file").write_text("mine")
+    target = {"a file": "file", "a folder": "folder", "nothing": "nothing"}[to]
+    link = run / name
+    link.parent.mkdir(exist_ok=True)
+    if link.is_dir():
+        shutil.rmtree(link)
+    link.unlink(missing_ok=True)
+    link.symlink_to(os.path.relpath(outside / target, link.parent))
+    before = sorted(outside.rglob("*"))
+
+    def resume():
+        with Workdir(run).opened():
+            pytest.fail("it was opened")
+
+    for use in (resume, lambda: ensemble.load(run), lambda: ensemble.evaluate(run, datasets=[])):
+        with pytest.raises(UserError, match=f"{re.escape(str(link))} is a link that leads out of"):
+            use()
+    assert sorted(outside.rglob("*")) == before
+    assert (outside / "file").read_text() == (outside / "folder" / "mine").read_text() == "mine"
+
+
+def test_links_within_and_what_its_owner_put_beside_a_run_are_let_alone(run, tmp_path):
+    (run / "predictions" / "test.npz").rename(run / "predictions" / "other.npz")
+    (run / "predictions" / "test.npz").symlink_to("other.npz")
+    (run / "notes").mkdir()
+    (run / "notes" / "link").symlink_to(tmp_path)
+    assert Workdir(run).read_report()["num_members"] == 4
+    (tmp_path / "link").symlink_to(run)  # A workdir may itself be reached by a link.
+    assert Workdir(tmp_path / "link").read_config() is not None
+
+
+def test_a_run_that_goes_on_may_remove_what_is_looked_at(run, monkeypatch):
+    entry = type("Gone", (), {"path": str(run / "gone"), "is_symlink": lambda self: False})()
+    entry.stat = lambda: os.stat(run / "gone")
+    entries = contextlib.nullcontext([entry])
+    monkeypatch.setattr(os, "scandir", lambda _: entries)
+    check_links(epath.Path(run))
+    monkeypatch.undo()
+    check_links(epath.Path(run / "gone"))
+
+
+def test_links_in_a_folder_for_results_are_not_written_through(run, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".report.html.part").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="is a link that leads out of"):
+        ensemble.evaluate(run, tmp_path / "out", [])
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_pipes_are_not_waited_for(run, tmp_path):
+    os.mkfifo(run / "metrics.jsonl.pipe")
+    with pytest.raises(UserError, match="is neither a file nor a folder; remove it"):
+        ensemble.evaluate(run, datasets=[])
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a\.png is not an image"):
+        own_data.read_unlabelled_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["~nobody_at_all/x", "a" * 5000, "x\0y", "loop/x", "x://y"])
+def test_what_is_no_path_is_refused(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop", "loop")
+    for use in (
+        ensemble.load,
+        ensemble.evaluate,
+        own_data.read_npz,
+        own_data.read_folder,
+        predict.read_inputs,
+    ):
+        with pytest.raises(UserError):
+            use(path)
+
+
+# What it says is not believed, and shown as it is.
+
+
+def places(value, path=()):
+    """The paths to all entries of a nested document."""
+    if path:
+        yield path
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    for key, one in value.items() if isinstance(value, dict) else ():
+        yield from places(one, (*path, key))
+
+
+WRONG = (None, -1, 10**400, 0.5, "x", [], {}, [[1]], True)
+
+
+def test_entries_of_every_wrong_type_end_in_one_line_or_do_no_harm(runs, tmp_path):  # noqa: F811
+    shutil.copytree(runs / "hmc", tmp_path / "run")
+    path = tmp_path / "run" / "report.json"
+    report, lines = json.loads(path.read_text()), []
+    for number, (*way, last) in enumerate(places(report)):
+        for wrong in (WRONG[number % len(WRONG)], WRONG[(number + 4) % len(WRONG)], "delete"):
+            document = json.loads(json.dumps(report))
+            place = document
+            for key in way:
+                place = place[key]
+            if wrong == "delete":
+                del place[last]
+            else:
+                place[last] = wrong
+            path.write_text(json.dumps(document))
+            try:
+                subject = Subject(str(tmp_path / "run"))
+                described_dataset(subject.description)
+                assert subject.test is not None
+                assert subject.failed_members is not None
+            except UserError as error:
+                lines.append(str(error))
+    assert len(lines) > 100
+    assert all("\n" not in line and len(line) < 1000 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"7", b"null", b"\xff", b"[" * 10**5, b'{"a":' * 10**5, b'{"format": NaN}',
+     b'{"format": 1, "config": ' + b"9" * 10**5 + b"}", b'{"format": 1, "config": 1e999}',
+     b'{"format": 1, "config": {"a\\u001b[2J": 1}}', b'{"format": "\\n", "config": {}}',
+     b'{"format": 1, "config": {"model": "\\ud800"}}'],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["config.json", "report.json"])
+def test_json_that_is_none_of_ours_is_one_line(run, name, content):
+    (run / name).write_bytes(content)
+    with pytest.raises(UserError, match=name) as caught:
+        Workdir(run).read_config()
+    assert str(caught.value).isprintable()
+
+
+def test_what_a_checkpoint_says_is_checked(run):
+    report = json.loads((run / "report.json").read_text())
+    meta = {
+        "config": report["config"],
+        "dataset": report["dataset"],
+        "counters": {"step": 10, "num_members": 4},
+        "sizes": {"metrics.jsonl": 7},
+        "clock": {"seconds_before": 0.5, "seconds_to_first_step": None},
+    }
+    assert schema.checked_meta(meta) == meta
+    for wrong in (
+        {"counters": {"step": 10}},
+        {"counters": {"step": "10", "num_members": 4}},
+        {"sizes": {"metrics.jsonl": -1}},
+        {"clock": {"seconds_before": "x"}},
+        {"config": {"seed": "x"}},
+        {"dataset": {**meta["dataset"], "input_shape": [10**6, 10**6]}},
+    ):
+        with pytest.raises(ValueError, match=r"must|no |larger|wrong type"):
+            schema.checked_meta({**meta, **wrong})
+
+
+HOSTILE = [
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"'><svg onload=alert(1)>",
+    "</title></style><iframe src=//evil>", "]]><!--", "{{7*7}}{% for %}", "javascript:alert(1)",
+    "&lt;b&gt;", "url(#x)", "$\\frac{1}{2$", "\x1b[2J\x07", "a\nb", "\u202eevil", "#333333",
+]  # fmt: skip
+
+
+class Page(html.parser.HTMLParser):
+    """The tags and attributes of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes = set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += attrs
+
+
+def test_the_report_escapes_all_that_it_shows(tmp_path):
+    hostile = tmp_path / HOSTILE[1]
+    entries = {"num_members": 5, "failed_members": {"4": HOSTILE[0]}}
+    config = {"num_epochs": 1, "model": HOSTILE[2], "data_dir": HOSTILE[0], "dataset": HOSTILE[3]}
+    write_run(hostile, config, HOSTILE, name=f"npz:{HOSTILE[1]}", **entries)
+    ensemble.evaluate(hostile, tmp_path / "out", [], compare=[hostile])
+    text = (tmp_path / "out" / "report.html").read_text()
+    page = Page(text)
+    assert not page.tags & {"script", "iframe", "img", "object", "embed", "form", "base"}
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        if name.endswith(("href", "src")):
+            assert value.startswith(("#", "data:")), value
+    for name in HOSTILE[:4]:
+        assert name not in text
+    for name in (*HOSTILE[:4], "{{7*7}}{% for %}"):
+        assert name in html.unescape(text)
+
+
+def test_names_that_would_move_the_cursor_are_shown_as_text():
+    prediction = type("P", (), {})()
+    prediction.probs = np.array([[0.7, 0.3]])
+    for name in predict.UNCERTAINTIES:
+        setattr(prediction, name, np.zeros(1))
+    table = predict.format_table(["\x1b]0;evil\x07"], prediction, ["\x1b[2J", "\u202egnp"])
+    assert table.replace("\n", "").isprintable()
+
+
+# What is said of it.
+
+
+def test_tensorboard_is_suggested_for_this_machine_only():
+    files = [*SOURCES, ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    said = re.findall(r"\btensorboard --logdir.*", "\n".join(file.read_text() for file in files))
+    assert len(said) >= 2
+    assert [line for line in said if "--host=localhost" not in line] == []
+
+
+def test_the_readme_says_that_config_files_are_programs():
+    text = " ".join(pathlib.Path(ROOT / "README.md").read_text().split())
+    assert "which is a Python program (so run only your own)" in text
