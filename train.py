@@ -24,7 +24,7 @@ _COORDINATOR_ADDRESS = flags.DEFINE_string(
 )
 _NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
 _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
-_JOIN_SECONDS = flags.DEFINE_float("join_seconds", 60.0, "How long to wait for the others.")
+_JOIN_SECONDS = flags.DEFINE_float("join_seconds", 50.0, "How long to wait for the others.")
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the run lives: checkpoints, metrics, results."
 )

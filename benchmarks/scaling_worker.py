@@ -44,12 +44,12 @@ def measure(
 
     processes.start(address, num_processes, process_id, {})
     rng = np.random.default_rng(0)
-    num_examples = 60_000 if kind == "hmc" and size == "whole" else 4096
+    num_examples = 20_000 if kind == "hmc" and size == "whole" else 4096
     data = {
         "inputs": rng.integers(0, 256, (num_examples, 28, 28, 1), dtype=np.uint8),
         "labels": rng.integers(0, 10, num_examples),
     }
-    num_steps = 40 if size == "whole" else 6
+    num_steps = 24 if size == "whole" else 8
     config = {
         "sgd": {
             "model": "cnn",

@@ -5,11 +5,14 @@ the same functions in the same order; process 0, the main one, alone reads check
 In a run of one process everything here is trivial.
 """
 
+import collections
 import contextlib
 import json
 import os
 import signal
 import sys
+import threading
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -27,6 +30,7 @@ from ensemble.rendezvous import Peer, meet
 HEARTBEAT_SECONDS = 30
 """A process that is not heard of for so long is taken for dead, and the others end."""
 _SHUTDOWN_SECONDS = 30
+_PIECE_BYTES = 2**26  # Of what process 0 sends: devices hold no more of it at a time.
 
 
 def start(
@@ -34,7 +38,7 @@ def start(
     num_processes: int | None,
     process_id: int | None,
     settings: Mapping[str, Any],
-    join_seconds: float = 60,
+    join_seconds: float = 50,
 ) -> None:
     """Makes this process one of several, if it is: before JAX starts, after `startup.configure`.
 
@@ -48,7 +52,8 @@ def start(
         join_seconds: how long to wait for the others.
 
     Raises:
-        UserError: the processes cannot meet, or do not agree.
+        UserError: the processes do not agree, or have different numbers of devices.
+        PeerLost: a process is missing.
     """
     given = {
         "coordinator_address": coordinator_address,
@@ -56,46 +61,70 @@ def start(
         "process_id": process_id,
     }
     missing = [name for name, value in given.items() if value is None]
-    options: dict[str, Any] = {
-        "initialization_timeout": max(int(join_seconds), 1),
-        "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
-        "shutdown_timeout_seconds": _SHUTDOWN_SECONDS,
-    }
-    if not missing:
-        assert coordinator_address is not None
-        assert num_processes is not None
-        assert process_id is not None
-        meet(coordinator_address, Peer(process_id, num_processes, dict(settings)), join_seconds)
-        jax.distributed.initialize(
-            coordinator_address,
-            num_processes,
-            process_id,
-            cluster_detection_method="deactivate",
-            **options,
-        )
-    elif len(missing) < len(given):
+    if 0 < len(missing) < len(given):
         raise UserError(
             f"--{missing[0]} is missing; a process of several needs --coordinator_address, "
             "--num_processes and --process_id"
         )
-    elif not _initialize_detected(options):
-        return
+    local_device_ids = None
+    if missing:
+        found = _detect(join_seconds)
+        if found is None:
+            return
+        coordinator_address, num_processes, process_id, local_device_ids = found
+    assert coordinator_address is not None
+    assert num_processes is not None
+    assert process_id is not None
+    meet(coordinator_address, Peer(process_id, num_processes, dict(settings)), join_seconds)
+    jax.distributed.initialize(
+        coordinator_address,
+        num_processes,
+        process_id,
+        local_device_ids,
+        cluster_detection_method="deactivate",
+        initialization_timeout=max(int(join_seconds), 1),
+        heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+    )
     if count() > 1:
         logging.get_absl_handler().addFilter(_add_rank)
         if not is_main():
             logging.set_verbosity(logging.WARNING)
-        check_same("settings", dict(settings))
+        _check_devices()
 
 
-def _initialize_detected(options: Mapping[str, Any]) -> bool:
-    """Joins the processes of a cluster that JAX knows of; whether there is one."""
+def _detect(join_seconds: float) -> tuple[str, int, int, Any] | None:
+    """Asks JAX for the cluster that this process is of; None where it is of none, or alone.
+
+    JAX has no public function for it but `initialize` itself, which would not let the processes
+    meet first.
+    """
+    from jax._src.clusters import ClusterEnv
+
     try:
-        jax.distributed.initialize(**options)
-    except ValueError as error:
-        if "should be defined" in str(error):  # It has found no cluster.
-            return False
-        raise
-    return True
+        with warnings.catch_warnings():  # That a package for Kubernetes is not there.
+            warnings.simplefilter("ignore")
+            address, number, process_id, devices = ClusterEnv.auto_detect_unset_distributed_params(
+                None, None, None, None, None, max(int(join_seconds), 1)
+            )
+    except Exception as error:
+        raise UserError(
+            f"JAX has found a cluster and cannot say which process this is ({error}); give "
+            "--coordinator_address, --num_processes and --process_id"
+        ) from None
+    if address is None or number is None or process_id is None or number == 1:
+        return None
+    return address, number, process_id, devices
+
+
+def _check_devices() -> None:
+    """Refuses processes of different numbers of devices: JAX's own exchanges need as many."""
+    counts = collections.Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        raise UserError(
+            f"the processes have {', '.join(str(counts[k]) for k in sorted(counts))} devices, must "
+            "have the same number; set JAX_NUM_CPU_DEVICES, or show each as many accelerators"
+        )
 
 
 def count() -> int:
@@ -214,10 +243,16 @@ def arrays_from_main(tree: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _bytes_from_main(content: bytes) -> bytes:
-    """Process 0's bytes, on all: their number first."""
-    size = multihost_utils.broadcast_one_to_all(np.int32(len(content)))
-    own = np.frombuffer(content, np.uint8) if is_main() else np.zeros(int(size), np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(own)).tobytes()
+    """Process 0's bytes, on all: their number first, then piece by piece."""
+    halves = np.array(divmod(len(content), 2**32), np.uint32)
+    upper, lower = (int(half) for half in multihost_utils.broadcast_one_to_all(halves))
+    whole = np.zeros(upper * 2**32 + lower, np.uint8)
+    if is_main():
+        whole[:] = np.frombuffer(content, np.uint8)
+    for start in range(0, len(whole), _PIECE_BYTES):
+        piece = whole[start : start + _PIECE_BYTES]
+        piece[:] = multihost_utils.broadcast_one_to_all(piece)
+    return whole.tobytes()
 
 
 def check_same(what: str, value: Any) -> None:
@@ -272,10 +307,16 @@ def losses_noticed() -> Iterator[None]:
         ) from None
 
 
+_LOSSES = (
+    "Gloo", "Connection reset", "Connection closed", "Socket closed", "remote error", "heartbeat",
+    "oordination service", "UNAVAILABLE", "DEADLINE_EXCEEDED",
+)  # fmt: skip
+
+
 def _is_loss(error: Exception) -> bool:
     """Whether an error is JAX's for a process that does not answer; on CPU a ValueError of Gloo."""
     of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
-    return of_jax and "RESOURCE_EXHAUSTED" not in str(error)
+    return of_jax and any(sign in str(error) for sign in _LOSSES)
 
 
 def wait_for_all(name: str) -> None:
@@ -296,6 +337,9 @@ def may_stop(step: int) -> bool:
 @contextlib.contextmanager
 def interrupts_forwarded() -> Iterator[None]:
     """Makes Ctrl-C the signal that JAX tells the other processes of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may set handlers.
+        return
     before = signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     try:
         yield

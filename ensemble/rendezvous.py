@@ -7,15 +7,19 @@ hear either that they may go on, or in one line why not.
 
 import contextlib
 import json
+import queue
 import socket
+import threading
 import time
 from typing import Any, NamedTuple
 
-from ensemble.errors import UserError
+from ensemble.errors import PeerLost, UserError
 
 _MAX_BYTES = 1_000_000  # Of a message: more is none of ours.
 _RETRY_SECONDS = 0.2
 _ANSWER_SECONDS = 2.0
+_HELLO_SECONDS = 5.0
+_LATE_SECONDS = 10.0
 
 
 class Peer(NamedTuple):
@@ -41,8 +45,8 @@ def meet(address: str, peer: Peer, seconds: float) -> None:
         seconds: how long to wait.
 
     Raises:
-        UserError: the address cannot be used, a process is missing or there twice, or they do not
-            agree; all that are there raise it.
+        UserError: the address cannot be used, a process is there twice, or they do not agree.
+        PeerLost: a process is missing. All that are there raise the same.
     """
     host, port = _parse(address)
     if not 0 <= peer.process_id < peer.num_processes:
@@ -68,44 +72,89 @@ def _parse(address: str) -> tuple[str, int]:
 
 def _host(port: int, own: Peer, deadline: float, seconds: float) -> None:
     """Process 0: hears all the others, then answers them."""
-    with contextlib.ExitStack() as stack:
-        try:
-            server = stack.enter_context(
-                socket.create_server(("", port), backlog=own.num_processes + 16)
-            )
-        except OSError as error:
-            raise UserError(
-                f"process 0 cannot listen at port {port} of --coordinator_address: "
-                f"{error.strerror or error}; is another process 0 there? Else use another port"
-            ) from None
-        heard: list[socket.socket] = []
-        others: set[int] = set()
-        problem = None
-        while problem is None and len(others) < own.num_processes - 1:
-            server.settimeout(max(deadline - time.monotonic(), 0.001))
+    heard: queue.Queue[tuple[Peer, socket.socket]] = queue.Queue()
+    others: dict[int, socket.socket] = {}
+    answered: list[socket.socket] = []
+    problem, is_missing = None, False
+    with _listen(port, own) as server:
+        done = threading.Event()
+        accepting = threading.Thread(target=_accept, args=(server, heard, done), daemon=True)
+        accepting.start()
+        while len(answered) < own.num_processes - 1:
             try:
-                connection, _ = server.accept()
-            except TimeoutError:
-                missing = sorted(set(range(1, own.num_processes)) - others)
-                problem = (
-                    f"process {', '.join(map(str, missing))} of {own.num_processes} did not come "
-                    f"within {seconds:g} s; start all, with the same --coordinator_address and "
-                    "--num_processes"
-                )
+                other, connection = heard.get(timeout=max(deadline - time.monotonic(), 0.001))
+            except queue.Empty:
+                is_missing = problem is None
                 break
-            stack.enter_context(connection)
-            try:
-                other = Peer(**_receive(connection, min(deadline, time.monotonic() + 5)))
-                problem = _disagreement(own, other, others)
-            except (OSError, ValueError, TypeError):
-                continue  # None of ours: a scan of ports, or a process that has died.
-            others.add(other.process_id)
-            heard.append(connection)
-        for connection in heard:
-            with contextlib.suppress(OSError):
-                _send(connection, {"problem": problem})
-        if problem is not None:
-            raise UserError(problem)
+            answered.append(connection)
+            new_problem = _disagreement(own, other, set(others))
+            others.setdefault(other.process_id, connection)
+            if problem is None and new_problem is not None:
+                problem = new_problem
+                # The rest shall hear it too, if they come soon.
+                deadline = min(deadline, time.monotonic() + _LATE_SECONDS)
+        done.set()
+        accepting.join()  # The port is free only when nobody waits at it.
+        if is_missing:
+            missing = sorted(set(range(1, own.num_processes)) - set(others))
+            problem = (
+                f"process {', '.join(map(str, missing))} of {own.num_processes} did not come "
+                f"within {seconds:g} s; start all, with the same --coordinator_address and "
+                "--num_processes"
+            )
+        for connection in answered:
+            with contextlib.suppress(OSError), connection:
+                _send(connection, {"problem": problem, "is_missing": is_missing})
+    if problem is not None:
+        raise (PeerLost if is_missing else UserError)(problem)
+
+
+def _listen(port: int, own: Peer) -> socket.socket:
+    is_dual = socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server(
+            ("", port),
+            family=socket.AF_INET6 if is_dual else socket.AF_INET,
+            dualstack_ipv6=is_dual,
+            backlog=own.num_processes + 16,
+        )
+    except OSError as error:
+        raise UserError(
+            f"process 0 cannot listen at port {port} of --coordinator_address: "
+            f"{error.strerror or error}; is another process 0 there? Else use another port"
+        ) from None
+
+
+def _accept(
+    server: socket.socket,
+    heard: queue.Queue[tuple[Peer, socket.socket]],
+    done: threading.Event,
+) -> None:
+    """Hears everyone who comes, each in a thread: a silent stranger holds nobody up."""
+    server.settimeout(_RETRY_SECONDS)
+    while not done.is_set():
+        with contextlib.suppress(OSError):  # Nobody came, or he has gone already.
+            connection, _ = server.accept()
+            threading.Thread(target=_hear, args=(connection, heard), daemon=True).start()
+
+
+def _hear(connection: socket.socket, heard: queue.Queue[tuple[Peer, socket.socket]]) -> None:
+    try:
+        content = _receive(connection, time.monotonic() + _HELLO_SECONDS)
+        heard.put((_peer_of(content), connection))
+    except (OSError, ValueError, TypeError, RecursionError):
+        connection.close()  # None of ours: a scan of ports, or a process that has died.
+
+
+def _peer_of(content: dict[str, Any]) -> Peer:
+    """What a process says of itself; raises ValueError or TypeError for what none would say."""
+    peer = Peer(**content)
+    numbers = peer.process_id, peer.num_processes
+    if not all(type(number) is int for number in numbers) or type(peer.settings) is not dict:
+        raise TypeError("no process says that")
+    if not 0 <= peer.process_id < peer.num_processes:
+        raise ValueError("no process says that")
+    return peer
 
 
 def _disagreement(own: Peer, other: Peer, others: set[int]) -> str | None:
@@ -147,11 +196,12 @@ def _join(host: str, port: int, own: Peer, deadline: float, seconds: float) -> N
             time.sleep(_RETRY_SECONDS)
             continue
         if answer.get("problem"):
-            raise UserError(str(answer["problem"]))
+            raise (PeerLost if answer.get("is_missing") else UserError)(str(answer["problem"]))
         return
-    raise UserError(
+    raise PeerLost(
         f"process {own.process_id} has not met process 0 at --coordinator_address={host}:{port} "
-        f"within {seconds:g} s ({reason}); is it running, and is the port open?"
+        f"within {seconds:g} s ({reason}); is it running, is the port open, "
+        "or has it begun with fewer processes, or ended? Its log says"
     )
 
 

@@ -9,6 +9,8 @@ used up, and the same command goes on; else that of the process that failed.
 """
 
 import argparse
+import contextlib
+import ctypes
 import os
 import pathlib
 import shlex
@@ -28,6 +30,7 @@ STOPPED = 75
 GRACE_SECONDS = 60
 """What the others have to end by themselves, once one has ended; half of that after SIGTERM."""
 _POLL_SECONDS = 0.1
+_PR_SET_PDEATHSIG = 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,12 +79,12 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 class _Stop:
-    """Whether Ctrl-C or SIGTERM has come; it is handed to process 0, which tells the others."""
+    """Whether Ctrl-C, SIGTERM or SIGHUP has come; process 0 gets it, and tells the others."""
 
     def __init__(self) -> None:
         self.asked = False
         self.processes: list[subprocess.Popen[bytes]] = []
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._note)
 
     def _note(self, *_: Any) -> None:
@@ -117,6 +120,7 @@ def _run_once(
                     # The machine's devices are shared out among the processes.
                     env={**os.environ, "JAX_NUM_CPU_DEVICES": str(args.devices_per_process)},
                     start_new_session=True,  # Ctrl-C comes through `stop`, once.
+                    preexec_fn=_end_with_launcher,
                 )
             )
     output = processes[0].stdout
@@ -128,6 +132,12 @@ def _run_once(
     _wait(processes)
     echo.join()
     return [process.returncode for process in processes]
+
+
+def _end_with_launcher() -> None:
+    """Has Linux send SIGTERM to this process when its launcher dies, however that ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -54,6 +54,11 @@ def runs(stage):
             make_blobs(),
         ),
         "hmc": (hmc, make_blobs()),
+        # One chain, so that its data are split over all processes; after ten draws.
+        "hmc_split": (
+            {**SAMPLER, "num_chains": 1, "hmc.num_warmup": 4, "hmc.num_samples": 6, "hmc.thin": 2},
+            make_blobs(),
+        ),
         "rwm": (walk, None),
         "watches": (watches, None),
     }

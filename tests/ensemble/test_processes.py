@@ -10,7 +10,10 @@ import many_processes
 import numpy as np
 import pytest
 from conftest import ROOT
+from jax.errors import JaxRuntimeError
 
+from ensemble import processes
+from ensemble.errors import UserError
 from ensemble.posterior.draws import Draws
 from ensemble.workdir import Workdir
 
@@ -22,7 +25,7 @@ def run_processes(root, stage, num_processes=2, num_devices=2):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     worker = [sys.executable, str(ROOT / "tests" / "many_processes.py"), address]
-    processes = [
+    started = [
         subprocess.Popen(
             [*worker, str(num_processes), str(k), str(num_devices), str(root), stage],
             stdout=subprocess.PIPE,
@@ -32,8 +35,8 @@ def run_processes(root, stage, num_processes=2, num_devices=2):
         )
         for k in range(num_processes)
     ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    for process, output in zip(processes, outputs, strict=True):
+    outputs = [process.communicate(timeout=300)[0] for process in started]
+    for process, output in zip(started, outputs, strict=True):
         assert process.returncode == 0, output
     return outputs
 
@@ -93,7 +96,7 @@ def test_a_member_that_fails_in_one_process_is_left_out_in_all(interrupted):
 JOIN = """
 import json, sys
 from ensemble import startup
-startup.configure_devices(2)
+startup.configure_devices(int(sys.argv[3]))
 from ensemble import processes
 from ensemble.errors import UserError
 try:
@@ -101,8 +104,17 @@ try:
 except UserError as error:
     print(error, flush=True)
     processes.end(2)
+    sys.exit(2)
 """
 TELL = "print(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))"
+SEND = """
+import numpy as np
+processes._PIECE_BYTES = 5
+tree = {"a": {"b": np.array([11]), "c": np.float32(3.5)}, "d": np.zeros((0, 3)), "e": {}, "f": None}
+got = processes.arrays_from_main(tree if processes.is_main() else None)
+a, b = got["a"]["b"], got["a"]["c"]
+print([int(a[0]), float(b)], a.dtype, b.dtype, list(got["d"].shape), got["e"], got["f"])
+"""
 HOLD = """
 import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -119,11 +131,11 @@ print(json.dumps([np.asarray(placed).reshape(-1, 3).tolist(), np.concatenate(own
 """
 
 
-def run_tasks(code, seeds=(0, 0)):
+def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
     """Starts tasks as Slurm does: with its variables alone."""
     tasks = [
         subprocess.Popen(
-            [sys.executable, "-c", JOIN + code, str(seed), f"I am {k}"],
+            [sys.executable, "-c", JOIN + code, str(seed), f"I am {k}", str(devices[k])],
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
@@ -154,7 +166,39 @@ def test_in_a_cluster_settings_that_differ_are_noticed():
     statuses, outputs = run_tasks(TELL, seeds=(0, 7))
     assert statuses == [2, 2]
     assert outputs[0] == outputs[1]
-    assert outputs[0][0].startswith("the settings of process 1 are not those of process 0; start")
+    assert outputs[0][0].startswith("config.seed is '7' in process 1, and '0' in process 0; start")
+
+
+def test_processes_of_unequal_devices_are_refused():
+    statuses, outputs = run_tasks(TELL, devices=(1, 2))
+    assert statuses == [2, 2]
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0].startswith("the processes have 1, 2 devices, must have the same number")
+
+
+def test_what_process_0_sends_in_pieces_arrives_whole():
+    statuses, outputs = run_tasks(SEND)
+    assert statuses == [0, 0]
+    assert outputs[0] == outputs[1]
+    assert outputs[0] == ["[11, 3.5] int64 float32 [0, 3] {} None"]
+
+
+def test_data_that_differ_are_noticed():
+    statuses, outputs = run_tasks(
+        "try:\n    processes.check_same('data', sys.argv[2])\n"
+        "except UserError as error:\n    print(error)"
+    )
+    assert statuses == [0, 0]
+    expected = "the data of process 1 are not those of process 0; start all processes with the"
+    assert [output[0][: len(expected)] for output in outputs] == [expected] * 2
+
+
+def test_only_what_looks_like_a_loss_is_one():
+    assert processes._is_loss(ValueError("UNKNOWN: Gloo AllGather failed: Connection reset"))
+    assert processes._is_loss(JaxRuntimeError("UNAVAILABLE: failed to connect"))
+    assert not processes._is_loss(JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"))
+    assert not processes._is_loss(JaxRuntimeError("INTERNAL: CpuCallback error: ZeroDivision"))
+    assert not processes._is_loss(UserError("Connection reset is no word of ours"))
 
 
 def test_a_process_holds_its_own_members_and_rows_alone():

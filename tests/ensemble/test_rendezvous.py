@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ensemble.errors import UserError
+from ensemble.errors import PeerLost, UserError
 from ensemble.rendezvous import Peer, meet
 
 SETTINGS = {"seed": 0, "model": "cnn"}
@@ -18,15 +18,16 @@ def free_port():
         return server.getsockname()[1]
 
 
-def outcomes(peers, seconds=10.0, address=None):
+def outcomes(peers, seconds=10.0, address=None, delays=None):
     """What each of the processes hears: None, or the message of its error."""
     address = address or f"127.0.0.1:{free_port()}"
     heard = [None] * len(peers)
 
     def take_part(i, peer):
+        time.sleep(delays[i] if delays else 0)
         try:
             meet(address, peer, seconds)
-        except UserError as error:
+        except (UserError, PeerLost) as error:
             heard[i] = str(error)
 
     threads = [threading.Thread(target=take_part, args=each) for each in enumerate(peers)]
@@ -57,6 +58,16 @@ def test_configurations_that_differ_are_named():
     heard = outcomes([Peer(0, 2, SETTINGS), Peer(1, 2, SETTINGS | {"seed": 7})])
     assert heard[0] == heard[1]
     assert heard[0].startswith("config.seed is 7 in process 1, and 0 in process 0; start all")
+
+
+def test_all_of_many_hear_of_a_disagreement():
+    """Also those that come after it."""
+    started = time.monotonic()
+    peers = [Peer(k, 5, SETTINGS | {"seed": int(k == 1)}) for k in range(5)]
+    heard = outcomes(peers, delays=[0, 0, 0.5, 1, 1.5])
+    assert time.monotonic() - started < 5
+    assert len(set(heard)) == 1
+    assert heard[0].startswith("config.seed is 1 in process 1, and 0 in process 0")
 
 
 def test_another_number_of_processes_is_named():
@@ -114,7 +125,20 @@ def test_a_number_must_be_below_their_count(process_id):
 
 @pytest.mark.parametrize(
     "noise",
-    [b"", b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"\xff\n", json.dumps("x" * 10).encode()],
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"[]\n",
+        b"{}\n",
+        b"\xff\n",
+        json.dumps("x" * 10).encode(),
+        b'{"process_id": "x", "num_processes": 2, "settings": {}}\n',
+        b'{"process_id": 5, "num_processes": 2, "settings": {}}\n',
+        b'{"process_id": true, "num_processes": 2, "settings": {}}\n',
+        b'{"process_id": 1, "num_processes": 2, "settings": 7}\n',
+        b'{"process_id": 1, "num_processes": 2, "settings": {}, "more": 1}\n',
+        b"[" * 100_000 + b"\n",
+    ],
 )
 def test_strangers_at_the_port_disturb_nobody(noise):
     port = free_port()
@@ -132,3 +156,17 @@ def test_strangers_at_the_port_disturb_nobody(noise):
     meet(f"127.0.0.1:{port}", Peer(1, 2, SETTINGS), 10.0)
     host.join(timeout=10)
     assert not host.is_alive()
+
+
+def test_silent_strangers_hold_nobody_up():
+    port = free_port()
+    host = threading.Thread(target=meet, args=(f"127.0.0.1:{port}", Peer(0, 2, SETTINGS), 10.0))
+    host.start()
+    time.sleep(0.3)
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
+    started = time.monotonic()
+    meet(f"127.0.0.1:{port}", Peer(1, 2, SETTINGS), 10.0)
+    assert time.monotonic() - started < 2
+    host.join(timeout=10)
+    for one in silent:
+        one.close()

@@ -42,13 +42,27 @@ def test_the_directives_of_slurm():
     assert directives["gres"] == f"gpu:{directives['ntasks-per-node']}"
 
 
-def run_sbatch(path, status, restarts=None, arguments=ARGUMENTS):
-    """Runs the script with a `srun` that ends with a status; returns what both programs were."""
-    for name, code in {"srun": status, "scontrol": 0}.items():
-        program = path / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/bash\nprintf '%s\\0' {name} \"$@\" >> calls\nexit {code}\n")
+def run_sbatch(path, statuses, restarts=None, arguments=ARGUMENTS):
+    """Runs the script with tasks that end with statuses; returns what was executed, by whom."""
+    stand_ins = {
+        # As Slurm: the command for each task, and of their statuses the largest.
+        "srun": """while [[ $1 == --* ]]; do shift; done
+worst=0
+for ((task = 0; task < $(wc -l < statuses); task++)); do
+  SLURM_PROCID=$task "$@"
+  code=$?
+  ((code > worst)) && worst=$code
+done
+exit $worst""",
+        "scontrol": "exit 0",
+        ".venv/bin/python": 'exit "$(sed -n "$((SLURM_PROCID + 1))p" statuses)"',
+    }
+    for name, body in stand_ins.items():
+        program = path / name if "/" in name else path / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/bash\nprintf '%s\\0' {name} \"$@\" >> calls\n{body}\n")
         program.chmod(0o755)
+    (path / "statuses").write_text("".join(f"{status}\n" for status in statuses))
     env = {**os.environ, "PATH": f"{path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     if restarts is not None:
         env["SLURM_RESTART_COUNT"] = str(restarts)
@@ -60,27 +74,39 @@ def run_sbatch(path, status, restarts=None, arguments=ARGUMENTS):
 
 
 @pytest.mark.parametrize(
-    ("status", "restarts", "requeued"),
-    [(0, None, False), (75, None, True), (75, 19, True), (75, 20, False), (1, None, False)],
+    ("statuses", "restarts", "status", "requeued"),
+    [
+        ([0, 0], None, 0, False),
+        ([75, 75], None, 75, True),
+        ([75, 75], 19, 75, True),
+        ([75, 75], 20, 75, False),
+        ([1, 1], None, 1, False),
+        ([2, 75], None, 2, False),  # A full disk: the others have but lost the first.
+        ([75, 137], None, 75, True),  # A task was killed.
+        ([134, 75], None, 75, True),
+        ([2, 137], None, 2, False),
+    ],
 )
-def test_a_job_of_slurm_is_queued_again_when_it_was_stopped(status, restarts, requeued, tmp_path):
-    process, calls = run_sbatch(tmp_path, status, restarts)
-    assert process.returncode == status
-    python = calls.index(".venv/bin/python")
-    assert calls[:python] == [
+def test_a_job_of_slurm_is_queued_again_when_it_was_stopped(
+    statuses, restarts, status, requeued, tmp_path
+):
+    process, calls = run_sbatch(tmp_path, statuses, restarts)
+    assert process.returncode == status, process.stderr
+    assert calls[:5] == [
         "srun",
         "--kill-on-bad-exit=0",
         "--wait=120",
         "--open-mode=append",
         "--output=runs/slurm-7-task-%t.log",
     ]
-    expected = [".venv/bin/python", "train.py", *ARGUMENTS]
-    assert calls[python:] == expected + (["scontrol", "requeue", "7"] if requeued else [])
+    each = [".venv/bin/python", "train.py", *ARGUMENTS]
+    last = ["scontrol", "requeue", "7"] if requeued else []
+    assert calls[calls.index(".venv/bin/python") :] == each * len(statuses) + last
     assert ("exit status" in process.stderr) == (status != 0 and not requeued)
 
 
 def test_a_job_of_slurm_needs_a_workdir(tmp_path):
-    process, calls = run_sbatch(tmp_path, 0, arguments=["--config=c.py"])
+    process, calls = run_sbatch(tmp_path, [0], arguments=["--config=c.py"])
     assert (process.returncode, calls) == (2, [])
     assert process.stderr == (
         "slurm.sbatch: --workdir is missing; name a directory that every node sees\n"
