@@ -123,7 +123,7 @@ def default_config() -> ml_collections.ConfigDict:
     return config
 
 
-_MAX_WHOLE = 2**31 - 1  # Steps, members and seeds are of 32 bits on the devices.
+_MAX_WHOLE = 2**32 - 1  # Seeds, steps and members are of 32 bits on the devices.
 
 
 def _positive(value: Any) -> bool:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ from ensemble.rendezvous import Peer, meet
 HEARTBEAT_SECONDS = 30
 """A process that is not heard of for so long is taken for dead, and the others end."""
 _SHUTDOWN_SECONDS = 30
+_LAST_SECONDS = 2
 _PIECE_BYTES = 2**26  # Of what process 0 sends: devices hold no more of it at a time.
 
 
@@ -285,6 +287,8 @@ def end(status: int) -> None:
     if jax.distributed.is_initialized():  # Asking for their number would start JAX.
         logging.flush()
         sys.stdout.flush()
+        if is_main():  # Whose end JAX takes for the others' end: they may have a line to say.
+            time.sleep(_LAST_SECONDS)
         os._exit(status)
 
 

@@ -53,7 +53,6 @@ def runs(stage):
             {**sgd, "model": "explosive", "ensemble_size": 8, "learning_rate": 0.002},
             make_blobs(),
         ),
-        "hmc": (hmc, make_blobs()),
         # One chain, so that its data are split over all processes; after ten draws.
         "hmc_split": (
             {**SAMPLER, "num_chains": 1, "hmc.num_warmup": 4, "hmc.num_samples": 6, "hmc.thin": 2},

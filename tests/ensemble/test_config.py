@@ -50,6 +50,7 @@ def test_a_validated_configuration_cannot_be_changed():
             "config.learning_rate=inf must be finite",
         ),
         ({"num_epochs": 1, "seed": -1}, "config.seed=-1 must be at least 0"),
+        ({"num_epochs": 10**25}, "config.num_epochs=10000000000000000000000000 must be at most"),
         (
             {"num_epochs": 1, "prior": "normal(0)"},
             r"config.prior='normal\(0\)': .* is no prior; write",

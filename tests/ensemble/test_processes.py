@@ -2,13 +2,13 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 
 import many_processes
 import numpy as np
-import pytest
 from conftest import ROOT
 from jax.errors import JaxRuntimeError
 
@@ -58,43 +58,34 @@ def numbers_of(workdir):
     return found
 
 
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    """Every run in this process, on four devices, without a break."""
-    root = tmp_path_factory.mktemp("straight")
+def test_processes_and_resumptions_change_nothing(tmp_path):
+    """Two processes of two devices, then one of two, in the end two of two, against one of four.
+
+    One test: what it compares takes long.
+    """
+    straight, interrupted = tmp_path / "straight", tmp_path / "interrupted"
     for name in NAMES:
-        many_processes.train(name, "whole", root, num_devices=4)
-    return root
-
-
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory):
-    """Two processes of two devices, then one of two, in the end two of two again."""
-    root = tmp_path_factory.mktemp("interrupted")
-    run_processes(root, "first")
+        many_processes.train(name, "whole", straight, num_devices=4)
+    run_processes(interrupted, "first")
     for name in many_processes.RESUMED:
-        many_processes.train(name, "more", root, num_devices=2)
-    run_processes(root, "whole")
-    return root
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_processes_and_resumptions_change_nothing(name, straight, interrupted):
-    expected, found = numbers_of(straight / name), numbers_of(interrupted / name)
-    assert expected.keys() == found.keys()
-    for key, values in expected.items():
-        np.testing.assert_allclose(found[key], values, atol=1e-4, rtol=1e-4, err_msg=key)
-
-
-def test_a_member_that_fails_in_one_process_is_left_out_in_all(interrupted):
+        many_processes.train(name, "more", interrupted, num_devices=2)
+    run_processes(interrupted, "whole")
+    for name in NAMES:
+        expected, found = numbers_of(straight / name), numbers_of(interrupted / name)
+        assert expected.keys() == found.keys()
+        for key, values in expected.items():
+            message = f"{name}: {key}"
+            np.testing.assert_allclose(found[key], values, atol=1e-4, rtol=1e-4, err_msg=message)
+    # A member that fails in one process is left out in all: they have 0-3 and 4-7.
     report = json.loads((interrupted / "failing_members" / "report.json").read_text())
-    # Both processes have some of the eight: 0-3 and 4-7.
     assert min(map(int, report["failed_members"])) < 4 <= max(report["live_members"])
     assert set(report["failed_members"].values()) == {"non-finite"}
 
 
 JOIN = """
 import json, sys
+def tell(*words):
+    print('TOLD', *words, flush=True)
 from ensemble import startup
 startup.configure_devices(int(sys.argv[3]))
 from ensemble import processes
@@ -102,18 +93,18 @@ from ensemble.errors import UserError
 try:
     processes.start(None, None, None, {"seed": sys.argv[1]}, join_seconds=60)
 except UserError as error:
-    print(error, flush=True)
+    tell(error)
     processes.end(2)
     sys.exit(2)
 """
-TELL = "print(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))"
+TELL = "tell(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))"
 SEND = """
 import numpy as np
 processes._PIECE_BYTES = 5
 tree = {"a": {"b": np.array([11]), "c": np.float32(3.5)}, "d": np.zeros((0, 3)), "e": {}, "f": None}
 got = processes.arrays_from_main(tree if processes.is_main() else None)
 a, b = got["a"]["b"], got["a"]["c"]
-print([int(a[0]), float(b)], a.dtype, b.dtype, list(got["d"].shape), got["e"], got["f"])
+tell([int(a[0]), float(b)], a.dtype, b.dtype, list(got["d"].shape), got["e"], got["f"])
 """
 HOLD = """
 import jax, numpy as np
@@ -127,7 +118,7 @@ rows = processes.put(members, NamedSharding(Mesh(np.array(devices), "data"), Par
 own = [np.asarray(shard.data).tolist() for shard in rows.addressable_shards]
 assert (placement.gather_members(placed) == members).all()
 assert (processes.fetch(rows) == members).all()
-print(json.dumps([np.asarray(placed).reshape(-1, 3).tolist(), np.concatenate(own).tolist()]))
+tell(json.dumps([np.asarray(placed).reshape(-1, 3).tolist(), np.concatenate(own).tolist()]))
 """
 
 
@@ -150,10 +141,9 @@ def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
         )
         for k, seed in enumerate(seeds)
     ]
-    outputs = [task.communicate(timeout=120)[0].splitlines() for task in tasks]
-    return [task.returncode for task in tasks], [
-        [line for line in output if "Gloo" not in line] for output in outputs
-    ]
+    outputs = [task.communicate(timeout=120)[0] for task in tasks]
+    # Gloo talks in between.
+    return [task.returncode for task in tasks], [re.findall("TOLD (.*)", one) for one in outputs]
 
 
 def test_a_cluster_is_detected():
@@ -186,7 +176,7 @@ def test_what_process_0_sends_in_pieces_arrives_whole():
 def test_data_that_differ_are_noticed():
     statuses, outputs = run_tasks(
         "try:\n    processes.check_same('data', sys.argv[2])\n"
-        "except UserError as error:\n    print(error)"
+        "except UserError as error:\n    tell(error)"
     )
     assert statuses == [0, 0]
     expected = "the data of process 1 are not those of process 0; start all processes with the"
