@@ -11,7 +11,7 @@ from absl import logging
 from etils import epath
 
 from ensemble.config import FORMAT
-from ensemble.errors import UserError
+from ensemble.errors import UserError, first_line
 from ensemble.npz import memory_bytes
 from ensemble.workdir import cannot_write, check_format
 
@@ -222,9 +222,3 @@ def checksum(arrays: Any) -> int:
         description = f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"
         total = zlib.crc32(leaf.tobytes(), zlib.crc32(description.encode(), total))
     return total
-
-
-def first_line(error: Exception) -> str:
-    """Returns an error's first line, shortened to what fits in a message."""
-    lines = str(error).splitlines()
-    return lines[0][:200] if lines else type(error).__name__

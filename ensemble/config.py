@@ -299,14 +299,7 @@ def _check_sampling(config: ml_collections.ConfigDict) -> None:
     Raises:
         UserError: a key that they cannot heed is set, or there is no prior to sample.
     """
-    flat = flatten(config)
-    for key, neutral in _NOT_IN_A_POSTERIOR.items():
-        if flat[key] != neutral and (flat[key] or neutral):
-            raise UserError(
-                f"config.{key}={flat[key]!r} is not part of a posterior: with "
-                f"config.method={config.method!r} leave it at {neutral!r}"
-                + ("; hmc.num_samples says how long" if key.startswith("num_") else "")
-            )
+    _check_neutral(config, _NOT_IN_A_POSTERIOR, "is not part of a posterior", "hmc.num_samples")
     if config.prior == "none":
         raise UserError(
             f"config.method={config.method!r} samples a posterior, which config.prior='none' does "
@@ -341,14 +334,7 @@ def _check_walk(config: ml_collections.ConfigDict) -> None:
         UserError: a key that they cannot heed is set, steps would not come in pairs, or too few
             chains are to say when to end.
     """
-    flat = flatten(config)
-    for key, neutral in _NOT_IN_A_WALK.items():
-        if flat[key] != neutral and (flat[key] or neutral):
-            raise UserError(
-                f"config.{key}={flat[key]!r} is not for random walks: with config.method={WALK!r} "
-                f"leave it at {neutral!r}"
-                + ("; rwm.num_samples says how long" if key.startswith("num_") else "")
-            )
+    _check_neutral(config, _NOT_IN_A_WALK, "is not for random walks", "rwm.num_samples")
     if (config.stop_at.rhat or config.stop_at.ess) and config.num_chains < _MIN_CHAINS_TO_STOP:
         raise UserError(
             f"config.stop_at needs {_MIN_CHAINS_TO_STOP} chains with config.method={WALK!r}, whose "
@@ -359,6 +345,20 @@ def _check_walk(config: ml_collections.ConfigDict) -> None:
             f"config.log_every_steps={config.log_every_steps} must be even with config.method="
             f"{WALK!r}, for steps are taken in pairs; use {config.log_every_steps + 1}"
         )
+
+
+def _check_neutral(
+    config: ml_collections.ConfigDict, neutral_values: Mapping[str, Any], why: str, duration: str
+) -> None:
+    """Refuses keys that a method cannot heed, unless they have the values that say nothing."""
+    flat = flatten(config)
+    for key, neutral in neutral_values.items():
+        if flat[key] != neutral and (flat[key] or neutral):
+            raise UserError(
+                f"config.{key}={flat[key]!r} {why}: with config.method={config.method!r} leave it "
+                f"at {neutral!r}"
+                + (f"; {duration} says how long" if key.startswith("num_") else "")
+            )
 
 
 def unknown_key(key: str, known: Mapping[str, Any]) -> str:

@@ -23,3 +23,9 @@ class Interrupted(KeyboardInterrupt):
     """A run that SIGTERM or Ctrl-C ended, after a checkpoint: the same command resumes it."""
 
     exit_status = 75  # EX_TEMPFAIL of sysexits.h: try again.
+
+
+def first_line(error: Exception) -> str:
+    """Returns an error's first line, shortened to what fits in a message."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0][:200] if lines else type(error).__name__

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, first_line
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,10 +54,9 @@ class Density:
         try:
             starts = self.start_fn(rng_key, num_chains)
         except Exception as error:
-            first = next((line for line in str(error).splitlines() if line.strip()), "")
             raise UserError(
-                f"start_fn raises {type(error).__name__}: {first}; it must take a key and a number "
-                "of chains"
+                f"start_fn raises {type(error).__name__}: {first_line(error)}; it must take a key "
+                "and a number of chains"
             ) from error
         if jnp.shape(starts) != shape:
             raise UserError(

@@ -100,7 +100,6 @@ def _run_once(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     processes = stop.processes = []
-    echo = None
     for k in range(args.num_processes):
         command = [
             sys.executable,

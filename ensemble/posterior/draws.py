@@ -10,8 +10,7 @@ from absl import logging
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from ensemble.checkpoint import first_line
-from ensemble.errors import UserError
+from ensemble.errors import UserError, first_line
 from ensemble.npz import read_arrays
 from ensemble.workdir import write_bytes
 

@@ -20,7 +20,7 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, first_line
 from ensemble.posterior.rwm_sums import (
     DRAWS_PER_BODY,
     Grid,
@@ -376,10 +376,9 @@ def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -
     try:
         found = jax.eval_shape(logdensity_fn, jax.ShapeDtypeStruct(shape, jnp.float32))
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UserError(
-            f"the log density of positions {list(shape)} raises {type(error).__name__}: {first}; "
-            "it must take [C, D], all chains at once"
+            f"the log density of positions {list(shape)} raises {type(error).__name__}: "
+            f"{first_line(error)}; it must take [C, D], all chains at once"
         ) from error
     if getattr(found, "shape", None) != shape[:1]:
         raise UserError(

@@ -132,6 +132,28 @@ def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     assert "restart" not in errors
 
 
+@pytest.mark.soak
+def test_no_process_outlives_a_launcher_that_is_killed(arguments, tmp_path):
+    workdir = tmp_path / "run"
+    with launch([*arguments, f"--config.num_epochs={1000 * EPOCHS}"], workdir) as launcher:
+        wait_for_checkpoints(workdir, 0, launcher)
+        left = list(children(launcher).values())
+        assert len(left) == 2
+        launcher.kill()
+        deadline = time.monotonic() + 60
+        while any(is_running(pid) for pid in left) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not any(is_running(pid) for pid in left)
+    assert "after a checkpoint; resume with" in (tmp_path / "logs/process_1.log").read_text()
+
+
+def is_running(pid):
+    try:
+        return ") Z " not in (pathlib.Path("/proc") / str(pid) / "stat").read_text()
+    except OSError:
+        return False
+
+
 def test_what_is_wrong_is_not_tried_again(arguments, tmp_path):
     with launch([*arguments, "--config.batch_size=0"], tmp_path / "run") as launcher:
         output, errors = launcher.communicate(timeout=120)
