@@ -20,7 +20,7 @@ import sys
 import side_by_side
 
 WORKER = "scaling_worker.py"
-LAYOUTS = [(1, 1), (1, 8), (2, 1), (4, 2)]
+LAYOUTS = [(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 4), (4, 1), (4, 2)]
 """Processes, and devices of each."""
 KINDS = {"sgd": ("training", "member-images/s"), "hmc": ("sampling", "gradients/s")}
 

@@ -1,6 +1,8 @@
 """Checkpoints: everything the next step needs, written in the background, the newest few kept."""
 
+import errno
 import math
+import os
 import shutil
 import zlib
 from typing import Any
@@ -167,11 +169,10 @@ class Checkpointer:
             return
         needed, free = num_bytes + SPARE_BYTES, shutil.disk_usage(self._directory.parent).free
         if free < needed:
-            raise self._write_error(
-                OSError(
-                    f"No space left on device: a checkpoint takes {needed / 1e6:.1f} MB, "
-                    f"{free / 1e6:.1f} MB are free"
-                )
+            raise cannot_write(
+                self._directory.parent,
+                f"No space left on device: a checkpoint takes {needed / 1e6:.1f} MB, "
+                f"{free / 1e6:.1f} MB are free",
             )
 
     def _open(self) -> Any:
@@ -194,7 +195,9 @@ class Checkpointer:
         return self._manager
 
     def _write_error(self, error: Exception) -> UserError:
-        return cannot_write(self._directory.parent, first_line(error))
+        full = os.strerror(errno.ENOSPC)
+        reason = full if full in str(error) else first_line(error)
+        return cannot_write(self._directory.parent, reason)
 
 
 def check_shapes(arrays: Any, template: Any, num_leading: int = 0) -> None:

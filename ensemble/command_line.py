@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -29,6 +30,7 @@ def run(
     """
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_is_worth_showing)
+    sys.unraisablehook = _print_unraisable
     try:
         app.run(main, flags_parser=parse_flags)
     except (UserError, RunFailed, Interrupted, PeerLost) as error:
@@ -146,6 +148,16 @@ def print_answer(text: str) -> None:
         raise UserError(
             f"standard output cannot be written: {error.strerror}; send it elsewhere"
         ) from None
+
+
+def _print_unraisable(args: Any) -> None:
+    """Prints an error that nobody can catch, but for the echoes of a failed save.
+
+    The first write that fails ends Orbax's event loop; of that each later one then complains, from
+    a thread of TensorStore.
+    """
+    if str(args.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(args)
 
 
 def _is_worth_showing(record: std_logging.LogRecord) -> bool:

@@ -123,7 +123,8 @@ def _train_and_evaluate(
             with work.checkpoint_errors():
                 arrays, meta = saved[0], checked_meta(saved[1])
                 _check_resumable(task, method, meta, work)
-                state = method.from_host(rng_key, arrays, meta["counters"])
+                with processes.losses_noticed():  # Else it would be called damage.
+                    state = method.from_host(rng_key, arrays, meta["counters"])
                 clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
             logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
         draws, num_recorded = Draws(work.draws), method.num_recorded(state)

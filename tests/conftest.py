@@ -1,9 +1,12 @@
 """Test set-up: eight virtual CPU devices, whatever the machine, and a small task to learn."""
 
+import contextlib
 import gc
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 
 # Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -55,6 +58,30 @@ def undrawn(monkeypatch):
 @pytest.fixture(scope="session")
 def blobs() -> dict[str, np.ndarray]:
     return make_blobs()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 8 MB, for `fill`."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs needs root: a full disk was NOT tested")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: pathlib.Path, free: int = 0) -> pathlib.Path:
+    """Fills a small disk but for some bytes; returns the file that takes the place."""
+    path = disk / "ballast"
+    with open(path, "wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while missing := shutil.disk_usage(disk).free - free:  # A run may write meanwhile.
+            if missing < 0 or not ballast.write(b"x" * missing):
+                break
+    return path
 
 
 class Bucket(MemoryFileSystem):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, small_config
+from conftest import ROOT, fill, small_config
 
 import ensemble
 
@@ -106,19 +106,12 @@ def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
     assert not (tmp_path / "out" / "evaluation.json").exists()
 
 
-def test_a_full_disk_leaves_no_half_written_results(blobs, tmp_path):
+def test_a_full_disk_leaves_no_half_written_results(blobs, tmp_path, small_disk):
     ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(tmp_path / "run"))
-    if os.geteuid() != 0:
-        pytest.skip("NOT TESTED: only root can mount the small file system that this test fills")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
-    try:
-        done = run("evaluate.py", f"--workdir={tmp_path}/run", f"--out={disk}/out")
-        assert done.returncode == 2
-        assert "cannot be written: No space left on device" in done.stderr.splitlines()[-1]
-        assert "Traceback" not in done.stderr
-        assert not (disk / "out" / "report.html").exists()
-        assert not (disk / "out" / "evaluation.json").exists()
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    fill(small_disk, free=64_000)
+    done = run("evaluate.py", f"--workdir={tmp_path}/run", f"--out={small_disk}/out")
+    assert done.returncode == 2
+    assert "cannot be written: No space left on device" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not (small_disk / "out" / "report.html").exists()
+    assert not (small_disk / "out" / "evaluation.json").exists()

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, make_blobs
+from conftest import ROOT, fill, make_blobs
 from kills import MOMENTS, kill_often
 
 CONFIG = """
@@ -77,8 +77,8 @@ def run_expecting_one_line(*args, status=2, **kwargs):
     return lines[-1]
 
 
-def final_state(workdir):
-    """The arrays of the newest checkpoint, and the metrics but for those of time."""
+def newest_checkpoint(workdir):
+    """The arrays of the newest checkpoint that is whole, and what is beside them."""
     from etils import epath
 
     from ensemble.checkpoint import Checkpointer
@@ -86,6 +86,12 @@ def final_state(workdir):
     checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
     arrays, meta = checkpointer.restore_latest(read_only=True)
     checkpointer.close()
+    return arrays, meta
+
+
+def final_state(workdir):
+    """The arrays of the newest checkpoint, and the metrics but for those of time."""
+    arrays, meta = newest_checkpoint(workdir)
     records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     for record in records:  # But for what depends on the time.
         record.pop("train/member_examples_per_second", None)
@@ -255,28 +261,37 @@ def test_bad_arrays_are_one_line(config_file, tmp_path):
         assert line in printed, printed
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 300 kB; root may write everywhere else."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a tmpfs needs root: a full disk was NOT tested")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
 @pytest.mark.parametrize("free", [0, 30_000])
 def test_a_full_disk_is_one_line(config_file, small_disk, free):
     """Full at the start, and filled by the run itself."""
-    with open(small_disk / "ballast", "wb") as ballast:
-        ballast.write(b"x" * (shutil.disk_usage(small_disk).free - free))
+    fill(small_disk, free)
     line = run_expecting_one_line(config_file, small_disk / "w")
     assert "cannot be written" in line
     assert "No space left" in line
+
+
+@pytest.mark.parametrize("every", [1, 10_000], ids=["in a save", "in a write of metrics"])
+def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
+    unbroken, config_file, small_disk, every
+):
+    workdir = small_disk / "w"
+    shutil.copytree(unbroken[0], workdir)
+    metrics = workdir / "metrics.jsonl"
+    more = ["--config.num_epochs=3000", f"--config.checkpoint_every_epochs={every}"]
+    size = metrics.stat().st_size
+    slow = command(config_file, workdir, *more)
+    with subprocess.Popen(slow, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and metrics.stat().st_size < size + 1000:
+            time.sleep(0.01)
+        before = newest_checkpoint(workdir)[1]["counters"]["step"]
+        ballast = fill(small_disk)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2, errors
+    assert "Traceback" not in errors
+    last = errors.splitlines()[-1]
+    assert last.startswith(f"train.py: {workdir} cannot be written: No space left on device")
+    ballast.unlink()
+    assert newest_checkpoint(workdir)[1]["counters"]["step"] >= before
 
 
 def test_a_workdir_that_is_removed_is_one_line(config_file, tmp_path):

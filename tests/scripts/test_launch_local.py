@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, make_blobs
+from conftest import ROOT, fill, make_blobs
 
 from scripts import launch_local
 
@@ -130,6 +131,47 @@ def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     assert launcher.returncode == 75
     assert "launch_local.py: stopped; go on with: " in errors
     assert "restart" not in errors
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(arguments, small_disk, tmp_path):
+    workdir, logs = small_disk / "run", tmp_path / "logs"
+    for_long = [*arguments, f"--config.num_epochs={1000 * EPOCHS}"]
+    with launch(for_long, workdir, logs=logs) as launcher:
+        wait_for_checkpoints(workdir, 0, launcher)
+        before = steps_of(workdir)[-1]
+        ballast = fill(small_disk)
+        check_end_of_workdir(launcher, logs, "cannot be written: No space left on device")
+    ballast.unlink()
+    with launch(for_long, workdir, "--max_restarts=0", logs=tmp_path / "again") as launcher:
+        wait_for_checkpoints(workdir, before, launcher)
+        launcher.send_signal(signal.SIGINT)
+        launcher.communicate(timeout=60)
+    assert launcher.returncode == 75
+    again = (tmp_path / "again" / "process_0.log").read_text()
+    assert int(re.search(r"Resuming .* at step (\d+) of", again)[1]) >= before
+
+
+def test_a_workdir_that_is_removed_is_one_line(arguments, tmp_path):
+    workdir = tmp_path / "run"
+    with launch([*arguments, f"--config.num_epochs={1000 * EPOCHS}"], workdir) as launcher:
+        wait_for_checkpoints(workdir, 0, launcher)
+        while workdir.exists():  # It writes meanwhile.
+            shutil.rmtree(workdir, ignore_errors=True)
+        check_end_of_workdir(launcher, tmp_path / "logs", "was removed while the run wrote to it")
+
+
+def check_end_of_workdir(launcher, logs, reason):
+    """Process 0 says what is wrong with the workdir, the others whom they lost; no restart."""
+    output, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 2, errors
+    assert "restart" not in errors
+    assert "Traceback" not in output
+    last = output.splitlines()[-1]
+    assert last.startswith("train.py: ")
+    assert reason in last
+    other = (logs / "process_1.log").read_text()
+    assert "train.py: process 1 of 2 has lost another one, whose log says why" in other
+    assert "Traceback" not in other
 
 
 @pytest.mark.soak
