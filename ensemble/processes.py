@@ -32,7 +32,7 @@ HEARTBEAT_SECONDS = 30
 """A process that is not heard of for so long is taken for dead, and the others end."""
 _SHUTDOWN_SECONDS = 30
 _LAST_SECONDS = 2
-_PIECE_BYTES = 2**26  # Of what process 0 sends: devices hold no more of it at a time.
+_PIECE_BYTES = 2**26  # Of what is exchanged whole: devices hold no more of it at a time.
 
 
 def start(
@@ -193,7 +193,15 @@ def put(tree: Any, shardings: Any) -> Any:
 
 def join_rows(rows: np.ndarray) -> np.ndarray:
     """Joins arrays [N, ...] of all processes, of the same N, to [P * N, ...] on each."""
-    return multihost_utils.process_allgather(rows, tiled=True) if count() > 1 else rows
+    if count() == 1:
+        return rows
+    flat = rows.reshape(-1)
+    whole = np.empty((count(), flat.size), rows.dtype)
+    length = max(_PIECE_BYTES // (count() * rows.itemsize), 1)
+    for start in range(0, flat.size, length):
+        piece = slice(start, start + length)
+        whole[:, piece] = multihost_utils.process_allgather(flat[piece])
+    return whole.reshape(-1, *rows.shape[1:])
 
 
 # What process 0 knows.

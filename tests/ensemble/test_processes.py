@@ -111,6 +111,7 @@ import jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ensemble.placement import Placement
 devices = processes.devices()
+processes._PIECE_BYTES = 100
 members = np.arange(8 * 3).reshape(8, 3)
 placement = Placement.create(8, devices)
 placed = placement.place_members(members)
