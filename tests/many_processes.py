@@ -17,7 +17,6 @@ SAMPLER = {
     "init_from": "prior",
     "num_chains": 4,
     "log_every_steps": 10,
-    "hmc.num_warmup": 10,
     "hmc.num_leapfrog_steps": 4,
 }
 
@@ -31,7 +30,7 @@ def runs(stage):
     """Configurations and data by name, up to a stage, one of `PARTS`."""
     part = PARTS[stage]
     sgd = small_config(num_devices=None, num_epochs=None, num_steps=4 * part)
-    hmc = {**SAMPLER, "hmc.num_samples": 10 * part}
+    hmc = {**SAMPLER, "hmc.num_warmup": 4, "hmc.num_samples": 2 * part, "hmc.thin": 2}
     walk = {
         "method": "rwm",
         "num_chains": 200,
@@ -53,11 +52,8 @@ def runs(stage):
             {**sgd, "model": "explosive", "ensemble_size": 8, "learning_rate": 0.002},
             make_blobs(),
         ),
-        # One chain, so that its data are split over all processes; after ten draws.
-        "hmc_split": (
-            {**SAMPLER, "num_chains": 1, "hmc.num_warmup": 4, "hmc.num_samples": 6, "hmc.thin": 2},
-            make_blobs(),
-        ),
+        # One chain, so that its data are split over all processes.
+        "hmc_split": ({**hmc, "num_chains": 1}, make_blobs()),
         "rwm": (walk, None),
         "watches": (watches, None),
     }

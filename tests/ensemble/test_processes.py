@@ -20,7 +20,7 @@ from ensemble.workdir import Workdir
 NAMES = list(many_processes.runs("whole"))
 
 
-def run_processes(root, stage, num_processes=2, num_devices=2):
+def run_processes(root, stage, num_processes=2, num_devices=4):
     """Runs all of `many_processes` to a stage; returns what each process printed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -59,13 +59,13 @@ def numbers_of(workdir):
 
 
 def test_processes_and_resumptions_change_nothing(tmp_path):
-    """Two processes of two devices, then one of two, in the end two of two, against one of four.
+    """Two processes of four devices, one of two, again two of four: against one of eight.
 
     One test: what it compares takes long.
     """
     straight, interrupted = tmp_path / "straight", tmp_path / "interrupted"
     for name in NAMES:
-        many_processes.train(name, "whole", straight, num_devices=4)
+        many_processes.train(name, "whole", straight, num_devices=8)
     run_processes(interrupted, "first")
     for name in many_processes.RESUMED:
         many_processes.train(name, "more", interrupted, num_devices=2)
