@@ -19,7 +19,7 @@ from ensemble.classification import Classification
 from ensemble.factorisation import Factorisation
 from ensemble.members import Status
 from ensemble.method import Method, check_not_longer
-from ensemble.posterior import diagnostics
+from ensemble.posterior import diagnostics, monitoring
 from ensemble.posterior.coordinates import Coordinates
 from ensemble.posterior.diagnostics import Diagnostics
 from ensemble.posterior.draws import Draws
@@ -40,7 +40,6 @@ from ensemble.workdir import Workdir
 from models.layers import convolutions_as_products
 
 _MIN_DRAWS_TO_MOVE = 20
-_MIN_ESS = 100
 
 
 class ChunkInfo(NamedTuple):
@@ -164,25 +163,7 @@ class Sampling(Method):
 
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars: means, medians, counts over its draws."""
-        if info.trace is None:
-            return {}
-        draws = {
-            "log_density": info.trace.info.log_density,
-            "acceptance": info.trace.info.acceptance_rate,
-            "accuracy": info.trace.accuracy,
-            "nll": info.trace.nll,
-        }
-        values = {name: np.asarray(one, np.float64).mean(axis=0) for name, one in draws.items()}
-        # The median: a divergent draw's may be infinite.
-        values["energy_error"] = np.median(np.abs(info.trace.info.energy_error), axis=0)
-        values["divergences"] = np.sum(info.trace.info.is_divergent, axis=0)
-        values["step_size"] = np.asarray(info.trace.info.step_size)[-1]
-        return {
-            f"posterior/chain_{k:02d}/{name}": float(of_chains[k])
-            for name, of_chains in values.items()
-            for k in info.indices
-            if np.isfinite(of_chains[k])
-        }
+        return {} if info.trace is None else monitoring.trace_scalars(info.trace, info.indices)
 
     def record(self, info: ChunkInfo, draws: Draws) -> None:
         """Appends a chunk's draws to those on disk."""
@@ -265,37 +246,11 @@ class Sampling(Method):
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """Means over chains of what tells whether they are well, and what they are worth."""
-        shown = {}
-        for name in ("acceptance", "step_size", "energy_error", "log_density", "divergences"):
-            tags = [f"posterior/chain_{k:02d}/{name}" for k in range(self.config.num_chains)]
-            values = [scalars[tag] for tag in tags if tag in scalars]
-            if values:
-                shown[name.replace("_", " ")] = float(np.mean(values))
-        for name, title in (
-            ("rhat_max", "R-hat"),
-            ("ess_bulk_min", "bulk ESS"),
-            ("gradients_per_second", "gradients/s"),
-            ("ess_per_second", "ESS/s"),
-        ):
-            if f"posterior/{name}" in scalars:
-                shown[title] = scalars[f"posterior/{name}"]
-        for name in ("accuracy", "nll"):
-            tag = f"{self.tracked_split}/average_draw/{name}"
-            if tag in scalars:
-                shown[f"average draw's {name}"] = scalars[tag]
-        return shown
+        return monitoring.headline(scalars, self.config.num_chains, self.tracked_split)
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
-        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing.
-
-        A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
-        """
-        rhat, ess = self.config.stop_at.rhat, self.config.stop_at.ess
-        return (
-            (rhat > 0 or ess > 0)
-            and (not rhat or scalars.get("posterior/rhat_max", np.inf) < rhat)
-            and scalars.get("posterior/ess_bulk_min", 0) > max(ess, _MIN_ESS)
-        )
+        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
+        return monitoring.has_converged(scalars, self.config.stop_at)
 
     def report_sections(
         self, state: SamplingState, draws: Draws, timing: Mapping[str, float | None]
