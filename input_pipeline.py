@@ -8,9 +8,7 @@ parameters), validation (chooses and stops), calibration (fits temperatures and 
 import dataclasses
 import difflib
 import functools
-import gzip
 import hashlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +20,7 @@ from absl import logging
 
 from ensemble.errors import UserError
 from input_sources import movielens, own_data, prepare_dataset, tfds_records
+from input_sources.digits import read_digits
 from input_sources.movielens import Watches
 from input_sources.own_data import SPLITS
 
@@ -216,28 +215,10 @@ def _held_out(dataset: Dataset, hold_out: bool) -> Dataset:
 
 def _load_digits() -> Dataset:
     """scikit-learn's 1,797 digits: uint8 0..16, `[8, 8, 1]`."""
-    rows = _read_digits()
+    rows = read_digits()
     everything = Split(rows[:, :-1].reshape(-1, 8, 8, 1), rows[:, -1].astype(np.int32))
     splits = _divide(everything, DIGITS_SIZES, DIGITS_SEED)
     return _dataset("digits", splits, tuple("0123456789"), scale=1 / 16)
-
-
-def _read_digits() -> np.ndarray:
-    """uint8 `[1797, 65]`: 64 pixels and the label, from the file inside scikit-learn.
-
-    Importing scikit-learn to read it would add a second to the start of a run.
-    """
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError("dataset='digits' needs scikit-learn; pip install scikit-learn")
-    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
-    if file.is_file():
-        with gzip.open(file, "rt") as lines:
-            return np.loadtxt(lines, np.uint8, delimiter=",")
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    return np.column_stack([digits.data, digits.target]).astype(np.uint8)
 
 
 def _load_tfds(name: str, data_dir: Path) -> Dataset:

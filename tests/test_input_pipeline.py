@@ -75,13 +75,6 @@ def test_digits_are_stratified_and_the_same_for_every_seed():
     assert other.fingerprint == input_pipeline.load_dataset("digits").fingerprint
 
 
-def test_digits_without_the_bundled_file(monkeypatch):
-    monkeypatch.setattr(Path, "is_file", lambda path: False)
-    by_import = input_pipeline._read_digits()
-    monkeypatch.undo()
-    np.testing.assert_array_equal(by_import, input_pipeline._read_digits())
-
-
 def test_digits_import_no_scikit_learn():
     code = (
         "import sys, input_pipeline; input_pipeline.load_dataset('digits'); "
