@@ -18,8 +18,7 @@ from absl import flags
 
 import ensemble
 from ensemble import command_line
-from ensemble.errors import UserError
-from ensemble.workdir import shown
+from ensemble.errors import UserError, shown
 from input_sources.own_data import check_inputs, local_path, read_npz, read_unlabelled_folder
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from ensemble import command_line, startup
-from ensemble.errors import UserError
-from ensemble.workdir import Workdir, shown
+from ensemble.errors import UserError, shown
+from ensemble.workdir import Workdir
 
 if TYPE_CHECKING:
     from ensemble.recommendation import Recommendation
@@ -48,12 +48,13 @@ def answer(
     from ensemble.predictor import restore
     from ensemble.recommendation import find_user, recommend
     from input_pipeline import WatchDataset, load_dataset
+    from input_sources.tfds_records import data_dir_of_run
 
     restored = restore(Workdir(workdir))
     config = restored.config
-    dataset = load_dataset(
-        config["dataset"], data_dir or config["data_dir"] or None, config["seed"]
-    )
+    name = config["dataset"]
+    data_dir = data_dir or data_dir_of_run(name, config["data_dir"])
+    dataset = load_dataset(name, data_dir, config["seed"])
     if not isinstance(dataset, WatchDataset):
         raise UserError(
             f"{workdir} has learned {dataset.name}, which holds no watches; give the workdir of a "
@@ -63,6 +64,7 @@ def answer(
         raise UserError(
             f"{workdir} has learned other data than {dataset.name} has now; restore the data"
         )
+    restored.check_factors(*dataset.watches.watched.shape)
     user = find_user(dataset, user_id)
     movies = recommend(restored.variables["params"], dataset, user, top)
     num_watched = int((dataset.watches.watched[user] == 1).sum())

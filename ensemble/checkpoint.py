@@ -13,7 +13,7 @@ from absl import logging
 from etils import epath
 
 from ensemble.config import FORMAT
-from ensemble.errors import UserError, first_line
+from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.npz import memory_bytes
 from ensemble.workdir import cannot_write, check_format
 
@@ -99,7 +99,13 @@ class Checkpointer:
         """
         if not self._directory.exists():
             return None
-        numbers = sorted(self._open().all_steps(), reverse=True)
+        try:
+            numbers = sorted(self._open().all_steps(), reverse=True)
+        except (OSError, ValueError, TypeError) as error:  # Of a file that is none of Orbax's.
+            raise UserError(
+                f"{self._directory} cannot be read: {in_one_line(error)}; remove what is damaged, "
+                "or choose another --workdir"
+            ) from None
         for number in numbers:
             try:
                 arrays, meta = self._restore(number)
@@ -205,7 +211,7 @@ def check_shapes(arrays: Any, template: Any, num_leading: int = 0) -> None:
 
     Args:
         arrays: a tree; its leading axis is not looked at where `num_leading` is not 0.
-        template: of the same structure, with shapes; keys are not looked at.
+        template: of the same structure, with shapes and types; keys are not looked at.
         num_leading: axes of the template that stand for the leading one.
 
     Raises:
@@ -215,6 +221,8 @@ def check_shapes(arrays: Any, template: Any, num_leading: int = 0) -> None:
         is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
         if not is_key and np.shape(leaf)[bool(num_leading) :] != one.shape[num_leading:]:
             raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
+        if not is_key and np.asarray(leaf).dtype != one.dtype:
+            raise ValueError(f"an array is of {np.asarray(leaf).dtype}, not {one.dtype}")
 
 
 def checksum(arrays: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from ensemble.errors import Interrupted, PeerLost, RunFailed, UserError
+from ensemble.errors import Interrupted, PeerLost, RunFailed, UserError, shown
 
 
 def run(
@@ -35,8 +35,14 @@ def run(
         app.run(main, flags_parser=parse_flags)
     except (UserError, RunFailed, Interrupted, PeerLost) as error:
         logging.flush()
-        print(f"{program}: {error}", file=sys.stderr)
+        _print_line(f"{program}: {error}")
         return _leave(error.exit_status)
+    except MemoryError as error:
+        _print_line(
+            f"{program}: this machine's memory is too small ({error}); lower the numbers of "
+            "members, chains or examples at once"
+        )
+        return _leave(1)
     except KeyboardInterrupt:
         print(f"{program}: interrupted; the same command starts again", file=sys.stderr)
         return _leave(130)  # 128 + SIGINT, as shells have it.
@@ -44,6 +50,11 @@ def run(
         traceback.print_exc()
         return _leave(1)
     return 0
+
+
+def _print_line(line: str) -> None:
+    """Prints one line to stderr, whatever the text of strangers in it would do to a terminal."""
+    print(shown(" ".join(line.splitlines())), file=sys.stderr)
 
 
 def _leave(status: int) -> int:
@@ -161,11 +172,12 @@ def _print_unraisable(args: Any) -> None:
 
 
 def _is_worth_showing(record: std_logging.LogRecord) -> bool:
-    """Lets through what this project logs, and others' warnings.
+    """Lets through what this project logs, as a terminal may have it, and others' warnings.
 
     Orbax reports each failure from several threads, with tracebacks, and then raises it: the
     raised one becomes a line of ours.
     """
     if "site-packages" not in record.pathname:
+        record.msg, record.args = "\n".join(map(shown, record.getMessage().splitlines())), None
         return True
     return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname

@@ -1,5 +1,7 @@
 """The ways in which a run ends early, each with one line for the user and an exit status."""
 
+from typing import Any
+
 
 class UserError(ValueError):
     """Input that cannot be used: one line that states the value, the rule and the remedy."""
@@ -23,6 +25,16 @@ class Interrupted(KeyboardInterrupt):
     """A run that SIGTERM or Ctrl-C ended, after a checkpoint: the same command resumes it."""
 
     exit_status = 75  # EX_TEMPFAIL of sysexits.h: try again.
+
+
+def shown(text: str) -> str:
+    """Text of a stranger as a terminal may have it: without what would move its cursor."""
+    return text if text.isprintable() else ascii(text)
+
+
+def in_one_line(error: Any) -> str:
+    """What an error says of what a stranger wrote: printable, and short."""
+    return shown(" ".join(str(error).split())[:300])
 
 
 def first_line(error: Exception) -> str:

@@ -68,15 +68,26 @@ class Factorisation(Classification):
     def init_params(self, rng_key: jax.Array) -> Any:
         """Small random factors, for at zero all of them are alike, and no biases."""
         num_users, num_movies = self.observed.shape
+        shapes = factor_shapes(num_users, num_movies, self.num_factors)
         key_users, key_movies = jax.random.split(rng_key)
-        users = jax.random.normal(key_users, (num_users, self.num_factors))
-        movies = jax.random.normal(key_movies, (num_movies, self.num_factors))
+        users = jax.random.normal(key_users, shapes["user_embeddings"])
+        movies = jax.random.normal(key_movies, shapes["movie_embeddings"])
         return {
             "user_embeddings": _START * users,
-            "user_bias": jax.numpy.zeros(num_users),
+            "user_bias": jax.numpy.zeros(shapes["user_bias"]),
             "movie_embeddings": _START * movies,
-            "movie_bias": jax.numpy.zeros(num_movies),
+            "movie_bias": jax.numpy.zeros(shapes["movie_bias"]),
         }
+
+
+def factor_shapes(num_users: int, num_movies: int, num_factors: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of all parameters of a factorisation."""
+    return {
+        "user_embeddings": (num_users, num_factors),
+        "user_bias": (num_users,),
+        "movie_embeddings": (num_movies, num_factors),
+        "movie_bias": (num_movies,),
+    }
 
 
 def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:

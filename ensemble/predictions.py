@@ -9,11 +9,11 @@ import numpy as np
 from etils import epath
 
 from ensemble.config import differences
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.metrics.checks import as_log_probs
 from ensemble.npz import max_bytes, read_arrays
 from ensemble.schema import checked_config, parse
-from ensemble.workdir import check_size, in_one_line, write_bytes
+from ensemble.workdir import check_size, write_bytes
 
 _BYTES_PER_PAIR = 64
 """Of members or of classes: a number in an array, in a list, and as text."""

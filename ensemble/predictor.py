@@ -11,7 +11,8 @@ from absl import logging
 from ensemble import metrics
 from ensemble.classification import Classification, described_dataset
 from ensemble.config import SAMPLERS, WALK
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
+from ensemble.factorisation import factor_shapes
 from ensemble.members import FAILURES, Status
 from ensemble.placement import Placement
 from ensemble.prediction import make_predict
@@ -207,21 +208,54 @@ class Restored(NamedTuple):
 
         model = models.create(self.config["model"], self.dataset.num_classes)
         task = Classification(self.dataset, model)
-        if not isinstance(model, MatrixFactorisation):
-            _check_params(task, self.variables["params"])
+        if isinstance(model, MatrixFactorisation):
+            params = self.variables["params"]
+            self.check_factors(*(_length(params, name) for name in ("user_bias", "movie_bias")))
+        else:
+            self._check_params(_params_shapes(task, self.config["model"]))
         return Predictor(
             task, self.variables, self.members, num_devices, temperature, self.num_draws
         )
 
+    def check_factors(self, num_users: int, num_movies: int) -> None:
+        """Refuses parameters that are not those of a factorisation of so many users and movies.
 
-def _check_params(task: Classification, params: Any) -> None:
-    """Raises UserError unless parameters [M, ...] are those of the network."""
-    found = jax.tree.map(lambda leaf: np.shape(leaf)[1:], params)
-    if found != jax.tree.map(lambda leaf: leaf.shape, task.params_shapes()):
-        raise UserError(
-            f"the checkpoint has other parameters than a network of {task.dataset.num_classes} "
-            f"classes of inputs {task.dataset.input_shape}; give the config file of its run"
+        Raises:
+            UserError: as said.
+        """
+        shapes = factor_shapes(num_users, num_movies, self.config["num_factors"])
+        self._check_params(
+            {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
         )
+
+    def _check_params(self, expected: Any) -> None:
+        """Raises UserError unless the parameters [M, ...] have these shapes and kinds."""
+        found = jax.tree.map(
+            lambda leaf: (np.shape(leaf)[1:], np.asarray(leaf).dtype.kind),
+            self.variables["params"],
+        )
+        if found != jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.kind), expected):
+            raise UserError(
+                f"the checkpoint or the draws have other parameters than "
+                f"config.model={self.config['model']!r} has for inputs {self.dataset.input_shape} "
+                f"of {self.dataset.num_classes} classes; give the config file of the run"
+            )
+
+
+def _params_shapes(task: Classification, name: str) -> Any:
+    try:
+        return task.params_shapes()
+    except Exception as error:  # A network is a program, and may raise anything.
+        raise UserError(
+            f"config.model={name!r} cannot take the inputs {task.dataset.input_shape} that the "
+            f"workdir speaks of ({in_one_line(error)}); give the config file of its run"
+        ) from None
+
+
+def _length(params: Mapping[str, Any], name: str) -> int:
+    """How long an array [M, N] is that may not be there."""
+    shape = np.shape(params.get(name, ()))
+    return shape[1] if len(shape) == 2 else 0
 
 
 def load(

@@ -97,8 +97,13 @@ def recommend(
         dataset: whose users and movies they are of; held-out movies count as what they are.
         user: number of the user.
         top: how many at most, positive.
+
+    Raises:
+        UserError: the draws give no probabilities.
     """
     logits = _logits_of_one(draws, user)
+    if not np.isfinite(logits).all():
+        raise UserError("the draws hold NaN, infinities or as much; sample in a new --workdir")
     probabilities = scipy.special.expit(logits)
     mean = probabilities.mean(axis=0)
     low, high = np.quantile(probabilities, [_TAIL, 1 - _TAIL], axis=0)

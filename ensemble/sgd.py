@@ -250,6 +250,10 @@ class SGD(Method):
             counters: beside the arrays.
         """
         saved, size = counters["num_members"], self.config.ensemble_size
+        if not 0 <= counters["num_waiting"] < saved:
+            raise ValueError(f"{counters['num_waiting']} of {saved} members cannot be waiting")
+        if not np.isin(arrays["status"], [*Status]).all():
+            raise ValueError("members have a status that there is not")
         if saved > size:
             arrays = jax.tree.map(lambda leaf: leaf[:size], arrays)
             counters = {**counters, "step": counters["waiting_step"], "num_waiting": 0}

@@ -15,11 +15,12 @@ from etils import epath
 
 from ensemble import schema
 from ensemble.config import FORMAT
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line, shown
 from ensemble.npz import max_bytes
 
 WRITE_ERRORS = (
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO,
+    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY,
 )  # fmt: skip
 """What an `OSError` says where a directory cannot be written, and not that a program is wrong."""
 
@@ -124,7 +125,12 @@ class Workdir:
         folders = [self.events, self.checkpoints, self.predictions, self.plots, self.draws]
         folders += [self.path / name for name in ("evaluation", "unreadable_checkpoints")]
         check_links(self.path)
+        for path in (self.config, self.report, self.metrics):
+            if path.is_dir():
+                raise UserError(f"{path} is a folder, and should be a file; remove it")
         for folder in folders:
+            if folder.is_file():
+                raise UserError(f"{folder} is a file, and should be a folder; remove it")
             for directory, _, _ in os.walk(folder):
                 check_links(epath.Path(directory), within=self.path)
 
@@ -232,16 +238,6 @@ def _damaged(path: epath.Path, error: Exception) -> UserError:
         f"{path} is not a file of this program, or damaged ({in_one_line(what)}); choose another "
         "--workdir, or remove it if the rest is sound"
     )
-
-
-def in_one_line(error: Any) -> str:
-    """What an error says of what a stranger wrote: printable, and short."""
-    return shown(" ".join(str(error).split())[:300])
-
-
-def shown(text: str) -> str:
-    """Text of a stranger as a terminal may have it: without what would move its cursor."""
-    return text if text.isprintable() else ascii(text)
 
 
 def cannot_write(workdir: epath.Path, reason: str) -> UserError:

@@ -212,6 +212,7 @@ def _convert(directory: Path) -> None:
     for shard in tfds_records.read_shards(directory):
         target = directory / shard.file_name("array_record")
         partial = target.with_name(f"incomplete.{target.name}")
+        partial.unlink(missing_ok=True)  # Through a link another file would be written.
         # One record per group, as TFDS writes them.
         writer = ArrayRecordWriter(str(partial), "group_size:1")
         source = directory / shard.file_name("tfrecord")

@@ -102,6 +102,9 @@ def read_shards(directory: Path) -> list[Shard]:
     try:
         # A set with configurations, `NAME/CONFIG/VERSION`, names its files after NAME.
         name = info.get("name", directory.parent.name)
+        for one in (name, *(split["name"] for split in info["splits"])):
+            if not re.fullmatch(r"[\w-]+", one):  # It becomes a part of paths.
+                raise ValueError(one)
         shards = [
             Shard(
                 split=split["name"],
@@ -144,6 +147,19 @@ def find_prepared(name: str, data_dir: Path) -> Path | None:
     if not missing_files(directory, shards, "tfrecord"):
         return None
     raise broken(directory, f"{missing[0]} is missing")
+
+
+def data_dir_of_run(name: str, data_dir: str | None) -> str | None:
+    """A run's `data_dir`, if the set lies there ready to be read; else None.
+
+    Who only reads a run, perhaps a stranger's, must not have sets prepared where it says.
+
+    Raises:
+        UserError: if the set is there in part.
+    """
+    if data_dir and find_prepared(name, data_directory(data_dir)) is not None:
+        return data_dir
+    return None
 
 
 def broken(directory: Path, what: str) -> UserError:

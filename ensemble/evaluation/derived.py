@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
@@ -41,16 +41,13 @@ class DerivedSet(NamedTuple):
     make: Callable[[], np.ndarray]
 
 
-def plan(
-    subject: Subject, datasets: Sequence[str] | None, data_dir: str | None = None
-) -> list[DerivedSet]:
+def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
     """Says what to predict beside the test split.
 
     Args:
         subject: of the evaluation.
         datasets: `shift`, `uniform`, `constant` and names of data sets; or `none`. None: all that
             there are here, without preparing any.
-        data_dir: of TFDS sets.
 
     Raises:
         UserError: a name is unknown, or its data have another shape or cannot be had.
@@ -65,13 +62,13 @@ def plan(
             f"be had here; use --datasets={NONE}"
         )
     if datasets is None:
-        datasets = _default_names(subject, data_dir)
+        datasets = _default_names(subject)
     if NONE in datasets:
         raise UserError(f"--datasets={','.join(datasets)}: {NONE} stands alone")
-    return [one for name in dict.fromkeys(datasets) for one in _sets(subject, name, data_dir)]
+    return [one for name in dict.fromkeys(datasets) for one in _sets(subject, name)]
 
 
-def _sets(subject: Subject, name: str, data_dir: str | None) -> list[DerivedSet]:
+def _sets(subject: Subject, name: str) -> list[DerivedSet]:
     """What one name stands for."""
     splits, fingerprint = subject.dataset.splits, subject.dataset.fingerprint
     test, train = splits["test"].inputs, splits["train"].inputs
@@ -98,7 +95,7 @@ def _sets(subject: Subject, name: str, data_dir: str | None) -> list[DerivedSet]
     if name == ood.CONSTANT:
         inputs = ood.constant_inputs(train.shape[1:], value_range, train.dtype)
     else:
-        inputs = _other_dataset(subject, name, data_dir)
+        inputs = _other_dataset(subject, name)
     return [
         DerivedSet(
             name,
@@ -109,15 +106,15 @@ def _sets(subject: Subject, name: str, data_dir: str | None) -> list[DerivedSet]
     ]
 
 
-def _default_names(subject: Subject, data_dir: str | None) -> list[str]:
+def _default_names(subject: Subject) -> list[str]:
     from input_pipeline import sets_of_shape
 
-    shape = subject.dataset.input_shape
-    others = [name for name in sets_of_shape(shape, data_dir) if name != subject.dataset.name]
+    shape, own_name = subject.dataset.input_shape, subject.dataset.name
+    others = [name for name in sets_of_shape(shape, subject.data_dir(own_name)) if name != own_name]
     return [*([SHIFT] if len(shape) == 3 else []), *others, ood.UNIFORM, ood.CONSTANT]
 
 
-def _other_dataset(subject: Subject, name: str, data_dir: str | None) -> np.ndarray:
+def _other_dataset(subject: Subject, name: str) -> np.ndarray:
     """Inputs [N, ...] of another set: its test split, or all of own data that has none."""
     from input_pipeline import KNOWN_DATASETS, KNOWN_SHAPES, load_test_inputs
 
@@ -132,7 +129,7 @@ def _other_dataset(subject: Subject, name: str, data_dir: str | None) -> np.ndar
     shape = subject.dataset.input_shape
     if name in KNOWN_SHAPES:
         ood.check_same_shape(name, KNOWN_SHAPES[name], shape)  # Before it is prepared.
-    inputs = load_test_inputs(name, data_dir)
+    inputs = load_test_inputs(name, subject.data_dir(name))
     ood.check_same_shape(name, inputs.shape[1:], shape)
     return inputs
 
@@ -198,7 +195,12 @@ def write_errors(directory: epath.Path) -> Iterator[None]:
 def _predictions(subject: Subject, one: DerivedSet) -> MemberPredictions:
     members = subject.test.members.tolist()
     rows = [subject.predictor.members.index(k) for k in members]
-    predictions = subject.predictor.predict_members(one.make()).of_members(rows)
+    try:
+        predictions = subject.predictor.predict_members(one.make()).of_members(rows)
+    except UserError:
+        raise
+    except ValueError as error:  # Of parameters that overflow.
+        raise UserError(f"{one.name} cannot be predicted: {in_one_line(error)}") from None
     bad = np.isnan(predictions.log_probs).any(axis=(1, 2))
     if bad.any():
         raise UserError(

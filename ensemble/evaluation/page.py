@@ -13,12 +13,12 @@ import numpy as np
 
 from ensemble import metrics, plots
 from ensemble.config import flatten
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation import figures
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available
 from ensemble.plot_style import GRID_COLOR, TEXT_COLOR
-from ensemble.workdir import check_size, in_one_line
+from ensemble.workdir import check_size
 from ensemble.writer import read_metrics
 
 if TYPE_CHECKING:

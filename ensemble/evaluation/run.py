@@ -50,7 +50,7 @@ def evaluate(
             of data sets as `input_pipeline.load_dataset` takes them; empty for nothing. None: all
             of them that are here and have the right shape.
         compare: workdirs of runs on the same data to lay beside this one.
-        data_dir: where TFDS sets lie; None: as the run's configuration says.
+        data_dir: where TFDS sets lie; None: where the run had them, if they are still there.
         data: the arrays that the run learned, where it was given arrays.
         num_devices: to predict on; None for all.
 
@@ -67,7 +67,7 @@ def evaluate(
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices)
     others = [Subject(os.fspath(other), data_dir, data, num_devices) for other in compare]
     comparisons = [compare_with(subject, other) for other in others]
-    sets = derived.plan(subject, datasets, data_dir or subject.config["data_dir"] or None)
+    sets = derived.plan(subject, datasets)
     directory = _output_directory(subject, out)
     predictions = derived.predict(subject, sets, directory / "predictions")
     evaluation = score(subject, predictions, comparisons)

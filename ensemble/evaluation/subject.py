@@ -25,7 +25,8 @@ class Subject:
 
     Args:
         workdir: of the run.
-        data_dir: where TFDS sets lie here; None: as in the run's configuration.
+        data_dir: where TFDS sets lie here; None: where the run had them, if they are still there,
+            else as `input_pipeline.load_dataset` has it.
         data: the arrays that the run was given, if it was given arrays.
         num_devices: to predict on; None for all.
 
@@ -122,6 +123,16 @@ class Subject:
         """The live members, from the newest checkpoint."""
         return self._restored.predictor(self._num_devices)
 
+    def data_dir(self, name: str) -> str | None:
+        """Where a TFDS set is read, or prepared: `data_dir` of `load_dataset`.
+
+        Raises:
+            UserError: the set is there in part.
+        """
+        from input_sources.tfds_records import data_dir_of_run
+
+        return self._data_dir or data_dir_of_run(name, self.config["data_dir"])
+
     @functools.cached_property
     def dataset(self) -> Any:
         """The data; None, with a warning, where they cannot be had here.
@@ -139,8 +150,7 @@ class Subject:
             elif name == IN_MEMORY:
                 raise UserError("its data were arrays, which a workdir does not keep")
             else:
-                directory = self._data_dir or config["data_dir"] or None
-                dataset = load_dataset(name, directory, config["seed"], hold_out)
+                dataset = load_dataset(name, self.data_dir(name), config["seed"], hold_out)
         except UserError as error:
             logging.warning(
                 "The data of %s cannot be had, so neither images nor shifts are shown: %s",
