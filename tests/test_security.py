@@ -273,6 +273,22 @@ def test_links_in_a_folder_for_results_are_not_written_through(run, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["config.json", "report.json", "metrics.jsonl"])
+def test_a_folder_where_a_file_should_be_is_refused(run, name):
+    (run / name).unlink(missing_ok=True)
+    (run / name).mkdir()
+    with pytest.raises(UserError, match=f"{name} is a folder, and should be a file; remove it"):
+        ensemble.load(run)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "draws", "events", "evaluation", "plots"])
+def test_a_file_where_a_folder_should_be_is_refused(run, name):
+    shutil.rmtree(run / name, ignore_errors=True)
+    (run / name).write_text("no folder")
+    with pytest.raises(UserError, match=f"{name} is a file, and should be a folder; remove it"):
+        ensemble.load(run)
+
+
 def test_pipes_are_not_waited_for(run, tmp_path):
     os.mkfifo(run / "metrics.jsonl.pipe")
     with pytest.raises(UserError, match="is neither a file nor a folder; remove it"):

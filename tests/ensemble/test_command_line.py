@@ -1,7 +1,9 @@
 """The command line: where flags may stand, and every mistake in one line."""
 
+import logging as std_logging
+
 import pytest
-from absl import flags
+from absl import app, flags
 
 from ensemble import command_line
 from ensemble.errors import UserError
@@ -50,3 +52,31 @@ def test_a_mistake_is_one_line(own_flags, arguments, line):
         parse(*arguments)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (UserError("x\x1b[2J\x07\nprogram: all is well"), 2, r"x\x1b[2J\x07 program: all is well"),
+        (UserError("a plain one"), 2, "program: a plain one"),
+        (MemoryError("Unable to allocate 3 TiB"), 1, "memory is too small (Unable to allocate"),
+    ],
+)
+def test_what_ends_a_program_is_one_line_that_steers_no_terminal(
+    monkeypatch, capsys, error, status, line
+):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(app, "run", fail)
+    assert command_line.run(fail, fail, "program") == status
+    errors = capsys.readouterr().err
+    assert line in errors
+    assert len(errors.splitlines()) == 1
+    assert errors.removesuffix("\n").isprintable()
+
+
+def test_what_is_logged_steers_no_terminal():
+    record = std_logging.LogRecord("absl", 30, "ensemble/x.py", 1, "at %s\nand", ("\x1b[2J",), None)
+    assert command_line._is_worth_showing(record)
+    assert record.getMessage() == "'at \\x1b[2J'\nand"

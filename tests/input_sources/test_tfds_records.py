@@ -66,6 +66,27 @@ def test_a_tfrecord_set_counts_as_not_prepared(tmp_path):
         tfds_records.find_prepared("mnist", tmp_path)
 
 
+def test_a_runs_data_dir_is_only_read(tmp_path):
+    """A set that would have to be prepared there is not looked for there."""
+    assert tfds_records.data_dir_of_run("mnist", "") is None
+    assert tfds_records.data_dir_of_run("mnist", str(tmp_path / "nowhere")) is None
+    directory = tfds_sets.write_set(tmp_path, "mnist", tfds_sets.random_splits())
+    assert tfds_records.data_dir_of_run("mnist", str(tmp_path)) == str(tmp_path)
+    for shard in directory.glob("*array_record*"):
+        shard.rename(directory / shard.name.replace("array_record", "tfrecord"))
+    assert tfds_records.data_dir_of_run("mnist", str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("key", ["name", "split"])
+def test_names_that_lead_elsewhere_are_refused(tmp_path, key):
+    directory = tfds_sets.write_set(tmp_path, "mnist", tfds_sets.random_splits())
+    info = json.loads((directory / "dataset_info.json").read_text())
+    (info if key == "name" else info["splits"][0])["name"] = "../../elsewhere"
+    (directory / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(UserError, match="does not list splits and shards"):
+        tfds_records.read_shards(directory)
+
+
 def _rewrite(name, text):
     return lambda directory: (directory / name).write_text(text)
 

@@ -1,0 +1,187 @@
+"""Checkpoints and draws that somebody has made: sound in themselves, and not of their run."""
+
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from conftest import small_config
+from etils import epath
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+import ensemble
+import recommend
+from ensemble import checkpoint
+from ensemble.checkpoint import Checkpointer
+from ensemble.errors import UserError
+from ensemble.posterior.draws import Draws
+from ensemble.workdir import Workdir
+
+WATCHES = {
+    "dataset": "watches:20x10",
+    "model": "matrix_factorisation",
+    "method": "hmc",
+    "num_factors": 2,
+    "num_chains": 1,
+    "num_devices": 1,
+    "init_from": "prior",
+    "prior": "normal(1)",
+    "log_every_steps": 4,
+    "hmc.num_warmup": 2,
+    "hmc.num_samples": 4,
+    "hmc.num_leapfrog_steps": 2,
+    "hmc.thin": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, blobs):
+    path = tmp_path_factory.mktemp("trained") / "run"
+    ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sampled") / "run"
+    ensemble.train(WATCHES, workdir=str(path))
+    return path
+
+
+def forge(path, source, change):
+    """Copies a run, and saves its newest checkpoint anew with a change."""
+    shutil.copytree(source, path)
+    checkpointer = Checkpointer(epath.Path(path) / "checkpoints")
+    arrays, meta = checkpointer.restore_latest(read_only=True)
+    checkpointer.close()
+    (path / "report.json").unlink()  # A run in training.
+    shutil.rmtree(path / "checkpoints")
+    arrays, step = jax.tree.map(np.array, arrays), meta["counters"]["step"]
+    change(arrays, meta)
+    checkpointer = Checkpointer(epath.Path(path) / "checkpoints")
+    checkpointer.save(step, arrays, meta)
+    checkpointer.close()
+    return path
+
+
+def set_shape(shape):
+    def change(arrays, meta):
+        meta["dataset"] |= {"input_shape": shape, "shift": 0, "scale": 1}
+
+    return change
+
+
+def map_params(function):
+    def change(arrays, meta):
+        arrays["params"] = jax.tree.map(function, arrays["params"])
+
+    return change
+
+
+def set_model(name):
+    def change(arrays, meta):
+        meta["config"]["model"] = name
+
+    return change
+
+
+UNPREDICTABLE = {
+    "inputs of no dimension that the network has": (set_shape([1]), "give the config file of"),
+    "inputs of too many": (set_shape([2, 8, 8, 1]), "give the config file of"),
+    "huge inputs": (set_shape([2**20, 2**20]), "is larger than an example can be"),
+    "another network": (set_model("logistic_regression"), "other parameters than config.model="),
+    "a factorisation": (set_model("matrix_factorisation"), "other parameters than config.model="),
+    "numbers that are whole": (map_params(np.int8), "other parameters than config.model="),
+    "members of lengths that differ": (map_params(lambda leaf: leaf[:2]), "is not a file of"),
+}
+
+
+@pytest.mark.parametrize(("change", "line"), UNPREDICTABLE.values(), ids=UNPREDICTABLE)
+def test_what_predicts_by_a_forged_checkpoint_says_one_line(trained, blobs, tmp_path, change, line):
+    path = forge(tmp_path / "forged", trained, change)
+    with pytest.raises(UserError) as caught:
+        ensemble.load(path)
+    assert line in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(UserError):
+        ensemble.evaluate(path, data=blobs, datasets=[])
+
+
+def change_counters(**counters):
+    def change(arrays, meta):
+        meta["counters"] |= counters
+
+    return change
+
+
+def change_status(arrays, meta):
+    arrays["status"][:] = 99
+
+
+UNTRAINABLE = {
+    "whole numbers": map_params(np.int8),
+    "complex numbers": map_params(np.complex64),
+    "no known status": change_status,
+    "more waiting than there are": change_counters(num_waiting=2**40, waiting_step=5),
+    "parameters of other shapes": map_params(lambda leaf: leaf[..., :1]),
+}
+
+
+@pytest.mark.parametrize("change", UNTRAINABLE.values(), ids=UNTRAINABLE)
+def test_training_goes_on_from_no_forged_checkpoint(trained, tmp_path, blobs, change):
+    path = forge(tmp_path / "forged", trained, change)
+    with pytest.raises(UserError, match="is not a file of this program, or damaged"):
+        ensemble.train(small_config(num_epochs=2), data=blobs, workdir=str(path))
+
+
+def test_arrays_that_claim_more_than_the_memory_are_not_restored(trained, monkeypatch):
+    monkeypatch.setattr(checkpoint, "memory_bytes", lambda: 100)
+    with pytest.raises(UserError, match=r"none of the .* checkpoints can be read"):
+        ensemble.load(trained)
+
+
+def test_a_list_of_checkpoints_that_is_none_is_one_line(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    newest = max((tmp_path / "run" / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    (newest / "_CHECKPOINT_METADATA").write_text("[]")
+    with pytest.raises(UserError, match=r"checkpoints cannot be read: .*; remove what is damaged"):
+        ensemble.load(tmp_path / "run")
+
+
+def change_draws(path, source, change):
+    """Copies a run of a factorisation, and changes the positions of its draws."""
+    shutil.copytree(source, path)
+    draws = Draws(Workdir(path).draws)
+    positions, numbers = draws.positions()
+    scalars, end = draws.scalars(), draws.end
+    shutil.rmtree(path / "draws")
+    flat = change(flatten_dict(positions, sep="/"))
+    Draws(Workdir(path).draws).append(0, end, scalars, unflatten_dict(flat, sep="/"), numbers)
+    return path
+
+
+FORGED_DRAWS = {
+    "fewer users": lambda flat: (
+        flat | {name: flat[name][:, :, :3] for name in ("user_bias", "user_embeddings")}
+    ),
+    "more movies": lambda flat: (
+        flat
+        | {name: np.repeat(flat[name], 2, axis=2) for name in ("movie_bias", "movie_embeddings")}
+    ),
+    "other factors": lambda flat: flat | {"user_embeddings": flat["user_embeddings"][..., :1]},
+    "no biases": lambda flat: {name: leaf for name, leaf in flat.items() if "bias" not in name},
+    "no numbers": lambda flat: {name: leaf * np.nan for name, leaf in flat.items()},
+}
+
+
+@pytest.mark.parametrize("change", FORGED_DRAWS.values(), ids=FORGED_DRAWS)
+def test_nothing_is_recommended_by_forged_draws(sampled, tmp_path, change):
+    path = change_draws(tmp_path / "forged", sampled, change)
+    with pytest.raises(UserError, match=r"other parameters than config\.model=|NaN") as caught:
+        recommend.answer(str(path), "u7")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_honest_draws_recommend_after_the_same_detour(sampled, tmp_path):
+    path = change_draws(tmp_path / "honest", sampled, lambda flat: flat)
+    assert recommend.answer(str(path), "u7") == recommend.answer(str(sampled), "u7")
