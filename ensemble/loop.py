@@ -166,7 +166,7 @@ def _train_and_evaluate(
             ):
                 monitor.flush()
                 if keep:
-                    _save(checkpointer, config, task, method, state, writer, clock)
+                    _save(work, checkpointer, config, task, method, state, writer, clock)
                 clock.resume()
             if stops and not done:
                 if not keep:
@@ -252,6 +252,7 @@ def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method
 
 
 def _save(
+    work: Workdir,
     checkpointer: Any,
     config: ml_collections.FrozenConfigDict,
     task: Any,
@@ -266,6 +267,7 @@ def _save(
     arrays, counters = method.to_host(state)
     if not processes.is_main():
         return
+    work.check_is_there()
     meta = {
         "config": config.to_dict(),
         "counters": counters,
@@ -385,4 +387,8 @@ def _stop_signals() -> Iterator[Stop]:
 
 
 def _command() -> str:
+    from ensemble import processes
+
+    if processes.count() > 1:  # This process's own would not do.
+        return "the same command, for all processes"
     return shlex.join([sys.executable, *sys.argv])

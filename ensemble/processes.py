@@ -352,7 +352,12 @@ def interrupts_forwarded() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # Only the main thread may set handlers.
         return
-    before = signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
+    def forward(*_: Any) -> None:
+        logging.warning("SIGINT: all processes will stop in some seconds, after a checkpoint.")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGINT, forward)
     try:
         yield
     finally:

@@ -107,6 +107,15 @@ class Workdir:
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
             raise _damaged(self.checkpoints, error) from None
 
+    def check_is_there(self) -> None:
+        """Refuses to write on in a workdir that somebody has removed, or is removing.
+
+        Raises:
+            UserError: config.json, which a run writes first, is gone.
+        """
+        if not self.config.exists():
+            raise cannot_write(self.path, os.strerror(errno.ENOENT))
+
     def write_config(self, config: ml_collections.FrozenConfigDict) -> None:
         """Writes config.json."""
         write_json(self.config, {"format": FORMAT, "config": config.to_dict()})
@@ -242,14 +251,15 @@ def _damaged(path: epath.Path, error: Exception) -> UserError:
 
 def cannot_write(workdir: epath.Path, reason: str) -> UserError:
     """The line for a workdir that a run cannot write to any more."""
-    if not workdir.exists():
+    is_full = any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT))
+    if not workdir.exists() or not (is_full or (workdir / "config.json").exists()):
         return UserError(
             f"{workdir} was removed while the run wrote to it; restore it and run the same "
             "command, or start the run again"
         )
     return UserError(
-        f"{workdir} cannot be written: {reason}; free space there and run the same command: it "
-        "resumes from the last whole checkpoint"
+        f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'mend that'} there "
+        "and run the same command: it resumes from the last whole checkpoint"
     )
 
 

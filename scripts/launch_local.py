@@ -37,22 +37,23 @@ def main(argv: Sequence[str]) -> int:
     """Starts, watches and restarts the processes; returns the exit status."""
     args, train_args = _parse(argv)
     logs = pathlib.Path(args.logs or tempfile.mkdtemp(prefix="launch_local_"))
-    logs.mkdir(parents=True, exist_ok=True)
+    _make_logs(logs, args.num_processes)
     _say(f"logs: {logs}/process_*.log")
     stop = _Stop()
     for attempt in range(args.max_restarts + 1):
         if attempt:
             _say(f"restart {attempt} of {args.max_restarts}")
         statuses = _run_once(args, train_args, logs, stop)
+        for k, status in enumerate(statuses):
+            if status:
+                _say(f"process {k} {_describe(status)}; log: {logs}/process_{k}.log")
         worst = _worst(statuses)
         if worst == 0 or stop.asked or not _is_temporary(worst):
             break
-    for k, status in enumerate(statuses):
-        if status:
-            _say(f"process {k} {_describe(status)}; log: {logs}/process_{k}.log")
-    if stop.asked and worst:
-        _say(f"stopped; go on with: {shlex.join([sys.executable, *sys.argv])}")
-    return STOPPED if _is_temporary(worst) else worst
+    if not _is_temporary(worst):
+        return worst
+    _say(f"stopped; go on with: {shlex.join([sys.executable, *sys.argv])}")
+    return STOPPED
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -78,8 +79,20 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return args, train_args
 
 
+def _make_logs(logs: pathlib.Path, num_processes: int) -> None:
+    """Makes the directory and every process's log, or ends with one line."""
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        for k in range(num_processes):
+            open(logs / f"process_{k}.log", "ab").close()
+    except OSError as error:
+        reason = error.strerror or error
+        _say(f"--logs={logs} must be a directory that can be written ({reason}); choose another")
+        sys.exit(2)
+
+
 class _Stop:
-    """Whether Ctrl-C, SIGTERM or SIGHUP has come; process 0 gets it, and tells the others."""
+    """Whether Ctrl-C, SIGTERM or SIGHUP has come, of which all processes are told."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -89,8 +102,11 @@ class _Stop:
 
     def _note(self, *_: Any) -> None:
         again, self.asked = self.asked, True
-        for process in self.processes if again else self.processes[:1]:
+        for process in self.processes:
             _signal(process, signal.SIGKILL if again else signal.SIGTERM)
+        if not again:
+            with contextlib.suppress(OSError):  # Not `print`, which may be interrupted here.
+                os.write(2, b"launch_local.py: stopping after a checkpoint; again ends at once\n")
 
 
 def _run_once(
@@ -110,6 +126,8 @@ def _run_once(
             f"--process_id={k}",
         ]
         with open(logs / f"process_{k}.log", "ab") as log:
+            log.write(f"=== started {time.strftime('%Y-%m-%d %H:%M:%S')} ===\n".encode())
+            log.flush()
             processes.append(
                 subprocess.Popen(
                     command,
@@ -126,8 +144,9 @@ def _run_once(
     assert output is not None
     echo = threading.Thread(target=_echo, args=(output, logs / "process_0.log"))
     echo.start()
-    if stop.asked:
-        _signal(processes[0], signal.SIGTERM)
+    if stop.asked:  # While they were started.
+        for process in processes:
+            _signal(process, signal.SIGTERM)
     _wait(processes)
     echo.join()
     return [process.returncode for process in processes]
@@ -158,13 +177,16 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _echo(output: IO[bytes], path: pathlib.Path) -> None:
-    """Shows what a process says, and logs it."""
-    with open(path, "ab") as log:
+    """Shows what a process says, and logs it; if it cannot, it reads on: the process would wait."""
+    with open(path, "ab", buffering=0) as log:
+        sinks = {str(path): log.fileno(), "standard output": sys.stdout.fileno()}
         for line in output:
-            log.write(line)
-            log.flush()
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
+            for name, sink in list(sinks.items()):
+                try:
+                    os.write(sink, line)
+                except OSError as error:
+                    del sinks[name]
+                    _say(f"{name} cannot be written ({error.strerror}); the run goes on without")
 
 
 def _worst(statuses: list[int]) -> int:
@@ -184,7 +206,8 @@ def _describe(status: int) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"launch_local.py: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # A terminal that is gone.
+        print(f"launch_local.py: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

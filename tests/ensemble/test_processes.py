@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import jax
 import many_processes
 import numpy as np
 from conftest import ROOT
@@ -182,6 +183,17 @@ def test_data_that_differ_are_noticed():
     assert statuses == [0, 0]
     expected = "the data of process 1 are not those of process 0; start all processes with the"
     assert [output[0][: len(expected)] for output in outputs] == [expected] * 2
+
+
+def test_jax_is_told_how_long_to_wait(monkeypatch):
+    """Its own waits are of minutes."""
+    told = {}
+    monkeypatch.setattr(processes, "meet", lambda *_: None)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: told.update(options))
+    processes.start("127.0.0.1:1", 2, 0, {}, join_seconds=20)
+    assert told["initialization_timeout"] == 20
+    assert told["heartbeat_timeout_seconds"] == processes.HEARTBEAT_SECONDS <= 45
+    assert told["shutdown_timeout_seconds"] <= 60
 
 
 def test_only_what_looks_like_a_loss_is_one():

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -78,9 +79,24 @@ def steps_of(workdir):
     return sorted(int(path.name) for path in workdir.glob("checkpoints/*") if path.name.isdecimal())
 
 
-def log_probs(workdir):
+def result_of(workdir):
+    """The predictions, and the metrics but for those of time."""
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record.pop("train/member_examples_per_second", None)
     with np.load(workdir / "predictions" / "test.npz") as predictions:
-        return predictions["log_probs"]
+        return predictions["log_probs"].tolist(), records
+
+
+def kill_one(launcher, k):
+    """Kills a process; the others end within a minute."""
+    killed = time.monotonic()
+    before = children(launcher)
+    os.kill(before[k], signal.SIGKILL)
+    others = [pid for one, pid in before.items() if one != k]
+    while any(is_running(pid) for pid in others):
+        assert time.monotonic() < killed + 60
+        time.sleep(0.05)
 
 
 def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
@@ -95,21 +111,23 @@ def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     for k in (0, 1):
         log = (tmp_path / "logs" / f"process_{k}.log").read_text()
         assert f"train.py: interrupted at step {stopped} of" in log
+        assert "resume with: the same command, for all processes" in log
         assert "Traceback" not in log
+    assert "launch_local.py: stopped; go on with: " in errors
 
     steps_per_epoch = json.loads((workdir / "metrics.jsonl").read_text().splitlines()[-1])
     num_epochs = int(stopped * steps_per_epoch["epoch"] / steps_per_epoch["step"]) + EPOCHS
     arguments = [*arguments, f"--config.num_epochs={num_epochs}"]
-    with launch(arguments, workdir, "--max_restarts=1", logs=tmp_path / "again") as launcher:
+    with launch(arguments, workdir, "--max_restarts=2", logs=tmp_path / "again") as launcher:
         wait_for_checkpoints(workdir, stopped, launcher)
-        killed = time.monotonic()
-        os.kill(children(launcher)[1], signal.SIGKILL)
-        while len(children(launcher)) == 2 and time.monotonic() < killed + 60:
-            time.sleep(0.05)
-        assert time.monotonic() < killed + 60
+        kill_one(launcher, 1)
+        wait_for_checkpoints(workdir, steps_of(workdir)[-1], launcher)
+        kill_one(launcher, 0)
         output, errors = launcher.communicate(timeout=300)
     assert launcher.returncode == 0, errors
-    assert "launch_local.py: restart 1 of 1" in errors
+    assert "launch_local.py: process 1 was ended by SIGKILL" in errors
+    assert "launch_local.py: process 0 was ended by SIGKILL" in errors
+    assert "launch_local.py: restart 2 of 2" in errors
     assert "The ensemble of 4 is right on" in output
     first, second = ((tmp_path / "again" / f"process_{k}.log").read_text() for k in (0, 1))
     assert "train.py: process 0 of 2 has lost another one, whose log says why" in first
@@ -117,9 +135,9 @@ def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     assert "step" not in second
     assert "The ensemble" not in second
 
-    alone = [sys.executable, str(ROOT / "train.py"), *arguments, f"--workdir={tmp_path / 'alone'}"]
-    subprocess.run(alone, check=True, capture_output=True)
-    np.testing.assert_allclose(log_probs(workdir), log_probs(tmp_path / "alone"), atol=1e-4)
+    undisturbed = command(arguments, tmp_path / "undisturbed")
+    subprocess.run(undisturbed, check=True, capture_output=True)
+    assert result_of(workdir) == result_of(tmp_path / "undisturbed")  # To the bit.
 
 
 def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
@@ -155,8 +173,7 @@ def test_a_workdir_that_is_removed_is_one_line(arguments, tmp_path):
     workdir = tmp_path / "run"
     with launch([*arguments, f"--config.num_epochs={1000 * EPOCHS}"], workdir) as launcher:
         wait_for_checkpoints(workdir, 0, launcher)
-        while workdir.exists():  # It writes meanwhile.
-            shutil.rmtree(workdir, ignore_errors=True)
+        shutil.rmtree(workdir, ignore_errors=True)  # It writes meanwhile.
         check_end_of_workdir(launcher, tmp_path / "logs", "was removed while the run wrote to it")
 
 
@@ -172,6 +189,80 @@ def check_end_of_workdir(launcher, logs, reason):
     other = (logs / "process_1.log").read_text()
     assert "train.py: process 1 of 2 has lost another one, whose log says why" in other
     assert "Traceback" not in other
+
+
+def test_what_it_cannot_show_or_log_stops_nothing(arguments, small_disk, tmp_path):
+    """A reader that has enough, such as `head`, and a full disk under the logs."""
+    arguments = [*arguments, "--config.num_epochs=80", "--config.checkpoint_every_epochs=80"]
+    (small_disk / "logs").mkdir()
+    with launch(arguments, tmp_path / "run", logs=small_disk / "logs") as launcher:
+        launcher.stdout.readline()
+        launcher.stdout.close()
+        fill(small_disk)
+        launcher.stdout = None
+        _, errors = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, errors
+    assert "standard output cannot be written (Broken pipe); the run goes on without" in errors
+    assert "process_0.log cannot be written (No space left on device); the run goes on" in errors
+    assert "Traceback" not in errors
+    assert (tmp_path / "run" / "report.json").exists()
+
+
+def by_hand(arguments, workdir, k, port, **kwargs):
+    """One of two processes that nobody watches."""
+    flags = [f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2", f"--process_id={k}"]
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *arguments, *flags, f"--workdir={workdir}"],
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": "1"}, stderr=subprocess.PIPE, text=True, **kwargs,
+    )  # fmt: skip
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_data_that_differ_are_one_line_in_both(arguments, tmp_path):
+    arguments = [*arguments, "--config.dataset=npz:data.npz"]
+    port, processes = free_port(), []
+    for k in (0, 1):
+        (tmp_path / str(k)).mkdir()
+        np.savez(tmp_path / str(k) / "data.npz", **make_blobs(num_examples=200 + k))
+        processes.append(by_hand(arguments, tmp_path / "run", k, port, cwd=tmp_path / str(k)))
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 2, errors
+        assert "train.py: the data of process 1 are not those of process 0" in errors
+
+
+@pytest.mark.soak
+def test_ctrl_c_to_one_of_two_that_were_started_by_hand_stops_both(arguments, tmp_path):
+    for_long, port = [*arguments, f"--config.num_epochs={100 * EPOCHS}"], free_port()
+    processes = [by_hand(for_long, tmp_path / "run", k, port) for k in (0, 1)]
+    wait_for_checkpoints(tmp_path / "run", 0, processes[0])
+    processes[1].send_signal(signal.SIGINT)
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 75
+        assert f"interrupted at step {steps_of(tmp_path / 'run')[-1]} of" in errors
+    assert "SIGINT: all processes will stop in some seconds, after a checkpoint." in errors
+
+
+@pytest.mark.soak
+def test_a_process_that_hangs_is_given_up(arguments, tmp_path):
+    workdir = tmp_path / "run"
+    with launch([*arguments, f"--config.num_epochs={10 * EPOCHS}"], workdir) as launcher:
+        wait_for_checkpoints(workdir, 0, launcher)
+        before = children(launcher)
+        os.kill(before[1], signal.SIGSTOP)
+        stopped = time.monotonic()
+        while is_running(before[0]):
+            assert time.monotonic() < stopped + 60
+            time.sleep(0.1)
+        _, errors = launcher.communicate(timeout=300)
+    assert launcher.returncode == 0, errors
+    assert "launch_local.py: process 1 was ended by SIGKILL" in errors
+    assert "launch_local.py: restart 1 of 3" in errors
 
 
 @pytest.mark.soak
@@ -228,6 +319,14 @@ def test_a_process_alone_says_whom_it_waited_for(arguments, tmp_path):
         (["--num_processes=2"], "arguments of train.py are missing: put them after --"),
         (["--", "x"], "--num_processes"),
         (["--num_processes=2", "--gpus=2", "--", "x"], "--gpus=2"),
+        (
+            ["--num_processes=2", "--logs=/dev/null", "--", "x"],
+            "--logs=/dev/null must be a directory",
+        ),
+        (
+            ["--num_processes=2", "--logs=/proc", "--", "x"],
+            "--logs=/proc must be a directory that can",
+        ),
     ],
 )
 def test_bad_flags_are_one_line(flags, line, capsys):
