@@ -11,12 +11,13 @@
 #   --spot                     asks for a cheaper TPU, which Google may take away at any time.
 #   --create_flag=FLAG         more for `gcloud compute tpus queued-resources create`; repeatable.
 #   --commit=REVISION          whose code runs; HEAD, if the working tree has no changes.
-#   --max_restarts=N           after preemptions, lost connections and stops; 5.
+#   --max_restarts=N           after preemptions, lost connections, failed set-ups and stops; 5.
 #   --delete                   deletes the TPU: at the end of the run, or, without a run, now.
 #   --dry_run                  prints every command, to be pasted, and asks for nothing.
 #
-# Exit status: 0 finished; 1, 2 and others as a worker's; 69 no quota; 75 restarts used up, or the
-# state cannot be asked for (the same command goes on); 130 Ctrl-C. More: docs/launching.md
+# Exit status: 0 finished; 1, 2, 126, 127 as train.py's, and 1 where there is no TPU to use; 69 no
+# quota; 75 restarts used up, or the state cannot be asked for (the same command goes on); 130
+# Ctrl-C. More: docs/launching.md
 
 set -euo pipefail
 command=("$0" "$@")
@@ -146,6 +147,7 @@ leave() {
       say "no TPU is billed: $name is $state; its request remains; $how" ;;
     CREATING | ACCEPTED | WAITING* | PROVISIONING)
       say "$name is $state: it is billed from the moment that it is there, until you $how" ;;
+    STOPPED) say "$name is STOPPED: it may be billed until you $how" ;;
     *) say "$name is $state: IT IS BILLED until you $how" ;;
   esac
   ((status == 0 || status == 2)) || [[ ! $workdir ]] ||
@@ -170,22 +172,30 @@ acquire() {
   while true; do
     state=$(tpu_state)
     [[ $state == "$seen" ]] || say "$name is $state"
-    seen=$state
     case $state in
       READY) return 0 ;;
       UNKNOWN) leave 75 "cannot ask for $name: $(grep -v '^ *$' "$scratch/error" | head -1)" ;;
       NONE)
-        created=1
-        "${create_request[@]}" > /dev/null 2> "$scratch/error" ||
-          google_refuses "$(cat "$scratch/error")" ;;
+        if [[ ! $created ]]; then
+          created=1
+          "${create_request[@]}" > /dev/null 2> "$scratch/error" ||
+            google_refuses "$(cat "$scratch/error")"
+        else
+          [[ $seen == NONE ]] || return 1 # It was shown, and somebody has deleted it.
+          sleep 30 # Google may show it later than it says that it is created.
+        fi ;;
       FAILED)
         [[ ! $created ]] || google_refuses "$(ask "${describe_request[@]}" "$request_error")"
         delete_tpu || leave 1 "$name is FAILED and cannot be deleted" ;;
       SUSPENDED | PREEMPTED | TERMINATED | GONE)
         [[ ! $created ]] || return 1
         delete_tpu || leave 1 "$name is $state and cannot be deleted" ;;
+      STOPPED)
+        leave 1 "$name is STOPPED and does not start by itself; start it:\
+ $(quoted "${tpus[@]}" tpu-vm start "$name" --zone="$zone"); or delete it" ;;
       *) sleep 30 ;;
     esac
+    seen=$state
   done
 }
 
@@ -252,6 +262,13 @@ one_worker() {
   fi
   ((status == 0)) || echo "$1 $status" >> "$scratch/failed"
   printf . >> "$scratch/ended"
+}
+
+# Whether the same again would fail again: by train.py's own status, or since it cannot be executed.
+# gcloud's own errors end with 1 too; the step's part of the log, $1, tells them apart.
+is_final() {
+  [[ $task == train && $status =~ ^(1|2|126|127)$ ]] &&
+    awk '/^=== /{own = 1} /^ERROR: \(gcloud/{own = 0} END{exit !own}' "$1"
 }
 
 # Ends train.py on the workers, after a checkpoint, and then the gclouds that listen to it.
@@ -325,17 +342,19 @@ for ((restarts = 0; ; restarts++)); do
       ((status == 0)) || break
     done
     ((status != 0)) || leave 0 "finished: $workdir"
-    what="worker $culprit ended with exit status $status in $task (log: $logs/worker-$culprit.log)"
+    log=$logs/worker-$culprit.log
+    what="worker $culprit ended with exit status $status in $task (log: $log)"
     state=$(tpu_state)
     if [[ $state != READY ]]; then
       what="$name is $state and no longer READY"
-    elif [[ $task == connect || $status == [12] || $status == 12[67] ]]; then # It would come again.
-      tail -n 5 "$logs/worker-$culprit.log" | sed 's/^/  | /' >&2
-      leave "$status" "$what"
+    else
+      tail -n 5 "$log" | sed 's/^/  | /' >&2
+      ! is_final "$log" || leave "$status" "$what"
     fi
   else
     what="$name was taken away before it was ready"
   fi
   ((restarts < max_restarts)) || leave 75 "$what; all --max_restarts=$max_restarts are used up"
   say "$what; restart $((restarts + 1)) of $max_restarts"
+  sleep 30 # Until sshd listens, a network or a server is back, Google shows what it has taken away.
 done

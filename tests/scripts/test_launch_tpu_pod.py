@@ -1,7 +1,9 @@
 """The TPU launcher, with stand-ins for what it talks to: `tests/tpu_stand_ins.py`."""
 
+import contextlib
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -224,7 +226,7 @@ def test_taken_away_again_and_again_before_it_is_ready(tmp_path):
     )
 
 
-@pytest.mark.parametrize("status", [1, 2])
+@pytest.mark.parametrize("status", [1, 2, 126, 127])
 def test_a_worker_that_fails_is_named_with_its_last_lines(status, tmp_path):
     fails = f"echo 'ValueError: boom'; touch $STAGE/failed; exit {status}"
     follows = "until [ -e $STAGE/failed ]; do sleep 1; done; /bin/sleep 0.3; exit 134"
@@ -251,10 +253,11 @@ def test_a_worker_that_hangs_after_another_failed_is_stopped(tmp_path):
 def test_a_set_up_that_fails_says_so(tmp_path):
     stage = Stage(tmp_path)
     (stage.path / "bin" / "uv").write_text("#!/bin/sh\necho 'no such package'; exit 1\n")
-    process = stage.launch(*OPTIONS, "--", *PLAIN)
-    assert process.returncode == 1
+    process = stage.launch(*OPTIONS, "--max_restarts=1", "--", *PLAIN)
+    assert process.returncode == 75
     assert "  | no such package" in process.stderr
-    assert "ended with exit status 1 in set_up" in process.stderr
+    (line,) = (line for line in lines(process) if line.endswith("--max_restarts=1 are used up"))
+    assert "ended with exit status 1 in set_up (log: runs/launch-pod/worker-" in line
 
 
 QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0"
@@ -301,9 +304,22 @@ def test_ctrl_c_stops_the_workers_and_says_what_is_billed(tmp_path):
     assert stage.verbs() == ["create"]
 
 
+def gclouds(stage):
+    """The processes of `gcloud` that still run."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # It may end meanwhile.
+            found += [path] if f"{stage.path}/bin/gcloud\0" in path.read_text() else []
+    return found
+
+
 def test_a_second_ctrl_c_does_not_wait_and_says_so(tmp_path):
     play = "trap 'touch $STAGE/asked' TERM; touch $STAGE/runs-$WORKER\n"
-    stage = Stage(tmp_path, play + LONG.replace("sleep 1", "[ ! -e $STAGE/end ] || exit; sleep 1"))
+    ends = "[ ! -e $STAGE/end ] || exit; /bin/sleep 0.02"
+    stage = Stage(tmp_path, play + LONG.replace("sleep 1", ends))
+    # What waits on the workers for the end of train.py does so for longer than this test.
+    long = 'if [ -e "$STAGE/asked" ]; then exec /bin/sleep 60; fi'
+    (stage.path / "bin" / "sleep").write_text(f"#!/bin/sh\n{long}\nexec /bin/sleep 0.02\n")
     process = stage.start(*OPTIONS, "--", *PLAIN)
     try:
         wait_for(lambda: len(list(stage.path.glob("runs-*"))) == WORKERS)
@@ -314,6 +330,7 @@ def test_a_second_ctrl_c_does_not_wait_and_says_so(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
+    wait_for(lambda: not gclouds(stage))  # They are ended too, whatever they wait for.
     (stage.path / "end").touch()
     assert "interrupted twice: train.py may still run on the workers" in err
     assert f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}" in err

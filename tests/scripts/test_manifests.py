@@ -42,7 +42,10 @@ def test_the_directives_of_slurm():
     assert directives["gres"] == f"gpu:{directives['ntasks-per-node']}"
 
 
-def run_sbatch(path, statuses, restarts=None, arguments=ARGUMENTS):
+TRAIN = 'exit "$(sed -n "$((SLURM_PROCID + 1))p" statuses)"'
+
+
+def run_sbatch(path, statuses, restarts=None, arguments=ARGUMENTS, train=TRAIN):
     """Runs the script with tasks that end with statuses; returns what was executed, by whom."""
     stand_ins = {
         # As Slurm: the command for each task, and of their statuses the largest.
@@ -55,7 +58,7 @@ for ((task = 0; task < $(wc -l < statuses); task++)); do
 done
 exit $worst""",
         "scontrol": "exit 0",
-        ".venv/bin/python": 'exit "$(sed -n "$((SLURM_PROCID + 1))p" statuses)"',
+        ".venv/bin/python": train,
     }
     for name, body in stand_ins.items():
         program = path / name if "/" in name else path / "bin" / name
@@ -103,6 +106,24 @@ def test_a_job_of_slurm_is_queued_again_when_it_was_stopped(
     last = ["scontrol", "requeue", "7"] if requeued else []
     assert calls[calls.index(".venv/bin/python") :] == each * len(statuses) + last
     assert ("exit status" in process.stderr) == (status != 0 and not requeued)
+
+
+def test_sigterm_to_a_task_of_slurm_is_for_train_py(tmp_path):
+    """Slurm sends it to the shell of the task too, which has yet to write down the status."""
+    train = "trap 'exit 75' TERM; kill -TERM $PPID $$"
+    process, calls = run_sbatch(tmp_path, [75, 75], train=train)
+    assert process.returncode == 75, process.stderr
+    assert calls[-3:] == ["scontrol", "requeue", "7"]
+    for task in (0, 1):
+        assert (tmp_path / "runs" / f"slurm-7-task-{task}.status").read_text() == "75\n"
+
+
+def test_a_job_of_slurm_forgets_what_its_last_start_ended_with(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "slurm-7-task-2.status").write_text("75\n")  # Its task is killed now.
+    process, calls = run_sbatch(tmp_path, [0, 0])
+    assert process.returncode == 0, process.stderr
+    assert "scontrol" not in calls
 
 
 def test_a_job_of_slurm_needs_a_workdir(tmp_path):
@@ -164,18 +185,21 @@ def test_the_jobset_starts_again_but_not_after_an_error_of_the_program(jobset):
 def test_the_command_of_a_pod_is_train_py_with_its_rank(jobset, tmp_path):
     container = the_container(jobset)
     python = tmp_path / "python"
-    python.write_text('#!/bin/bash\nprintf \'%s\\n\' "$PPID" "$@"\n')
+    waits = "trap 'exit 75' TERM; echo waits; for _ in $(seq 100); do sleep 0.05; done"
+    python.write_text(f"#!/bin/bash\nprintf '%s\\n' \"$@\"\n{waits}\n")
     python.chmod(0o755)
+    # Some shells execute the last command in their place unasked; bash does not where it traps.
+    (tmp_path / "traps").write_text("trap : USR1\n")
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": "1"}
-    process = subprocess.run(
+    with subprocess.Popen(
         [*container["command"], *container["args"]],
-        env=env,
-        check=True,
-        capture_output=True,
+        env={**env, "BASH_ENV": str(tmp_path / "traps")},
+        stdout=subprocess.PIPE,
         text=True,
-    )
-    parent, *words = process.stdout.splitlines()
-    assert parent == str(os.getpid())  # By `exec`, so that signals reach it.
+    ) as process:
+        words = [line.rstrip("\n") for line in iter(process.stdout.readline, "waits\n")]
+        process.terminate()
+    assert process.returncode == 75  # By `exec`: SIGTERM has reached it.
     assert words == [
         "train.py",
         "--coordinator_address=ensemble-worker-0-0.ensemble:8476",

@@ -1,0 +1,125 @@
+"""The TPU launcher where Google, the network or the user come at a bad moment."""
+
+import os
+import signal
+
+import pytest
+from test_launch_tpu_pod import DELETE_LINE, OPTIONS, PLAIN, lines
+from tpu_stand_ins import Stage, wait_for
+
+
+def google_plays(stage, play):
+    """Has `gcloud` do something, in bash, before what it does."""
+    gcloud = stage.path / "bin" / "gcloud"
+    head, case, rest = gcloud.read_text().partition('case "$3 ')
+    gcloud.write_text(f"{head}{play}\n{case}{rest}")
+
+
+HICCUPS = """once() { [ "$STEP $WORKER" = "$1 $2" ] && mkdir "$STAGE/hiccup-$1" 2> /dev/null; }
+case "$4 $command" in
+  'ssh true') STEP=connect ;; scp*) STEP=copy_code ;; *uv*) STEP=set_up ;; *train.py*) STEP=train ;;
+esac
+if once connect 0; then echo 'Connection refused' >&2; exit 255; fi
+if once copy_code 1; then fail 'UNAVAILABLE: HTTPError 503'; fi
+if once set_up 0; then command="curl() { echo 'curl: no such host' >&2; false; }; $command"; fi
+if once train 1; then fail 'INTERNAL: HTTPError 500'; fi"""
+
+
+def test_what_fails_for_a_moment_before_the_run_is_tried_again(tmp_path):
+    stage = Stage(tmp_path)
+    google_plays(stage, HICCUPS)
+    process = stage.launch(*OPTIONS, "--", *PLAIN)
+    assert process.returncode == 0, process.stderr
+    restarts = [line for line in lines(process) if "; restart " in line]
+    expected = {"255 in connect": 0, "1 in copy_code": 1, "127 in set_up": 0, "1 in train": 1}
+    for line, (end, worker) in zip(restarts, expected.items(), strict=True):
+        assert line.startswith(f"worker {worker} ended with exit status {end} (log: ")
+    for reason in ("Connection refused", "HTTPError 503", "curl: no such host", "HTTPError 500"):
+        assert f"{reason}\n" in process.stderr
+    assert stage.verbs() == ["create"]
+    assert stage.trained_with(1) == [PLAIN]
+
+
+def google_answers(stage, *answers):
+    """Has Google answer so when it is first asked for the request; then as it does otherwise."""
+    (stage.path / "answers").write_text("".join(f"{answer}\n" for answer in answers))
+    google_plays(
+        stage,
+        """if [ "$3 $4" = "queued-resources describe" ] && [ -s "$STAGE/answers" ]; then
+  answer=$(head -n 1 "$STAGE/answers") && sed -i 1d "$STAGE/answers"
+  case $answer in *:*) fail "$answer" ;; *) echo "$answer" && exit ;; esac
+fi""",
+    )
+
+
+UNKNOWN, NOWHERE = "UNAVAILABLE: HTTPError 503", "NOT_FOUND: no resource"
+
+
+@pytest.mark.parametrize(
+    ("answers", "created"),
+    [
+        ([UNKNOWN, UNKNOWN, NOWHERE], 1),
+        ([NOWHERE, NOWHERE, UNKNOWN, NOWHERE], 1),  # Created, and not shown yet.
+        ([NOWHERE, "WAITING_FOR_RESOURCES", NOWHERE, NOWHERE], 2),  # Somebody has deleted it.
+    ],
+)
+def test_a_tpu_is_created_once(answers, created, tmp_path):
+    stage = Stage(tmp_path)
+    google_answers(stage, *answers)
+    process = stage.launch(*OPTIONS, "--", *PLAIN)
+    assert process.returncode == 0, process.stderr
+    assert stage.verbs() == ["create"] * created
+    restarts = [line for line in lines(process) if "; restart " in line]
+    assert len(restarts) == created - 1
+    assert all("pod was taken away before it was ready" in line for line in restarts)
+
+
+def test_google_that_does_not_answer(tmp_path):
+    stage = Stage(tmp_path)
+    google_answers(stage, *[UNKNOWN] * 9)
+    process = stage.launch(*OPTIONS, "--", *PLAIN)
+    assert process.returncode == 75
+    assert f"cannot ask for pod: ERROR: (gcloud) {UNKNOWN}" in lines(process)
+    assert f"pod is UNKNOWN: IT IS BILLED until you delete it: {DELETE_LINE}" in lines(process)
+    assert stage.verbs() == []
+
+
+def test_a_request_that_has_failed_before_is_replaced(tmp_path):
+    stage = Stage(tmp_path)
+    (stage.path / "request").write_text("FAILED")
+    process = stage.launch(*OPTIONS, "--", *PLAIN)
+    assert process.returncode == 0, process.stderr
+    assert stage.verbs() == ["delete", "create"]
+
+
+def test_a_tpu_that_was_stopped_is_not_waited_for(tmp_path):
+    stage = Stage(tmp_path)
+    (stage.path / "request").write_text("ACTIVE")
+    (stage.path / "node").write_text("STOPPED")
+    process = stage.launch(*OPTIONS, "--", *PLAIN)
+    assert process.returncode == 1
+    assert lines(process)[-3:-1] == [
+        "pod is STOPPED and does not start by itself; start it: "
+        "gcloud compute tpus tpu-vm start pod --zone=us-central1-a; or delete it",
+        f"pod is STOPPED: it may be billed until you delete it: {DELETE_LINE}",
+    ]
+
+
+def test_ctrl_c_at_the_end_does_not_keep_what_is_billed_from_being_said(tmp_path):
+    stage = Stage(tmp_path, "touch $STAGE/trained\n")
+    google_plays(
+        stage,
+        """if [ "$4" = describe ] && [ -e "$STAGE/trained" ]; then
+  touch "$STAGE/asked"; until [ -e "$STAGE/go" ]; do sleep 1; done
+fi""",
+    )
+    process = stage.start(*OPTIONS, "--", *PLAIN)
+    try:
+        wait_for((stage.path / "asked").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        (stage.path / "go").touch()
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert err.endswith(f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}\n")
