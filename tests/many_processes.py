@@ -54,6 +54,18 @@ def runs(stage):
         ),
         # One chain, so that its data are split over all processes.
         "hmc_split": ({**hmc, "num_chains": 1}, make_blobs()),
+        # What has not moved after twenty draws is stuck.
+        "stuck_chains": (
+            {
+                **SAMPLER,
+                "model": "explosive",
+                "num_chains": 8,
+                "hmc.num_warmup": 0,
+                "hmc.num_samples": 24,
+                "hmc.step_size": 0.01,
+            },
+            make_blobs(),
+        ),
         "rwm": (walk, None),
         "watches": (watches, None),
     }
