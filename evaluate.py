@@ -12,22 +12,24 @@ from absl import flags
 
 import ensemble
 from ensemble import command_line
+from ensemble.paths import user_path
 
 
 def main(argv: Sequence[str]) -> None:
     """Evaluates what the flags say, and prints the verdict."""
     values: Any = flags.FLAGS
+    out = user_path(values.out, "--out") if values.out else None  # Said before the work.
     command_line.run_config_file(values.config)
     evaluation = ensemble.evaluate(
         values.workdir,
-        values.out,
+        out,
         values.datasets,
         values.compare,
         data_dir=values.data_dir,
         num_devices=values.num_devices,
     )
     verdict = "\n".join(evaluation["verdict"])
-    out = values.out or f"{values.workdir.rstrip('/')}/evaluation"
+    out = out or f"{values.workdir.rstrip('/')}/evaluation"
     files = f"{out}/report.html, and every number in {out}/evaluation.json"
     command_line.print_answer(f"\n{verdict}\n\nReport: {files}")
 
@@ -44,7 +46,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         "the same image shape, separated by commas; or none. By default all that are here.",
     )
     flags.DEFINE_list("compare", [], "Workdirs to lay beside it, separated by commas.")
-    flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default as the run had it.")
+    flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
     flags.DEFINE_integer("num_devices", None, "To predict on; by default all.", lower_bound=1)
     command_line.define_config_flag()
     return command_line.parse(argv, example="--workdir=runs/digits", required=("workdir",))

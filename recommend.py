@@ -39,7 +39,7 @@ def answer(
         user_id: as the data have it.
         top: how many movies, positive.
         as_json: whether to return a JSON document instead of a table.
-        data_dir: of TFDS sets; by default as the run had it.
+        data_dir: of TFDS sets; by default the run's, if they lie there.
 
     Raises:
         UserError: the workdir is no such run, its data are others now, or the user is unknown.
@@ -104,7 +104,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     flags.DEFINE_string("user", None, "Of the data, as they name their users.")
     flags.DEFINE_integer("top", 20, "How many movies.", lower_bound=1)
     flags.DEFINE_bool("json", False, "Print one JSON document.")
-    flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default as the run had it.")
+    flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
     return command_line.parse(
         argv, example="--workdir=runs/movielens --user=u7", required=("workdir", "user")
     )

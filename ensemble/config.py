@@ -123,7 +123,18 @@ def default_config() -> ml_collections.ConfigDict:
     return config
 
 
-_MAX_WHOLE = 2**32 - 1  # Seeds, steps and members are of 32 bits on the devices.
+MAX_STEPS = 2**31 - 1
+"""Of a run, or draws of a chain: they are numbered in 32 bits on the devices."""
+_MAX_MEMBERS = 2**20  # Of an ensemble or a posterior: each has its own scalars and report entries.
+_MAX_WHOLE: Mapping[str, int] = {
+    "seed": 2**32 - 1,
+    "ensemble_size": _MAX_MEMBERS,
+    "hmc.num_leapfrog_steps": 2**20,
+    "hmc.num_warmup": 2**20,  # A list says what happens at each.
+    "rwm.num_samples": 2**32 - 1,  # Random walks have a rule of their own.
+}
+"""The largest whole numbers, by key; of all others it is `MAX_STEPS`."""
+_FLOATS = (1e-15, 1e15)  # The squares of what is beyond would leave float32.
 
 
 def _positive(value: Any) -> bool:
@@ -229,13 +240,7 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
         except (TypeError, ValueError, OverflowError) as error:
             raise UserError(f"config.{key}={value!r} has the wrong type: {error}") from None
     for key, value in flatten(complete).items():
-        rule = _RULES.get(key)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"config.{key}={value} must be finite")
-        if isinstance(value, int) and abs(value) > _MAX_WHOLE:
-            raise UserError(f"config.{key}={value} must be at most {_MAX_WHOLE}")
-        if rule is not None and value is not None and not rule.holds(value):
-            raise UserError(f"config.{key}={value!r} {rule.text}")
+        _check_value(key, value, known[key])
     parse_prior(complete.prior)
     if complete.method in SAMPLERS:
         _check_sampling(complete)
@@ -249,6 +254,32 @@ def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
             "split: set config.hold_out=True, or early_stopping_epochs=0"
         )
     return ml_collections.FrozenConfigDict(complete)
+
+
+def _check_value(key: str, value: Any, default: Any) -> None:
+    """Checks what holds for one value, whatever the others are.
+
+    Raises:
+        UserError: it breaks its rule, or is missing, or beyond what the devices' numbers hold.
+    """
+    if value is None:
+        if default is not None:
+            raise UserError(f"config.{key}=None must have a value; leave it out for {default!r}")
+        return
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"config.{key}={value} must be finite")
+    smallest, largest = _FLOATS
+    if isinstance(value, float) and value and not smallest <= abs(value) <= largest:
+        raise UserError(
+            f"config.{key}={value} must be from {smallest:g} to {largest:g} in size: its square "
+            "must fit in float32"
+        )
+    most = _MAX_WHOLE.get(key, MAX_STEPS)
+    if isinstance(value, int) and abs(value) > most:
+        raise UserError(f"config.{key}={value} must be at most {most}")
+    rule = _RULES.get(key)
+    if rule is not None and not rule.holds(value):
+        raise UserError(f"config.{key}={value!r} {rule.text}")
 
 
 _NOT_IN_TRAINING: Mapping[str, Any] = {
@@ -297,13 +328,25 @@ def _check_sampling(config: ml_collections.ConfigDict) -> None:
     """Checks what holds for samplers alone.
 
     Raises:
-        UserError: a key that they cannot heed is set, or there is no prior to sample.
+        UserError: a key that they cannot heed is set, there is no prior to sample, or there are
+            too many chains or draws.
     """
     _check_neutral(config, _NOT_IN_A_POSTERIOR, "is not part of a posterior", "hmc.num_samples")
     if config.prior == "none":
         raise UserError(
             f"config.method={config.method!r} samples a posterior, which config.prior='none' does "
             "not have; set it to such as 'normal(1)'"
+        )
+    if config.num_chains > _MAX_MEMBERS:
+        raise UserError(
+            f"config.num_chains={config.num_chains} must be at most {_MAX_MEMBERS} with "
+            f"config.method={config.method!r}; millions of chains are for {WALK!r}"
+        )
+    num_draws = config.hmc.num_warmup + config.hmc.num_burn_in + config.hmc.num_samples
+    if num_draws > MAX_STEPS:
+        raise UserError(
+            f"config.hmc has {num_draws} draws of each chain in all, which must be at most "
+            f"{MAX_STEPS}; lower hmc.num_samples"
         )
     if config.hmc.thin > config.hmc.num_samples:
         raise UserError(

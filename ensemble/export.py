@@ -33,6 +33,7 @@ from etils import epath
 
 from ensemble import command_line
 from ensemble.errors import UserError
+from ensemble.paths import user_path
 from ensemble.predictor import Predictor, load
 from ensemble.workdir import write_bytes
 
@@ -121,7 +122,7 @@ def write(path: epath.Path, content: bytes) -> None:
 def main(argv: Sequence[str]) -> None:
     """Writes the file that the flags describe."""
     values: Any = flags.FLAGS
-    path = epath.Path(values.out).expanduser()
+    path = user_path(values.out, "--out")
     if path.is_dir() or not path.parent.is_dir():  # Said before the work, not after it.
         raise UserError(f"--out={path} must name a file in a folder that exists")
     command_line.run_config_file(values.config)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import jax
 
 NONE = "none"
-_SMALLEST = 1e-15  # The square of what is smaller would leave float32.
+_SMALLEST, _LARGEST = 1e-15, 1e15  # The squares of what is beyond would leave float32.
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _TERM = re.compile(rf"(?:([\w*?!\[\]/.-]+)=)?(normal|laplace)\(({_NUMBER})(/sqrt\(fan_in\))?\)")
 
@@ -78,7 +78,7 @@ def parse_prior(spec: str) -> tuple[Prior, ...]:
     priors = []
     for term in spec.split(","):
         match = _TERM.fullmatch(term.strip())
-        if match is None or not _SMALLEST < float(match[3]) < math.inf:
+        if match is None or not _SMALLEST < float(match[3]) < _LARGEST:
             raise UserError(
                 f"config.prior={spec!r}: {term.strip()!r} is no prior; write '{NONE}', or terms "
                 "such as normal(1), *bias=laplace(0.5) or *kernel=normal(1.4/sqrt(fan_in)) with "

@@ -15,8 +15,10 @@ from ensemble import processes
 from ensemble.checkpoint import check_shapes
 from ensemble.class_weights import class_weights
 from ensemble.classification import Classification
+from ensemble.config import MAX_STEPS
 from ensemble.errors import UserError
 from ensemble.members import Status, TrainState, create_member, keep_best, takes_train
+from ensemble.memory import check_memory
 from ensemble.method import Method
 from ensemble.optimizers import create_optimizer, learning_rate_schedule
 from ensemble.placement import Placement
@@ -95,23 +97,45 @@ class SGD(Method):
     Args:
         config: validated, of `ensemble.config`.
         task: what the members learn.
+
+    Raises:
+        UserError: there are too many steps, or members for the memory.
     """
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
         self.config = config
         self.task = task
         train = task.dataset.splits["train"]
-        self.steps_per_epoch = -(-len(train.labels) // config.batch_size)
+        # A larger batch would be filled up with what counts nothing, and take memory and time.
+        self.batch_size = min(config.batch_size, task.num_train_examples)
+        self.steps_per_epoch = -(-task.num_train_examples // self.batch_size)
         self.num_steps = config.num_steps or config.num_epochs * self.steps_per_epoch
+        self._check_size()
         self.learning_rate = learning_rate_schedule(config, self.num_steps)
         self.optimizer = create_optimizer(config, self.learning_rate)
-        self._class_weights = class_weights(
-            config.class_weights, train.labels, task.dataset.num_classes
-        )
+        with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
+            self._class_weights = class_weights(
+                config.class_weights, train.labels, task.dataset.num_classes
+            )
         self.tracked_split = "validation" if "validation" in task.dataset.splits else None
         self.remedy = f"lower config.learning_rate={config.learning_rate}"
         self._programs = functools.cache(self._build_programs)
         self._epoch_batches = functools.lru_cache(maxsize=2)(self._build_epoch_batches)
+
+    def _check_size(self) -> None:
+        if self.num_steps > MAX_STEPS:
+            raise UserError(
+                f"config.num_epochs={self.config.num_epochs} are {self.num_steps} steps here, "
+                f"which must be at most {MAX_STEPS}; lower it"
+            )
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
+        splits = self.task.dataset.splits
+        num_predicted = sum(len(split.labels) for name, split in splits.items() if name != "train")
+        # Parameters and momentum, on the devices and as a checkpoint fetches them; predictions.
+        num_floats = 4 * num_params + num_predicted * self.task.dataset.num_classes
+        size = self.config.ensemble_size
+        what = f"config.ensemble_size={size} members of {num_params:,} parameters"
+        check_memory(4 * num_floats * size, what, "it, or choose a smaller network")
 
     # The protocol of a method.
 
@@ -355,7 +379,7 @@ class SGD(Method):
     def _examples_before(self, step: int) -> int:
         """Training examples that one member has seen before a step."""
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
-        in_epoch = min(step_in_epoch * self.config.batch_size, self.task.num_train_examples)
+        in_epoch = min(step_in_epoch * self.batch_size, self.task.num_train_examples)
         return epoch * self.task.num_train_examples + in_epoch
 
     def _build_epoch_batches(
@@ -364,7 +388,7 @@ class SGD(Method):
         """Example numbers and mask of an epoch: [steps, B], or [M, steps, B] if independent."""
         config = self.config
         order = functools.partial(
-            epoch_batches, self.task.num_train_examples, config.batch_size, config.seed, epoch
+            epoch_batches, self.task.num_train_examples, self.batch_size, config.seed, epoch
         )
         if config.batching == "shared":
             return order()

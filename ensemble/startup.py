@@ -41,6 +41,10 @@ _XLA_FLAGS = {
 _MALLOC_PARAMETERS = {-3: 2**30, -1: 2**31 - 1, -8: 1}
 
 
+MAX_DEVICES = 1024
+"""Of a process. Each virtual CPU device takes threads, of which a system has only so many."""
+
+
 def configure(num_devices: int | None = None) -> None:
     """Settles the allocator, XLA's flags, the number of CPU devices and the compilation cache.
 
@@ -49,7 +53,7 @@ def configure(num_devices: int | None = None) -> None:
             user has set.
 
     Raises:
-        UserError: JAX has started already, with fewer devices.
+        UserError: there cannot be so many, or JAX has started already, with fewer devices.
     """
     configure_devices(num_devices)
     import jax
@@ -64,6 +68,11 @@ def configure(num_devices: int | None = None) -> None:
 
 def configure_devices(num_devices: int | None = None) -> None:
     """As `configure`, but JAX does not start: other processes may be met first."""
+    if num_devices is not None and num_devices not in range(1, MAX_DEVICES + 1):
+        raise UserError(
+            f"config.num_devices={num_devices!r} must be a whole number from 1 to {MAX_DEVICES}; "
+            "leave it out to have all that there are"
+        )
     _keep_freed_memory()
     _set_xla_flags()
     import jax

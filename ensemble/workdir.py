@@ -17,6 +17,7 @@ from ensemble import schema
 from ensemble.config import FORMAT
 from ensemble.errors import UserError, in_one_line, shown
 from ensemble.npz import max_bytes
+from ensemble.paths import user_path
 
 WRITE_ERRORS = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO,
@@ -36,14 +37,7 @@ class Workdir:
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        try:
-            self.path = epath.Path(path).expanduser()
-            if not self.is_remote:
-                self.path = self.path.resolve()
-                self.path.exists()
-        except (OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or error
-            raise UserError(f"--workdir={path} is no path: {in_one_line(reason)}") from None
+        self.path = user_path(path, "--workdir")
         self.config = self.path / "config.json"
         self.report = self.path / "report.json"
         self.metrics = self.path / "metrics.jsonl"

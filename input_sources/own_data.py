@@ -28,8 +28,9 @@ EXPECTED_KEYS = (
     "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
     "and test_*; class_names is optional"
 )
-# Pillow knows others, of which some (EPS) are programs that it has another program run.
-FORMATS = ("BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+# Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
+# decodes as it opens them, before their size can be checked.
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 PILLOW_GRAY_MODES = ("1", "L", "LA")
 PILLOW_COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 
@@ -194,8 +195,8 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
             size, mode = image.size, image.mode
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise UserError(
-            f"{_shown(file)} is not an image that Pillow reads; repair it or move it out of the "
-            f"class folder"
+            f"{_shown(file)} is not an image that Pillow reads as {', '.join(FORMATS)}; repair or "
+            f"convert it, or move it out of the class folder"
         ) from error
     if mode not in PILLOW_GRAY_MODES + PILLOW_COLOUR_MODES:
         raise UserError(

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble import processes
 from ensemble.classification import Classification
+from ensemble.memory import check_memory
 from ensemble.posterior.coordinates import Coordinates
 from ensemble.posterior.kernels import Chain, DrawInfo, Sampler, Settings, make_sampler
 from ensemble.posterior.leafwise_metric import leafwise_metric
@@ -94,7 +95,7 @@ class Programs:
         task: the network, its data and its prior.
 
     Raises:
-        UserError: the task has no posterior, or does not fit the devices.
+        UserError: the task has no posterior, or does not fit the devices or the memory.
     """
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
@@ -116,6 +117,7 @@ class Programs:
             shapes = self.layout.padded_shapes(task.params_shapes())
             self._metric = leafwise_metric(self.layout.mask(shapes))
         self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
+        self._check_memory()
         self._settings = Settings(
             method=config.method,
             step_size=config.hmc.step_size,
@@ -128,6 +130,24 @@ class Programs:
         self.first_state = jax.jit(self._first_state)
         self.run_chunk = jax.jit(self._run_chunk, static_argnames="num_draws", donate_argnums=0)
         self.tune_chains = jax.jit(self._tune_chains)
+
+    def _check_memory(self) -> None:
+        config, task = self.config, self.task
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
+        sums = jax.eval_shape(
+            lambda: [
+                zero_sums(1, len(split.labels), task.dataset.num_classes)
+                for split in self.splits.values()
+            ]
+        )
+        # Positions and gradients, on the devices and as a checkpoint fetches them, and the sums.
+        state = 4 * num_params + 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
+        num_draws = min(config.log_every_steps, config.hmc.num_samples)  # Of a chunk.
+        num_tracked = len(self._tracked_examples) if self.tracked_split else 0
+        recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked
+        num_bytes = 4 * config.num_chains * (state + recorded)
+        what = f"config.num_chains={config.num_chains} chains of {num_params:,} parameters"
+        check_memory(num_bytes, what, "config.num_chains or config.log_every_steps")
 
     def num_kept(self, step: Any) -> Any:
         """Draws of a chain that are kept among the first `step`, traced or not."""

@@ -48,7 +48,9 @@ def starting_points(
     """
     shapes = task.params_shapes()
     whitens = config.hmc.mass == "kronecker"
-    found = None
+    found = members = None
+    if config.init_from not in (PRIOR, MAP):  # What it refuses is said before the long search.
+        members = members_of(config, task, shapes)
     if whitens or config.init_from == MAP:
         found = find_map(task, density, shapes)
     coordinates = (
@@ -58,8 +60,8 @@ def starting_points(
     )
     if config.init_from == PRIOR:
         params = jax.vmap(lambda key: sample_prior(key, task.priors, shapes))(rng_keys)
-    elif config.init_from != MAP:
-        params = members_of(config, task, shapes)
+    elif members is not None:
+        params = members
     elif whitens:
         return coordinates, jax.vmap(lambda key: standard_normal(key, shapes))(rng_keys)
     else:

@@ -3,6 +3,7 @@
 import ml_collections
 import pytest
 
+import ensemble
 from ensemble import UserError
 from ensemble.config import MAY_CHANGE, default_config, differences, flatten, validate
 
@@ -33,6 +34,16 @@ def test_a_validated_configuration_cannot_be_changed():
         validate({"num_epochs": 1}).num_epochs = 2
 
 
+SAMPLER = {"method": "hmc", "prior": "normal(1)"}
+
+
+def test_limits_may_be_reached():
+    validate({"num_steps": 2**31 - 1, "seed": 2**32 - 1, "learning_rate": 1e15, "momentum": 0.0})
+    draws = {"num_warmup": 1, "num_burn_in": 1, "num_samples": 2**31 - 3}
+    validate(SAMPLER | {"num_chains": 2**20, "hmc": draws})
+    validate({"method": "rwm", "num_chains": 2**21})
+
+
 @pytest.mark.parametrize(
     ("config", "line"),
     [
@@ -55,6 +66,28 @@ def test_a_validated_configuration_cannot_be_changed():
             {"num_epochs": 1, "prior": "normal(0)"},
             r"config.prior='normal\(0\)': .* is no prior; write",
         ),
+        (
+            {"num_epochs": 1, "ensemble_size": 2**20 + 1},
+            "config.ensemble_size=1048577 must be at most 1048576",
+        ),
+        ({"num_epochs": 1, "seed": None}, "config.seed=None must have a value; leave it out for 0"),
+        (SAMPLER | {"hmc": {"thin": None}}, "config.hmc.thin=None must have a value; leave it"),
+        ({"num_steps": 2**31}, "config.num_steps=2147483648 must be at most 2147483647"),
+        (
+            {"num_epochs": 1, "learning_rate": 1e308},
+            r"config.learning_rate=1e\+308 must be from 1e-15 to 1e\+15 in size: its square must",
+        ),
+        ({"num_epochs": 1, "weight_decay": 1e-300}, "config.weight_decay=1e-300 must be from"),
+        (SAMPLER | {"num_chains": 2**20 + 1}, "num_chains=1048577 must be at most 1048576 with"),
+        (
+            SAMPLER | {"hmc": {"num_leapfrog_steps": 2**20 + 1}},
+            "config.hmc.num_leapfrog_steps=1048577 must be at most 1048576",
+        ),
+        (SAMPLER | {"hmc": {"num_warmup": 2**20 + 1}}, "hmc.num_warmup=1048577 must be at most"),
+        (
+            SAMPLER | {"hmc": {"num_warmup": 0, "num_burn_in": 1, "num_samples": 2**31 - 1}},
+            "config.hmc has 2147483648 draws of each chain in all, which must be at most 214748364",
+        ),
         ({"num_epochs": 1, "batching": "mixed"}, "must be one of shared, independent"),
         (
             {"num_epochs": 1, "hold_out": False, "early_stopping_epochs": 2},
@@ -65,6 +98,20 @@ def test_a_validated_configuration_cannot_be_changed():
 def test_what_is_wrong_is_one_line(config, line):
     with pytest.raises(UserError, match=line) as error:
         validate(config)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"num_devices": 1025}, "config.num_devices=1025 must be a whole number from 1 to 1024"),
+        ({"num_epochs": 2**31 - 1, "batch_size": 1}, "steps here, which must be at most 214748364"),
+        ({"class_weights": "1e308,1,1"}, "class_weights='1e308,1,1' must all be positive and fin"),
+    ],
+)
+def test_what_shows_only_with_the_data_is_one_line_too(change, line, blobs):
+    with pytest.raises(UserError, match=line) as error:
+        ensemble.train({"model": "mlp", "num_epochs": 1, **change}, data=blobs)
     assert "\n" not in str(error.value)
 
 

@@ -174,6 +174,7 @@ def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
     cases = {
         "is not a workdir": (f"--workdir={tmp_path}", f"--out={out}"),
         "in a folder that exists": (f"--workdir={workdir}", f"--out={tmp_path}/none/model.bin"),
+        "--out=x://y/z begins with no known kind": (f"--workdir={workdir}", "--out=x://y/z"),
         "--out is missing; try --workdir=": (f"--workdir={workdir}",),
     }
     processes = {line: run_program(*arguments) for line, arguments in cases.items()}

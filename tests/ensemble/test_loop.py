@@ -377,10 +377,10 @@ def test_a_growing_ensemble_is_loaded_without_those_that_have_not_caught_up(
     saves = []
     save = loop._save
 
-    def save_once(*args):
-        save(*args)
+    def save_once(work, checkpointer, *args):
+        save(work, checkpointer, *args)
         saves.append(args)
-        args[0].wait()
+        checkpointer.wait()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loop, "_save", save_once)

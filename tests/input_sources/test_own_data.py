@@ -268,6 +268,11 @@ def _cut_image(root):
     (root / "b" / "2.png").write_bytes(content[:45])
 
 
+def _icon(root):
+    # Whole, but Pillow would decode it before its size can be checked.
+    PIL.Image.fromarray(_gray(1, (16, 16))).save(root / "b" / "2.ico")
+
+
 def _sixteen_bit(root):
     PIL.Image.fromarray(np.zeros((3, 2), np.uint16)).save(root / "b" / "2.png")
 
@@ -284,6 +289,7 @@ BAD_FOLDERS = {
     "no images": (lambda root: (root / "a").mkdir(), "hold no images"),
     "text": (_then(lambda root: (root / "b" / "x.txt").write_text("x")), "x.txt is not an image"),
     "deep": (_then(lambda root: (root / "b" / "c").mkdir()), "c is not an image"),
+    "icon": (_then(_icon), "2.ico is not an image that Pillow reads as BMP, .*; repair or convert"),
     "cut": (_then(_cut_image), "2.png is damaged"),
     "16 bit": (_then(_sixteen_bit), "2.png has mode I.*, not 8 bits"),
     "size": (

@@ -11,6 +11,8 @@ from absl import logging
 import models
 from ensemble import UserError
 from ensemble.classification import Classification
+from ensemble.config import validate
+from ensemble.posterior import start
 from ensemble.posterior.log_density import create_mesh, make_log_density
 from ensemble.posterior.start import find_map, sample_prior
 from ensemble.priors import parse_prior
@@ -105,6 +107,22 @@ def test_progress_is_logged(blobs, monkeypatch):
     find_map(task, make_density(task), params, max_iterations=60)
     assert "MAP: iteration 50, log density" in lines[0]
     assert "after 60 iterations" in lines[-1]
+
+
+def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeypatch):
+    monkeypatch.setattr(start, "find_map", lambda *_: pytest.fail("The MAP was searched."))
+    config = validate(
+        {
+            "method": "hmc",
+            "model": "logistic_regression",
+            "prior": "normal(0.7)",
+            "init_from": "/dev/null",
+            "hmc": {"mass": "kronecker"},
+        }
+    )
+    task = make_task(blobs)
+    with pytest.raises(UserError, match="init_from='/dev/null': /dev/null is not a workdir"):
+        start.starting_points(config, task, make_density(task), jax.random.split(jax.random.key(0)))
 
 
 def test_a_start_that_is_not_finite_is_refused(blobs):

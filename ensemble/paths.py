@@ -1,0 +1,34 @@
+"""Paths as users give them in flags."""
+
+import os
+
+from etils import epath
+
+from ensemble.errors import UserError, in_one_line
+
+
+def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
+    """A path as a user gives it, with `~` expanded: absolute, or remote (`gs://`).
+
+    Args:
+        path: of a file or folder, which need not exist.
+        flag: that gives it, for messages.
+
+    Raises:
+        UserError: there can be no such path.
+    """
+    try:
+        expanded = epath.Path(path).expanduser()
+        is_of_nobody = os.fspath(expanded).startswith("~")
+        if "://" not in os.fspath(expanded):
+            expanded = expanded.resolve()
+        expanded.exists()  # A store whose package is not installed fails only when it is used.
+    except KeyError:
+        raise UserError(
+            f"{flag}={path} begins with no known kind of store; write a local path, or gs://"
+        ) from None
+    except (OSError, RuntimeError, ValueError, ImportError) as error:
+        raise UserError(f"{flag}={path} cannot be used: {in_one_line(error)}") from None
+    if is_of_nobody:
+        raise UserError(f"{flag}={path} is of a user who is not known here; write the path in full")
+    return expanded
