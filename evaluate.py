@@ -12,6 +12,7 @@ from absl import flags
 
 import ensemble
 from ensemble import command_line
+from ensemble.errors import shown
 from ensemble.paths import user_path
 
 
@@ -30,6 +31,7 @@ def main(argv: Sequence[str]) -> None:
     )
     verdict = "\n".join(evaluation["verdict"])
     out = out or f"{values.workdir.rstrip('/')}/evaluation"
+    out = shown(str(out))
     files = f"{out}/report.html, and every number in {out}/evaluation.json"
     command_line.print_answer(f"\n{verdict}\n\nReport: {files}")
 

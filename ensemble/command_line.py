@@ -178,6 +178,8 @@ def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     raised one becomes a line of ours.
     """
     if "site-packages" not in record.pathname:
-        record.msg, record.args = "\n".join(map(shown, record.getMessage().splitlines())), None
+        is_table = record.levelno < std_logging.WARNING  # Else a line is one line.
+        lines = map(shown, record.getMessage().splitlines())
+        record.msg, record.args = ("\n" if is_table else " ").join(lines), None
         return True
     return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname

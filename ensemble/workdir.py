@@ -287,6 +287,8 @@ def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
         for path, content in contents.items():
             parts[path].write_bytes(content.encode() if isinstance(content, str) else content)
         for path, part in parts.items():
+            if path.is_dir():  # Said by etils without its number.
+                raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
             part.replace(path)
     except OSError:
         for part in parts.values():

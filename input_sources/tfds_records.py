@@ -9,6 +9,7 @@ shape, number of classes), and `label.labels.txt` where classes have names.
 
 import functools
 import json
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -18,7 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.npz import memory_bytes
 
+_MAX_TEXT_BYTES = 10_000_000  # Of a JSON file or the names of classes; they have kilobytes.
+_MAX_SIDE, _MAX_CLASSES = 2**16, 2**17  # Of an image in pixels; of a set.
 # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto, as far
 # as images, labels and MovieLens need it. Importing the copy inside TFDS imports all of TFDS: 0.4 s
 # more.
@@ -103,7 +107,7 @@ def read_shards(directory: Path) -> list[Shard]:
         # A set with configurations, `NAME/CONFIG/VERSION`, names its files after NAME.
         name = info.get("name", directory.parent.name)
         for one in (name, *(split["name"] for split in info["splits"])):
-            if not re.fullmatch(r"[\w-]+", one):  # It becomes a part of paths.
+            if not re.fullmatch(r"[\w-]{1,100}", one, re.ASCII):  # It becomes a part of paths.
                 raise ValueError(one)
         shards = [
             Shard(
@@ -115,7 +119,7 @@ def read_shards(directory: Path) -> list[Shard]:
             for split in info["splits"]
             for index, length in enumerate(split["shardLengths"])
         ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise broken(directory, "dataset_info.json does not list splits and shards") from error
     if not shards:
         raise broken(directory, "dataset_info.json lists no shards")
@@ -202,12 +206,20 @@ def read_records(directory: Path, splits: Sequence[str] = ("train", "test")) -> 
 
 
 def _read_json(file: Path) -> Any:
+    if not file.is_file():
+        raise broken(file.parent, f"{file.name} is missing")
     try:
-        return json.loads(file.read_text())
-    except FileNotFoundError as error:
-        raise broken(file.parent, f"{file.name} is missing") from error
-    except (OSError, ValueError) as error:
+        return json.loads(_read_text(file))
+    except UserError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise broken(file.parent, f"{file.name} is not readable JSON") from error
+
+
+def _read_text(file: Path, errors: str = "strict") -> str:
+    if file.stat().st_size > _MAX_TEXT_BYTES:
+        raise broken(file.parent, f"{file.name} has more than {_MAX_TEXT_BYTES:,} bytes")
+    return file.read_text(errors=errors)
 
 
 def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -217,14 +229,16 @@ def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
         fields = features["featuresDict"]["features"]
         shape = tuple(int(length) for length in fields["image"]["image"]["shape"]["dimensions"])
         num_classes = int(fields["label"]["classLabel"]["numClasses"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise broken(directory, "features.json describes no image and label") from error
-    if len(shape) != 3 or shape[-1] not in (1, 3):
+    if len(shape) != 3 or shape[-1] not in (1, 3) or not all(0 < n <= _MAX_SIDE for n in shape):
         raise broken(directory, f"features.json has images of shape {shape}, not [H, W, 1 or 3]")
+    if not 2 <= num_classes <= _MAX_CLASSES:
+        raise broken(directory, f"features.json has {num_classes} classes")
     names_file = directory / "label.labels.txt"
     if not names_file.is_file():
         return shape, tuple(str(label) for label in range(num_classes))
-    class_names = tuple(names_file.read_text(errors="replace").split("\n"))[:num_classes]
+    class_names = tuple(_read_text(names_file, "replace").split("\n"))[:num_classes]
     if len(class_names) != num_classes or not all(class_names):
         raise broken(directory, f"label.labels.txt does not name {num_classes} classes")
     return shape, class_names
@@ -273,6 +287,8 @@ def _decode(
 
     parse = example_class().FromString
     flags = cv2.IMREAD_GRAYSCALE if shape[-1] == 1 else cv2.IMREAD_COLOR_RGB
+    if len(records) * math.prod(shape) > memory_bytes() // 4:
+        raise broken(file.parent, f"{file.name} claims more than this machine's memory can hold")
     images = np.empty((len(records), *shape), np.uint8)
     labels = np.empty(len(records), np.int32)
     try:

@@ -126,8 +126,8 @@ def _run_once(
             f"--process_id={k}",
         ]
         with open(logs / f"process_{k}.log", "ab") as log:
-            log.write(f"=== started {time.strftime('%Y-%m-%d %H:%M:%S')} ===\n".encode())
-            log.flush()
+            with contextlib.suppress(OSError):  # The run can do without.
+                os.write(log.fileno(), time.strftime("=== started %F %T ===\n").encode())
             processes.append(
                 subprocess.Popen(
                     command,

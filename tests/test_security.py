@@ -281,6 +281,12 @@ def test_a_folder_where_a_file_should_be_is_refused(run, name):
         ensemble.load(run)
 
 
+def test_a_folder_where_a_result_goes_is_one_line(run):
+    (run / "evaluation" / "report.html").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"cannot be written: report\.html: Is a directory"):
+        ensemble.evaluate(run, datasets=[])
+
+
 @pytest.mark.parametrize("name", ["checkpoints", "draws", "events", "evaluation", "plots"])
 def test_a_file_where_a_folder_should_be_is_refused(run, name):
     shutil.rmtree(run / name, ignore_errors=True)

@@ -160,7 +160,8 @@ class Subject:
             return None
         if dataset.fingerprint != self.description["fingerprint"]:
             raise UserError(
-                f"{self.work.path} holds a run on other data than {name} has now; restore the data"
+                f"{self.work.path} holds a run on other data than {name} has now; restore the "
+                "data, or say by --data_dir where TFDS sets lie"
             )
         return dataset
 

@@ -91,6 +91,25 @@ def _rewrite(name, text):
     return lambda directory: (directory / name).write_text(text)
 
 
+def _folder(name):
+    def damage(directory):
+        (directory / name).unlink()
+        (directory / name).mkdir()
+
+    return damage
+
+
+def _features(dimensions, num_classes=10):
+    def damage(directory):
+        features = json.loads((directory / "features.json").read_text())
+        fields = features["featuresDict"]["features"]
+        fields["image"]["image"]["shape"]["dimensions"] = dimensions
+        fields["label"]["classLabel"]["numClasses"] = num_classes
+        (directory / "features.json").write_text(json.dumps(features))
+
+    return damage
+
+
 def _truncate(size):
     def damage(directory):
         file = directory / "mnist-train.array_record-00000-of-00001"
@@ -123,9 +142,21 @@ DAMAGES = {
         _rewrite("dataset_info.json", '{"splits": [{"name": 1}]}'),
         "does not list splits",
     ),
+    "deep info": (_rewrite("dataset_info.json", "[" * 200_000), "is not readable"),
+    "long info": (_rewrite("dataset_info.json", " " * 10_000_001), "more than 10,000,000 bytes"),
+    "folder for info": (_folder("dataset_info.json"), "dataset_info.json is missing"),
+    "endless info": (
+        _rewrite("dataset_info.json", '{"splits": [{"name": "train", "shardLengths": [1e400]}]}'),
+        "does not list splits",
+    ),
     "no splits": (_rewrite("dataset_info.json", '{"splits": []}'), "lists no shards"),
     "no features": (lambda d: (d / "features.json").unlink(), "features.json is missing"),
     "odd features": (_rewrite("features.json", '{"featuresDict": 1}'), "no image and label"),
+    "negative sides": (_features([-8, 8, 1]), "has images of shape"),
+    "endless sides": (_features([float("inf"), 8, 1]), "no image and label"),
+    "huge sides": (_features([2**16, 2**16, 3]), "more than this machine's memory"),
+    "huger sides": (_features([10**12, 10**12, 1]), "has images of shape"),
+    "many classes": (_features([6, 5, 1], 10**10), "has 10000000000 classes"),
     "missing shard": (
         lambda d: (d / "mnist-train.array_record-00000-of-00001").unlink(),
         "mnist-train.array_record-00000-of-00001 is missing",
