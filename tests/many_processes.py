@@ -21,9 +21,11 @@ SAMPLER = {
 }
 
 
-PARTS = {"first": 1, "more": 2, "whole": 3}
+PARTS = {"first": 1, "more": 2, "whole": 3, "stuck": 3}
 RESUMED = ("members", "watches")
 """The runs that go on, on other devices; the first part of the others is the whole."""
+STUCK = "stuck_chains"
+"""A run of its own: what has not moved after twenty draws is stuck."""
 
 
 def runs(stage):
@@ -54,8 +56,7 @@ def runs(stage):
         ),
         # One chain, so that its data are split over all processes.
         "hmc_split": ({**hmc, "num_chains": 1}, make_blobs()),
-        # What has not moved after twenty draws is stuck.
-        "stuck_chains": (
+        STUCK: (
             {
                 **SAMPLER,
                 "model": "explosive",
@@ -89,7 +90,8 @@ def main(argv):
     from ensemble import processes
 
     processes.start(address, int(num_processes), int(process_id), {"stage": stage})
-    for name in runs(stage) if stage == "first" else RESUMED:
+    compared = [name for name in runs(stage) if name != STUCK]
+    for name in {"first": compared, "stuck": [STUCK]}.get(stage, RESUMED):
         train(name, stage if name in RESUMED else "whole", pathlib.Path(root))
 
 

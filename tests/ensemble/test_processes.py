@@ -10,6 +10,7 @@ import sys
 import jax
 import many_processes
 import numpy as np
+import pytest
 from conftest import ROOT
 from jax.errors import JaxRuntimeError
 
@@ -18,11 +19,10 @@ from ensemble.errors import UserError
 from ensemble.posterior.draws import Draws
 from ensemble.workdir import Workdir
 
-NAMES = list(many_processes.runs("whole"))
-FAILING = {"failing_members": "non-finite", "stuck_chains": "stuck"}
+NAMES = [name for name in many_processes.runs("whole") if name != many_processes.STUCK]
 
 
-def run_processes(root, stage, num_processes=2, num_devices=4):
+def run_processes(root, stage, num_devices, num_processes=2):
     """Runs all of `many_processes` to a stage; returns what each process printed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -60,34 +60,43 @@ def numbers_of(workdir):
     return found
 
 
-def test_processes_and_resumptions_change_nothing(tmp_path):
-    """Two processes of four devices, one of two, again two of four: against one of eight.
+@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.soak)])
+def test_processes_and_resumptions_change_nothing(tmp_path, num_devices):
+    """Two processes, one of two devices, again two processes: against one with all their devices.
 
     One test: what it compares takes long.
     """
     straight, interrupted = tmp_path / "straight", tmp_path / "interrupted"
     for name in NAMES:
-        many_processes.train(name, "whole", straight, num_devices=8)
-    run_processes(interrupted, "first")
+        many_processes.train(name, "whole", straight, num_devices=2 * num_devices)
+    run_processes(interrupted, "first", num_devices)
     for name in many_processes.RESUMED:
         many_processes.train(name, "more", interrupted, num_devices=2)
-    run_processes(interrupted, "whole")
-    for name in set(NAMES) - {"stuck_chains"}:  # Whose draws are of no use after ten.
+    run_processes(interrupted, "whole", num_devices)
+    for name in NAMES:
         expected, found = numbers_of(straight / name), numbers_of(interrupted / name)
         assert expected.keys() == found.keys()
         for key, values in expected.items():
             message = f"{name}: {key}"
             np.testing.assert_allclose(found[key], values, atol=1e-4, rtol=1e-4, err_msg=message)
-    # A member, or a chain, that fails in one process is left out in all: they have 0-3 and 4-7.
-    for name, reason in FAILING.items():
-        reports = [
-            json.loads((folder / name / "report.json").read_text())
-            for folder in (straight, interrupted)
-        ]
-        failed = reports[1]["failed_members"]
-        assert failed == reports[0]["failed_members"]
-        assert min(map(int, failed)) < 4 <= max(reports[1]["live_members"])
-        assert set(failed.values()) == {reason}
+    check_failures(straight / "failing_members", interrupted / "failing_members", "non-finite")
+
+
+@pytest.mark.soak
+def test_a_stuck_chain_is_left_out_by_all(tmp_path):
+    many_processes.train(many_processes.STUCK, "stuck", tmp_path / "one", num_devices=4)
+    run_processes(tmp_path / "two", "stuck", 2)
+    one, two = (tmp_path / folder / many_processes.STUCK for folder in ("one", "two"))
+    check_failures(one, two, "stuck")
+
+
+def check_failures(one, two, reason):
+    """What fails in one process is left out in both, which have 0-3 and 4-7."""
+    reports = [json.loads((workdir / "report.json").read_text()) for workdir in (one, two)]
+    failed = reports[1]["failed_members"]
+    assert failed == reports[0]["failed_members"]
+    assert min(map(int, failed)) < 4 <= max(reports[1]["live_members"])
+    assert set(failed.values()) == {reason}
 
 
 JOIN = """
