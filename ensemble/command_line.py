@@ -178,8 +178,9 @@ def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     raised one becomes a line of ours.
     """
     if "site-packages" not in record.pathname:
-        is_table = record.levelno < std_logging.WARNING  # Else a line is one line.
+        # A table is information; a warning is one line, whatever it quotes.
+        joint = "\n" if record.levelno < std_logging.WARNING else " "
         lines = map(shown, record.getMessage().splitlines())
-        record.msg, record.args = ("\n" if is_table else " ").join(lines), None
+        record.msg, record.args = joint.join(lines), None
         return True
     return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname
