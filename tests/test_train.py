@@ -294,13 +294,17 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
     assert newest_checkpoint(workdir)[1]["counters"]["step"] >= before
 
 
-def test_a_workdir_that_is_removed_is_one_line(config_file, tmp_path):
+@pytest.mark.parametrize("is_half_removed", [False, True])
+def test_a_workdir_that_is_removed_is_one_line(config_file, tmp_path, is_half_removed):
     workdir = tmp_path / "removed"
     slow = command(config_file, workdir, "--config.num_epochs=3000")
     with subprocess.Popen(slow, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not any((workdir / "checkpoints").glob("*")):
             time.sleep(0.01)
-        shutil.rmtree(workdir, ignore_errors=True)  # It writes meanwhile.
+        if is_half_removed:  # What `rm -r` leaves where the run has just written.
+            (workdir / "config.json").unlink()
+        else:
+            shutil.rmtree(workdir, ignore_errors=True)  # It writes meanwhile.
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 2, errors
     assert "Traceback" not in errors
