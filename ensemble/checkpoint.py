@@ -20,6 +20,9 @@ from ensemble.workdir import cannot_write, check_format
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
 
+_MISSING = (os.strerror(errno.ENOENT), "NOT_FOUND", "does not exist")
+"""What Python, TensorStore and Orbax say where a folder has been removed."""
+
 
 class Checkpointer:
     """Numbered checkpoints of `(arrays, meta)` in one directory, by Orbax.
@@ -191,6 +194,9 @@ class Checkpointer:
                 options=ocp.CheckpointManagerOptions(
                     max_to_keep=self._keep,
                     create=False,  # Orbax refuses to, for some of several processes.
+                    # In the background, one that cannot be made holds up the process's end for
+                    # 5 minutes: what would be written into it waits for it.
+                    async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
                     # Of several processes only one comes here.
                     multiprocessing_options=ocp.options.MultiprocessingOptions(
                         primary_host=jax.process_index(), active_processes={jax.process_index()}
@@ -201,8 +207,12 @@ class Checkpointer:
         return self._manager
 
     def _write_error(self, error: Exception) -> UserError:
-        full = os.strerror(errno.ENOSPC)
-        reason = full if full in str(error) else first_line(error)
+        full, missing = os.strerror(errno.ENOSPC), os.strerror(errno.ENOENT)
+        said, reason = str(error), first_line(error)
+        if full in said:
+            reason = full
+        elif any(words in said for words in _MISSING):
+            reason = missing
         return cannot_write(self._directory.parent, reason)
 
 

@@ -174,9 +174,11 @@ def _print_unraisable(args: Any) -> None:
 def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     """Lets through what this project logs, as a terminal may have it, and others' warnings.
 
-    Orbax reports each failure from several threads, with tracebacks, and then raises it: the
-    raised one becomes a line of ours.
+    Orbax reports each failure from several threads, and asyncio that of each of its tasks, with
+    tracebacks; then it is raised: the raised one becomes a line of ours.
     """
+    if record.name == "asyncio":
+        return False
     if "site-packages" not in record.pathname:
         # A table is information; a warning is one line, whatever it quotes.
         joint = "\n" if record.levelno < std_logging.WARNING else " "

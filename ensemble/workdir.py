@@ -246,10 +246,11 @@ def _damaged(path: epath.Path, error: Exception) -> UserError:
 def cannot_write(workdir: epath.Path, reason: str) -> UserError:
     """The line for a workdir that a run cannot write to any more."""
     is_full = any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT))
-    if not workdir.exists() or not (is_full or (workdir / "config.json").exists()):
+    is_there = (workdir / "config.json").exists() and os.strerror(errno.ENOENT) not in reason
+    if not workdir.exists() or not (is_full or is_there):
         return UserError(
-            f"{workdir} was removed while the run wrote to it; restore it and run the same "
-            "command, or start the run again"
+            f"{workdir}, or what is in it, was removed while the run wrote to it; restore it and "
+            "run the same command, or start the run again"
         )
     return UserError(
         f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'mend that'} there "

@@ -77,6 +77,14 @@ def run_expecting_one_line(*args, status=2, **kwargs):
     return lines[-1]
 
 
+def errors_at_the_end(process):
+    """What a process has written to stderr when it ends; one that does not end is killed."""
+    try:
+        return process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+
+
 def newest_checkpoint(workdir):
     """The arrays of the newest checkpoint that is whole, and what is beside them."""
     from etils import epath
@@ -285,7 +293,7 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
             time.sleep(0.01)
         before = newest_checkpoint(workdir)[1]["counters"]["step"]
         ballast = fill(small_disk)
-        _, errors = process.communicate(timeout=60)
+        errors = errors_at_the_end(process)
     assert process.returncode == 2, errors
     assert "Traceback" not in errors
     last = errors.splitlines()[-1]
@@ -305,7 +313,7 @@ def test_a_workdir_that_is_removed_is_one_line(config_file, tmp_path, is_half_re
             (workdir / "config.json").unlink()
         else:
             shutil.rmtree(workdir, ignore_errors=True)  # It writes meanwhile.
-        _, errors = process.communicate(timeout=60)
+        errors = errors_at_the_end(process)
     assert process.returncode == 2, errors
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].startswith("train.py: ")

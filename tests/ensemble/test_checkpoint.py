@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import threading
+import time
 
 import jax
 import numpy as np
@@ -78,6 +80,45 @@ def test_another_format_is_refused_with_the_remedy(directory):
 def test_an_unfinished_save_is_not_seen(directory):
     shutil.copytree(directory / "30", directory / "40.orbax-checkpoint-tmp")
     assert Checkpointer(directory).restore_latest()[1]["number"] == 30
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "No such file or directory", "d"),
+        ValueError('NOT_FOUND: Error opening "zarr" driver'),
+        ValueError("Checkpoint directory does not exist: state.orbax-checkpoint-tmp"),
+    ],
+    ids=["Python", "TensorStore", "Orbax"],
+)
+def test_a_folder_that_is_being_removed_is_said_to_be(directory, monkeypatch, error):
+    """What came while `rm -r` had not come to the run's first file yet."""
+
+    def fail(*_, **__):
+        raise error
+
+    (directory.parent / "config.json").write_text("{}")
+    checkpointer = Checkpointer(directory)
+    checkpointer.save(40, arrays(40), {})
+    monkeypatch.setattr(checkpointer._manager, "wait_until_finished", fail)
+    with pytest.raises(UserError, match="was removed while the run wrote to it"):
+        checkpointer.wait()
+
+
+def test_a_folder_that_cannot_be_made_holds_nothing_up(directory):
+    checkpointer = Checkpointer(directory)
+    checkpointer.save(40, arrays(40), {})
+    checkpointer.wait()
+    before = set(threading.enumerate())
+    directory.rmtree()
+    directory.write_text("A file has taken the place of the folder.")
+    with pytest.raises(UserError, match="was removed"):
+        checkpointer.save(50, arrays(50), {})
+    checkpointer.close()
+    deadline = time.monotonic() + 10
+    while held := [t for t in set(threading.enumerate()) - before if "asyncio" not in t.name]:
+        assert time.monotonic() < deadline, held  # The process would wait for these.
+        time.sleep(0.01)
 
 
 def test_arrays_of_other_shapes_are_refused():

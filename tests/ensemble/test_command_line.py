@@ -1,5 +1,7 @@
 """The command line: where flags may stand, and every mistake in one line."""
 
+import asyncio
+import gc
 import logging as std_logging
 
 import pytest
@@ -83,3 +85,28 @@ def test_what_is_logged_steers_no_terminal():
         )
         assert command_line._is_worth_showing(record)
         assert record.getMessage() == f"'at \\x1b[2J'{joined}and"
+
+
+def test_echoes_of_a_failed_save_are_not_shown():
+    """It is raised, too; a task of its own would come after the line, with a traceback."""
+
+    async def fail():
+        raise ValueError("NOT_FOUND")
+
+    shown = []
+    handler = std_logging.Handler()
+    handler.emit = shown.append
+    handler.addFilter(command_line._is_worth_showing)
+    loop = asyncio.new_event_loop()
+    logger = std_logging.getLogger()
+    logger.addHandler(handler)
+    try:
+        task = loop.create_task(fail())
+        loop.run_until_complete(asyncio.wait([task]))
+        del task  # asyncio complains where nobody has asked for its exception.
+        gc.collect()
+        std_logging.error("of our own")
+    finally:
+        logger.removeHandler(handler)
+        loop.close()
+    assert [record.getMessage() for record in shown] == ["of our own"]
