@@ -77,6 +77,7 @@ class Method(Protocol):
         num_steps: the goal.
         steps_per_epoch: the unit of `config.eval_every_epochs` and its like.
         tracked_split: the split that is scored on the way; None if there is none.
+        noun: what a member is called: a sampler's is a chain.
         remedy: what to try when all members fail.
     """
 
@@ -85,6 +86,7 @@ class Method(Protocol):
     num_steps: int
     steps_per_epoch: int
     tracked_split: str | None
+    noun: str = "member"
     remedy: str
 
     def init(self, rng_key: jax.Array) -> Any:

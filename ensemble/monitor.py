@@ -64,7 +64,7 @@ class Monitor:
         """Logs the shapes and sizes of one member's parameters."""
         parameters = self._method.parameters(state)
         overview = parameter_overview.get_parameter_overview(parameters, include_stats=False)
-        logging.info("Parameters of a member:\n%s", overview)
+        logging.info("Parameters of a %s:\n%s", self._method.noun, overview)
 
     def chunk_dispatched(self, info: Info) -> None:
         """Takes the diagnostics of a new chunk, and writes those of the one before.
@@ -146,7 +146,7 @@ class Monitor:
             {
                 f"{self._split} accuracy": summary["ensemble"]["accuracy"],
                 "NLL": summary["ensemble"]["nll"],
-                "mean member's NLL": float(np.mean(summary["members"]["nll"])),
+                f"mean {self._method.noun}'s NLL": float(np.mean(summary["members"]["nll"])),
                 **shown,
             },
         )
@@ -201,13 +201,16 @@ class Monitor:
         self._failed |= new.keys()
         for k, why in new.items():
             logging.warning(
-                "Member %d became %s by step %d: it is left out of every mean.", k, why, step
+                "%s %d became %s by step %d: it is left out of every mean.",
+                self._method.noun.capitalize(),
+                k,
+                why,
+                step,
             )
-        remedy = self._method.remedy
         if new and self._config.on_nonfinite == "stop":
             raise RunFailed(
-                f"member {min(new)} became {new[min(new)]} by step {step}, and "
-                f"config.on_nonfinite='stop'; {remedy}"
+                f"{self._method.noun} {min(new)} became {new[min(new)]} by step {step}, and "
+                f"config.on_nonfinite='stop'; {self._method.remedy}"
             )
         if self._failed.issuperset(status) and not num_waiting:
-            raise report.all_failed(status, step, remedy)
+            raise report.all_failed(self._method, status, step)

@@ -47,15 +47,16 @@ def live_predictions(
             status[k] = Status.NON_FINITE
     live = [i for i, k in enumerate(state.indices) if status[k] not in FAILURES]
     if not live:
-        raise all_failed(status, state.step, method.remedy)
+        raise all_failed(method, status, state.step)
     return {name: one.of_members(live) for name, one in predictions.items()}, status
 
 
-def all_failed(status: Mapping[int, Status], step: int, remedy: str) -> RunFailed:
-    """The end of a run whose members in training have all failed."""
+def all_failed(method: Method, status: Mapping[int, Status], step: int) -> RunFailed:
+    """The end of a run whose members under way have all failed."""
     reasons = " or ".join(sorted({FAILURES[one] for one in status.values()}))
     return RunFailed(
-        f"all of the {len(status)} members in training became {reasons} by step {step}; {remedy}"
+        f"all of the {len(status)} {method.noun}s under way became {reasons} by step {step}; "
+        f"{method.remedy}"
     )
 
 

@@ -95,6 +95,8 @@ class Walking(Method):
         UserError: the density or the number of chains cannot be used.
     """
 
+    noun = "chain"
+
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Target):
         self.config = config
         self.task: Any = task

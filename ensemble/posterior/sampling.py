@@ -75,6 +75,8 @@ class Sampling(Method):
         UserError: the task has no posterior, or does not fit the devices or the memory.
     """
 
+    noun = "chain"
+
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
         self.config = config
         self.task = task

@@ -271,7 +271,7 @@ def test_on_nonfinite_stop_ends_the_run(blobs):
 
 def test_a_run_without_a_live_member_fails(blobs):
     config = small_config(model="explosive", learning_rate=1e6)
-    with pytest.raises(RunFailed, match="all of the 4 members in training became non-finite"):
+    with pytest.raises(RunFailed, match="all of the 4 members under way became non-finite"):
         ensemble.train(config, data=blobs)
 
 
