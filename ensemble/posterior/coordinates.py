@@ -79,6 +79,24 @@ def identity() -> Coordinates:
     return Coordinates()
 
 
+def check_kronecker(task: Classification) -> None:
+    """Refuses a task whose posterior `kronecker` cannot whiten.
+
+    Raises:
+        UserError: the network is not linear, or the task has no prior.
+    """
+    if not is_linear(task.model):
+        raise UserError(
+            "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
+            "identity, diagonal or dense"
+        )
+    if not task.priors:
+        raise UserError(
+            "hmc.mass='kronecker' needs a prior, for the likelihood alone is flat along some "
+            "directions; set config.prior='normal(1)'"
+        )
+
+
 def kronecker(
     task: Classification,
     split: Split,
@@ -98,18 +116,9 @@ def kronecker(
         num_stretched: directions at most; a tenth of the parameters if that is less.
 
     Raises:
-        UserError: the network is not linear, or the task has no prior.
+        UserError: as `check_kronecker`.
     """
-    if not is_linear(task.model):
-        raise UserError(
-            "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
-            "identity, diagonal or dense"
-        )
-    if not task.priors:
-        raise UserError(
-            "hmc.mass='kronecker' needs a prior, for the likelihood alone is flat along some "
-            "directions; set config.prior='normal(1)'"
-        )
+    check_kronecker(task)
     location = np.asarray(join_bias(params), np.float64)
     sd = _prior_sd(task, params)
     inputs_moment, fisher = _curvature(task, split, location)

@@ -148,7 +148,7 @@ def _make_hamiltonian(
     transition = _make_transition(settings, logdensity_fn)
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
-        _check_dense(settings, position)
+        check_dense(settings, position)
         return Chain(rng_key, hmc.init(position, logdensity_fn), windows.init(position))
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
@@ -172,7 +172,16 @@ def _make_hamiltonian(
     return Sampler(init, step, None)
 
 
-def _check_dense(settings: Settings, position: Any) -> None:
+def check_dense(settings: Settings, position: Any) -> None:
+    """Refuses a dense mass that is too large.
+
+    Args:
+        settings: of the sampler.
+        position: of one chain; shapes will do.
+
+    Raises:
+        UserError: as said.
+    """
     num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
     num_bytes = 2 * 4 * num_params**2  # The matrix, and the moments that will be the next one.
     if settings.mass == "dense" and num_bytes > MAX_DENSE_BYTES:

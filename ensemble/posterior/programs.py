@@ -16,7 +16,7 @@ from ensemble import processes
 from ensemble.classification import Classification
 from ensemble.memory import check_memory
 from ensemble.posterior.coordinates import Coordinates
-from ensemble.posterior.kernels import Chain, DrawInfo, Sampler, Settings, make_sampler
+from ensemble.posterior.kernels import Chain, DrawInfo, Sampler, Settings, check_dense, make_sampler
 from ensemble.posterior.leafwise_metric import leafwise_metric
 from ensemble.posterior.log_density import (
     CHAINS,
@@ -117,7 +117,6 @@ class Programs:
             shapes = self.layout.padded_shapes(task.params_shapes())
             self._metric = leafwise_metric(self.layout.mask(shapes))
         self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
-        self._check_memory()
         self._settings = Settings(
             method=config.method,
             step_size=config.hmc.step_size,
@@ -127,6 +126,8 @@ class Programs:
             target_acceptance=config.hmc.target_acceptance,
             mass="identity" if config.hmc.mass == "kronecker" else config.hmc.mass,
         )
+        check_dense(self._settings, task.params_shapes())
+        self._check_memory()
         self.first_state = jax.jit(self._first_state)
         self.run_chunk = jax.jit(self._run_chunk, static_argnames="num_draws", donate_argnums=0)
         self.tune_chains = jax.jit(self._tune_chains)
@@ -140,8 +141,9 @@ class Programs:
                 for split in self.splits.values()
             ]
         )
-        # Positions and gradients, on the devices and as a checkpoint fetches them, and the sums.
-        state = 4 * num_params + 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
+        # Positions and gradients, on the devices and as a checkpoint fetches them, mass and sums.
+        state = 4 * num_params + 2 * (config.hmc.mass == "dense") * num_params**2
+        state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
         num_draws = min(config.log_every_steps, config.hmc.num_samples)  # Of a chunk.
         num_tracked = len(self._tracked_examples) if self.tracked_split else 0
         recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked

@@ -16,7 +16,7 @@ from ensemble.classification import Classification
 from ensemble.config import MAP, PRIOR
 from ensemble.errors import UserError
 from ensemble.posterior import linear
-from ensemble.posterior.coordinates import Coordinates, identity, kronecker
+from ensemble.posterior.coordinates import Coordinates, check_kronecker, identity, kronecker
 from ensemble.posterior.log_density import LogDensity
 from ensemble.priors import Prior, prior_of
 
@@ -49,7 +49,10 @@ def starting_points(
     shapes = task.params_shapes()
     whitens = config.hmc.mass == "kronecker"
     found = members = None
-    if config.init_from not in (PRIOR, MAP):  # What it refuses is said before the long search.
+    # What they refuse is said before the long search.
+    if whitens:
+        check_kronecker(task)
+    if config.init_from not in (PRIOR, MAP):
         members = members_of(config, task, shapes)
     if whitens or config.init_from == MAP:
         found = find_map(task, density, shapes)
