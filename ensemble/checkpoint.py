@@ -20,7 +20,7 @@ from ensemble.workdir import cannot_write, check_format
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
 
-_MISSING = (os.strerror(errno.ENOENT), "NOT_FOUND", "does not exist")
+_MISSING = (os.strerror(errno.ENOENT), "NOT_FOUND", "does not exist", "Path is not a directory")
 """What Python, TensorStore and Orbax say where a folder has been removed."""
 
 

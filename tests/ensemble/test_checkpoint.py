@@ -88,8 +88,9 @@ def test_an_unfinished_save_is_not_seen(directory):
         FileNotFoundError(2, "No such file or directory", "d"),
         ValueError('NOT_FOUND: Error opening "zarr" driver'),
         ValueError("Checkpoint directory does not exist: state.orbax-checkpoint-tmp"),
+        ValueError("Path is not a directory: 9.orbax-checkpoint-tmp"),
     ],
-    ids=["Python", "TensorStore", "Orbax"],
+    ids=["Python", "TensorStore", "Orbax's handler", "Orbax's end"],
 )
 def test_a_folder_that_is_being_removed_is_said_to_be(directory, monkeypatch, error):
     """What came while `rm -r` had not come to the run's first file yet."""
