@@ -25,10 +25,8 @@ import jax
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from small_runs import make_blobs, small_config
+from small_runs import leave_pictures_blank, make_blobs, small_config
 
-from ensemble import plot_style
 from ensemble.workdir import Workdir
 
 __all__ = ["make_blobs", "small_config"]
@@ -40,19 +38,12 @@ assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
 
 
 @pytest.fixture(scope="module", autouse=True)
-def layout(request):
-    """Lays pictures out, which takes as long as drawing them, only in their own tests."""
+def pictures(request):
+    """Draws pictures in their own tests only; whole programs, in processes of their own, do so."""
     with pytest.MonkeyPatch.context() as patch:
-        if not re.search("plot|figure|page", request.module.__name__):
-            patch.setattr(ConstrainedLayoutEngine, "execute", lambda self, figure: None)
+        if not re.search("plot|figure|page|tensorboard", request.module.__name__):
+            leave_pictures_blank(patch.setattr)
         yield
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Leaves pictures blank, which take as long as all else in a short run."""
-    blank = np.zeros((1, 1, 3), np.uint8)
-    monkeypatch.setattr(plot_style, "figure_to_array", lambda figure: blank)
 
 
 @pytest.fixture(scope="session")

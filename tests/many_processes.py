@@ -8,7 +8,7 @@ ROOT gets a workdir for each run.
 import pathlib
 import sys
 
-from small_runs import make_blobs, small_config
+from small_runs import leave_pictures_blank, make_blobs, small_config
 
 SAMPLER = {
     "method": "hmc",
@@ -90,6 +90,7 @@ def main(argv):
     from ensemble import processes
 
     processes.start(address, int(num_processes), int(process_id), {"stage": stage})
+    leave_pictures_blank()
     compared = [name for name in runs(stage) if name != STUCK]
     for name in {"first": compared, "stuck": [STUCK]}.get(stage, RESUMED):
         train(name, stage if name in RESUMED else "whole", pathlib.Path(root))

@@ -85,7 +85,6 @@ def test_padding_is_not_on_disk_and_has_not_moved(finished):
     assert positions["user_bias"].shape == (2, 20, USERS)
 
 
-@pytest.mark.usefixtures("undrawn")  # `finished` has drawn.
 def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_path):
     ensemble.train(watch_config(hmc={"num_samples": 20}), workdir=str(tmp_path / "same"))
     shutil.copytree(tmp_path / "same", tmp_path / "other")

@@ -179,7 +179,6 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
     np.testing.assert_allclose(model.call(inputs)["probs"], predictor(inputs).probs, atol=1e-5)
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("method", ["hmc", "mclmc"])
 def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     hmc = {"num_warmup": 12, "num_samples": 24, "step_size": 0.05}
@@ -209,7 +208,6 @@ def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     }
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("num_chains", "numbers_of_devices"), [(2, (1, 8)), (3, (4,))])
 def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, blobs, tmp_path):
     config = sampling_config(
@@ -228,7 +226,6 @@ def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, b
         np.testing.assert_allclose(predicted["log_probs"], also_predicted["log_probs"], atol=1e-3)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     hmc = {"num_warmup": 4, "num_burn_in": 6, "num_samples": 6, "thin": 2}
     config = sampling_config(hmc=hmc, log_every_steps=8)  # A chunk ends where the burn-in does.
@@ -243,7 +240,6 @@ def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     )
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_run_goes_on_on_other_devices(blobs, tmp_path):
     """Which pad the splits otherwise."""
     for num_devices, num_samples in [(2, 4), (8, 8)]:
@@ -300,7 +296,6 @@ def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
             ensemble.train({**config, **change}, data=blobs)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
     hmc = {"num_warmup": 64, "num_samples": 96, "num_leapfrog_steps": 3, "step_size": 0.3}
     found = {}
@@ -320,7 +315,6 @@ def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
     assert again.report["posterior"]["rhat_max"] < 1.1
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_it_ends_when_it_has_converged(blobs, tmp_path):
     config = sampling_config(
         init_from="map",
@@ -339,7 +333,6 @@ def test_it_ends_when_it_has_converged(blobs, tmp_path):
     np.testing.assert_array_equal(stored(tmp_path)["log_probs"], before)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_resumed_run_is_judged_when_the_straight_one_was(blobs, tmp_path):
     config = sampling_config(
         init_from="map",
@@ -358,7 +351,6 @@ def test_a_resumed_run_is_judged_when_the_straight_one_was(blobs, tmp_path):
     assert result.report["posterior"]["num_samples"] == straight
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_temperature_is_written_into_every_result(blobs):
     config = sampling_config(temperature=0.5, hmc={"num_warmup": 4, "num_samples": 4})
     report = ensemble.train(config, data=blobs).report
