@@ -75,13 +75,20 @@ class Checkpointer:
                 raise self._write_error(error) from None
 
     def close(self) -> None:
-        """Waits, and frees the background threads."""
+        """Waits, and frees the background threads.
+
+        Raises:
+            UserError: what was saved could not be written.
+        """
         try:
             self.wait()
         finally:
-            if self._manager is not None:
-                self._manager.close()
-                self._manager = None
+            manager, self._manager = self._manager, None
+            if manager is not None:
+                try:
+                    manager.close()
+                except Exception as error:  # Mostly what `wait` has raised, once more.
+                    raise self._write_error(error) from None
 
     def restore_latest(
         self, read_only: bool = False

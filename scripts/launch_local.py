@@ -43,7 +43,9 @@ def main(argv: Sequence[str]) -> int:
     for attempt in range(args.max_restarts + 1):
         if attempt:
             _say(f"restart {attempt} of {args.max_restarts}")
-        statuses = _run_once(args, train_args, logs, stop)
+        with reserve_port() as reserved:
+            port = reserved.getsockname()[1]
+            statuses = _run_once(args, train_args, port, logs, stop)
         for k, status in enumerate(statuses):
             if status:
                 _say(f"process {k} {_describe(status)}; log: {logs}/process_{k}.log")
@@ -109,12 +111,21 @@ class _Stop:
                 os.write(2, b"launch_local.py: stopping after a checkpoint; again ends at once\n")
 
 
+def reserve_port() -> socket.socket:
+    """Binds a free port of this machine; who asks for any is given another while this is open.
+
+    It does not listen, so that process 0 can.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
 def _run_once(
-    args: argparse.Namespace, train_args: list[str], logs: pathlib.Path, stop: _Stop
+    args: argparse.Namespace, train_args: list[str], port: int, logs: pathlib.Path, stop: _Stop
 ) -> list[int]:
     """Runs all processes to their end; returns their exit statuses, negative for signals."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     processes = stop.processes = []
     for k in range(args.num_processes):
         command = [

@@ -1,5 +1,6 @@
 """Test set-up: eight virtual CPU devices, whatever the machine, and a small task to learn."""
 
+import atexit
 import contextlib
 import gc
 import os
@@ -7,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 
 # Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -28,6 +30,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from small_runs import leave_pictures_blank, make_blobs, small_config
 
 from ensemble.workdir import Workdir
+from scripts.launch_local import reserve_port
 
 __all__ = ["make_blobs", "small_config"]
 
@@ -35,6 +38,25 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
+
+
+_RESERVED = contextlib.ExitStack()
+atexit.register(_RESERVED.close)
+
+
+def free_port() -> int:
+    """A port that nobody is given by chance while the tests run."""
+    return _RESERVED.enter_context(reserve_port()).getsockname()[1]
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], **options) -> Iterator[subprocess.Popen[str]]:
+    """A process that does not outlive its block, also where a wait for it fails."""
+    with subprocess.Popen(command, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, fill, small_config
+from conftest import ROOT, fill, small_config, started
 
 import ensemble
 
@@ -94,12 +94,13 @@ def test_mistakes_are_one_line_and_status_2(arguments, line):
 def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
     command = [sys.executable, str(ROOT / "evaluate.py"), f"--workdir={own_network / 'run'}"]
     command += [f"--out={tmp_path}/out", f"--config={own_network / 'mine.py'}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with started(command, stderr=subprocess.PIPE) as process:
         for line in process.stderr:
             if "predicted shift" in line:
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stderr.read()
+        process.wait(timeout=60)
     assert process.returncode == 130
     assert rest.splitlines()[-1] == "evaluate.py: interrupted; the same command starts again"
     assert "Traceback" not in rest

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, fill, make_blobs
+from conftest import ROOT, fill, make_blobs, started
 from kills import MOMENTS, kill_often
 
 CONFIG = """
@@ -75,14 +75,6 @@ def run_expecting_one_line(*args, status=2, **kwargs):
     lines = done.stderr.splitlines()
     assert [line for line in lines if line.startswith("train.py: ")] == lines[-1:], done.stderr
     return lines[-1]
-
-
-def errors_at_the_end(process):
-    """What a process has written to stderr when it ends; one that does not end is killed."""
-    try:
-        return process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
 
 
 def newest_checkpoint(workdir):
@@ -162,14 +154,14 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, config_fi
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_it_checkpoints_and_says_how_to_resume(unbroken, config_file, tmp_path, number):
     workdir = tmp_path / "interrupted"
-    process = subprocess.Popen(
-        command(config_file, workdir), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
     metrics = workdir / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size):
-        time.sleep(0.01)
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    with started(
+        command(config_file, workdir), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 75, stderr
     assert "Traceback" not in stderr
     last = stderr.splitlines()[-1]
@@ -288,12 +280,12 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
     more = ["--config.num_epochs=3000", f"--config.checkpoint_every_epochs={every}"]
     size = metrics.stat().st_size
     slow = command(config_file, workdir, *more)
-    with subprocess.Popen(slow, stderr=subprocess.PIPE, text=True) as process:
+    with started(slow, stderr=subprocess.PIPE) as process:
         while process.poll() is None and metrics.stat().st_size < size + 1000:
             time.sleep(0.01)
         before = newest_checkpoint(workdir)[1]["counters"]["step"]
         ballast = fill(small_disk)
-        errors = errors_at_the_end(process)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 2, errors
     assert "Traceback" not in errors
     last = errors.splitlines()[-1]
@@ -306,14 +298,14 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
 def test_a_workdir_that_is_removed_is_one_line(config_file, tmp_path, is_half_removed):
     workdir = tmp_path / "removed"
     slow = command(config_file, workdir, "--config.num_epochs=3000")
-    with subprocess.Popen(slow, stderr=subprocess.PIPE, text=True) as process:
+    with started(slow, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not any((workdir / "checkpoints").glob("*")):
             time.sleep(0.01)
         if is_half_removed:  # What `rm -r` leaves where the run has just written.
             (workdir / "config.json").unlink()
         else:
             shutil.rmtree(workdir, ignore_errors=True)  # It writes meanwhile.
-        errors = errors_at_the_end(process)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 2, errors
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].startswith("train.py: ")
@@ -335,15 +327,8 @@ def test_a_corrupt_newest_checkpoint_is_a_warning(unbroken, config_file, tmp_pat
 
 def test_a_live_workdir_is_refused(config_file, tmp_path):
     workdir = tmp_path / "live"
-    first = subprocess.Popen(
-        command(config_file, workdir, "--config.num_epochs=2000"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while not (workdir / "metrics.jsonl").exists():
+    for_long = command(config_file, workdir, "--config.num_epochs=2000")
+    with started(for_long, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+        while first.poll() is None and not (workdir / "metrics.jsonl").exists():
             time.sleep(0.05)
         assert "in use by another run" in run_expecting_one_line(config_file, workdir)
-    finally:
-        first.kill()
-        first.wait()

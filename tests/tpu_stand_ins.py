@@ -34,7 +34,7 @@ case "$3 $4 $format" in
     if [ -e "$STAGE/never" ]; then echo SUSPENDED > "$STAGE/request"; fi ;;
   *delete*) say request && rm -f "$STAGE/request" "$STAGE/node" ;;
   *scp*) cp "$5" "$HOME/${{6#pod:}}" ;;
-  *ssh*) bash -c "$command" ;;
+  *ssh*) bash -c "$command"; status=$?; touch "$STAGE/ended-$WORKER"; exit $status ;;
 esac
 """
 STAND_INS = {

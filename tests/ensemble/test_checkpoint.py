@@ -1,13 +1,17 @@
 """Checkpoints: whole or refused, the newest few kept."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
 import jax
 import numpy as np
 import pytest
+from conftest import ROOT
 from etils import epath
 
 from ensemble import UserError
@@ -104,6 +108,42 @@ def test_a_folder_that_is_being_removed_is_said_to_be(directory, monkeypatch, er
     monkeypatch.setattr(checkpointer._manager, "wait_until_finished", fail)
     with pytest.raises(UserError, match="was removed while the run wrote to it"):
         checkpointer.wait()
+
+
+SAVE_ON_A_FULL_DISK = """
+import pathlib, sys
+from etils import epath
+from conftest import fill
+from test_checkpoint import Checkpointer, UserError, arrays
+
+disk = pathlib.Path(sys.argv[1])
+checkpointer = Checkpointer(epath.Path(disk) / "checkpoints")
+checkpointer._check_space = lambda num_bytes: None  # It was there, and is gone.
+checkpointer.save(10, arrays(10), {})
+checkpointer.wait()
+fill(disk)
+checkpointer.save(20, arrays(20), {})
+try:
+    checkpointer.close()
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_fills_up_in_a_save_is_said_at_the_close(small_disk):
+    """In a process of its own: threads of TensorStore's complain of it whenever they like."""
+    done = subprocess.run(
+        [sys.executable, "-c", SAVE_ON_A_FULL_DISK, str(small_disk)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'ensemble'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    said = f"{small_disk} cannot be written: No space left on device; free space there and run"
+    assert done.stdout.startswith(said)
+    _, meta = Checkpointer(epath.Path(small_disk) / "checkpoints").restore_latest()
+    assert meta["checksum"]
 
 
 def test_a_folder_that_cannot_be_made_holds_nothing_up(directory):

@@ -1,9 +1,9 @@
 """Several real processes do what one does: every method, resumed on other numbers of them."""
 
+import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 
@@ -11,7 +11,7 @@ import jax
 import many_processes
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, free_port, started
 from jax.errors import JaxRuntimeError
 
 from ensemble import processes
@@ -24,23 +24,31 @@ NAMES = [name for name in many_processes.runs("whole") if name != many_processes
 
 def run_processes(root, stage, num_devices, num_processes=2):
     """Runs all of `many_processes` to a stage; returns what each process printed."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     worker = [sys.executable, str(ROOT / "tests" / "many_processes.py"), address]
-    started = [
-        subprocess.Popen(
-            [*worker, str(num_processes), str(k), str(num_devices), str(root), stage],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-        )
-        for k in range(num_processes)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in started]
-    for process, output in zip(started, outputs, strict=True):
-        assert process.returncode == 0, output
+    statuses, outputs = run_all(
+        [
+            [*worker, str(num_processes), str(k), str(num_devices), str(root), stage]
+            for k in range(num_processes)
+        ],
+        [{"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}] * num_processes,
+        stderr=subprocess.STDOUT,
+    )
+    assert statuses == [0] * num_processes, outputs
     return outputs
+
+
+def run_all(commands, variables, seconds=300, **options):
+    """Runs commands side by side, each with its variables; returns exit statuses and outputs."""
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                started(command, stdout=subprocess.PIPE, env={**os.environ, **own}, **options)
+            )
+            for command, own in zip(commands, variables, strict=True)
+        ]
+        outputs = [process.communicate(timeout=seconds)[0] for process in processes]
+    return [process.returncode for process in processes], outputs
 
 
 def numbers_of(workdir):
@@ -142,26 +150,25 @@ tell(json.dumps([np.asarray(placed).reshape(-1, 3).tolist(), np.concatenate(own)
 
 def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
     """Starts tasks as Slurm does: with its variables alone."""
-    tasks = [
-        subprocess.Popen(
-            [sys.executable, "-c", JOIN + code, str(seed), f"I am {k}", str(devices[k])],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={
-                **os.environ,
+    statuses, outputs = run_all(
+        [
+            [sys.executable, "-c", JOIN + code, str(seed), f"I am {k}", str(devices[k])]
+            for k, seed in enumerate(seeds)
+        ],
+        [
+            {
                 "SLURM_JOB_ID": str(os.getpid()),
                 "SLURM_STEP_NODELIST": "localhost",
                 "SLURM_NTASKS": str(len(seeds)),
                 "SLURM_PROCID": str(k),
                 "SLURM_LOCALID": str(k),
-            },
-        )
-        for k, seed in enumerate(seeds)
-    ]
-    outputs = [task.communicate(timeout=120)[0] for task in tasks]
-    # Gloo talks in between.
-    return [task.returncode for task in tasks], [re.findall("TOLD (.*)", one) for one in outputs]
+            }
+            for k in range(len(seeds))
+        ],
+        seconds=120,
+        cwd=ROOT,
+    )
+    return statuses, [re.findall("TOLD (.*)", one) for one in outputs]  # Gloo talks in between.
 
 
 def test_a_cluster_is_detected():
@@ -199,6 +206,29 @@ def test_data_that_differ_are_noticed():
     assert statuses == [0, 0]
     expected = "the data of process 1 are not those of process 0; start all processes with the"
     assert [output[0][: len(expected)] for output in outputs] == [expected] * 2
+
+
+def test_the_others_have_time_to_say_that_process_0_has_ended():
+    """JAX aborts them as soon as its coordinator is gone, whatever they are about to say."""
+    statuses, outputs = run_tasks(
+        """
+import time
+from ensemble.errors import PeerLost
+processes.wait_for_all("once")
+if processes.is_main():
+    processes.end(2)
+try:
+    with processes.losses_noticed():
+        processes.wait_for_all("never")
+except PeerLost as error:
+    time.sleep(0.7)
+    tell(error)
+    processes.end(75)
+"""
+    )
+    assert statuses == [2, 75]
+    assert outputs[0] == []
+    assert outputs[1][0].startswith("process 1 of 2 has lost another one, whose log says why")
 
 
 def test_jax_is_told_how_long_to_wait(monkeypatch):

@@ -6,16 +6,12 @@ import threading
 import time
 
 import pytest
+from conftest import free_port
 
 from ensemble.errors import PeerLost, UserError
 from ensemble.rendezvous import Peer, meet
 
 SETTINGS = {"seed": 0, "model": "cnn"}
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def outcomes(peers, seconds=10.0, address=None, delays=None):
@@ -91,10 +87,10 @@ def test_two_main_processes_on_one_machine_are_noticed():
 
 def test_a_process_that_does_not_come_is_named_in_time():
     started = time.monotonic()
-    heard = outcomes([Peer(0, 4, SETTINGS), Peer(2, 4, SETTINGS)], seconds=1.5)
-    assert time.monotonic() - started < 5
+    heard = outcomes([Peer(0, 4, SETTINGS), Peer(2, 4, SETTINGS)], seconds=4)
+    assert time.monotonic() - started < 15
     assert heard[0] == heard[1]
-    assert heard[0].startswith("process 1, 3 of 4 did not come within 1.5 s; start all")
+    assert heard[0].startswith("process 1, 3 of 4 did not come within 4 s; start all")
 
 
 def test_a_coordinator_that_is_not_there_is_named_in_time():
@@ -123,6 +119,25 @@ def test_a_number_must_be_below_their_count(process_id):
         meet("127.0.0.1:1", Peer(process_id, 2, SETTINGS), 1.0)
 
 
+def host_of_two():
+    """The port and the thread of a process 0 that waits for another."""
+    port = free_port()
+    host = threading.Thread(target=meet, args=(f"127.0.0.1:{port}", Peer(0, 2, SETTINGS), 10.0))
+    host.start()
+    return port, host
+
+
+def connection_to(port):
+    """A connection to who listens at a port, or is about to."""
+    deadline = time.monotonic() + 8
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=1)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize(
     "noise",
     [
@@ -141,32 +156,20 @@ def test_a_number_must_be_below_their_count(process_id):
     ],
 )
 def test_strangers_at_the_port_disturb_nobody(noise):
-    port = free_port()
-    host = threading.Thread(target=meet, args=(f"127.0.0.1:{port}", Peer(0, 2, SETTINGS), 10.0))
-    host.start()
-    deadline = time.monotonic() + 5
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1) as stranger:
-                stranger.sendall(noise)
-            break
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+    port, host = host_of_two()
+    with connection_to(port) as stranger:
+        stranger.sendall(noise)
     meet(f"127.0.0.1:{port}", Peer(1, 2, SETTINGS), 10.0)
     host.join(timeout=10)
     assert not host.is_alive()
 
 
 def test_silent_strangers_hold_nobody_up():
-    port = free_port()
-    host = threading.Thread(target=meet, args=(f"127.0.0.1:{port}", Peer(0, 2, SETTINGS), 10.0))
-    host.start()
-    time.sleep(0.3)
-    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
+    port, host = host_of_two()
+    silent = [connection_to(port) for _ in range(4)]
     started = time.monotonic()
     meet(f"127.0.0.1:{port}", Peer(1, 2, SETTINGS), 10.0)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4  # Each stranger has 5 s to speak.
     host.join(timeout=10)
     for one in silent:
         one.close()

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, fill, make_blobs
+from conftest import ROOT, fill, free_port, make_blobs, started
 
 from scripts import launch_local
 
@@ -47,9 +47,7 @@ def command(arguments, workdir, *flags, logs=None):
 
 
 def launch(*args, **kwargs):
-    return subprocess.Popen(
-        command(*args, **kwargs), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return started(command(*args, **kwargs), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def children(launcher):
@@ -211,40 +209,40 @@ def test_what_it_cannot_show_or_log_stops_nothing(arguments, small_disk, tmp_pat
 def by_hand(arguments, workdir, k, port, **kwargs):
     """One of two processes that nobody watches."""
     flags = [f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2", f"--process_id={k}"]
-    return subprocess.Popen(
+    return started(
         [sys.executable, str(ROOT / "train.py"), *arguments, *flags, f"--workdir={workdir}"],
-        env={**os.environ, "JAX_NUM_CPU_DEVICES": "1"}, stderr=subprocess.PIPE, text=True, **kwargs,
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": "1"}, stderr=subprocess.PIPE, **kwargs,
     )  # fmt: skip
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def test_data_that_differ_are_one_line_in_both(arguments, tmp_path):
     arguments = [*arguments, "--config.dataset=npz:data.npz"]
-    port, processes = free_port(), []
-    for k in (0, 1):
-        (tmp_path / str(k)).mkdir()
-        np.savez(tmp_path / str(k) / "data.npz", **make_blobs(num_examples=200 + k))
-        processes.append(by_hand(arguments, tmp_path / "run", k, port, cwd=tmp_path / str(k)))
-    for process in processes:
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 2, errors
-        assert "train.py: the data of process 1 are not those of process 0" in errors
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for k, folder in enumerate(folders):
+        folder.mkdir()
+        np.savez(folder / "data.npz", **make_blobs(num_examples=200 + k))
+    port, run = free_port(), tmp_path / "run"
+    with (
+        by_hand(arguments, run, 0, port, cwd=folders[0]) as first,
+        by_hand(arguments, run, 1, port, cwd=folders[1]) as second,
+    ):
+        for process in (first, second):
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 2, errors
+            assert "train.py: the data of process 1 are not those of process 0" in errors
 
 
 @pytest.mark.soak
 def test_ctrl_c_to_one_of_two_that_were_started_by_hand_stops_both(arguments, tmp_path):
     for_long, port = [*arguments, f"--config.num_epochs={100 * EPOCHS}"], free_port()
-    processes = [by_hand(for_long, tmp_path / "run", k, port) for k in (0, 1)]
-    wait_for_checkpoints(tmp_path / "run", 0, processes[0])
-    processes[1].send_signal(signal.SIGINT)
-    for process in processes:
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 75
-        assert f"interrupted at step {steps_of(tmp_path / 'run')[-1]} of" in errors
+    run = tmp_path / "run"
+    with by_hand(for_long, run, 0, port) as first, by_hand(for_long, run, 1, port) as second:
+        wait_for_checkpoints(run, 0, first)
+        second.send_signal(signal.SIGINT)
+        for process in (first, second):
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 75
+            assert f"interrupted at step {steps_of(run)[-1]} of" in errors
     assert "SIGINT: all processes will stop in some seconds, after a checkpoint." in errors
 
 
@@ -337,6 +335,15 @@ def test_bad_flags_are_one_line(flags, line, capsys):
     assert errors.startswith("launch_local.py: ")
     assert line in errors
     assert len(errors.splitlines()) == 1
+
+
+def test_a_reserved_port_is_for_process_0_alone():
+    with launch_local.reserve_port() as reserved, socket.socket() as other:
+        port = reserved.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.create_server(("", port)):  # As process 0 does.
+            socket.create_connection(("127.0.0.1", port)).close()
 
 
 @pytest.mark.parametrize(

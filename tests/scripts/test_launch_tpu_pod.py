@@ -229,7 +229,8 @@ def test_taken_away_again_and_again_before_it_is_ready(tmp_path):
 @pytest.mark.parametrize("status", [1, 2, 126, 127])
 def test_a_worker_that_fails_is_named_with_its_last_lines(status, tmp_path):
     fails = f"echo 'ValueError: boom'; touch $STAGE/failed; exit {status}"
-    follows = "until [ -e $STAGE/failed ]; do sleep 1; done; /bin/sleep 0.3; exit 134"
+    has_ended = "[ -e $STAGE/failed ] && [ $STAGE/ended-1 -nt $STAGE/failed ]"
+    follows = f"until {has_ended}; do sleep 1; done; /bin/sleep 1; exit 134"
     stage = Stage(tmp_path, f"if [ $WORKER = 1 ]; then {fails}; else {follows}; fi")
     process = stage.launch(*OPTIONS, "--", *PLAIN)
     assert process.returncode == status
@@ -342,9 +343,7 @@ def test_ctrl_c_in_the_queue_says_that_it_will_be_billed(tmp_path):
     (stage.path / "request").write_text("WAITING_FOR_RESOURCES")
     process = stage.start(*OPTIONS, "--", *PLAIN)
     try:
-        first = process.stderr.readline()
-        while "WAITING" not in first:
-            first = process.stderr.readline()
+        assert any("WAITING" in line for line in process.stderr)  # Up to the first of them.
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=30)
     finally:

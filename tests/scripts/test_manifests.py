@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, started
 
 SBATCH = ROOT / "scripts" / "slurm.sbatch"
 JOBSET = ROOT / "scripts" / "jobset.yaml"
@@ -191,14 +191,18 @@ def test_the_command_of_a_pod_is_train_py_with_its_rank(jobset, tmp_path):
     # Some shells execute the last command in their place unasked; bash does not where it traps.
     (tmp_path / "traps").write_text("trap : USR1\n")
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": "1"}
-    with subprocess.Popen(
+    with started(
         [*container["command"], *container["args"]],
         env={**env, "BASH_ENV": str(tmp_path / "traps")},
         stdout=subprocess.PIPE,
-        text=True,
     ) as process:
-        words = [line.rstrip("\n") for line in iter(process.stdout.readline, "waits\n")]
+        words = []
+        for line in process.stdout:
+            if line == "waits\n":
+                break
+            words.append(line.rstrip("\n"))
         process.terminate()
+        process.wait(timeout=60)
     assert process.returncode == 75  # By `exec`: SIGTERM has reached it.
     assert words == [
         "train.py",
