@@ -201,8 +201,8 @@ class Checkpointer:
                 options=ocp.CheckpointManagerOptions(
                     max_to_keep=self._keep,
                     create=False,  # Orbax refuses to, for some of several processes.
-                    # In the background, one that cannot be made holds up the process's end for
-                    # 5 minutes: what would be written into it waits for it.
+                    # Threads that write wait 5 minutes for a directory that is to be made in the
+                    # background, and hold up the process's end, if it cannot be made.
                     async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
                     # Of several processes only one comes here.
                     multiprocessing_options=ocp.options.MultiprocessingOptions(

@@ -303,18 +303,20 @@ def end(status: int) -> None:
 
 
 def _hang_up() -> None:
-    """Ends the connections to the others but for JAX's: whoever waits for this process notices.
+    """Shuts down the connections at which the others wait for this process: they notice now.
 
-    On CPU; XLA has no name for it. Without /proc the others notice when this process ends.
+    On CPU, where these are Gloo's. JAX's coordinator goes on, for its end aborts them. Without
+    /proc they notice when this process has ended.
     """
     from jax._src.distributed import global_state
 
-    kept = int(str(global_state.coordinator_address).rpartition(":")[2])
+    coordinator_port = int(str(global_state.coordinator_address).rpartition(":")[2])
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
-                is_tcp = one.family in (socket.AF_INET, socket.AF_INET6)
-                if is_tcp and kept not in (one.getsockname()[1], one.getpeername()[1]):
+                if one.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                if coordinator_port not in (one.getsockname()[1], one.getpeername()[1]):
                     one.shutdown(socket.SHUT_RDWR)
 
 
