@@ -131,7 +131,8 @@ tpu_state() {
   ask "${describe_node[@]}" '--format=value(state)' | sed 's/^NONE$/GONE/'
 }
 
-delete_tpu() { say "deleting $name" && "${delete_request[@]}" > /dev/null; }
+unseen='' # Whether Google was asked for the TPU, and has not shown it since.
+delete_tpu() { say "deleting $name" && "${delete_request[@]}" > /dev/null && unseen=''; }
 
 # Ends with an exit status and one line; then says what costs money from now on.
 leave() {
@@ -142,7 +143,11 @@ leave() {
   state=$(tpu_state)
   how="delete it: $(quoted "${command[0]}" --name="$name" --zone="$zone" --delete)"
   case $state in
-    NONE) say "there is no TPU $name: none is billed; what lies in gs:// is" ;;
+    NONE)
+      if [[ $unseen ]]; then
+        say "$name was asked for and is not shown yet: it is billed from the moment that it is\
+ there, until you $how"
+      else say "there is no TPU $name: none is billed; what lies in gs:// is"; fi ;;
     FAILED | SUSPEND* | PREEMPTED | TERMINATED | GONE)
       say "no TPU is billed: $name is $state; its request remains; $how" ;;
     CREATING | ACCEPTED | WAITING* | PROVISIONING)
@@ -172,14 +177,15 @@ acquire() {
   while true; do
     state=$(tpu_state)
     [[ $state == "$seen" ]] || say "$name is $state"
+    [[ $state == NONE ]] || unseen=''
     case $state in
       READY) return 0 ;;
       UNKNOWN) leave 75 "cannot ask for $name: $(grep -v '^ *$' "$scratch/error" | head -1)" ;;
       NONE)
         if [[ ! $created ]]; then
-          created=1
+          created=1 unseen=1
           "${create_request[@]}" > /dev/null 2> "$scratch/error" ||
-            google_refuses "$(cat "$scratch/error")"
+            { unseen='' && google_refuses "$(cat "$scratch/error")"; }
         else
           [[ $seen == NONE ]] || return 1 # It was shown, and somebody has deleted it.
           sleep 30 # Google may show it later than it says that it is created.

@@ -123,3 +123,26 @@ fi""",
         process.kill()
     assert process.returncode == 0, err
     assert err.endswith(f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}\n")
+
+
+@pytest.mark.parametrize("at", ["create", "describe"], ids=["while it is asked for", "later"])
+def test_ctrl_c_before_a_tpu_is_shown_says_that_it_will_be_billed(at, tmp_path):
+    stage = Stage(tmp_path)
+    google_plays(
+        stage,
+        f"""if [ "$4" = create ]; then touch "$STAGE/created"; fi
+if [ -e "$STAGE/created" ] && [ "$4" = {at} ]; then touch "$STAGE/asked"; fi
+if [ -e "$STAGE/created" ] && [ "$4" = describe ]; then fail 'NOT_FOUND: no resource'; fi
+if [ "$4" = create ]; then /bin/sleep 0.5; fi""",
+    )
+    process = stage.start(*OPTIONS, "--", *PLAIN)
+    try:
+        wait_for((stage.path / "asked").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    line = "pod was asked for and is not shown yet: it is billed from the moment that it is there"
+    assert f"{line}, until you delete it: {DELETE_LINE}\n" in err
+    assert "none is billed" not in err
