@@ -160,6 +160,7 @@ leave() {
   exit "$status"
 }
 
+momentary='UNAVAILABLE|INTERNAL|DEADLINE_EXCEEDED|HTTPError 50|[Cc]onnection'
 google_refuses() { # $1: what Google said.
   local line
   line=$(grep -m1 -iE 'quota|RESOURCE_EXHAUSTED|ERROR' <<< "$1") || line=$1
@@ -173,7 +174,7 @@ google_refuses() { # $1: what Google said.
 # Returns when the TPU is ready: creates it, again if there is only what is left of one. Returns 1
 # if it was taken away before it was ready.
 acquire() {
-  local state seen='' created=''
+  local state seen='' created='' tries=0 refused=''
   while true; do
     state=$(tpu_state)
     [[ $state == "$seen" ]] || say "$name is $state"
@@ -183,9 +184,16 @@ acquire() {
       UNKNOWN) leave 75 "cannot ask for $name: $(grep -v '^ *$' "$scratch/error" | head -1)" ;;
       NONE)
         if [[ ! $created ]]; then
-          created=1 unseen=1
-          "${create_request[@]}" > /dev/null 2> "$scratch/error" ||
-            { unseen='' && google_refuses "$(cat "$scratch/error")"; }
+          created=1 unseen=1 tries=$((tries + 1))
+          "${create_request[@]}" > /dev/null 2> "$scratch/error" || refused=1
+          if [[ $refused ]] && ((tries < 3)) && grep -qE "$momentary" "$scratch/error"; then
+            say "Google fails for a moment: $(grep -m1 -E "$momentary" "$scratch/error")"
+            created='' refused='' # Asked for again, unless it comes to be shown.
+            sleep 30
+          elif [[ $refused ]]; then
+            unseen=''
+            google_refuses "$(cat "$scratch/error")"
+          fi
         else
           [[ $seen == NONE ]] || return 1 # It was shown, and somebody has deleted it.
           sleep 30 # Google may show it later than it says that it is created.

@@ -74,6 +74,26 @@ def test_a_tpu_is_created_once(answers, created, tmp_path):
     assert all("pod was taken away before it was ready" in line for line in restarts)
 
 
+@pytest.mark.parametrize(("times", "status"), [(1, 0), (2, 0), (3, 1)])
+def test_a_tpu_that_google_fails_to_create_is_asked_for_again(times, status, tmp_path):
+    stage = Stage(tmp_path)
+    (stage.path / "failures").write_text("x\n" * times)
+    google_plays(
+        stage,
+        f"""if [ "$4" = create ] && [ -s "$STAGE/failures" ]; then
+  sed -i 1d "$STAGE/failures"; fail '{UNKNOWN}'
+fi""",
+    )
+    process = stage.launch(*OPTIONS, "--", *PLAIN)
+    assert process.returncode == status, process.stderr
+    assert stage.verbs() == ["create"] * min(times + 1, 3)
+    retries = [line for line in lines(process) if "Google fails for a moment" in line]
+    assert retries == [f"Google fails for a moment: ERROR: (gcloud) {UNKNOWN}"] * min(times, 2)
+    if status:
+        assert f"Google gives no TPU: ERROR: (gcloud) {UNKNOWN}" in lines(process)
+        assert lines(process)[-2].startswith("there is no TPU pod: none is billed")
+
+
 def test_google_that_does_not_answer(tmp_path):
     stage = Stage(tmp_path)
     google_answers(stage, *[UNKNOWN] * 9)
