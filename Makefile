@@ -13,7 +13,7 @@ test: $(VENV)/requirements-dev  ## Runs all tests.
 	$(BIN)/python -m pytest -n auto --durations=20 $(TESTS)
 
 soak: $(VENV)/requirements-dev  ## Runs the tests that take long.
-	$(BIN)/python -m pytest -n auto -m soak $(TESTS)
+	$(BIN)/python -m pytest -n auto -m soak -o faulthandler_timeout=0 $(TESTS)
 
 lint: $(VENV)/requirements-dev  ## Checks style, format and types.
 	$(BIN)/ruff check .
