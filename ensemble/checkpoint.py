@@ -20,8 +20,15 @@ from ensemble.workdir import cannot_write, check_format
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
 
-_MISSING = (os.strerror(errno.ENOENT), "NOT_FOUND", "does not exist", "Path is not a directory")
-"""What Python, TensorStore and Orbax say where a folder has been removed."""
+_REASONS = {
+    os.strerror(errno.ENOSPC): errno.ENOSPC,
+    os.strerror(errno.EDQUOT): errno.EDQUOT,
+    os.strerror(errno.ENOENT): errno.ENOENT,
+    "NOT_FOUND": errno.ENOENT,  # TensorStore's word.
+    "Checkpoint directory does not exist": errno.ENOENT,  # Orbax's, as the next.
+    "Path is not a directory": errno.ENOENT,
+}
+"""What is said, somewhere in a long error, of a disk that is full or a folder that is removed."""
 
 
 class Checkpointer:
@@ -51,7 +58,7 @@ class Checkpointer:
         import orbax.checkpoint as ocp
 
         meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
-        self._check_space(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
+        self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
         try:
             self._open().save(
                 number,
@@ -179,10 +186,15 @@ class Checkpointer:
             (aside / str(number)).rmtree()
         (self._directory / str(number)).rename(aside / str(number))
 
-    def _check_space(self, num_bytes: int) -> None:
-        """Refuses to begin a checkpoint that the disk cannot hold: Orbax would die in threads."""
+    def _check_disk(self, num_bytes: int) -> None:
+        """Refuses to begin a checkpoint that the disk cannot hold, or whose folder is gone.
+
+        Orbax would die in threads, or make a folder of that name and go on.
+        """
         if "://" in str(self._directory):
             return
+        if self._manager is not None and not self._directory.exists():
+            raise cannot_write(self._directory.parent, os.strerror(errno.ENOENT))
         needed, free = num_bytes + SPARE_BYTES, shutil.disk_usage(self._directory.parent).free
         if free < needed:
             raise cannot_write(
@@ -211,15 +223,15 @@ class Checkpointer:
                 ),
                 item_names=("state", "meta"),
             )
+            # Else Orbax tells JAX step numbers at the point where the loop counts chunks: a signal
+            # would stop the run at a chunk of that number.
+            self._manager.reached_preemption = lambda step: False
         return self._manager
 
     def _write_error(self, error: Exception) -> UserError:
-        full, missing = os.strerror(errno.ENOSPC), os.strerror(errno.ENOENT)
-        said, reason = str(error), first_line(error)
-        if full in said:
-            reason = full
-        elif any(words in said for words in _MISSING):
-            reason = missing
+        numbers = (number for words, number in _REASONS.items() if words in str(error))
+        number = next(numbers, None)
+        reason = first_line(error) if number is None else os.strerror(number)
         return cannot_write(self._directory.parent, reason)
 
 

@@ -177,7 +177,7 @@ def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     Orbax reports each failure from several threads, and asyncio that of each of its tasks, with
     tracebacks; then it is raised: the raised one becomes a line of ours.
     """
-    if record.name == "asyncio":
+    if record.name == "asyncio" and "was never retrieved" in record.getMessage():
         return False
     if "site-packages" not in record.pathname:
         # A table is information; a warning is one line, whatever it quotes.

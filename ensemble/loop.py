@@ -118,6 +118,8 @@ def _train_and_evaluate(
         stack.callback(checkpointer.close)
         saved = _restore(checkpointer)
         if saved is None:
+            if work.metrics.exists() and processes.is_main():
+                logging.warning("%s has a run without a checkpoint: it starts again.", work.path)
             state, clock, sizes = method.init(rng_key), Clock(started), {}
         else:
             with work.checkpoint_errors():

@@ -312,7 +312,7 @@ def _hang_up() -> None:
 
     coordinator_port = int(str(global_state.coordinator_address).rpartition(":")[2])
     with contextlib.suppress(OSError):
-        for name in os.listdir("/proc/self/fd"):
+        for name in set(os.listdir("/proc/self/fd")) - {"0", "1", "2"}:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
                 if one.family not in (socket.AF_INET, socket.AF_INET6):
                     continue

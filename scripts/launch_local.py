@@ -29,6 +29,8 @@ STOPPED = 75
 """Of train.py: a checkpoint has been written, the same command goes on."""
 GRACE_SECONDS = 60
 """What the others have to end by themselves, once one has ended; half of that after SIGTERM."""
+LAST_SECONDS = 8
+"""What they have until SIGTERM where one has failed for good: they may have a line to say."""
 _POLL_SECONDS = 0.1
 _PR_SET_PDEATHSIG = 1
 
@@ -48,7 +50,9 @@ def main(argv: Sequence[str]) -> int:
             statuses = _run_once(args, train_args, port, logs, stop)
         for k, status in enumerate(statuses):
             if status:
-                _say(f"process {k} {_describe(status)}; log: {logs}/process_{k}.log")
+                log = logs / f"process_{k}.log"
+                last = f"; it says: {_last_line(log)}" if k and not _is_temporary(status) else ""
+                _say(f"process {k} {_describe(status)}; log: {log}{last}")
         worst = _worst(statuses)
         if worst == 0 or stop.asked or not _is_temporary(worst):
             break
@@ -176,7 +180,8 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> None:
     ended = time.monotonic()
     while any(process.poll() is None for process in processes):
         late = time.monotonic() - ended
-        if late > GRACE_SECONDS / 2:
+        has_failed = any(not _is_temporary(process.returncode or STOPPED) for process in processes)
+        if late > (LAST_SECONDS if has_failed else GRACE_SECONDS / 2):
             for process in processes:
                 _signal(process, signal.SIGKILL if late > GRACE_SECONDS else signal.SIGTERM)
         time.sleep(_POLL_SECONDS)
@@ -208,6 +213,16 @@ def _worst(statuses: list[int]) -> int:
 def _is_temporary(status: int) -> bool:
     """Whether the same again may do: a stop, or a death by a signal."""
     return status == STOPPED or status < 0
+
+
+def _last_line(log: pathlib.Path) -> str:
+    """What a process has said at its end; its log ends in this run's part."""
+    with contextlib.suppress(OSError), open(log, "rb") as file:
+        file.seek(max(log.stat().st_size - 4000, 0))
+        lines = file.read().decode(errors="replace").split("=== started ")[-1].splitlines()[1:]
+        last = lines[-1] if lines else "nothing"
+        return last if last.isprintable() else ascii(last)
+    return "nothing"
 
 
 def _describe(status: int) -> str:

@@ -61,7 +61,7 @@ def started(command: Sequence[str], **options) -> Iterator[subprocess.Popen[str]
 
 @pytest.fixture(scope="module", autouse=True)
 def pictures(request):
-    """Draws pictures in their own tests only; whole programs, in processes of their own, do so."""
+    """Draws pictures only where they are tested; programs in processes of their own draw theirs."""
     with pytest.MonkeyPatch.context() as patch:
         if not re.search("plot|figure|page|tensorboard", request.module.__name__):
             leave_pictures_blank(patch.setattr)

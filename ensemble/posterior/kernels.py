@@ -148,7 +148,6 @@ def _make_hamiltonian(
     transition = _make_transition(settings, logdensity_fn)
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
-        check_dense(settings, position)
         return Chain(rng_key, hmc.init(position, logdensity_fn), windows.init(position))
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from etils import epath
+from jax.experimental import multihost_utils
 
 from ensemble import UserError
 from ensemble.checkpoint import Checkpointer, check_shapes
@@ -118,7 +119,7 @@ from test_checkpoint import Checkpointer, UserError, arrays
 
 disk = pathlib.Path(sys.argv[1])
 checkpointer = Checkpointer(epath.Path(disk) / "checkpoints")
-checkpointer._check_space = lambda num_bytes: None  # It was there, and is gone.
+checkpointer._check_disk = lambda num_bytes: None  # It was there, and is gone.
 checkpointer.save(10, arrays(10), {})
 checkpointer.wait()
 fill(disk)
@@ -144,6 +145,31 @@ def test_a_disk_that_fills_up_in_a_save_is_said_at_the_close(small_disk):
     assert done.stdout.startswith(said)
     _, meta = Checkpointer(epath.Path(small_disk) / "checkpoints").restore_latest()
     assert meta["checksum"]
+
+
+def test_a_folder_that_was_removed_is_not_made_again(directory):
+    checkpointer = Checkpointer(directory)
+    checkpointer.save(40, arrays(40), {})
+    checkpointer.wait()
+    (directory.parent / "config.json").write_text("{}")
+    directory.rmtree()
+    with pytest.raises(UserError, match="was removed while the run wrote to it"):
+        checkpointer.save(50, arrays(50), {})
+    checkpointer.close()
+    assert not directory.exists()
+
+
+def test_steps_of_checkpoints_are_not_told_where_chunks_are_counted(directory, monkeypatch):
+    """At JAX's preemption sync point, which would move to a chunk of that number."""
+
+    def refuse(step):
+        raise AssertionError(step)
+
+    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", refuse)
+    checkpointer = Checkpointer(directory)
+    checkpointer.save(40, arrays(40), {})
+    checkpointer.close()
+    assert Checkpointer(directory).restore_latest()[1]["format"]
 
 
 def test_a_folder_that_cannot_be_made_holds_nothing_up(directory):

@@ -294,6 +294,21 @@ def test_what_is_wrong_is_not_tried_again(arguments, tmp_path):
     assert "restart" not in errors
 
 
+def test_of_a_process_that_fails_alone_the_last_line_is_shown(arguments, tmp_path):
+    config = tmp_path / "config.py"
+    fails = "import sys\nassert '--process_id=1' not in sys.argv, 'only here'\n"
+    config.write_text(f"{fails}from ensemble import default_config as get_config\n")
+    began = time.monotonic()
+    with launch([f"--config={config}"], tmp_path / "run") as launcher:
+        _, errors = launcher.communicate(timeout=60)
+    assert time.monotonic() - began < launch_local.GRACE_SECONDS / 2
+    assert "process 0 was ended by SIGTERM" in errors  # It waited for process 1.
+    assert launcher.returncode == 2
+    line = f"it says: train.py: --config={config} cannot be loaded: AssertionError: only here"
+    assert line in errors
+    assert "restart" not in errors
+
+
 def test_a_process_alone_says_whom_it_waited_for(arguments, tmp_path):
     by_hand = [sys.executable, str(ROOT / "train.py"), *arguments, f"--workdir={tmp_path}"]
     flags = ["--coordinator_address=127.0.0.1:1", "--num_processes=2", "--process_id=1"]

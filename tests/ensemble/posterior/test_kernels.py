@@ -13,7 +13,7 @@ from blackjax.mcmc.metrics import default_metric
 from chains import advance
 
 from ensemble import UserError
-from ensemble.posterior.kernels import METHODS, Settings, make_sampler
+from ensemble.posterior.kernels import METHODS, Settings, check_dense, make_sampler
 
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
 SETTINGS = {
@@ -270,8 +270,8 @@ def test_bad_settings_are_one_line(bad, line):
 
 
 def test_what_cannot_be_sampled_is_refused():
-    dense = make_sampler(Settings(mass="dense"), lambda x: -jnp.sum(x**2))
     with pytest.raises(UserError, match="mass='dense' of 20000 parameters would take"):
-        dense.init(jax.random.key(0), jnp.zeros(20_000))
+        check_dense(Settings(mass="dense"), jnp.zeros(20_000))
+    check_dense(Settings(mass="diagonal"), jnp.zeros(20_000))
     with pytest.raises(UserError, match="method='mclmc' must have 2 parameters to move"):
         make_sampler(Settings("mclmc"), jnp.sum).init(jax.random.key(0), jnp.zeros(1))

@@ -189,3 +189,21 @@ def test_one_chain_is_shown_by_its_halves():
 )
 def test_any_ranks_are_drawn(scalars):
     ranks(scalars)
+
+
+# Marginals.
+
+
+@pytest.mark.parametrize("num_dimensions", [1, 14])
+def test_marginals_are_the_densities_of_the_dimensions(num_dimensions):
+    edges = np.tile(np.linspace(-1, 3, 9), (num_dimensions, 1))
+    cdf = ((edges + 1) / 4) ** 2  # Of a density that rises from 0 to a half.
+    figure = plots.marginal_plot(edges, cdf, title="Marginals of $run")
+    draw(figure)
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert [title(axes) for axes in shown] == [f"dimension {d}" for d in range(len(shown))]
+    assert len(shown) == min(num_dimensions, 12)
+    for axes in shown:
+        (stairs,) = axes.patches
+        np.testing.assert_allclose(stairs.get_data().values, (np.arange(8) + 0.5) / 16)
+        np.testing.assert_array_equal(stairs.get_data().edges, edges[0])
