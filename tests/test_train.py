@@ -41,6 +41,7 @@ def get_config():
     config.num_epochs = 30
     config.batch_size = 16
     config.log_every_steps = 3
+    config.plot_every_epochs = 30
     return config
 """
 
@@ -151,7 +152,9 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, config_fi
     assert all(moments[moment] for moment in MOMENTS)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
+)
 def test_interrupted_it_checkpoints_and_says_how_to_resume(unbroken, config_file, tmp_path, number):
     workdir = tmp_path / "interrupted"
     metrics = workdir / "metrics.jsonl"

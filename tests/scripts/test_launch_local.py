@@ -35,6 +35,7 @@ def arguments(tmp_path_factory):
         "--config.ensemble_size=4",
         "--config.batch_size=16",
         "--config.log_every_steps=3",
+        "--config.plot_every_epochs=1000",
     ]
 
 
@@ -138,6 +139,7 @@ def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     assert result_of(workdir) == result_of(tmp_path / "undisturbed")  # To the bit.
 
 
+@pytest.mark.soak
 def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     workdir = tmp_path / "run"
     with launch([*arguments, f"--config.num_epochs={100 * EPOCHS}"], workdir) as launcher:
@@ -191,7 +193,7 @@ def check_end_of_workdir(launcher, logs, reason):
 
 def test_what_it_cannot_show_or_log_stops_nothing(arguments, small_disk, tmp_path):
     """A reader that has enough, such as `head`, and a full disk under the logs."""
-    arguments = [*arguments, "--config.num_epochs=80", "--config.checkpoint_every_epochs=80"]
+    arguments = [*arguments, "--config.num_epochs=40", "--config.checkpoint_every_epochs=40"]
     (small_disk / "logs").mkdir()
     with launch(arguments, tmp_path / "run", logs=small_disk / "logs") as launcher:
         launcher.stdout.readline()
