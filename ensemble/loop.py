@@ -116,10 +116,8 @@ def _train_and_evaluate(
     with contextlib.ExitStack() as stack:
         checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
         stack.callback(checkpointer.close)
-        saved = _restore(checkpointer)
+        saved = _restore(work, checkpointer)
         if saved is None:
-            if work.metrics.exists() and processes.is_main():
-                logging.warning("%s has a run without a checkpoint: it starts again.", work.path)
             state, clock, sizes = method.init(rng_key), Clock(started), {}
         else:
             with work.checkpoint_errors():
@@ -280,7 +278,7 @@ def _save(
     checkpointer.save(state.ticks, arrays, meta)
 
 
-def _restore(checkpointer: Any) -> tuple[Any, Any] | None:
+def _restore(work: Workdir, checkpointer: Any) -> tuple[Any, Any] | None:
     """Reads the newest checkpoint, `(arrays, meta)`, in the main process, for all."""
     from ensemble import processes
 
@@ -290,6 +288,8 @@ def _restore(checkpointer: Any) -> tuple[Any, Any] | None:
         nonlocal arrays
         saved = checkpointer.restore_latest()
         if saved is None:
+            if work.metrics.exists():
+                logging.warning("%s has a run without a checkpoint: it starts again.", work.path)
             return None
         arrays, meta = saved
         return meta

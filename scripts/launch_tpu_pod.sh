@@ -174,7 +174,7 @@ google_refuses() { # $1: what Google said.
 # Returns when the TPU is ready: creates it, again if there is only what is left of one. Returns 1
 # if it was taken away before it was ready.
 acquire() {
-  local state seen='' created='' tries=0 refused=''
+  local state seen='' created='' tries=0
   while true; do
     state=$(tpu_state)
     [[ $state == "$seen" ]] || say "$name is $state"
@@ -185,14 +185,19 @@ acquire() {
       NONE)
         if [[ ! $created ]]; then
           created=1 unseen=1 tries=$((tries + 1))
-          "${create_request[@]}" > /dev/null 2> "$scratch/error" || refused=1
-          if [[ $refused ]] && ((tries < 3)) && grep -qE "$momentary" "$scratch/error"; then
-            say "Google fails for a moment: $(grep -m1 -E "$momentary" "$scratch/error")"
-            created='' refused='' # Asked for again, unless it comes to be shown.
-            sleep 30
-          elif [[ $refused ]]; then
+          if "${create_request[@]}" > /dev/null 2> "$scratch/error"; then
+            : # It comes to be shown.
+          elif grep -q ALREADY_EXISTS "$scratch/error" && ((tries > 1)); then
+            : # Google has taken the request that it failed to answer.
+          elif ! grep -qE "$momentary" "$scratch/error"; then
             unseen=''
             google_refuses "$(cat "$scratch/error")"
+          elif ((tries < 3)); then
+            say "Google fails for a moment: $(grep -m1 -E "$momentary" "$scratch/error")"
+            created='' # Asked for again, unless it comes to be shown.
+            sleep 30
+          else
+            google_refuses "$(cat "$scratch/error")" # And may have taken it.
           fi
         else
           [[ $seen == NONE ]] || return 1 # It was shown, and somebody has deleted it.

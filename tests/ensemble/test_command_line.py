@@ -106,7 +106,8 @@ def test_echoes_of_a_failed_save_are_not_shown():
         del task  # asyncio complains where nobody has asked for its exception.
         gc.collect()
         std_logging.error("of our own")
+        std_logging.getLogger("asyncio").warning("a slow callback")
     finally:
         logger.removeHandler(handler)
         loop.close()
-    assert [record.getMessage() for record in shown] == ["of our own"]
+    assert [record.getMessage() for record in shown] == ["of our own", "a slow callback"]

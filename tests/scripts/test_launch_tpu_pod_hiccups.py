@@ -91,7 +91,25 @@ fi""",
     assert retries == [f"Google fails for a moment: ERROR: (gcloud) {UNKNOWN}"] * min(times, 2)
     if status:
         assert f"Google gives no TPU: ERROR: (gcloud) {UNKNOWN}" in lines(process)
-        assert lines(process)[-2].startswith("there is no TPU pod: none is billed")
+        # For all that is known, Google has taken one of the requests.
+        assert lines(process)[-2].startswith("pod was asked for and is not shown yet: it is billed")
+
+
+def test_a_request_that_google_takes_without_an_answer_is_not_a_refusal(tmp_path):
+    """It is shown late, and the second one is refused: there is one."""
+    stage = Stage(tmp_path)
+    google_plays(
+        stage,
+        f"""if [ "$4" = create ] && [ -e "$STAGE/taken" ]; then
+  echo ACTIVE > "$STAGE/request"; echo READY > "$STAGE/node"
+  fail 'ALREADY_EXISTS: pod'
+fi
+if [ "$4" = create ]; then touch "$STAGE/taken"; fail '{UNKNOWN}'; fi""",
+    )
+    process = stage.launch(*OPTIONS, "--", *PLAIN)
+    assert process.returncode == 0, process.stderr
+    assert stage.verbs() == ["create"] * 2
+    assert stage.trained_with() == [PLAIN]
 
 
 def test_google_that_does_not_answer(tmp_path):
