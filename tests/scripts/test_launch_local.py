@@ -160,8 +160,9 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(arguments, small_d
         ballast = fill(small_disk)
         check_end_of_workdir(launcher, logs, "cannot be written: No space left on device")
     ballast.unlink()
+    last = steps_of(workdir)[-1]  # Saves go on until the disk is full.
     with launch(for_long, workdir, "--max_restarts=0", logs=tmp_path / "again") as launcher:
-        wait_for_checkpoints(workdir, before, launcher)
+        wait_for_checkpoints(workdir, last, launcher)
         launcher.send_signal(signal.SIGINT)
         launcher.communicate(timeout=60)
     assert launcher.returncode == 75
