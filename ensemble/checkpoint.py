@@ -20,6 +20,9 @@ from ensemble.workdir import cannot_write, check_format
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
 
+_TRIES = 20
+"""How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
+
 _REASONS = {
     os.strerror(errno.ENOSPC): errno.ENOSPC,
     os.strerror(errno.EDQUOT): errno.EDQUOT,
@@ -106,7 +109,8 @@ class Checkpointer:
         the one before it is read.
 
         Args:
-            read_only: leave unreadable ones where they are.
+            read_only: leave unreadable ones where they are. A run may be writing meanwhile: where
+                it has replaced those that were there, the new ones are read.
 
         Returns:
             `(arrays, meta)`, or None if there has never been a checkpoint.
@@ -116,6 +120,21 @@ class Checkpointer:
         """
         if not self._directory.exists():
             return None
+        for _ in range(_TRIES if read_only else 0):
+            there = self._names()
+            try:
+                return self._restore_newest(read_only)
+            except UserError:
+                if self._names() == there:
+                    raise
+                self.close()  # Orbax remembers what was there.
+        return self._restore_newest(read_only)
+
+    def _names(self) -> set[str]:
+        """Of the checkpoints that are there now."""
+        return {path.name for path in self._directory.glob("*") if path.name.isdecimal()}
+
+    def _restore_newest(self, read_only: bool) -> tuple[dict[str, Any], dict[str, Any]] | None:
         try:
             numbers = sorted(self._open().all_steps(), reverse=True)
         except (OSError, ValueError, TypeError) as error:  # Of a file that is none of Orbax's.
@@ -129,6 +148,8 @@ class Checkpointer:
             except UserError:
                 raise
             except Exception as error:
+                if not (self._directory / str(number)).exists():
+                    continue  # The run that writes keeps the newest few.
                 logging.warning(
                     "Checkpoint %d of %s cannot be read (%s); the one before is used.",
                     number,

@@ -57,6 +57,24 @@ def test_read_only_leaves_a_damaged_one_where_it_is(directory):
     assert (directory / "30").exists()
 
 
+def test_a_reader_follows_a_run_that_replaces_its_checkpoints(directory, monkeypatch, caplog):
+    writer, reader = Checkpointer(directory, keep=2), Checkpointer(directory)
+    restore = reader._restore
+
+    def restore_late(number):
+        if number == 30:
+            for newer in (40, 50):
+                writer.save(newer, arrays(newer), {"number": newer})
+            writer.wait()
+        return restore(number)
+
+    monkeypatch.setattr(reader, "_restore", restore_late)
+    assert reader.restore_latest(read_only=True)[1]["number"] == 50
+    assert "cannot be read" not in caplog.text
+    for checkpointer in (writer, reader):
+        checkpointer.close()
+
+
 def test_a_damaged_one_is_moved_aside_and_can_be_saved_again(directory):
     damage(directory, 30)
     checkpointer = Checkpointer(directory, keep=2)
