@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false "  # They take more than half of the time to compile.
     "--xla_cpu_collective_call_terminate_timeout_seconds=600"  # Two cores may be busy.
 )
 ROOT = pathlib.Path(__file__).resolve().parent.parent
