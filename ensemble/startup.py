@@ -30,6 +30,9 @@ _XLA_FLAGS = {
     # XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
     # two for their gradients, by 1.4 on one device with plain nn.Conv. XLA_FLAGS alone reaches it.
     "--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION",
+    # XLA:CPU's newer way to compile fused operations takes longer and, for whole networks, makes
+    # slower programs than the one before it: decision 0005. Random walks ask for it again.
+    "--xla_cpu_use_fusion_emitters": "false",
     # Virtual devices wait for each other in collectives, 40 s by default, and then abort the
     # process: on a busy machine that is no deadlock.
     "--xla_cpu_collective_call_terminate_timeout_seconds": "600",

@@ -34,6 +34,7 @@ def test_the_flags_are_appended_and_jax_accepts_them():
     code = FLAGS + "import jax; jax.devices(); print(json.dumps(os.environ['XLA_FLAGS']))"
     flags = printed(code, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
     assert flags.startswith("--xla_cpu_enable_fast_math=false --xla_cpu_experimental_ynn")
+    assert " --xla_cpu_use_fusion_emitters=false " in flags
     assert flags.endswith(" --xla_cpu_collective_call_terminate_timeout_seconds=600")
 
 
