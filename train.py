@@ -32,7 +32,9 @@ _WORKDIR = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
     """Runs the experiment that the flags describe and prints its table."""
-    startup.configure_devices(_CONFIG.value.get("num_devices"))
+    config = _CONFIG.value
+    method = config.get("method", default_config().method)
+    startup.configure_devices(config.get("num_devices"), method)
     from ensemble import processes, report
 
     processes.start(

@@ -68,16 +68,22 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
         return jax.value_and_grad(of_z)(z)
 
     images = np.pad(images, ((0, 0), (0, 1)), constant_values=1)
-    location, sd, left, scale, right = (np.asarray(part, np.float64) for part in coordinates)
+    location, sd, left, scale, right, directions, stretch = (
+        np.asarray(part, np.float64) for part in coordinates
+    )
+
+    def stretched(z: np.ndarray) -> np.ndarray:
+        along = np.tensordot(directions, z, axes=2)
+        return z + np.tensordot((stretch - 1) * along, directions, axes=1)
 
     def exact(z: np.ndarray) -> tuple[float, np.ndarray]:
-        params = location + sd[:, None] * (left @ (scale * z) @ right.T)
+        params = location + sd[:, None] * (left @ (scale * stretched(z)) @ right.T)
         log_probs = scipy.special.log_softmax(images @ params, axis=1)
         chosen = log_probs[np.arange(len(log_probs)), split.labels]
         residuals = np.eye(log_probs.shape[1])[split.labels] - np.exp(log_probs)
         grads = images.T @ residuals - params
         grads = scale * (left.T @ (sd[:, None] * grads) @ right)
-        return chosen.sum() - 0.5 * (params**2).sum(), grads
+        return chosen.sum() - 0.5 * (params**2).sum(), stretched(grads)  # It is symmetric.
 
     return lambda z: jax.device_get(fast(z, density.data)), exact, join_bias(template).shape
 

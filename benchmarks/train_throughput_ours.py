@@ -17,7 +17,7 @@ SECONDS = 4.0
 
 def create_method(num_members: int):
     """The method `sgd` at the default settings, on generated images of MNIST's shape."""
-    startup.configure()
+    startup.configure(method="sgd")
     import models
     from ensemble.classification import Classification
     from ensemble.config import validate

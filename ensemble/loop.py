@@ -61,7 +61,7 @@ def train(
     """
     started = time.monotonic() if started is None else started
     config = validate(config)
-    startup.configure(config.num_devices)
+    startup.configure(config.num_devices, config.method)
     # Imported here: JAX's devices must be settled before.
     from ensemble import processes
 

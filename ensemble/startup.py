@@ -9,7 +9,7 @@ import mmap
 import os
 import pathlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from absl import logging
 
@@ -30,12 +30,14 @@ _XLA_FLAGS = {
     # XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
     # two for their gradients, by 1.4 on one device with plain nn.Conv. XLA_FLAGS alone reaches it.
     "--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION",
-    # XLA:CPU's newer way to compile fused operations takes longer and, for whole networks, makes
-    # slower programs than the one before it: decision 0005. Random walks ask for it again.
-    "--xla_cpu_use_fusion_emitters": "false",
     # Virtual devices wait for each other in collectives, 40 s by default, and then abort the
     # process: on a busy machine that is no deadlock.
     "--xla_cpu_collective_call_terminate_timeout_seconds": "600",
+}
+_SGD_XLA_FLAGS = {
+    # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one
+    # before it, and takes longer to make them. Sampling is faster with it: decision 0005.
+    "--xla_cpu_use_fusion_emitters": "false",
 }
 
 
@@ -48,17 +50,18 @@ MAX_DEVICES = 1024
 """Of a process. Each virtual CPU device takes threads, of which a system has only so many."""
 
 
-def configure(num_devices: int | None = None) -> None:
+def configure(num_devices: int | None = None, method: str | None = None) -> None:
     """Settles the allocator, XLA's flags, the number of CPU devices and the compilation cache.
 
     Args:
         num_devices: of the configuration; None makes one CPU device per core, or as many as the
             user has set.
+        method: of the configuration, where the process is to train; XLA's flags depend on it.
 
     Raises:
         UserError: there cannot be so many, or JAX has started already, with fewer devices.
     """
-    configure_devices(num_devices)
+    configure_devices(num_devices, method)
     import jax
 
     if num_devices is not None and num_devices > jax.local_device_count():
@@ -69,7 +72,7 @@ def configure(num_devices: int | None = None) -> None:
     _set_compilation_cache()
 
 
-def configure_devices(num_devices: int | None = None) -> None:
+def configure_devices(num_devices: int | None = None, method: str | None = None) -> None:
     """As `configure`, but JAX does not start: other processes may be met first."""
     if num_devices is not None and num_devices not in range(1, MAX_DEVICES + 1):
         raise UserError(
@@ -77,7 +80,7 @@ def configure_devices(num_devices: int | None = None) -> None:
             "leave it out to have all that there are"
         )
     _keep_freed_memory()
-    _set_xla_flags()
+    _set_xla_flags(_XLA_FLAGS | (_SGD_XLA_FLAGS if method == "sgd" else {}))
     import jax
 
     try:
@@ -111,13 +114,13 @@ def _keep_freed_memory() -> None:
         mallopt(parameter, value)
 
 
-def _set_xla_flags() -> None:
-    """Appends the flags that this jaxlib knows and the user has not set.
+def _set_xla_flags(chosen: Mapping[str, str]) -> None:
+    """Appends those flags that this jaxlib knows and the user has not set.
 
     An unknown flag aborts the process, so the names are looked up in jaxlib's library.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    wanted = {name: value for name, value in _XLA_FLAGS.items() if name not in flags}
+    wanted = {name: value for name, value in chosen.items() if name not in flags}
     known = _in_jaxlib(wanted)
     added = [f"{name}={value}" for name, value in wanted.items() if name in known]
     os.environ["XLA_FLAGS"] = " ".join([flags, *added]).strip()

@@ -34,8 +34,14 @@ def test_the_flags_are_appended_and_jax_accepts_them():
     code = FLAGS + "import jax; jax.devices(); print(json.dumps(os.environ['XLA_FLAGS']))"
     flags = printed(code, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
     assert flags.startswith("--xla_cpu_enable_fast_math=false --xla_cpu_experimental_ynn")
-    assert " --xla_cpu_use_fusion_emitters=false " in flags
     assert flags.endswith(" --xla_cpu_collective_call_terminate_timeout_seconds=600")
+
+
+@pytest.mark.parametrize(("method", "has_it"), [("sgd", True), ("hmc", False), (None, False)])
+def test_fused_operations_are_compiled_as_is_best_for_the_method(method, has_it):
+    code = FLAGS.replace("configure()", f"configure(None, {method!r})")
+    flags = printed(code + "print(json.dumps(os.environ['XLA_FLAGS']))")
+    assert ("--xla_cpu_use_fusion_emitters=false" in flags) == has_it
 
 
 def test_a_user_s_own_choice_stays():
