@@ -152,9 +152,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, config_fi
     assert all(moments[moment] for moment in MOMENTS)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_it_checkpoints_and_says_how_to_resume(unbroken, config_file, tmp_path, number):
     workdir = tmp_path / "interrupted"
     metrics = workdir / "metrics.jsonl"

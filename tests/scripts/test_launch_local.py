@@ -139,7 +139,6 @@ def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     assert result_of(workdir) == result_of(tmp_path / "undisturbed")  # To the bit.
 
 
-@pytest.mark.soak
 def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     workdir = tmp_path / "run"
     with launch([*arguments, f"--config.num_epochs={100 * EPOCHS}"], workdir) as launcher:

@@ -100,7 +100,7 @@ def test_correlated_gaussian(name):
             products = draws[..., i] * draws[..., j]
             exact = COVARIANCE[i, j]
             assert_mean(name, products, exact, "covariance", VARIANCE_BIAS * exact)
-    assert info.is_divergent.mean() < 1e-3  # An exponential throws a trajectory off now and then.
+    assert info.is_divergent.sum() <= 1  # Of 12,000: an exponential may throw a trajectory off.
     if name.startswith("mclmc"):
         assert (info.acceptance_rate == 1).all()
     else:
