@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/digits
 
-.PHONY: train test soak lint audit bench clean
+.PHONY: train test check soak lint audit bench clean
 
 train: $(VENV)/requirements  ## Trains an ensemble on the bundled digits and prints the report.
 	$(BIN)/python train.py --config=configs/digits_ensemble.py --workdir=$(WORKDIR)
 
 test: $(VENV)/requirements-dev  ## Runs all tests.
 	$(BIN)/python -m pytest -n auto --durations=20 $(TESTS)
+
+check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every save.
+	$(BIN)/python -m pytest -n auto -m check --durations=20 $(TESTS)
 
 soak: $(VENV)/requirements-dev  ## Runs the tests that take long.
 	$(BIN)/python -m pytest -n auto -m soak -o faulthandler_timeout=0 $(TESTS)

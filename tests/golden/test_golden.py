@@ -1,0 +1,99 @@
+"""Results that a change of the code's structure must not move: bits, fields and old workdirs.
+
+`python tests/golden/test_golden.py` renews `results.json`, where a change of results is meant.
+The bits are compared on the processor and the version of JAX that they were taken with; others
+round otherwise, and are compared up to that.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import record
+
+pytestmark = pytest.mark.check
+
+RESULTS = HERE / "results.json"
+ROUNDING = 0.02
+"""Relative; of means and root mean squares over an array, on another processor."""
+
+
+def machine():
+    """What decides how a program rounds: the processor, and the compiler's version."""
+    import jaxlib.version
+
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    processor = [told.get(name, "?") for name in ("vendor_id", "cpu family", "model", "stepping")]
+    return f"{' '.join(processor)}, jaxlib {jaxlib.version.__version__}"
+
+
+def run(family, num_devices):
+    """Outcomes of a family's runs, trained in a process of its own, with a user's XLA flags."""
+    names = "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_PLATFORMS"
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "record.py"), family, str(num_devices)],
+        env={**environment, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def as_stored():
+    """All outcomes, as `results.json` has them."""
+    found = {}
+    for family in record.FAMILIES:
+        for num_devices in record.NUM_DEVICES:
+            for name, outcome in run(family, num_devices).items():
+                entry = found.setdefault(name, {"on": {}})
+                entry["on"][str(num_devices)] = {
+                    "digest": outcome.pop("digest"),
+                    "summary": outcome.pop("summary"),
+                }
+                assert entry.setdefault("fields", outcome) == outcome
+    return {"machine": machine(), "runs": found}
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return json.loads(RESULTS.read_text())
+
+
+@pytest.mark.parametrize("num_devices", record.NUM_DEVICES)
+@pytest.mark.parametrize("family", record.FAMILIES)
+def test_every_method_gives_what_it_gave(stored, family, num_devices, capsys):
+    found = run(family, num_devices)
+    same_machine = machine() == stored["machine"]
+    assert set(found) == set(record.FAMILIES[family])
+    for name, outcome in found.items():
+        expected = stored["runs"][name]
+        golden = expected["on"][str(num_devices)]
+        assert {key: outcome[key] for key in expected["fields"]} == expected["fields"], name
+        assert list(outcome["summary"]) == list(golden["summary"]), name
+        if same_machine:
+            assert outcome["digest"] == golden["digest"], f"{name} has other bits"
+        for array, values in golden["summary"].items():
+            scale = values[1]  # The root mean square: a mean near zero has no relative error.
+            np.testing.assert_allclose(
+                outcome["summary"][array], values, atol=ROUNDING * scale, err_msg=f"{name} {array}"
+            )
+    if not same_machine:
+        with capsys.disabled():
+            print(f"\nBITS NOT COMPARED: this is {machine()}, they are of {stored['machine']}")
+
+
+if __name__ == "__main__":
+    RESULTS.write_text(json.dumps(as_stored(), indent=1) + "\n")

@@ -1,0 +1,45 @@
+"""Names that users have written down: a change of them is seen, and meant.
+
+`python tests/golden/test_names.py` renews `names.json`.
+"""
+
+import inspect
+import json
+import pathlib
+
+import ensemble
+from ensemble.config import flatten
+
+NAMES = pathlib.Path(__file__).resolve().parent / "names.json"
+
+
+def signature(value):
+    """How something is called, without types; of a class, its constructor and public methods."""
+    if inspect.isclass(value) and issubclass(value, BaseException):
+        return "exception"
+    if inspect.isclass(value):
+        methods = inspect.getmembers(value, inspect.isfunction)
+        own = {name: one for name, one in methods if one.__module__.startswith("ensemble")}
+        public = {name: signature(one) for name, one in own.items() if not name.startswith("_")}
+        return {"": signature(value.__init__), **public}
+    parameters = inspect.signature(value).parameters.values()
+    return [str(one.replace(annotation=inspect.Parameter.empty)) for one in parameters]
+
+
+def names():
+    """Public names with their signatures, and configuration keys with their defaults."""
+    return {
+        "ensemble": {name: signature(getattr(ensemble, name)) for name in ensemble.__all__},
+        "config": flatten(ensemble.default_config()),
+    }
+
+
+def test_public_names_and_configuration_keys_are_as_they_were():
+    stored = json.loads(NAMES.read_text())
+    found = json.loads(json.dumps(names()))
+    for part, entries in stored.items():
+        assert found[part] == entries
+
+
+if __name__ == "__main__":
+    NAMES.write_text(json.dumps(names(), indent=1) + "\n")
