@@ -11,9 +11,9 @@ from typing import Any
 from absl import flags
 
 import ensemble
-from ensemble import command_line
+from ensemble.commands import command_line
 from ensemble.errors import shown
-from ensemble.paths import user_path
+from ensemble.storage.paths import user_path
 
 
 def main(argv: Sequence[str]) -> None:

@@ -17,13 +17,13 @@ import numpy as np
 from absl import flags
 
 import ensemble
-from ensemble import command_line
+from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
-from input_sources.own_data import check_inputs, local_path, read_npz, read_unlabelled_folder
+from ensemble.sources.own_data import check_inputs, local_path, read_npz, read_unlabelled_folder
 
 if TYPE_CHECKING:
     from ensemble.predictor import Prediction
-    from input_pipeline import Dataset
+    from ensemble.sources.input_pipeline import Dataset
 
 UNCERTAINTIES = ("total", "aleatoric", "epistemic")
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from ensemble import command_line, startup
+from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
-from ensemble.workdir import Workdir
+from ensemble.sharding import startup
+from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
-    from ensemble.recommendation import Recommendation
+    from ensemble.tasks.factorisation.recommendation import Recommendation
 
 
 def main(argv: Sequence[str]) -> None:
@@ -46,9 +47,9 @@ def answer(
     """
     startup.configure(None)
     from ensemble.predictor import restore
-    from ensemble.recommendation import find_user, recommend
-    from input_pipeline import WatchDataset, load_dataset
-    from input_sources.tfds_records import data_dir_of_run
+    from ensemble.sources.input_pipeline import WatchDataset, load_dataset
+    from ensemble.sources.tfds_records import data_dir_of_run
+    from ensemble.tasks.factorisation.recommendation import find_user, recommend
 
     restored = restore(Workdir(workdir))
     config = restored.config

@@ -12,9 +12,10 @@ from absl import flags
 from ml_collections import config_flags
 
 import ensemble
-from ensemble import command_line, startup
+from ensemble.commands import command_line
 from ensemble.config import default_config, flatten, unknown_key
 from ensemble.errors import UserError
+from ensemble.sharding import startup
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file of configs/, or your own.", lock_config=True
@@ -35,7 +36,8 @@ def main(argv: Sequence[str]) -> None:
     config = _CONFIG.value
     method = config.get("method", default_config().method)
     startup.configure_devices(config.get("num_devices"), method)
-    from ensemble import processes, report
+    from ensemble.report import report
+    from ensemble.sharding import processes
 
     processes.start(
         _COORDINATOR_ADDRESS.value,

@@ -43,7 +43,7 @@ def prepare(workdir: pathlib.Path, num_members: int) -> dict[str, float]:
 def predict(workdir: pathlib.Path) -> dict[str, float]:
     """Loads the ensemble and predicts the test images, as raw as they are."""
     import ensemble
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     with np.load(workdir.with_suffix(".npz")) as arrays:
         images = arrays["test_inputs"]
@@ -75,7 +75,7 @@ def evaluate(workdir: pathlib.Path) -> dict[str, float]:
 def rescore(workdir: pathlib.Path) -> dict[str, float]:
     """Evaluates the stored predictions."""
     import ensemble
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     ensemble.evaluate(workdir, datasets=[])
     seconds = time.monotonic() - startup.process_started()

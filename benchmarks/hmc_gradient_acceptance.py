@@ -15,7 +15,7 @@ import numpy as np
 import scipy.special
 from hmc_gradient_work import load_dataset
 
-from ensemble import startup
+from ensemble.sharding import startup
 
 NUM_LEAPFROG_STEPS = 10
 NUM_WARMUP, NUM_TRAJECTORIES = 15, 15
@@ -44,17 +44,17 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     startup.configure(1)
     import jax
 
-    import models
-    from ensemble.classification import Classification
-    from ensemble.posterior.coordinates import kronecker
-    from ensemble.posterior.linear import join_bias, split_bias
-    from ensemble.posterior.log_density import create_mesh, make_log_density
-    from ensemble.posterior.start import find_map
-    from ensemble.priors import parse_prior
+    from ensemble import networks
+    from ensemble.methods.mcmc.coordinates import kronecker
+    from ensemble.methods.mcmc.linear_likelihood import join_bias, split_bias
+    from ensemble.methods.mcmc.log_density import create_mesh, make_log_density
+    from ensemble.methods.mcmc.start import find_map
+    from ensemble.tasks.classification import Classification
+    from ensemble.tasks.priors import parse_prior
 
     dataset = load_dataset()
     split = dataset.splits["train"]
-    network = models.create("logistic_regression", dataset.num_classes)
+    network = networks.create("logistic_regression", dataset.num_classes)
     task = Classification(dataset, network, parse_prior("normal(1)"))
     density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
     images = split.inputs.reshape(len(split.labels), -1) * np.float64(dataset.scale)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hmc_gradient_work import NUM_LEAPFROG_STEPS, STEP_SIZE, load_dataset, measure
 
-from ensemble import startup
+from ensemble.sharding import startup
 
 
 def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
@@ -18,14 +18,14 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     import jax
     import jax.numpy as jnp
 
-    import models
-    from ensemble.classification import Classification
-    from ensemble.posterior.kernels import Settings, make_sampler
-    from ensemble.posterior.log_density import CHAINS, create_mesh, make_log_density
-    from ensemble.priors import parse_prior
+    from ensemble import networks
+    from ensemble.methods.mcmc.kernels import Settings, make_sampler
+    from ensemble.methods.mcmc.log_density import CHAINS, create_mesh, make_log_density
+    from ensemble.tasks.classification import Classification
+    from ensemble.tasks.priors import parse_prior
 
     dataset = load_dataset()
-    network = models.create("logistic_regression", dataset.num_classes)
+    network = networks.create("logistic_regression", dataset.num_classes)
     task = Classification(dataset, network, parse_prior("normal(1)"))
     devices = jax.devices()
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)

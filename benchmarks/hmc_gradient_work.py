@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-import input_pipeline
+from ensemble.sources import input_pipeline
 
 STEP_SIZE = 1e-3
 NUM_LEAPFROG_STEPS = 20

@@ -4,7 +4,7 @@
 
 Contestants, each measured in a process of its own, in alternating rounds, on two virtual devices:
 
-- ours: the value and gradient of `ensemble/posterior/factorisation.py`;
+- ours: the value and gradient of `ensemble/tasks/factorisation/watch_likelihood.py`;
 - peer: softplus of the whole matrix of logits in `shard_map(check_vma=True)`, differentiated by
   JAX.
 

@@ -16,7 +16,7 @@ from movielens_gradient_work import (
     place_positions,
 )
 
-from ensemble import startup
+from ensemble.sharding import startup
 
 
 def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
@@ -24,14 +24,14 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     startup.configure(2)
     import jax
 
-    from ensemble.factorisation import reference_of
-    from ensemble.posterior import factorisation
-    from ensemble.posterior.baselines import fit_biases
-    from ensemble.posterior.chainwise import with_own_gradient
-    from ensemble.posterior.log_density import CHAINS, DATA, create_mesh
+    from ensemble.methods.mcmc.log_density import CHAINS, DATA, create_mesh
+    from ensemble.sharding.chainwise import with_own_gradient
+    from ensemble.tasks.factorisation import watch_likelihood
+    from ensemble.tasks.factorisation.baselines import fit_biases
+    from ensemble.tasks.factorisation.task import reference_of
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
-    value_and_grad = factorisation.make_value_and_grad(mesh, CHAINS, DATA)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
 
     def log_likelihood(params: Any, data: Any) -> jax.Array:
         return with_own_gradient(value_and_grad, data)(params)
@@ -40,7 +40,7 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     host = make_positions(num_users, num_movies, mesh.shape[DATA])
     user_bias, movie_bias = fit_biases(observed)
     reference = reference_of(observed, {"user_bias": user_bias, "movie_bias": movie_bias})
-    data = factorisation.place(observed, reference, mesh, DATA)
+    data = watch_likelihood.place(observed, reference, mesh, DATA)
     positions = place_positions(host, mesh)
     trajectory = make_trajectory(log_likelihood)
     result = measure(trajectory, positions, data, seconds)

@@ -18,7 +18,7 @@ from movielens_gradient_work import (
     place_positions,
 )
 
-from ensemble import startup
+from ensemble.sharding import startup
 
 
 def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:

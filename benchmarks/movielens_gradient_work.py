@@ -56,7 +56,7 @@ def make_trajectory(log_likelihood: Callable[[Any, Any], Any]) -> Callable[[Any,
     import jax
     import jax.numpy as jnp
 
-    from ensemble.posterior.log_density import CHAINS
+    from ensemble.methods.mcmc.log_density import CHAINS
 
     def of_chain(position: Any, data: Any) -> Any:
         value_and_grad = jax.value_and_grad(lambda params: log_likelihood(params, data))
@@ -87,7 +87,7 @@ def place_positions(positions: dict[str, np.ndarray], mesh: Any) -> Any:
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from ensemble.posterior.log_density import CHAINS, DATA
+    from ensemble.methods.mcmc.log_density import CHAINS, DATA
 
     def place(name: str, leaf: np.ndarray) -> Any:
         spec = PartitionSpec(CHAINS, DATA) if name.startswith("user") else PartitionSpec(CHAINS)
@@ -129,7 +129,7 @@ def difference_error(
     """
     import jax
 
-    from ensemble.posterior.factorisation import user_log_likelihoods
+    from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
 
     first, before = jax.device_get(trajectory(positions, data))
     second, after = jax.device_get(trajectory(first, data))

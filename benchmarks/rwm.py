@@ -184,7 +184,7 @@ def measure_curves(sizes: list[tuple[int, int]], num_rounds: int) -> list[dict[s
 def draw(points: list[dict[str, Any]], xlabel: str, path: str) -> None:
     """Draws seconds against what varies, samples or chains, on logarithmic axes."""
     sys.path.insert(0, str(side_by_side.ROOT))
-    from ensemble.plot_style import PALETTE, legend, new_figure, style
+    from ensemble.pictures.plot_style import PALETTE, legend, new_figure, style
 
     varies = "samples" if points[0]["chains"] == points[-1]["chains"] else "chains"
     figure = new_figure("Random-walk Metropolis on a mixture of four normals", 8, 5)

@@ -46,14 +46,14 @@ def ours(
     density: str = "gaussian_mixture",
 ) -> dict[str, float]:
     """This project's walk; moments, quantiles and R-hat are within the time."""
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     startup.configure()
     import jax
 
-    from ensemble.posterior.log_density import create_mesh
-    from ensemble.posterior.rwm import RandomWalk
-    from models import densities
+    from ensemble.methods.mcmc.log_density import create_mesh
+    from ensemble.methods.walk.walker import RandomWalk
+    from ensemble.tasks import densities
 
     devices = jax.devices()
     walk = RandomWalk(
@@ -89,17 +89,17 @@ def ours(
 
 def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
     """What the log density of `ours_correlated` takes by itself."""
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     startup.configure()
     import jax
     import jax.numpy as jnp
     from jax.sharding import PartitionSpec
 
-    from ensemble.posterior.log_density import CHAINS, create_mesh
-    from ensemble.posterior.rwm import MAX_LANES
-    from ensemble.posterior.rwm_kernel import compiler_options
-    from models import densities
+    from ensemble.methods.mcmc.log_density import CHAINS, create_mesh
+    from ensemble.methods.walk.block_kernel import compiler_options
+    from ensemble.methods.walk.walker import MAX_LANES
+    from ensemble.tasks import densities
 
     density, devices = densities.create("correlated_gaussian"), jax.devices()
     mesh, spec = create_mesh(len(devices), 1, devices), PartitionSpec(CHAINS)
@@ -217,7 +217,7 @@ def plain_scan(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    from models import densities
+    from ensemble.tasks import densities
 
     logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
 
@@ -245,7 +245,7 @@ def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax.numpy as jnp
     from blackjax.mcmc import random_walk
 
-    from models import densities
+    from ensemble.tasks import densities
 
     logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
     walk = blackjax.additive_step_random_walk(

@@ -72,7 +72,7 @@ def draw(
 ) -> None:
     """Draws rates relative to one device, over the devices, a line for each number of processes."""
     sys.path.insert(0, str(side_by_side.ROOT))
-    from ensemble.plot_style import PALETTE, legend, new_figure, style
+    from ensemble.pictures.plot_style import PALETTE, legend, new_figure, style
 
     figure = new_figure("The same two cores, shared by more devices and processes", 10, 4)
     for axes, (kind, (measure, _)) in zip(figure.subplots(1, 2), KINDS.items(), strict=True):

@@ -36,11 +36,11 @@ def measure(
     kind: str, num_processes: int, num_devices: int, size: str, address: str, process_id: int
 ) -> None:
     """Trains or samples as one of the processes; process 0 prints the rate."""
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     startup.configure_devices(num_devices)
     import ensemble
-    from ensemble import processes
+    from ensemble.sharding import processes
 
     processes.start(address, num_processes, process_id, {})
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from ensemble import startup
+from ensemble.sharding import startup
 
 BATCH_SIZE = 128
 SECONDS = 4.0
@@ -18,11 +18,11 @@ SECONDS = 4.0
 def create_method(num_members: int):
     """The method `sgd` at the default settings, on generated images of MNIST's shape."""
     startup.configure(method="sgd")
-    import models
-    from ensemble.classification import Classification
+    from ensemble import networks
     from ensemble.config import validate
-    from ensemble.sgd import SGD
-    from input_pipeline import dataset_from_arrays
+    from ensemble.methods.members.sgd import SGD
+    from ensemble.sources.input_pipeline import dataset_from_arrays
+    from ensemble.tasks.classification import Classification
 
     rng = np.random.default_rng(0)
 
@@ -34,7 +34,7 @@ def create_method(num_members: int):
     config = validate(
         {"ensemble_size": num_members, "num_steps": 10**6, "batch_size": BATCH_SIZE, "model": "cnn"}
     )
-    return SGD(config, Classification(dataset, models.create("cnn", dataset.num_classes)))
+    return SGD(config, Classification(dataset, networks.create("cnn", dataset.num_classes)))
 
 
 def train(num_members: int) -> dict[str, float]:

@@ -3,8 +3,8 @@
     python train.py --config=configs/mixture_rwm.py --workdir=runs/mixture
 
 The mixture of "Massively parallel MCMC with JAX" (R. Louf), 1,000 chains in its text, 16,384 here.
-A density of your own: `models.densities.register`. On two cores the whole command took 5 s: a
-mean of .920 and a variance of 9.70, to .0002 and .001; 44% accepted.
+A density of your own: `ensemble.tasks.densities.register`. On two cores the whole command took
+5 s: a mean of .920 and a variance of 9.70, to .0002 and .001; 44% accepted.
 """
 
 import ml_collections

@@ -8,14 +8,14 @@ and the devices first.
 from typing import Any
 
 _EXPORTS = {
-    "train": "ensemble.loop",
+    "train": "ensemble.run.loop",
     "load": "ensemble.predictor",
-    "evaluate": "ensemble.evaluation.run",
-    "EnsembleClassifier": "ensemble.classifier",
+    "evaluate": "ensemble.evaluation.evaluation",
+    "EnsembleClassifier": "ensemble.sklearn",
     "default_config": "ensemble.config",
-    "create_train_state": "ensemble.members",
-    "apply_model": "ensemble.members",
-    "update_model": "ensemble.members",
+    "create_train_state": "ensemble.methods.members.member",
+    "apply_model": "ensemble.methods.members.member",
+    "update_model": "ensemble.methods.members.member",
     "UserError": "ensemble.errors",
     "RunFailed": "ensemble.errors",
     "Interrupted": "ensemble.errors",

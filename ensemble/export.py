@@ -31,11 +31,11 @@ import jax.numpy as jnp
 from absl import flags
 from etils import epath
 
-from ensemble import command_line
+from ensemble.commands import command_line
 from ensemble.errors import UserError
-from ensemble.paths import user_path
 from ensemble.predictor import Predictor, load
-from ensemble.workdir import write_bytes
+from ensemble.storage.paths import user_path
+from ensemble.storage.workdir import write_bytes
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 

@@ -1,8 +1,7 @@
 """The protocol that every method follows: how members move, and what the loop asks them for.
 
-`ensemble.sgd` trains members, `ensemble.posterior.sampling` moves chains on a posterior, and
-`ensemble.posterior.random_walk` very many on a density; the loop, the monitor and the report know
-little more of them than this. What one of them has no use for has a default.
+`ensemble.methods` has those that there are; the loop, the monitor and the report know little more
+of them than this. What one of them has no use for has a default.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ if TYPE_CHECKING:
     import jax
     import ml_collections
 
-    from ensemble.classification import Classification
-    from ensemble.members import Status
-    from ensemble.posterior.draws import Draws
-    from ensemble.predictions import MemberPredictions
+    from ensemble.draws.draws import Draws
+    from ensemble.methods.members.member import Status
     from ensemble.predictor import Predictor
-    from ensemble.workdir import Workdir
+    from ensemble.storage.predictions import MemberPredictions
+    from ensemble.storage.workdir import Workdir
+    from ensemble.tasks.classification import Classification
 
 
 class State(Protocol):

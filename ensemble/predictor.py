@@ -9,18 +9,18 @@ import numpy as np
 from absl import logging
 
 from ensemble import metrics
-from ensemble.classification import Classification, described_dataset
+from ensemble.batched_prediction import make_predict
 from ensemble.config import SAMPLERS, WALK
 from ensemble.errors import UserError, in_one_line
-from ensemble.factorisation import factor_shapes
-from ensemble.members import FAILURES, Status
-from ensemble.placement import Placement
-from ensemble.prediction import make_predict
-from ensemble.predictions import MemberPredictions, read_predictions
-from ensemble.schema import checked_meta
-from ensemble.workdir import Workdir
-from input_pipeline import Dataset
-from models.factorisation import MatrixFactorisation
+from ensemble.methods.members.member import FAILURES, Status
+from ensemble.networks.matrix_factorisation import MatrixFactorisation
+from ensemble.sharding.placement import Placement
+from ensemble.sources.input_pipeline import Dataset
+from ensemble.storage.predictions import MemberPredictions, read_predictions
+from ensemble.storage.schema import checked_meta
+from ensemble.storage.workdir import Workdir
+from ensemble.tasks.classification import Classification, described_dataset
+from ensemble.tasks.factorisation.task import factor_shapes
 
 
 class Prediction(NamedTuple):
@@ -179,7 +179,7 @@ class Restored(NamedTuple):
     Attributes:
         config: of the run, a nested dict.
         dataset: without examples.
-        description: of the data that the run learned, by `ensemble.classification.describe`.
+        description: of the data that the run learned, by `ensemble.tasks.classification.describe`.
         step: that the members in training had taken.
         variables: host tree [M, ...] of the live members; of a posterior [M * K, ...].
         members: [M], their numbers.
@@ -204,9 +204,9 @@ class Restored(NamedTuple):
         Raises:
             UserError: the network's name is not registered here.
         """
-        import models
+        from ensemble import networks
 
-        model = models.create(self.config["model"], self.dataset.num_classes)
+        model = networks.create(self.config["model"], self.dataset.num_classes)
         task = Classification(self.dataset, model)
         if isinstance(model, MatrixFactorisation):
             params = self.variables["params"]
@@ -272,7 +272,7 @@ def load(
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
             calibrated.
     """
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     startup.configure(num_devices)
     work = Workdir(workdir)
@@ -287,7 +287,7 @@ def restore(work: Workdir) -> Restored:
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member.
     """
-    from ensemble.checkpoint import Checkpointer
+    from ensemble.storage.checkpoint import Checkpointer
 
     check_is_workdir(work)
     checkpointer = Checkpointer(work.checkpoints)
@@ -316,8 +316,8 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
     if meta["config"]["method"] in SAMPLERS:
-        from ensemble.posterior.draws import Draws
-        from ensemble.posterior.results import draw_variables
+        from ensemble.draws.draws import Draws
+        from ensemble.draws.results import draw_variables
 
         draws = Draws(work.draws)
         if draws.end < counters.get("num_recorded", 0):

@@ -30,7 +30,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from small_runs import leave_pictures_blank, make_blobs, small_config
 
-from ensemble.workdir import Workdir
+from ensemble.storage.workdir import Workdir
 from scripts.launch_local import reserve_port
 
 __all__ = ["make_blobs", "small_config"]

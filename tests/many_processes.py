@@ -84,10 +84,10 @@ def train(name, stage, root, num_devices=None):
 def main(argv):
     """Meets the others and takes part in all runs."""
     address, num_processes, process_id, num_devices, root, stage = argv
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     startup.configure_devices(int(num_devices))
-    from ensemble import processes
+    from ensemble.sharding import processes
 
     processes.start(address, int(num_processes), int(process_id), {"stage": stage})
     leave_pictures_blank()

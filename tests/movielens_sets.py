@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import tfds_sets
 
-from input_sources import tfds_records
+from ensemble.sources import tfds_records
 
 GENRE_NAMES = ("Action", "Comedy", "Drama", "(no genres listed)")
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-import models
-from ensemble import plot_style
+from ensemble import networks
+from ensemble.pictures import plot_style
 
 
-@models.register("tiny")
+@networks.register("tiny")
 class Tiny(nn.Module):
     """A network that compiles in no time."""
 
@@ -24,7 +24,7 @@ class Tiny(nn.Module):
         return nn.Dense(self.num_classes)(x)
 
 
-@models.register("explosive")
+@networks.register("explosive")
 class Explosive(nn.Module):
     """Diverges at a high learning rate; its members start at different scales."""
 

@@ -11,11 +11,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 import ensemble
 import recommend
-from ensemble import checkpoint
-from ensemble.checkpoint import Checkpointer
+from ensemble.draws.draws import Draws
 from ensemble.errors import UserError
-from ensemble.posterior.draws import Draws
-from ensemble.workdir import Workdir
+from ensemble.storage import checkpoint
+from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.workdir import Workdir
 
 WATCHES = {
     "dataset": "watches:20x10",

@@ -26,17 +26,17 @@ from etils import epath
 from ml_collections import config_flags
 
 import ensemble
-from ensemble.classification import described_dataset
 from ensemble.config import default_config, differences, flatten, validate
+from ensemble.draws.draws import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation.page import _records
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import convergence
-from ensemble.posterior.draws import Draws
-from ensemble.predictions import MemberPredictions, read_predictions, write_predictions
-from ensemble.workdir import Workdir, write_json
-from input_pipeline import dataset_from_arrays
-from input_sources import own_data
+from ensemble.sources import own_data
+from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
+from ensemble.storage.workdir import Workdir, write_json
+from ensemble.tasks.classification import described_dataset
 
 COUNTS = {
     "overrides": 30_000,
@@ -238,7 +238,7 @@ def metrics(folder, runs):
         if len(found) < len(records) / 2:
             raise UserError("most lines cannot be drawn")
         if rng.random() < 0.005:
-            ensemble.plots.training_curves(found)
+            ensemble.pictures.plots.training_curves(found)
 
     return one
 

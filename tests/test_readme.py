@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 import ensemble
-import models
+from ensemble import networks
 from ensemble.export import export
 
 README = (ROOT / "README.md").read_text()
@@ -65,7 +65,7 @@ def test_the_python_blocks_run(tmp_path, monkeypatch):
     assert namespace["classifier"].score(namespace["X_test"], namespace["y_test"]) > 0.5
     exec(training, namespace)
     exec(registering, namespace)
-    assert isinstance(models.create("mine", 3), MyModule)
+    assert isinstance(networks.create("mine", 3), MyModule)
     namespace |= {"images": images, "labels": labels}
     exec(by_hand, namespace)
     assert namespace["accuracy"].shape == (8,)

@@ -15,10 +15,10 @@ import ensemble
 import recommend
 from ensemble import UserError
 from ensemble.config import validate
-from ensemble.loop import _create_task
-from ensemble.posterior.draws import Draws
-from ensemble.posterior.programs import Programs
-from ensemble.workdir import Workdir
+from ensemble.draws.draws import Draws
+from ensemble.methods.mcmc.programs import Programs
+from ensemble.run.loop import _create_task
+from ensemble.storage.workdir import Workdir
 
 USERS = 41  # Which 2 and 4 shards do not divide.
 
@@ -108,7 +108,7 @@ def test_no_users_factors_are_gathered():
         programs.layout.padded_shapes(programs.task.params_shapes()),
     )
     keys = jax.random.split(jax.random.key(0), 2)
-    from ensemble.posterior.coordinates import identity
+    from ensemble.methods.mcmc.coordinates import identity
 
     data = programs.density.data
     state = jax.eval_shape(programs.first_state, keys, identity(), shapes, data)

@@ -23,19 +23,19 @@ from test_fuzz import runs, write_run  # noqa: F401  A fixture.
 
 import ensemble
 import predict
-from ensemble import npz, schema
-from ensemble.classification import described_dataset
+from ensemble.draws.draws import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
-from ensemble.posterior.draws import Draws
-from ensemble.predictions import read_predictions
-from ensemble.workdir import Workdir, check_links
-from input_sources import own_data
+from ensemble.sources import own_data
+from ensemble.storage import npz, schema
+from ensemble.storage.predictions import read_predictions
+from ensemble.storage.workdir import Workdir, check_links
+from ensemble.tasks.classification import described_dataset
 
 SOURCES = [
     *ROOT.glob("*.py"),
-    *(file for folder in ("configs", "ensemble", "input_sources", "models", "scripts")
+    *(file for folder in ("configs", "ensemble", "models", "scripts")
       for file in (ROOT / folder).rglob("*.py")),
 ]  # fmt: skip
 
@@ -194,10 +194,10 @@ def test_large_files_are_not_read(run, name):
 
 
 def test_more_members_than_a_table_of_pairs_holds_are_refused(run, monkeypatch):
-    monkeypatch.setattr("ensemble.predictions.max_bytes", lambda: 1000)
-    monkeypatch.setattr("ensemble.workdir.max_bytes", lambda: 10**9)
+    monkeypatch.setattr("ensemble.storage.predictions.max_bytes", lambda: 1000)
+    monkeypatch.setattr("ensemble.storage.workdir.max_bytes", lambda: 10**9)
     monkeypatch.setattr(
-        "ensemble.predictions.read_arrays", lambda file, _: npz.read_arrays(file, 10**9)
+        "ensemble.storage.predictions.read_arrays", lambda file, _: npz.read_arrays(file, 10**9)
     )
     with pytest.raises(
         UserError, match="4 members and 3 classes are more than an evaluation holds"

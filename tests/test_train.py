@@ -82,7 +82,7 @@ def newest_checkpoint(workdir):
     """The arrays of the newest checkpoint that is whole, and what is beside them."""
     from etils import epath
 
-    from ensemble.checkpoint import Checkpointer
+    from ensemble.storage.checkpoint import Checkpointer
 
     checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
     arrays, meta = checkpointer.restore_latest(read_only=True)

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from input_sources import tfds_records
+from ensemble.sources import tfds_records
 
 
 def encode_png(image: np.ndarray) -> bytes:

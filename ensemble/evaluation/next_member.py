@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ensemble import metrics
-from ensemble.predictions import StoredPredictions
+from ensemble.storage.predictions import StoredPredictions
 
 MAX_SUBSETS = 70
 """Subsets scored per size: all of them up to 8 members, a seeded sample beyond, but always all

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.predictions import MemberPredictions
+from ensemble.storage.predictions import MemberPredictions
 
 UNIFORM, CONSTANT = "uniform", "constant"
 _STREAM = 3  # Of random numbers; input_pipeline has others.

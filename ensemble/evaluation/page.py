@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ensemble import metrics, plots
+from ensemble import metrics
 from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line
-from ensemble.evaluation import figures
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available
-from ensemble.plot_style import GRID_COLOR, TEXT_COLOR
-from ensemble.workdir import check_size
-from ensemble.writer import read_metrics
+from ensemble.pictures import evaluation_figures, plots
+from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
+from ensemble.run.writer import read_metrics
+from ensemble.storage.workdir import check_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,23 +84,25 @@ def draw(
     if is_available(temperature):
         scores["calibrated_ece"] = temperature["ensemble"]["ece"]
     drawn = {
-        "reliability": figures.reliability(mean, labels, temperature.get("value"), scores),
-        "confusion": figures.confusion_matrix(classes["confusion"], classes["names"]),
+        "reliability": evaluation_figures.reliability(
+            mean, labels, temperature.get("value"), scores
+        ),
+        "confusion": evaluation_figures.confusion_matrix(classes["confusion"], classes["names"]),
     }
     if len(evaluation["members"]) > 1:
-        drawn["sizes"] = figures.score_against_size(evaluation["next_member"])
-        drawn["disagreement"] = figures.disagreement_matrix(
+        drawn["sizes"] = evaluation_figures.score_against_size(evaluation["next_member"])
+        drawn["disagreement"] = evaluation_figures.disagreement_matrix(
             test["disagreement_matrix"], evaluation["members"]
         )
-    outside = figures.entropies(
+    outside = evaluation_figures.entropies(
         {name: each for name, each in log_probs.items() if not name.startswith(f"{SHIFT}/")}
     )
     if outside:
-        inside = figures.entropies({"test": subject.test.log_probs})["test"]
-        drawn["entropy"] = figures.entropies_in_and_out(inside, outside, mean.shape[1])
-        drawn["roc"] = figures.roc_curves(inside, outside)
+        inside = evaluation_figures.entropies({"test": subject.test.log_probs})["test"]
+        drawn["entropy"] = evaluation_figures.entropies_in_and_out(inside, outside, mean.shape[1])
+        drawn["roc"] = evaluation_figures.roc_curves(inside, outside)
     if evaluation["shift"]:
-        drawn["shift"] = figures.shift_curves(evaluation["shift"], test)
+        drawn["shift"] = evaluation_figures.shift_curves(evaluation["shift"], test)
     drawn |= _draw_examples(subject)
     if records := _records(subject):
         drawn["training"] = plots.training_curves(records)
@@ -141,12 +143,12 @@ def _draw_examples(subject: Subject) -> dict[str, Figure]:
     inputs = subject.dataset.splits["test"].inputs
     log_probs, labels = subject.test.log_probs, subject.test.labels
     chosen = {
-        "least_certain": figures.least_certain(log_probs),
-        "confidently_wrong": figures.confidently_wrong(log_probs, labels),
+        "least_certain": evaluation_figures.least_certain(log_probs),
+        "confidently_wrong": evaluation_figures.confidently_wrong(log_probs, labels),
     }
     names = subject.description["class_names"]
     return {
-        name: figures.examples(inputs, log_probs, labels, names, indices)
+        name: evaluation_figures.examples(inputs, log_probs, labels, names, indices)
         for name, indices in chosen.items()
         if len(indices)
     }

@@ -9,7 +9,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from ensemble import metrics
-from ensemble.predictions import StoredPredictions
+from ensemble.storage.predictions import StoredPredictions
 
 CONFORMAL_LEVEL = 0.9
 

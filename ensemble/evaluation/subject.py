@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from ensemble import startup
 from ensemble.errors import UserError
-from ensemble.predictions import StoredPredictions, read_predictions
-from ensemble.workdir import Workdir
+from ensemble.sharding import startup
+from ensemble.storage.predictions import StoredPredictions, read_predictions
+from ensemble.storage.workdir import Workdir
 
 IN_MEMORY = "arrays"  # The name of data that a program gave as arrays.
 
@@ -26,7 +26,7 @@ class Subject:
     Args:
         workdir: of the run.
         data_dir: where TFDS sets lie here; None: where the run had them, if they are still there,
-            else as `input_pipeline.load_dataset` has it.
+            else as `ensemble.sources.input_pipeline.load_dataset` has it.
         data: the arrays that the run was given, if it was given arrays.
         num_devices: to predict on; None for all.
 
@@ -37,7 +37,7 @@ class Subject:
         work: the workdir.
         is_finished: whether the run has reached its goal.
         config: of the run, a nested dict.
-        description: of the data set, as `ensemble.classification.describe` makes it.
+        description: of the data set, as `ensemble.tasks.classification.describe` makes it.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Subject:
         self._num_devices = num_devices
         startup.configure(num_devices)
         from ensemble.config import WALK
-        from ensemble.factorisation import MODEL
         from ensemble.predictor import check_is_workdir
+        from ensemble.tasks.factorisation.task import MODEL
 
         check_is_workdir(self.work)
         self.report = self.work.read_report()
@@ -129,7 +129,7 @@ class Subject:
         Raises:
             UserError: the set is there in part.
         """
-        from input_sources.tfds_records import data_dir_of_run
+        from ensemble.sources.tfds_records import data_dir_of_run
 
         return self._data_dir or data_dir_of_run(name, self.config["data_dir"])
 
@@ -140,7 +140,7 @@ class Subject:
         Raises:
             UserError: they have changed since the run.
         """
-        from input_pipeline import dataset_from_arrays, load_dataset
+        from ensemble.sources.input_pipeline import dataset_from_arrays, load_dataset
 
         name, config = self.description["name"], self.config
         hold_out = config.get("hold_out", True)

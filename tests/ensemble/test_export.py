@@ -11,13 +11,12 @@ from conftest import ROOT, small_config
 from etils import epath
 
 import ensemble
-import models
-from ensemble import export, metrics
-from ensemble.classification import Classification
+from ensemble import export, metrics, networks
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
-from ensemble.priors import parse_prior
-from input_pipeline import dataset_from_arrays
+from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.tasks.classification import Classification
+from ensemble.tasks.priors import parse_prior
 
 RUN_ELSEWHERE = """
 import importlib.util, os
@@ -56,7 +55,7 @@ def members(trained):
     """(predictor, inputs) by model; those of images are as they start, for want of time."""
     results = {"mlp": trained[1:]}
     for model, data in {"cnn": make_images(), "lenet5": make_images(3)}.items():
-        network = models.create(model, 3)
+        network = networks.create(model, 3)
         task = Classification(dataset_from_arrays(data), network, parse_prior("none"))
         inputs = jnp.zeros((1, *data["inputs"].shape[1:]))
         keys = jax.random.split(jax.random.key(0), 3)

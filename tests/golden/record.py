@@ -19,7 +19,7 @@ import numpy as np
 import small_runs
 
 import ensemble
-import models
+from ensemble import networks
 
 SGD = {"num_steps": 50, "log_every_steps": 10}
 SAMPLER = {
@@ -79,7 +79,7 @@ WORKDIRS = {
 """Configurations of the workdirs that are kept, in the format of their time."""
 
 
-@models.register("golden_batch_norm")
+@networks.register("golden_batch_norm")
 class Normalised(nn.Module):
     """A network with batch statistics and dropout."""
 
@@ -138,7 +138,7 @@ def fields(value, prefix=""):
 def main(argv):
     """Trains all runs of a family and prints their outcomes."""
     family, num_devices, *folder = argv
-    from ensemble import startup
+    from ensemble.sharding import startup
 
     # Of a family the first run would settle XLA's flags for all.
     first = next(iter(FAMILIES[family].values()))

@@ -10,7 +10,7 @@ from test_scoring import make_predictions
 from ensemble import metrics
 from ensemble.evaluation import next_member
 from ensemble.evaluation.next_member import MAX_SUBSETS, score_sizes
-from ensemble.predictions import StoredPredictions
+from ensemble.storage.predictions import StoredPredictions
 
 
 def test_scores_of_all_subsets_match_brute_force():

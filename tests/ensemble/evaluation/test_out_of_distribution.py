@@ -12,7 +12,7 @@ from ensemble.evaluation.out_of_distribution import (
     uncertainty_scores,
     uniform_noise,
 )
-from ensemble.predictions import MemberPredictions
+from ensemble.storage.predictions import MemberPredictions
 
 
 def test_noise_is_uniform_over_the_range_and_seeded():

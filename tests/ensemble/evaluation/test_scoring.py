@@ -12,7 +12,7 @@ from ensemble.evaluation.scoring import (
     score_classes,
     score_predictions,
 )
-from ensemble.predictions import StoredPredictions
+from ensemble.storage.predictions import StoredPredictions
 
 
 def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharpness=2.0):

@@ -1,0 +1,188 @@
+"""What the programs share: flags, logs, and one line and an exit status for what goes wrong."""
+
+import importlib.util
+import logging as std_logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+
+from ensemble.errors import Interrupted, PeerLost, RunFailed, UserError, shown
+
+
+def run(
+    main: Callable[[Sequence[str]], None],
+    parse_flags: Callable[[Sequence[str]], list[str]],
+    program: str,
+) -> int:
+    """Runs a program: what ends it early becomes one line on stderr and an exit status.
+
+    Args:
+        main: called with what `parse_flags` returns.
+        parse_flags: called with the command line; sets `absl.flags.FLAGS`.
+        program: its name, for messages.
+
+    Returns:
+        The exit status of an early end. Otherwise `SystemExit` is raised, as by `absl.app.run`.
+    """
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().addFilter(_is_worth_showing)
+    sys.unraisablehook = _print_unraisable
+    try:
+        app.run(main, flags_parser=parse_flags)
+    except (UserError, RunFailed, Interrupted, PeerLost) as error:
+        logging.flush()
+        _print_line(f"{program}: {error}")
+        return _leave(error.exit_status)
+    except MemoryError as error:
+        _print_line(
+            f"{program}: this machine's memory is too small ({error}); lower the numbers of "
+            "members, chains or examples at once"
+        )
+        return _leave(1)
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted; the same command starts again", file=sys.stderr)
+        return _leave(130)  # 128 + SIGINT, as shells have it.
+    except Exception:
+        traceback.print_exc()
+        return _leave(1)
+    return 0
+
+
+def _print_line(line: str) -> None:
+    """Prints one line to stderr, whatever the text of strangers in it would do to a terminal."""
+    print(shown(" ".join(line.splitlines())), file=sys.stderr)
+
+
+def _leave(status: int) -> int:
+    """Ends a process of several at once, and hands the status of any other back."""
+    processes = sys.modules.get("ensemble.sharding.processes")
+    if processes is not None:
+        processes.end(status)
+    return status
+
+
+def parse(
+    argv: Sequence[str], example: str, required: Sequence[str] = (), arguments: Sequence[str] = ()
+) -> list[str]:
+    """Parses a command line into `absl.flags.FLAGS`; flags may stand before and after arguments.
+
+    Args:
+        argv: the program and what was given to it.
+        example: flags and arguments that work, for messages.
+        required: flags that must have a value.
+        arguments: names of the arguments beside flags, all of which must be given.
+
+    Returns:
+        The program and its arguments.
+
+    Raises:
+        UserError: a flag is unknown, bad or missing, or there are too many or few arguments.
+    """
+    flags.FLAGS.set_gnu_getopt()
+    try:
+        rest = flags.FLAGS(argv)
+    except flags.Error as error:
+        raise UserError(_in_one_line(str(error))) from None
+    if len(rest) > 1 + len(arguments):
+        allowed = f" beside {' '.join(arguments)}" if arguments else ""
+        raise UserError(
+            f"{rest[1 + len(arguments)]!r} is not a flag; every argument{allowed} has the form "
+            "--name=value"
+        )
+    missing = [f"--{name}" for name in required if not flags.FLAGS[name].value]
+    missing += arguments[len(rest) - 1 :]
+    if missing:
+        raise UserError(f"{missing[0]} is missing; try {example}")
+    return rest
+
+
+def define_config_flag() -> None:
+    """Defines `--config` for a program that needs the file only for the networks in it."""
+    flags.DEFINE_string(
+        "config", None, "The run's config file; needed where it registers your own network."
+    )
+
+
+def run_config_file(path: str | None) -> None:
+    """Executes a config file, so that the networks which it registers are known.
+
+    Args:
+        path: as `train.py` takes it, a variant after a colon included; None does nothing.
+
+    Raises:
+        UserError: it cannot be executed.
+    """
+    if path is None:
+        return
+    file = path.partition(":")[0]
+    spec = importlib.util.spec_from_file_location("config_file", file)
+    try:
+        if spec is None or spec.loader is None:
+            raise ValueError("it is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["config_file"] = module  # As dataclasses and their annotations expect.
+        spec.loader.exec_module(module)
+    except Exception as error:  # A config file is a program, and may raise anything.
+        raise cannot_load(f"--config={file}", error) from None
+
+
+def cannot_load(what: str, error: Exception) -> UserError:
+    """The line for a config file that raised an error."""
+    return UserError(f"{what} cannot be loaded: {_in_one_line(f'{type(error).__name__}: {error}')}")
+
+
+def _in_one_line(text: str) -> str:
+    """A message without its line breaks, and without the traceback of a config file in it."""
+    before, traceback, rest = text.partition("Error whilst parsing config file:")
+    if traceback:
+        text = before + rest.strip().splitlines()[-1]
+    return " ".join(text.split())
+
+
+def print_answer(text: str) -> None:
+    """Prints to stdout; ends the program quietly where the reader, such as `head`, has enough.
+
+    Raises:
+        UserError: stdout cannot be written, such as on a full disk.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python flushes what is left once more at exit, and would complain of the same again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)
+        raise UserError(
+            f"standard output cannot be written: {error.strerror}; send it elsewhere"
+        ) from None
+
+
+def _print_unraisable(args: Any) -> None:
+    """Prints an error that nobody can catch, but for the echoes of a failed save.
+
+    The first write that fails ends Orbax's event loop; of that each later one then complains, from
+    a thread of TensorStore.
+    """
+    if str(args.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(args)
+
+
+def _is_worth_showing(record: std_logging.LogRecord) -> bool:
+    """Lets through what this project logs, as a terminal may have it, and others' warnings.
+
+    Orbax reports each failure from several threads, and asyncio that of each of its tasks, with
+    tracebacks; then it is raised: the raised one becomes a line of ours.
+    """
+    if record.name == "asyncio" and "was never retrieved" in record.getMessage():
+        return False
+    if "site-packages" not in record.pathname:
+        # A table is information; a warning is one line, whatever it quotes.
+        joint = "\n" if record.levelno < std_logging.WARNING else " "
+        lines = map(shown, record.getMessage().splitlines())
+        record.msg, record.args = joint.join(lines), None
+        return True
+    return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname

@@ -1,0 +1,1 @@
+"""What chains leave: draws on disk, running sums, diagnostics."""

@@ -1,0 +1,253 @@
+"""Have the chains converged, and what are their draws worth: R-hat, ESS, MCSE, by ArviZ.
+
+Rank-normalised as in Vehtari et al. 2021 (https://doi.org/10.1214/20-BA1221). ArviZ takes two
+seconds to import and brings Matplotlib's pyplot along, so it is imported when it is first needed.
+"""
+
+import functools
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+from etils import epath
+from flax.traverse_util import flatten_dict
+
+from ensemble.storage.workdir import write_bytes
+
+MIN_DRAWS = 4
+"""Draws of a chain without which nothing can be said about it."""
+
+_SAMPLE_STATS = {
+    "log_density": "lp",
+    "is_divergent": "diverging",
+    "num_gradients": "n_steps",
+}
+"""Names of ArviZ for diagnostics of a draw; the others have the same name there."""
+
+
+class ScalarDiagnostics(NamedTuple):
+    """Of one scalar over all chains.
+
+    Attributes:
+        rhat: 1 if the chains agree; infinite if each stays at a value of its own.
+        ess_bulk: how many independent draws locate its centre as well.
+        ess_tail: the same for its 5% and 95% quantiles, the worse of the two.
+        mean: over all draws.
+        mcse: standard error of the mean, for the chains are finite.
+    """
+
+    rhat: float
+    ess_bulk: float
+    ess_tail: float
+    mean: float
+    mcse: float
+
+
+class Diagnostics(NamedTuple):
+    """Of the worst scalars, and of each.
+
+    NaN stands for what cannot be said: too few draws, or a scalar that is not finite throughout. It
+    compares as false with any goal, so it never counts as converged.
+
+    Attributes:
+        rhat_max: over the scalars.
+        rhat_worst: the scalar that has it; None if there is no scalar that varies.
+        ess_bulk_min: over the scalars.
+        ess_bulk_worst: the scalar that has it.
+        ess_tail_min: over the scalars.
+        ess_tail_worst: the scalar that has it.
+        num_constant: scalars with one value in all draws of all chains, such as a probability that
+            is always rounded to 1: nothing can be said of them, and they are left out.
+        scalars: of each that is not left out.
+    """
+
+    rhat_max: float
+    rhat_worst: str | None
+    ess_bulk_min: float
+    ess_bulk_worst: str | None
+    ess_tail_min: float
+    ess_tail_worst: str | None
+    num_constant: int
+    scalars: dict[str, ScalarDiagnostics]
+
+
+def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
+    """Diagnoses the draws after the warm-up.
+
+    R-hat compares the halves of all chains. Of a single chain ArviZ gives none; here it is that of
+    its two halves, which needs 8 draws and sees a drift, but no second mode.
+
+    Args:
+        scalars: [C, T] each, by name.
+
+    Returns:
+        The diagnostics.
+    """
+    varying, num_constant = {}, 0
+    for name, values in scalars.items():
+        values = np.asarray(values, np.float64)
+        if values.shape[1] >= MIN_DRAWS and np.all(values == values.flat[0]):
+            num_constant += 1
+        else:
+            varying[name] = _diagnose(values)
+    worst = {
+        "rhat": _worst("rhat", max, varying),
+        "ess_bulk": _worst("ess_bulk", min, varying),
+        "ess_tail": _worst("ess_tail", min, varying),
+    }
+    return Diagnostics(
+        *worst["rhat"], *worst["ess_bulk"], *worst["ess_tail"], num_constant, varying
+    )
+
+
+def _worst(
+    field: str, choose: Callable[..., str], scalars: Mapping[str, ScalarDiagnostics]
+) -> tuple[float, str | None]:
+    """The worst value of a diagnostic and the scalar that has it; NaN is worse than any number."""
+    values = {name: getattr(scalar, field) for name, scalar in scalars.items()}
+    unknown = [name for name, value in values.items() if math.isnan(value)]
+    if unknown or not values:
+        return math.nan, unknown[0] if unknown else None
+    name = choose(values, key=values.__getitem__)
+    return values[name], name
+
+
+def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
+    """Diagnoses one scalar [C, T] in float64."""
+    num_draws = values.shape[1]
+    if not np.isfinite(values).all() or num_draws == 0:
+        return ScalarDiagnostics(*[math.nan] * 5)
+    mean = float(values.mean())
+    if num_draws < MIN_DRAWS:
+        return ScalarDiagnostics(math.nan, math.nan, math.nan, mean, math.nan)
+    arviz = import_arviz()
+    # For the mean ArviZ takes a range of 1e-15 for a constant's: a probability's may be smaller.
+    scale = float(np.ptp(values))
+    with np.errstate(divide="ignore", invalid="ignore"):  # Without its middle it may be constant.
+        return ScalarDiagnostics(
+            rhat=_rhat(values),
+            ess_bulk=float(arviz.ess(values, method="bulk")),
+            ess_tail=float(arviz.ess(values, method="tail")),
+            mean=mean,
+            mcse=float(arviz.mcse((values - mean) / scale, method="mean")) * scale,
+        )
+
+
+def _rhat(values: np.ndarray) -> float:
+    """Rank-normalised split R-hat of one scalar [C, T] that is finite and varies."""
+    arviz = import_arviz()
+    num_chains, num_draws = values.shape
+    if np.all(values == values[:, :1]):  # Rounding would make it finite.
+        return math.inf
+    if num_chains > 1:
+        return float(arviz.rhat(values, method="rank"))
+    half = num_draws // 2
+    if half < MIN_DRAWS:
+        return math.nan
+    halves = np.stack([values[0, :half], values[0, -half:]])
+    folded = np.abs(halves - np.median(halves))
+    return max(
+        float(arviz.rhat(_normal_scores(array), method="identity")) for array in (halves, folded)
+    )
+
+
+def _normal_scores(values: np.ndarray) -> np.ndarray:
+    """Ranks over all draws, as quantiles of a normal distribution (Blom 1958)."""
+    ranks = scipy.stats.rankdata(values).reshape(values.shape)
+    return scipy.stats.norm.ppf((ranks - 3 / 8) / (values.size + 1 / 4))
+
+
+def to_inference_data(
+    scalars: Mapping[str, np.ndarray],
+    draw_info: Mapping[str, np.ndarray],
+    positions: Mapping[str, Any],
+    position_numbers: np.ndarray,
+    first: int,
+) -> Any:
+    """Lays draws out as users of ArviZ expect them.
+
+    The parameters are stored for some draws only, and ArviZ wants one set of draws in `posterior`
+    and `sample_stats`: it marks divergences by position. So the group `posterior` has the tracked
+    scalars, whose convergence is in question, at every draw: `arviz.summary`, `plot_trace` and
+    `plot_rank` work on it as they are. The parameters have a group of their own, `params`, whose
+    coordinate `draw` says which draws they belong to: `data.posterior.sel(draw=data.params.draw)`
+    lies beside them, and `arviz.summary(data, group="params")` diagnoses them. A slash in a name
+    becomes a dot.
+
+    Args:
+        scalars: [C, T] each: functions of the parameters, such as predictive probabilities.
+        draw_info: [C, T] each: fields of `DrawInfo`, for the group `sample_stats`; they get ArviZ's
+            names, such as lp, diverging and n_steps.
+        positions: nested dict of [C, K, ...]; may be empty.
+        position_numbers: [K], the numbers of their draws.
+        first: number of the first of the T draws.
+
+    Returns:
+        `arviz.InferenceData`.
+    """
+    arviz = import_arviz()
+    stats = {_SAMPLE_STATS.get(name, name): np.asarray(info) for name, info in draw_info.items()}
+    if "diverging" in stats:
+        stats["diverging"] = stats["diverging"].astype(bool)
+    num_draws = next((np.shape(values)[1] for values in [*scalars.values(), *stats.values()]), 0)
+    groups = {
+        "posterior": (scalars, first + np.arange(num_draws)),
+        "sample_stats": (stats, first + np.arange(num_draws)),
+        "params": (flatten_dict(positions, sep="/"), np.asarray(position_numbers)),
+    }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "More chains", UserWarning)  # A short run is no mistake.
+        return arviz.InferenceData(
+            **{
+                group: arviz.dict_to_dataset(
+                    {name.replace("/", "."): np.asarray(values) for name, values in arrays.items()},
+                    coords={"draw": numbers},
+                )
+                for group, (arrays, numbers) in groups.items()
+                if arrays
+            }
+        )
+
+
+def write_netcdf(path: epath.Path, data: Any) -> None:
+    """Writes an `arviz.InferenceData` for `arviz.from_netcdf`, whole or not at all.
+
+    Args:
+        path: of the file, local or remote.
+        data: of `to_inference_data`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        local = epath.Path(directory) / "posterior.nc"
+        data.to_netcdf(os.fspath(local), engine="h5netcdf")
+        write_bytes(path, local.read_bytes())
+
+
+@functools.cache
+def import_arviz() -> Any:
+    """Imports ArviZ without the notice that it gives once a day.
+
+    It notes the day below the user's cache directory; where that cannot be written, elsewhere.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            import arviz
+        except OSError:
+            usual = os.environ.get("XDG_CACHE_HOME")
+            with tempfile.TemporaryDirectory() as directory:
+                os.environ["XDG_CACHE_HOME"] = directory
+                try:
+                    import arviz
+                finally:
+                    os.environ.pop("XDG_CACHE_HOME")
+                    if usual is not None:
+                        os.environ["XDG_CACHE_HOME"] = usual
+    return arviz

@@ -1,0 +1,285 @@
+"""The draws of a run on disk: `draws/FIRST.npz`, appended in whole chunks, read with care."""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+from etils import epath
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from ensemble.errors import UserError, first_line
+from ensemble.storage.npz import read_arrays
+from ensemble.storage.workdir import write_bytes
+
+_FILE_NAME = re.compile("([0-9]{9,}).npz")
+_SCALARS, _POSITIONS = "scalars/", "positions/"
+
+
+class _Chunk(NamedTuple):
+    """What stays in memory of one file.
+
+    Attributes:
+        path: of the file.
+        first: number of its first draw.
+        end: number after its last.
+        scalars: [C, T] each.
+        numbers: [K], of the draws whose positions the file holds.
+    """
+
+    path: epath.Path
+    first: int
+    end: int
+    scalars: dict[str, np.ndarray]
+    numbers: np.ndarray
+
+
+class Draws:
+    """Scalars of every draw and positions of some, of C chains; draws are numbered from 0.
+
+    Scalars are read once and then kept in memory, positions are read when they are asked for.
+
+    Args:
+        directory: local or remote; the first `append` creates it.
+    """
+
+    def __init__(self, directory: epath.Path):
+        self._directory = directory
+        self._known: list[_Chunk] | None = None
+
+    @property
+    def end(self) -> int:
+        """How many draws a chain has: the number of the next one."""
+        return self._chunks()[-1].end if self._chunks() else 0
+
+    def append(
+        self,
+        first: int,
+        end: int,
+        scalars: Mapping[str, np.ndarray],
+        positions: Mapping[str, Any],
+        position_numbers: Sequence[int] | np.ndarray,
+    ) -> None:
+        """Writes draws first..end-1, whole or not at all.
+
+        Args:
+            first: number of the first draw: `end` of those before.
+            end: number after the last draw.
+            scalars: [C, T] each, T = end - first > 0; the same names in every chunk.
+            positions: nested dict of [C, K, ...]: the parameters at some of these draws.
+            position_numbers: [K], ascending, of those draws; K may be 0.
+
+        Raises:
+            ValueError: the draws do not continue those before, or the shapes do not agree.
+            UserError: the draws before cannot be read.
+            OSError: the file cannot be written.
+        """
+        chunks = self._chunks()
+        chunk = _Chunk(
+            path=self._directory / f"{first:09d}.npz",
+            first=first,
+            end=end,
+            scalars={name: np.array(values) for name, values in scalars.items()},
+            numbers=np.array(position_numbers, np.int64),
+        )
+        leaves = {name: np.asarray(leaf) for name, leaf in flatten_dict(positions, sep="/").items()}
+        _check(chunk, chunks)
+        _check_positions(chunk, leaves)
+        arrays: dict[str, Any] = {"range": np.array([first, end]), "numbers": chunk.numbers}
+        arrays |= {_SCALARS + name: values for name, values in chunk.scalars.items()}
+        arrays |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
+        content = io.BytesIO()
+        # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
+        np.savez(content, **arrays)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        write_bytes(chunk.path, content.getvalue())
+        chunks.append(chunk)
+
+    def truncate(self, end: int) -> None:
+        """Removes the files of draws `end` and later, which a resumed run takes again.
+
+        Args:
+            end: the number of draws that the checkpoint knows of.
+
+        Raises:
+            UserError: draws before `end` are missing or damaged; nothing is removed then.
+            OSError: a file cannot be removed.
+        """
+        files = _list(self._directory)
+        chunks = _read_chunks([path for first, path in files if first < end])
+        stored = chunks[-1].end if chunks else 0
+        if stored != end:
+            raise UserError(
+                f"{self._directory} has chunks of {stored} draws, and the checkpoint is at draw "
+                f"{end}, which must end a chunk; start the run again in a new --workdir"
+            )
+        for first, path in files:
+            if first >= end:
+                logging.warning("%s is later than the checkpoint: its draws are repeated.", path)
+                path.unlink()
+        self._known = chunks
+
+    def scalars(self, first: int = 0) -> dict[str, np.ndarray]:
+        """Returns scalars [C, T] of the draws `first` and later; an empty dict if there are none.
+
+        Raises:
+            UserError: a file is missing, damaged or not of this program.
+        """
+        kept = [chunk for chunk in self._chunks() if chunk.end > first]
+        skipped = max(first - kept[0].first, 0) if kept else 0
+        return {
+            name: np.concatenate([chunk.scalars[name] for chunk in kept], axis=1)[:, skipped:]
+            for name in (kept[0].scalars if kept else ())
+        }
+
+    def positions(self, max_per_chain: int | None = None) -> tuple[dict[str, Any], np.ndarray]:
+        """Reads the stored positions.
+
+        Args:
+            max_per_chain: evenly spaced ones of them if there are more; None for all.
+
+        Returns:
+            Nested dict of [C, K, ...] and the numbers [K] of their draws; an empty dict if there
+            are none.
+
+        Raises:
+            UserError: a file is missing, damaged or not of this program.
+        """
+        chunks = self._chunks()
+        numbers = np.concatenate([np.zeros(0, np.int64), *(chunk.numbers for chunk in chunks)])
+        if max_per_chain is not None and len(numbers) > max_per_chain:
+            middles = (np.arange(max_per_chain) + 0.5) * len(numbers) / max_per_chain
+            numbers = numbers[middles.astype(int)]
+        parts: list[dict[str, np.ndarray]] = []
+        for chunk in chunks:
+            chosen = np.isin(chunk.numbers, numbers)
+            if chosen.any():
+                leaves = _read_positions(chunk, parts[0] if parts else None)
+                parts.append({name: leaf[:, chosen] for name, leaf in leaves.items()})
+        joined = {
+            name: np.concatenate([part[name] for part in parts], axis=1)
+            for name in (parts[0] if parts else ())
+        }
+        return unflatten_dict(joined, sep="/"), numbers
+
+    def _chunks(self) -> list[_Chunk]:
+        if self._known is None:
+            self._known = _read_chunks([path for _, path in _list(self._directory)])
+        return self._known
+
+
+def _list(directory: epath.Path) -> list[tuple[int, epath.Path]]:
+    """The files with the numbers of their first draws, in order."""
+    if not directory.exists():
+        return []
+    named = [(_FILE_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
+    return sorted((int(match[1]), path) for match, path in named if match)
+
+
+def _read_chunks(paths: Sequence[epath.Path]) -> list[_Chunk]:
+    """Reads all but the positions of the files that follow each other from draw 0."""
+    chunks: list[_Chunk] = []
+    for path in paths:
+        first, stored = int(path.name.split(".")[0]), chunks[-1].end if chunks else 0
+        if first > stored:
+            raise UserError(
+                f"{path.parent}: draws {stored} to {first - 1} are missing, their file was "
+                "removed; start the run again in a new --workdir"
+            )
+        try:
+            arrays = _read(path, ("range", "numbers", _SCALARS))
+            chunk = _Chunk(
+                path=path,
+                first=first,
+                end=int(arrays["range"][1]),
+                scalars=_below(_SCALARS, arrays),
+                numbers=arrays["numbers"],
+            )
+            if arrays["range"].tolist() != [first, chunk.end]:
+                raise ValueError(f"its draws {arrays['range'].tolist()} are not those of its name")
+            _check(chunk, chunks)
+        except Exception as error:  # Whatever damage does to NumPy, zipfile and the file system.
+            raise _damaged(path, error) from None
+        chunks.append(chunk)
+    return chunks
+
+
+def _read_positions(
+    chunk: _Chunk, others: Mapping[str, np.ndarray] | None
+) -> dict[str, np.ndarray]:
+    """Reads the positions of a chunk, [C, K, ...] by flat names as those of other chunks."""
+    try:
+        leaves = _below(_POSITIONS, _read(chunk.path, (_POSITIONS,)))
+        _check_positions(chunk, leaves)
+        if others is not None and _shapes(leaves) != _shapes(others):
+            raise ValueError("its positions have other shapes than those of the draws before")
+    except Exception as error:
+        raise _damaged(chunk.path, error) from None
+    return leaves
+
+
+def _shapes(leaves: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: leaf.shape[2:] for name, leaf in leaves.items()}
+
+
+def _read(path: epath.Path, prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Reads the arrays of an npz file whose names begin so.
+
+    `append` compresses nothing, so a file takes no more memory than it has bytes.
+    """
+    with path.open("rb") as file:
+        return read_arrays(file, path.stat().length, prefixes, compressed=False)
+
+
+def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def _check(chunk: _Chunk, before: Sequence[_Chunk]) -> None:
+    """Raises ValueError unless the chunk is sound in itself and continues those before."""
+    stored = before[-1].end if before else 0
+    if chunk.first != stored or chunk.end <= chunk.first:
+        raise ValueError(
+            f"draws {chunk.first} to {chunk.end - 1} do not continue a chain of {stored} draws"
+        )
+    known = before[0].scalars if before else chunk.scalars
+    if not known or chunk.scalars.keys() != known.keys():
+        raise ValueError("its scalars are not those of the draws before")
+    expected = (*next(iter(known.values())).shape[:1], chunk.end - chunk.first)
+    for name, values in chunk.scalars.items():
+        if values.shape != expected or values.dtype.kind not in "fiub":
+            raise ValueError(f"{name} is {values.dtype} {values.shape}, not numbers {expected}")
+    numbers = chunk.numbers
+    if (
+        numbers.ndim != 1
+        or numbers.dtype.kind not in "iu"
+        or (np.diff(numbers) <= 0).any()
+        or ((numbers < chunk.first) | (numbers >= chunk.end)).any()
+    ):
+        raise ValueError("the numbers of its positions are not draws of it in ascending order")
+
+
+def _check_positions(chunk: _Chunk, leaves: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError unless there are positions [C, K, ...] of the chunk's draws."""
+    num_chains = next(iter(chunk.scalars.values())).shape[0]
+    expected = (num_chains, len(chunk.numbers))
+    if not leaves and len(chunk.numbers):
+        raise ValueError(f"there are no positions for {len(chunk.numbers)} draws")
+    for name, leaf in leaves.items():
+        if leaf.shape[:2] != expected or leaf.dtype.kind not in "fiub":
+            raise ValueError(
+                f"position {name} is {leaf.dtype} {leaf.shape}, not numbers {[*expected, '...']}"
+            )
+
+
+def _damaged(path: epath.Path, error: Exception) -> UserError:
+    return UserError(
+        f"{path} is damaged or not of this program: {first_line(error)}; restore it, or start the "
+        "run again in a new --workdir"
+    )

@@ -1,0 +1,160 @@
+"""What the draws of a run say in the end: convergence, a report's entries, pictures, parameters."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble.draws import diagnostics
+from ensemble.draws.diagnostics import Diagnostics
+from ensemble.draws.draws import Draws
+from ensemble.pictures import chain_plots
+from ensemble.pictures.plot_style import figure_to_png
+from ensemble.storage.workdir import Workdir, write_bytes
+
+MAX_DRAWS = 100
+"""Draws that a loaded posterior predicts with, evenly spread over all chains."""
+
+LOG_DENSITY, LOG_PROB = "log_density", "log_prob_"
+"""The scalars whose convergence counts: this one, and those whose name begins so."""
+
+
+def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, np.ndarray]:
+    """The scalars [C, T] whose convergence counts, of draws `first` and later, of live chains."""
+    return {
+        name: values[list(live)]
+        for name, values in draws.scalars(first).items()
+        if name == LOG_DENSITY or name.startswith(LOG_PROB)
+    }
+
+
+def posterior_section(
+    counted: Mapping[str, np.ndarray],
+    found: Diagnostics,
+    config: ml_collections.FrozenConfigDict,
+    num_gradients: int,
+    gradients_per_second: float | None,
+    tracked_split: str | None,
+) -> dict[str, Any]:
+    """The report's entry `posterior`.
+
+    Args:
+        counted: scalars [C, T] of the draws that count, of the live chains.
+        found: the diagnostics of those whose convergence counts.
+        config: of the run.
+        num_gradients: of all chains, with those of the warm-up; without a search for the MAP.
+        gradients_per_second: of single chains on all data.
+        tracked_split: whose accuracy and NLL are among the scalars.
+
+    Returns:
+        R-hat, ESS and the scalars that have the worst; over the draws mean `accept`, number of
+        `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the last one;
+        `num_gradients`; rates; and what was asked for. `monte_carlo` has mean and its standard
+        error (MCSE) of the log density, and of accuracy and NLL of single draws on
+        `tracked_split`.
+    """
+    seconds = num_gradients / gradients_per_second if gradients_per_second else None
+    ess = [one.ess_bulk for one in found.scalars.values()]
+    monte_carlo = diagnostics.summarise(
+        {name: counted[name] for name in (LOG_DENSITY, "accuracy", "nll")}
+    )
+    return {
+        "rhat_max": found.rhat_max,
+        "rhat_worst": found.rhat_worst,
+        "ess_bulk_min": found.ess_bulk_min,
+        "ess_bulk_worst": found.ess_bulk_worst,
+        "ess_tail_min": found.ess_tail_min,
+        "ess_tail_worst": found.ess_tail_worst,
+        "ess_bulk_median": float(np.median(ess)) if ess else math.nan,
+        "num_scalars": len(found.scalars),
+        "num_constant": found.num_constant,
+        "accept": float(counted["acceptance_rate"].mean()),
+        "divergences": int(counted["is_divergent"].sum()),
+        "energy_error": float(np.median(np.abs(counted["energy_error"]))),
+        "step_size": counted["step_size"][:, -1].tolist(),
+        "num_gradients": num_gradients,
+        "gradients_per_second": gradients_per_second,
+        "ess_per_second": found.ess_bulk_min / seconds if seconds else None,
+        "ess_per_gradient": found.ess_bulk_min / num_gradients,
+        "num_warmup": config.hmc.num_warmup,
+        "num_burn_in": config.hmc.num_burn_in,
+        "num_samples": counted[LOG_DENSITY].shape[1],
+        "num_chains": config.num_chains,
+        "temperature": config.temperature,
+        "tracked_split": tracked_split,
+        "monte_carlo": {
+            name: {"mean": one.mean, "mcse": one.mcse} for name, one in monte_carlo.scalars.items()
+        },
+    }
+
+
+def posterior_figures(
+    draws: Draws, first: int, live: Sequence[int], found: Diagnostics, tracked_split: str | None
+) -> dict[str, Any]:
+    """Draws the traces of all chains, and the ranks of the scalars that agree least."""
+    scalars = draws.scalars()
+    names = {
+        LOG_DENSITY: "log density",
+        "accuracy": f"{tracked_split} accuracy",
+        "step_size": "step size",
+        "acceptance_rate": "acceptance",
+    }
+    traces = {
+        title: scalars[name] for name, title in names.items() if np.isfinite(scalars[name]).any()
+    }
+    return {
+        "traces": chain_plots.trace_plot(traces, first, "The chains, draw by draw"),
+        "ranks": chain_plots.rank_plot(
+            tracked_scalars(draws, first, live), found, "Do the chains agree? Ranks of their draws"
+        ),
+    }
+
+
+def write_posterior(
+    work: Workdir,
+    draws: Draws,
+    first: int,
+    live: Sequence[int],
+    found: Diagnostics,
+    temperature: float,
+    tracked_split: str | None,
+) -> None:
+    """Writes the pictures, and the live chains as `posterior.nc` for ArviZ."""
+    work.plots.mkdir(parents=True, exist_ok=True)
+    for name, figure in posterior_figures(draws, first, live, found, tracked_split).items():
+        write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
+    counted = draws.scalars(first)
+    positions, numbers = draws.positions(MAX_DRAWS)
+    data = diagnostics.to_inference_data(
+        tracked_scalars(draws, first, live),
+        {
+            name: values[list(live)]
+            for name, values in counted.items()
+            if not name.startswith(LOG_PROB)
+        },
+        jax.tree.map(lambda leaf: leaf[list(live)], positions),
+        numbers,
+        first,
+    )
+    data.attrs |= {"temperature": temperature, "chains": list(live)}
+    diagnostics.write_netcdf(work.path / "posterior.nc", data)
+
+
+def draw_variables(draws: Draws, live: Sequence[int]) -> tuple[Any, int]:
+    """Reads the parameters of draws that are kept, as members to predict with.
+
+    Args:
+        draws: of the run.
+        live: numbers of the chains to take them from.
+
+    Returns:
+        Variables [M * K, ...], chain by chain, and K: at most `MAX_DRAWS` in all, at least one of
+        each chain. K is 0 where none is kept yet.
+    """
+    positions, numbers = draws.positions(max(1, MAX_DRAWS // len(live)))
+    chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
+    return {"params": flat}, len(numbers)

@@ -1,0 +1,1 @@
+"""Markov chain Monte Carlo on the posterior of a task."""

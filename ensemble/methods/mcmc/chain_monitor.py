@@ -1,0 +1,79 @@
+"""What the chains of a run say while it goes on: scalars of a chunk, a line, whether to end."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble.methods.mcmc.programs import Trace
+
+_MIN_ESS = 100
+
+
+def trace_scalars(trace: Trace, indices: Sequence[int]) -> dict[str, float]:
+    """Fetches the trace of a chunk as named scalars: means, medians, counts over its draws.
+
+    Args:
+        trace: of draws [K, C].
+        indices: of the chains.
+    """
+    draws = {
+        "log_density": trace.info.log_density,
+        "acceptance": trace.info.acceptance_rate,
+        "accuracy": trace.accuracy,
+        "nll": trace.nll,
+    }
+    values = {name: np.asarray(one, np.float64).mean(axis=0) for name, one in draws.items()}
+    # The median: a divergent draw's may be infinite.
+    values["energy_error"] = np.median(np.abs(trace.info.energy_error), axis=0)
+    values["divergences"] = np.sum(trace.info.is_divergent, axis=0)
+    values["step_size"] = np.asarray(trace.info.step_size)[-1]
+    return {
+        f"posterior/chain_{k:02d}/{name}": float(of_chains[k])
+        for name, of_chains in values.items()
+        for k in indices
+        if np.isfinite(of_chains[k])
+    }
+
+
+def headline(
+    scalars: Mapping[str, float], num_chains: int, tracked_split: str | None
+) -> dict[str, float]:
+    """Means over chains of what tells whether they are well, and what they are worth.
+
+    Args:
+        scalars: named as above, and those of convergence, rates and average draws.
+        num_chains: of the run.
+        tracked_split: whose average draw is shown.
+    """
+    shown = {}
+    for name in ("acceptance", "step_size", "energy_error", "log_density", "divergences"):
+        tags = [f"posterior/chain_{k:02d}/{name}" for k in range(num_chains)]
+        values = [scalars[tag] for tag in tags if tag in scalars]
+        if values:
+            shown[name.replace("_", " ")] = float(np.mean(values))
+    titles = {
+        "posterior/rhat_max": "R-hat",
+        "posterior/ess_bulk_min": "bulk ESS",
+        "posterior/gradients_per_second": "gradients/s",
+        "posterior/ess_per_second": "ESS/s",
+        f"{tracked_split}/average_draw/accuracy": "average draw's accuracy",
+        f"{tracked_split}/average_draw/nll": "average draw's nll",
+    }
+    return shown | {title: scalars[tag] for tag, title in titles.items() if tag in scalars}
+
+
+def has_converged(scalars: Mapping[str, float], stop_at: Any) -> bool:
+    """Whether scalars are as `config.stop_at` asks; never if it asks nothing.
+
+    A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
+
+    Args:
+        scalars: with those of convergence, as far as they are known.
+        stop_at: `rhat` and `ess`; what is 0 is not asked for.
+    """
+    return (
+        (stop_at.rhat > 0 or stop_at.ess > 0)
+        and (not stop_at.rhat or scalars.get("posterior/rhat_max", np.inf) < stop_at.rhat)
+        and scalars.get("posterior/ess_bulk_min", 0) > max(stop_at.ess, _MIN_ESS)
+    )

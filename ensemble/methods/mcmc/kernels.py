@@ -1,0 +1,278 @@
+"""Transitions of the samplers: pure functions of one chain and the number of the draw.
+
+BlackJAX's kernels do the moving; here are their keys and what a draw reports. Draw t of a chain
+comes from `fold_in(key, t)`, so that it makes no difference in which chunks draws are taken.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
+from blackjax.mcmc import hmc, mclmc, nuts
+from blackjax.mcmc.integrators import IntegratorState
+from blackjax.mcmc.metrics import Metric, default_metric
+
+from ensemble.errors import UserError
+from ensemble.methods.mcmc.warmup import MASSES, Adaptation, make_windows, tune_mclmc
+
+METHODS = ("hmc", "nuts", "mclmc")
+MAX_TREE_DEPTH = 10
+MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
+MAX_DENSE_BYTES = 2**30
+MIN_MASS_WARMUP = 20  # Stan's: fewer draws say nothing about a mass.
+MOMENTUM, TUNING = 2**32 - 1, 2**32 - 2  # Numbers that no draw has: streams of a chain's key.
+
+
+class Chain(NamedTuple):
+    """Everything that the next draw needs.
+
+    Attributes:
+        rng_key: of the chain; no draw changes it.
+        state: BlackJAX's: position, log density and its gradient; mclmc's has its momentum too.
+        adaptation: the step size and the mass, and how they are being found.
+    """
+
+    rng_key: jax.Array
+    state: hmc.HMCState | IntegratorState
+    adaptation: Adaptation | MCLMCAdaptationState
+
+
+class DrawInfo(NamedTuple):
+    """Diagnostics of one draw, [] each.
+
+    Attributes:
+        log_density: at the draw, nats.
+        acceptance_rate: of the proposal, or the mean over a tree; a NaN energy counts as 0. Of
+            mclmc, which accepts everything else: the share of its steps without a NaN.
+        is_divergent: whether an energy error was over 1000 nats, or NaN.
+        energy_error: energy after less energy before, nats: of hmc's proposal, of the state that
+            nuts chose from its tree, of all steps of mclmc together; infinite if it is NaN.
+        step_size: that the draw was made with.
+        num_gradients: that it took.
+    """
+
+    log_density: jax.Array
+    acceptance_rate: jax.Array
+    is_divergent: jax.Array
+    energy_error: jax.Array
+    step_size: jax.Array
+    num_gradients: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Of a sampler.
+
+    Attributes:
+        method: 'hmc'; 'nuts', which chooses the lengths itself; or 'mclmc', microcanonical and
+            unadjusted: it accepts every step, at the price of a bias that falls with its step size.
+        step_size: at the start of the warm-up.
+        num_leapfrog_steps: L of hmc; of mclmc the integrator's steps in a draw.
+        jitter: share by which hmc's length varies evenly about L, the same for all chains; it keeps
+            trajectories from closing on themselves.
+        num_warmup: draws that adapt the step size and the mass, which later ones leave alone; of
+            mclmc, the integrator's steps that its tuning may take in all. 0 for none.
+        target_acceptance: that dual averaging aims at.
+        mass: 'identity'; 'diagonal' or 'dense', by the warm-up.
+    """
+
+    method: str = "hmc"
+    step_size: float = 0.01
+    num_leapfrog_steps: int = 32
+    jitter: float = 0.2
+    num_warmup: int = 500
+    target_acceptance: float = 0.8
+    mass: str = "identity"
+
+    def __post_init__(self) -> None:
+        too_short = self.mass != "identity" and self.num_warmup < MIN_MASS_WARMUP
+        too_dense = self.method == "mclmc" and self.mass == "dense"
+        for name, holds, rule in (
+            ("method", self.method in METHODS, f"be one of {', '.join(METHODS)}"),
+            ("step_size", self.step_size > 0, "be positive"),
+            ("num_leapfrog_steps", self.num_leapfrog_steps > 0, "be positive"),
+            ("jitter", 0 <= self.jitter < 1, "be at least 0 and below 1"),
+            ("num_warmup", self.num_warmup >= 0, "not be negative"),
+            ("target_acceptance", 0 < self.target_acceptance < 1, "be between 0 and 1"),
+            ("mass", self.mass in MASSES, f"be one of {', '.join(MASSES)}"),
+            ("mass", not too_dense, "be identity or diagonal with method='mclmc'"),
+            (
+                "num_warmup",
+                not too_short,
+                f"be at least {MIN_MASS_WARMUP} to adapt mass={self.mass!r}; or use identity",
+            ),
+        ):
+            if not holds:
+                raise UserError(f"{name}={getattr(self, name)!r} must {rule}")
+
+
+class Sampler(NamedTuple):
+    """A sampler of one log density.
+
+    Attributes:
+        init: `(rng_key, position) -> Chain`.
+        step: `(chain, t) -> (chain, DrawInfo)`, draw t = 0, 1, ..., those of the warm-up first.
+        tune: `(chain) -> chain`, where the warm-up is one piece in place of draws 0 to
+            num_warmup - 1: mclmc's; else None.
+    """
+
+    init: Callable[[jax.Array, Any], Chain]
+    step: Callable[[Chain, jax.Array], tuple[Chain, DrawInfo]]
+    tune: Callable[[Chain], Chain] | None
+
+
+def make_sampler(
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], metric: Metric | None = None
+) -> Sampler:
+    """Makes the functions of one chain, which the caller jits, vmaps and scans.
+
+    Args:
+        settings: of the sampler.
+        logdensity_fn: from a position, any tree of arrays, to nats.
+        metric: of hmc and nuts, in place of the one that `settings.mass` says.
+    """
+    if settings.method == "mclmc":
+        return _make_mclmc(settings, logdensity_fn)
+    return _make_hamiltonian(settings, logdensity_fn, metric)
+
+
+def _make_hamiltonian(
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], given: Metric | None
+) -> Sampler:
+    windows = make_windows(
+        settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
+    )
+    transition = _make_transition(settings, logdensity_fn)
+
+    def init(rng_key: jax.Array, position: Any) -> Chain:
+        return Chain(rng_key, hmc.init(position, logdensity_fn), windows.init(position))
+
+    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        step_size = windows.step_size(chain.adaptation, t)
+        metric = given or default_metric(chain.adaptation.mass.inverse_mass_matrix)
+        rng_key = jax.random.fold_in(chain.rng_key, t)
+        state, info = transition(rng_key, chain.state, step_size, metric, t)
+        adaptation = windows.update(chain.adaptation, t, state.position, info.acceptance_rate)
+        energy_before = metric.kinetic_energy(info.momentum) - chain.state.logdensity
+        energy_error = info.energy - energy_before
+        draw = DrawInfo(
+            log_density=state.logdensity,
+            acceptance_rate=info.acceptance_rate,
+            is_divergent=info.is_divergent,
+            energy_error=jnp.where(jnp.isnan(energy_error), jnp.inf, energy_error),
+            step_size=step_size,
+            num_gradients=info.num_integration_steps,
+        )
+        return Chain(chain.rng_key, state, adaptation), draw
+
+    return Sampler(init, step, None)
+
+
+def check_dense(settings: Settings, position: Any) -> None:
+    """Refuses a dense mass that is too large.
+
+    Args:
+        settings: of the sampler.
+        position: of one chain; shapes will do.
+
+    Raises:
+        UserError: as said.
+    """
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
+    num_bytes = 2 * 4 * num_params**2  # The matrix, and the moments that will be the next one.
+    if settings.mass == "dense" and num_bytes > MAX_DENSE_BYTES:
+        raise UserError(
+            f"mass='dense' of {num_params} parameters would take {num_bytes / 2**30:.1f} GiB a "
+            f"chain, over the {MAX_DENSE_BYTES / 2**30:.0f} allowed; use 'diagonal'"
+        )
+
+
+def _make_transition(
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array]
+) -> Callable[..., tuple[hmc.HMCState, Any]]:
+    """One draw: `(rng_key, state, step_size, metric, t) -> (state, info)`."""
+    if settings.method == "nuts":
+        nuts_kernel = nuts.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
+
+        def draw_nuts(
+            rng_key: jax.Array, state: Any, step_size: jax.Array, metric: Metric, _: jax.Array
+        ) -> Any:
+            return nuts_kernel(rng_key, state, logdensity_fn, step_size, metric, MAX_TREE_DEPTH)
+
+        return draw_nuts
+    hmc_kernel = hmc.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
+
+    def draw_hmc(
+        rng_key: jax.Array, state: Any, step_size: jax.Array, metric: Metric, t: jax.Array
+    ) -> Any:
+        # From t alone: vmapped chains that go equally far need not wait for each other.
+        key_length = jax.random.fold_in(jax.random.key(0), t)
+        share = 1 + settings.jitter * jax.random.uniform(key_length, minval=-1, maxval=1)
+        length = jnp.maximum(1, jnp.round(settings.num_leapfrog_steps * share)).astype(jnp.int32)
+        return hmc_kernel(rng_key, state, logdensity_fn, step_size, metric, length)
+
+    return draw_hmc
+
+
+def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> Sampler:
+    """MCLMC (Robnik and Seljak 2023, "Fluctuation without dissipation"), by McLachlan's steps."""
+    kernel = mclmc.build_kernel()
+
+    def init(rng_key: jax.Array, position: Any) -> Chain:
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
+        if num_params < 2:
+            raise UserError("method='mclmc' must have 2 parameters to move; use 'nuts'")
+        key_momentum = jax.random.fold_in(rng_key, MOMENTUM)
+        # BlackJAX's start: L of a standard normal density.
+        adaptation = MCLMCAdaptationState(
+            L=jnp.sqrt(jnp.float32(num_params)),
+            step_size=jnp.float32(settings.step_size),
+            inverse_mass_matrix=jnp.ones(num_params),
+        )
+        return Chain(rng_key, mclmc.init(position, logdensity_fn, key_momentum), adaptation)
+
+    def tune(chain: Chain) -> Chain:
+        state, adaptation = tune_mclmc(
+            jax.random.fold_in(chain.rng_key, TUNING),
+            chain.state,
+            chain.adaptation,
+            kernel,
+            logdensity_fn,
+            settings.num_warmup,
+            settings.mass == "diagonal",
+        )
+        return Chain(chain.rng_key, state, adaptation)
+
+    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        rng_key = jax.random.fold_in(chain.rng_key, t)
+        found: MCLMCAdaptationState = chain.adaptation
+
+        def body(state: IntegratorState, i: jax.Array) -> tuple[IntegratorState, Any]:
+            key_step = jax.random.fold_in(rng_key, i)
+            # A step into NaN is not taken: the momentum is drawn anew.
+            return kernel(
+                key_step,
+                state,
+                logdensity_fn,
+                found.inverse_mass_matrix,
+                found.L,
+                found.step_size,
+            )
+
+        steps = jnp.arange(settings.num_leapfrog_steps)
+        state, info = jax.lax.scan(body, chain.state, steps)
+        is_divergent = ~info.nonans | (jnp.abs(info.energy_change) > MAX_ENERGY_ERROR)
+        draw = DrawInfo(
+            log_density=state.logdensity,
+            acceptance_rate=jnp.mean(info.nonans),
+            is_divergent=jnp.any(is_divergent),
+            energy_error=jnp.where(jnp.all(info.nonans), jnp.sum(info.energy_change), jnp.inf),
+            step_size=found.step_size,
+            num_gradients=jnp.int32(2 * settings.num_leapfrog_steps),
+        )
+        return chain._replace(state=state), draw
+
+    return Sampler(init, step, tune if settings.num_warmup else None)

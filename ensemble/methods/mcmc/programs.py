@@ -1,0 +1,298 @@
+"""The compiled programs of the samplers: how chains start, are tuned, and take a chunk of draws."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+from flax import struct
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ensemble.draws.running_sums import PredictiveSums, add_draws, evaluate_draws, zero_sums
+from ensemble.methods.mcmc.coordinates import Coordinates
+from ensemble.methods.mcmc.kernels import (
+    Chain,
+    DrawInfo,
+    Sampler,
+    Settings,
+    check_dense,
+    make_sampler,
+)
+from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
+from ensemble.methods.mcmc.log_density import (
+    CHAINS,
+    DATA,
+    PlacedSplit,
+    create_mesh,
+    make_log_density,
+    make_log_probs,
+    place_split,
+)
+from ensemble.networks.layers import convolutions_as_products
+from ensemble.sharding import processes
+from ensemble.storage.memory import check_memory
+from ensemble.tasks.classification import Classification
+
+NUM_TRACKED = 100
+"""Examples whose log-probability of the label is recorded at every draw."""
+
+
+class SamplingState(struct.PyTreeNode):
+    """Everything the next draw needs, and the sums over the draws so far.
+
+    Attributes:
+        chains: [C, ...], spread over the axis `ensemble`.
+        coordinates: in which the chains move, the same for all.
+        sums: of the predictions, by split.
+        num_moves: [C] draws after the warm-up at which a chain was elsewhere than before.
+        indices: numbers of the chains.
+        step: draws taken, those of the warm-up included.
+    """
+
+    chains: Chain
+    coordinates: Coordinates
+    sums: dict[str, PredictiveSums]
+    num_moves: jax.Array
+    indices: tuple[int, ...] = struct.field(pytree_node=False)
+    step: int = struct.field(pytree_node=False)
+
+    @property
+    def ticks(self) -> int:
+        """What orders a workdir's checkpoints."""
+        return self.step
+
+    @property
+    def furthest_step(self) -> int:
+        """The last step of which metrics have been written."""
+        return self.step
+
+    is_growing = False
+
+
+class Trace(NamedTuple):
+    """What is recorded of every draw, [T, C] on the devices.
+
+    Attributes:
+        info: the sampler's diagnostics.
+        accuracy: of the draw alone on the tracked split, 0..1.
+        nll: the same, nats.
+        log_probs: [T, C, 100], of the labels of fixed examples.
+    """
+
+    info: DrawInfo
+    accuracy: jax.Array
+    nll: jax.Array
+    log_probs: jax.Array
+
+
+class Programs:
+    """Functions of all chains, jitted once, and the data that they are called with.
+
+    Args:
+        config: of the run.
+        task: the network, its data and its prior.
+
+    Raises:
+        UserError: the task has no posterior, or does not fit the devices or the memory.
+    """
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+        self.config = config
+        self.task = task
+        devices = processes.devices(config.num_devices)
+        num_groups = math.gcd(config.num_chains, len(devices))
+        self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
+        self.density = make_log_density(
+            task, task.dataset.splits["train"], self.mesh, config.temperature
+        )
+        splits = {k: split for k, split in task.dataset.splits.items() if k != "train"}
+        self.splits = {k: place_split(split, self.mesh) for k, split in splits.items()}
+        self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
+        self.layout = self.density.layout
+        self._log_probs = make_log_probs(task, self.mesh)
+        self._metric = None
+        if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
+            shapes = self.layout.padded_shapes(task.params_shapes())
+            self._metric = leafwise_metric(self.layout.mask(shapes))
+        self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
+        self._settings = Settings(
+            method=config.method,
+            step_size=config.hmc.step_size,
+            num_leapfrog_steps=config.hmc.num_leapfrog_steps,
+            jitter=config.hmc.jitter,
+            num_warmup=config.hmc.num_warmup,
+            target_acceptance=config.hmc.target_acceptance,
+            mass="identity" if config.hmc.mass == "kronecker" else config.hmc.mass,
+        )
+        check_dense(self._settings, task.params_shapes())
+        self._check_memory()
+        self.first_state = jax.jit(self._first_state)
+        self.run_chunk = jax.jit(self._run_chunk, static_argnames="num_draws", donate_argnums=0)
+        self.tune_chains = jax.jit(self._tune_chains)
+
+    def _check_memory(self) -> None:
+        config, task = self.config, self.task
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
+        sums = jax.eval_shape(
+            lambda: [
+                zero_sums(1, len(split.labels), task.dataset.num_classes)
+                for split in self.splits.values()
+            ]
+        )
+        # Positions and gradients, on the devices and as a checkpoint fetches them, mass and sums.
+        state = 4 * num_params + 2 * (config.hmc.mass == "dense") * num_params**2
+        state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
+        num_draws = min(config.log_every_steps, config.hmc.num_samples)  # Of a chunk.
+        num_tracked = len(self._tracked_examples) if self.tracked_split else 0
+        recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked
+        num_bytes = 4 * config.num_chains * (state + recorded)
+        what = f"config.num_chains={config.num_chains} chains of {num_params:,} parameters"
+        check_memory(num_bytes, what, "config.num_chains or config.log_every_steps")
+
+    def num_kept(self, step: Any) -> Any:
+        """Draws of a chain that are kept among the first `step`, traced or not."""
+        num_counted = (step - self.num_left_out) * (step > self.num_left_out)
+        return num_counted // self.config.hmc.thin
+
+    def params(self, chains: Chain, coordinates: Coordinates) -> Any:
+        """Parameters [C, ...] of the chains' positions."""
+        return jax.vmap(coordinates.to_params)(chains.state.position)
+
+    def shardings(self, state: SamplingState) -> SamplingState:
+        """Where every array of a state lies: chains over their axis, sums over both."""
+
+        def spread(*axes: str) -> Callable[[Any], NamedSharding]:
+            return lambda _: NamedSharding(self.mesh, PartitionSpec(*axes))
+
+        sums = {
+            name: jax.tree.map(lambda leaf: spread(CHAINS, *[DATA] * (leaf.ndim > 1))(leaf), one)
+            for name, one in state.sums.items()
+        }
+        return state.replace(
+            chains=jax.tree_util.tree_map_with_path(
+                lambda path, _: NamedSharding(self.mesh, self.layout.spec(path, CHAINS)),
+                state.chains,
+            ),
+            coordinates=jax.tree.map(spread(), state.coordinates),
+            sums=sums,
+            num_moves=spread(CHAINS)(state.num_moves),
+        )
+
+    @functools.cached_property
+    def _tracked_examples(self) -> np.ndarray:
+        """Numbers of the examples whose log-probability is recorded, evenly spread."""
+        assert self.tracked_split is not None
+        num_examples = len(self.task.dataset.splits[self.tracked_split].labels)
+        count = min(NUM_TRACKED, num_examples)
+        return np.linspace(0, num_examples - 1, count).astype(int)
+
+    def _make_sampler(self, coordinates: Coordinates, data: Any) -> Sampler:
+        """The sampler, in the coordinates in which the chains move."""
+        return make_sampler(self._settings, self._logdensity_fn(coordinates, data), self._metric)
+
+    def _logdensity_fn(self, coordinates: Coordinates, data: Any) -> Callable[[Any], jax.Array]:
+        """The log density of a position, a function of the coordinates in which chains move."""
+        of_params = self.density.bind(data)
+        return lambda position: of_params(coordinates.to_params(position))
+
+    def _first_state(
+        self, rng_keys: jax.Array, coordinates: Coordinates, positions: Any, data: Any
+    ) -> SamplingState:
+        with convolutions_as_products():
+            sampler = self._make_sampler(coordinates, data)
+            chains = jax.vmap(sampler.init, spmd_axis_name=CHAINS)(rng_keys, positions)
+        num_chains, num_classes = self.config.num_chains, self.task.dataset.num_classes
+        return SamplingState(
+            chains=chains,
+            coordinates=coordinates,
+            sums={
+                name: zero_sums(num_chains, len(split.labels), num_classes)
+                for name, split in self.splits.items()
+            },
+            num_moves=jnp.zeros(num_chains, jnp.int32),
+            indices=tuple(range(num_chains)),
+            step=0,
+        )
+
+    def _tune_chains(self, chains: Chain, coordinates: Coordinates, data: Any) -> Chain:
+        with convolutions_as_products():
+            sampler = self._make_sampler(coordinates, data)
+            assert sampler.tune is not None
+            return jax.vmap(sampler.tune, spmd_axis_name=CHAINS)(chains)
+
+    def _run_chunk(
+        self,
+        state: SamplingState,
+        data: Any,
+        splits: dict[str, PlacedSplit],
+        first: jax.Array,
+        num_draws: int,
+    ) -> tuple[tuple[SamplingState, Any], Trace]:
+        """Takes draws first..first+num_draws-1 of every chain, in one scan.
+
+        Returns:
+            `((state, positions [K, C, ...]), trace)`; of the places for positions, as many are
+            filled as draws are kept.
+        """
+        with convolutions_as_products():
+            sampler = self._make_sampler(state.coordinates, data)
+            params = self.params(state.chains, state.coordinates)
+            kept = jax.tree.map(
+                lambda leaf: jnp.zeros((num_draws // self.config.hmc.thin + 1, *leaf.shape)), params
+            )
+            (state, kept), trace = jax.lax.scan(
+                lambda carry, t: self._draw(sampler, splits, first, *carry, t),
+                (state, kept),
+                first + jnp.arange(num_draws),
+            )
+            state = jax.lax.with_sharding_constraint(state, self.shardings(state))
+            # Whole on all devices, so that every process has it.
+            everywhere = NamedSharding(self.mesh, PartitionSpec())
+            return (state, kept), jax.lax.with_sharding_constraint(trace, everywhere)
+
+    def _draw(
+        self,
+        sampler: Sampler,
+        splits: dict[str, PlacedSplit],
+        first: jax.Array,
+        state: SamplingState,
+        kept: Any,
+        t: jax.Array,
+    ) -> tuple[tuple[SamplingState, Any], Trace]:
+        """Draw t of every chain: moved, predicted with, recorded, and at times kept."""
+        step = jax.vmap(sampler.step, in_axes=(0, None), spmd_axis_name=CHAINS)
+        chains, info = step(state.chains, t)
+        params = self.params(chains, state.coordinates)
+        counts = t >= self.num_left_out
+        sums, scores = {}, {}
+        log_probs = jnp.zeros((self.config.num_chains, 0))
+        for name, split in splits.items():
+            predict = jax.vmap(self._log_probs, in_axes=(0, None), spmd_axis_name=CHAINS)
+            predicted = predict(params, split.inputs)
+            scores[name] = evaluate_draws(predicted, split)
+            sums[name] = jax.lax.cond(
+                counts, add_draws, lambda sums, _: sums, state.sums[name], scores[name]
+            )
+            if name == self.tracked_split:
+                tracked = self._tracked_examples
+                log_probs = predicted[:, tracked, split.labels[tracked]]
+        index = self.num_kept(t) - self.num_kept(first)
+        kept = jax.lax.cond(
+            self.num_kept(t + 1) > self.num_kept(t),
+            lambda kept: jax.tree.map(lambda all_, one: all_.at[index].set(one), kept, params),
+            lambda kept: kept,
+            kept,
+        )
+        # A rejection repeats the state, to the last bit of its log density.
+        log_density = chains.state.logdensity
+        moved = (log_density != state.chains.state.logdensity) & jnp.isfinite(log_density)
+        state = state.replace(
+            chains=chains, sums=sums, num_moves=state.num_moves + (moved & counts)
+        )
+        nothing = jnp.full(self.config.num_chains, jnp.nan)
+        of_tracked = scores.get(self.tracked_split or "", {"accuracy": nothing, "nll": nothing})
+        return (state, kept), Trace(info, of_tracked["accuracy"], of_tracked["nll"], log_probs)

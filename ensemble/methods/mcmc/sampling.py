@@ -1,0 +1,428 @@
+"""The methods `hmc`, `nuts` and `mclmc`: chains that sample the posterior, draw by draw.
+
+A step is one draw of every chain, those of the warm-up first. Predictions of every draw after the
+warm-up go into running sums on the devices, so that memory does not grow with the draws; every
+`config.hmc.thin`-th draw leaves for the disk.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import ml_collections
+import numpy as np
+from flax import serialization
+
+from ensemble.draws import diagnostics
+from ensemble.draws.diagnostics import Diagnostics
+from ensemble.draws.draws import Draws
+from ensemble.draws.results import (
+    draw_variables,
+    posterior_section,
+    tracked_scalars,
+    write_posterior,
+)
+from ensemble.draws.running_sums import averages
+from ensemble.method import Method, check_not_longer
+from ensemble.methods.mcmc import chain_monitor
+from ensemble.methods.mcmc.coordinates import Coordinates
+from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
+from ensemble.methods.mcmc.start import find_map, starting_points
+from ensemble.methods.members.member import Status
+from ensemble.networks.layers import convolutions_as_products
+from ensemble.predictor import Predictor
+from ensemble.report.report import REPORTED_SPLITS
+from ensemble.sharding import processes
+from ensemble.storage.checkpoint import check_shapes
+from ensemble.storage.predictions import MemberPredictions
+from ensemble.storage.workdir import Workdir
+from ensemble.tasks.classification import Classification
+from ensemble.tasks.factorisation.recommendation import recommendation_section
+from ensemble.tasks.factorisation.task import Factorisation
+
+_MIN_DRAWS_TO_MOVE = 20
+
+
+class ChunkInfo(NamedTuple):
+    """The diagnostics of one chunk; the arrays are still on the devices.
+
+    Attributes:
+        step: after the chunk.
+        first: number of its first draw.
+        indices: of the chains.
+        compiles: whether its time is not that of draws alone.
+        trace: of its draws; None where the chunk tuned the sampler.
+        positions: parameters [K, C, ...] of the draws that are kept.
+        num_waiting: of the members; samplers have none.
+    """
+
+    step: int
+    first: int
+    indices: tuple[int, ...]
+    compiles: bool
+    trace: Trace | None
+    positions: Any
+    num_waiting: int = 0
+
+
+class Sampling(Method):
+    """Markov chains on the posterior, `(init, advance)` and what the loop needs.
+
+    Args:
+        config: validated, of `ensemble.config`, with a sampler as its method.
+        task: the network, its data and its prior.
+
+    Raises:
+        UserError: the task has no posterior, or does not fit the devices or the memory.
+    """
+
+    noun = "chain"
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+        self.config = config
+        self.task = task
+        self.steps_per_epoch = config.log_every_steps
+        self.remedy = f"lower config.hmc.step_size={config.hmc.step_size}"
+        self._programs = Programs(config, task)
+        self._num_left_out = self._programs.num_left_out
+        # The tuning of mclmc is within the sampler, and no draws.
+        self._num_tuning = config.hmc.num_warmup if config.method == "mclmc" else 0
+        self._first_counted = self._num_left_out - self._num_tuning
+        self.num_steps = self._num_left_out + config.hmc.num_samples
+        self.tracked_split = self._programs.tracked_split
+        self._diagnosed: tuple[Any, Diagnostics] | None = None
+        self._compiled: set[int] = set()
+
+    # The protocol of a method.
+
+    def init(self, rng_key: jax.Array) -> SamplingState:
+        """Starts chains 0..C-1, chain k from `fold_in(rng_key, k)`."""
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
+            rng_key, np.arange(self.config.num_chains)
+        )
+        keys_start, keys_draws = jax.vmap(jax.random.split, out_axes=1)(keys)
+        programs = self._programs
+        with convolutions_as_products():
+            coordinates, positions = starting_points(
+                self.config, self.task, programs.density, keys_start
+            )
+        positions = programs.layout.pad(positions, axis=1)
+        state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
+        return processes.put(state, programs.shardings(state))
+
+    def advance(self, state: SamplingState) -> tuple[SamplingState, ChunkInfo]:
+        """Takes the draws up to the next due logging, the end of the warm-up, or the goal.
+
+        The tuning of mclmc is one chunk.
+
+        Returns:
+            The state, and the chunk's diagnostics; only the tuning is waited for.
+        """
+        programs, first, indices = self._programs, state.step, state.indices
+        data = programs.density.data
+        if first < self._num_tuning:
+            chains = jax.block_until_ready(
+                programs.tune_chains(state.chains, state.coordinates, data)
+            )
+            info = ChunkInfo(self._num_tuning, first, indices, True, None, None)
+            return state.replace(chains=chains, step=self._num_tuning), info
+        end = self._chunk_end(first)
+        (state, positions), trace = programs.run_chunk(
+            state.replace(step=0),  # The programs are the same for every step.
+            data,
+            programs.splits,
+            np.int32(first),
+            num_draws=end - first,
+        )
+        num_kept = programs.num_kept(end) - programs.num_kept(first)
+        positions = jax.tree.map(lambda leaf: leaf[:num_kept], positions)
+        compiles = end - first not in self._compiled
+        self._compiled.add(end - first)
+        info = ChunkInfo(end, first, indices, compiles, trace, positions)
+        return state.replace(step=end), info
+
+    def finished(self, state: SamplingState) -> bool:
+        """Whether all draws have been taken."""
+        return state.step >= self.num_steps
+
+    # What the loop asks for.
+
+    def epoch(self, step: int) -> float:
+        """Chunks that `step` draws are."""
+        return step / self.steps_per_epoch
+
+    def member_examples(self, info: ChunkInfo) -> int:
+        """Examples whose likelihood all chains have differentiated; waits for the chunk."""
+        gradients = (
+            2 * self._num_tuning * len(info.indices)
+            if info.trace is None
+            else int(np.sum(np.asarray(info.trace.info.num_gradients)))
+        )
+        return gradients * self.task.num_train_examples
+
+    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
+        """The speed as it is shown: gradients of one chain on all data, per second."""
+        return {"posterior/gradients_per_second": self._gradients(member_examples_per_second)}
+
+    def scalars(self, info: ChunkInfo) -> dict[str, float]:
+        """Fetches a chunk's diagnostics as named scalars: means, medians, counts over its draws."""
+        return {} if info.trace is None else chain_monitor.trace_scalars(info.trace, info.indices)
+
+    def record(self, info: ChunkInfo, draws: Draws) -> None:
+        """Appends a chunk's draws to those on disk."""
+        if info.trace is None:
+            return
+        trace = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), info.trace)
+        scalars = {**trace.info._asdict(), "accuracy": trace.accuracy, "nll": trace.nll}
+        tracked = {
+            f"log_prob_{i:02d}": trace.log_probs[..., i] for i in range(trace.log_probs.shape[-1])
+        }
+        positions = processes.fetch(info.positions)
+        if not processes.is_main():
+            return
+        positions = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), positions)
+        positions = self._programs.layout.strip(positions, axis=2)
+        thin = self.config.hmc.thin
+        kept = range(*(self._programs.num_kept(step) for step in (info.first, info.step)))
+        numbers = np.array([self._first_counted + (i + 1) * thin - 1 for i in kept], np.int64)
+        first, end = info.first - self._num_tuning, info.step - self._num_tuning
+        draws.append(first, end, {**scalars, **tracked}, positions, numbers)
+
+    def num_recorded(self, state: SamplingState) -> int:
+        """Draws that `record` has appended when a state is reached."""
+        return max(state.step - self._num_tuning, 0)
+
+    def status(self, info_or_state: ChunkInfo | SamplingState) -> dict[int, Status]:
+        """The status of every chain: in the end, one that has never moved is stuck."""
+        if isinstance(info_or_state, ChunkInfo):
+            jax.block_until_ready(info_or_state.trace)
+            return dict.fromkeys(info_or_state.indices, Status.ACTIVE)
+        # Judged earlier, the verdict would depend on when chunks end.
+        may_judge = (
+            self.finished(info_or_state) and self._num_sampled(info_or_state) >= _MIN_DRAWS_TO_MOVE
+        )
+        return {
+            k: Status.STUCK if may_judge and not moves else Status.ACTIVE
+            for k, moves in zip(
+                info_or_state.indices, processes.fetch(info_or_state.num_moves), strict=True
+            )
+        }
+
+    def parameters(self, state: SamplingState) -> Any:
+        """Returns the shapes of the parameters of one chain."""
+        params = jax.eval_shape(self._programs.params, state.chains, state.coordinates)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
+
+    def predict_split(self, state: SamplingState, name: str) -> MemberPredictions:
+        """The model average of every chain on a split, over its draws so far."""
+        return averages(state.sums[name], self._num_sampled(state), self._num_examples(name))[0]
+
+    def has_predictions(self, state: SamplingState) -> bool:
+        """Whether there is a draw that counts."""
+        return self._num_sampled(state) > 0
+
+    def monitor_scalars(
+        self, state: SamplingState, draws: Draws, member_examples_per_second: float | None
+    ) -> dict[str, float]:
+        """Convergence, and the mean scores of single draws, as named scalars."""
+        live = self._live(state)
+        if not self._num_sampled(state) or not live:
+            return {}
+        scalars = {}
+        if self.tracked_split is not None:
+            for name, value in self._average_draw(state, self.tracked_split, live).items():
+                scalars[f"{self.tracked_split}/average_draw/{name}"] = value
+        if not processes.is_main():  # Which alone has the draws.
+            return scalars
+        found = self._diagnose(live, draws)
+        convergence = {
+            "posterior/rhat_max": found.rhat_max,
+            "posterior/ess_bulk_min": found.ess_bulk_min,
+            "posterior/ess_tail_min": found.ess_tail_min,
+        }
+        # A few draws say nothing yet.
+        scalars |= {name: value for name, value in convergence.items() if np.isfinite(value)}
+        if member_examples_per_second and "posterior/ess_bulk_min" in scalars:
+            seconds = self._num_gradients(draws) / self._gradients(member_examples_per_second)
+            scalars["posterior/ess_per_second"] = found.ess_bulk_min / seconds
+        return scalars
+
+    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """Means over chains of what tells whether they are well, and what they are worth."""
+        return chain_monitor.headline(scalars, self.config.num_chains, self.tracked_split)
+
+    def has_converged(self, scalars: Mapping[str, float]) -> bool:
+        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
+        return chain_monitor.has_converged(scalars, self.config.stop_at)
+
+    def report_sections(
+        self, state: SamplingState, draws: Draws, timing: Mapping[str, float | None]
+    ) -> dict[str, Any]:
+        """What report.json says beside the scores."""
+        rate = timing["member_examples_per_second"]
+        live = self._live(state)
+        average_draw = {
+            name: self._average_draw(state, name, live)
+            for name in REPORTED_SPLITS
+            if name in self._programs.splits
+        }
+        maximum = None
+        if isinstance(self.task, Factorisation):
+            maximum = find_map(self.task, self._programs.density, self.task.params_shapes())
+        if not processes.is_main():
+            return {}
+        recommendation = {}
+        if isinstance(self.task, Factorisation):
+            params = draw_variables(draws, live)[0]["params"]
+            section = recommendation_section(self.task, params, maximum)
+            recommendation["recommendation"] = section
+        return {
+            **recommendation,
+            "average_draw": average_draw,
+            "posterior": posterior_section(
+                {name: values[live] for name, values in draws.scalars(self._first_counted).items()},
+                self._diagnose(live, draws),
+                self.config,
+                self._num_gradients(draws),
+                None if rate is None else self._gradients(rate),
+                self.tracked_split,
+            ),
+        }
+
+    def write_results(self, state: SamplingState, work: Workdir, draws: Draws) -> None:
+        """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
+        live = self._live(state)
+        if not processes.is_main():
+            return
+        write_posterior(
+            work,
+            draws,
+            self._first_counted,
+            live,
+            self._diagnose(live, draws),
+            self.config.temperature,
+            self.tracked_split,
+        )
+
+    def predictor(
+        self, state: SamplingState, live: Sequence[int], draws: Draws
+    ) -> Predictor | None:
+        """The draws that are kept, of the live chains, as a function; only the main process's."""
+        if not processes.is_main():
+            return None
+        variables, num_draws = draw_variables(draws, live)
+        return Predictor(self.task, variables, live, self.config.num_devices, num_draws=num_draws)
+
+    # To and from the host: what a checkpoint holds.
+
+    def to_host(self, state: SamplingState) -> tuple[dict[str, Any], dict[str, int]]:
+        """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
+        status = self.status(state)
+        chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
+        arrays = serialization.to_state_dict(processes.fetch(state.replace(chains=chains)))
+        arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
+        # Other devices will pad otherwise.
+        arrays["chains"] = self._programs.layout.strip(arrays["chains"], axis=1)
+        for name, sums in arrays["sums"].items():
+            num_examples = self._num_examples(name)
+            arrays["sums"][name] = jax.tree.map(
+                lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
+            )
+        return arrays, {
+            "step": state.step,
+            "num_members": len(state.indices),
+            "num_recorded": self.num_recorded(state),
+        }
+
+    def from_host(
+        self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
+    ) -> SamplingState:
+        """The inverse of `to_host`, on any devices; the arguments are as there and for `init`."""
+        num_chains, programs = self.config.num_chains, self._programs
+        positions = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((num_chains, *leaf.shape), leaf.dtype),
+            programs.layout.padded_shapes(self.task.params_shapes()),
+        )
+        template = jax.eval_shape(
+            programs.first_state,
+            jax.random.split(rng_key, num_chains),
+            Coordinates(**arrays["coordinates"]),
+            positions,
+            programs.density.data,
+        )
+        arrays = {name: value for name, value in arrays.items() if name != "status"}
+        arrays["chains"] = programs.layout.pad(arrays["chains"], axis=1)
+        arrays["sums"] = {
+            name: jax.tree.map(_padder(len(programs.splits[name].labels)), sums)
+            for name, sums in arrays["sums"].items()
+        }
+        state = serialization.from_state_dict(template, arrays)
+        # Not the warm-up's: the mass counts padding, which depends on the devices.
+        check_shapes(
+            (state.chains.state.position, state.sums),
+            (template.chains.state.position, template.sums),
+        )
+        chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
+        state = state.replace(chains=chains, step=counters["step"])
+        return processes.put(state, programs.shardings(state))
+
+    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
+        """Refuses counters of a run that this configuration cannot go on with.
+
+        Raises:
+            UserError: it has taken more draws.
+        """
+        check_not_longer(counters["step"], self.num_steps, "draws", "hmc.num_samples", where)
+
+    # Counts.
+
+    def _chunk_end(self, step: int) -> int:
+        """The first of: next logging step, end of the warm-up, of the burn-in, the goal."""
+        every = self.config.log_every_steps
+        goals = (self.config.hmc.num_warmup, self._num_left_out, self.num_steps)
+        return min((step // every + 1) * every, *(goal for goal in goals if goal > step))
+
+    def _num_sampled(self, state: SamplingState) -> int:
+        """Draws of a chain that count."""
+        return max(state.step - self._num_left_out, 0)
+
+    def _gradients(self, member_examples: float) -> float:
+        """Gradients of one chain that so many examples are."""
+        return member_examples / self.task.num_train_examples
+
+    def _num_gradients(self, draws: Draws) -> int:
+        """Gradients of all chains so far: of the draws, and of the tuning of mclmc."""
+        tuning = 2 * self._num_tuning * self.config.num_chains
+        return int(draws.scalars()["num_gradients"].sum()) + tuning
+
+    def _diagnose(self, live: Sequence[int], draws: Draws) -> Diagnostics:
+        """Diagnoses the draws that count, of the live chains, once."""
+        key = (draws.end, tuple(live))
+        if self._diagnosed is None or self._diagnosed[0] != key:
+            found = diagnostics.summarise(tracked_scalars(draws, self._first_counted, key[1]))
+            self._diagnosed = key, found
+        return self._diagnosed[1]
+
+    def _num_examples(self, split: str) -> int:
+        return len(self.task.dataset.splits[split].labels)
+
+    def _live(self, state: SamplingState) -> list[int]:
+        return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
+
+    def _average_draw(
+        self, state: SamplingState, split: str, live: Sequence[int]
+    ) -> dict[str, float]:
+        """Mean scores of single draws, over the live chains."""
+        _, scores = averages(state.sums[split], self._num_sampled(state), self._num_examples(split))
+        return {name: float(values[list(live)].mean()) for name, values in scores.items()}
+
+
+def _padder(size: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Pads arrays [C, N, ...] with zeros to as many places for examples; leaves [C] alone."""
+
+    def pad(leaf: np.ndarray) -> np.ndarray:
+        if leaf.ndim == 1:
+            return leaf
+        return np.pad(leaf, [(0, 0), (0, size - leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2))
+
+    return pad

@@ -1,0 +1,234 @@
+"""Where chains start: at draws of the prior, at the MAP, or at the members of an ensemble."""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import scipy.optimize
+from absl import logging
+from jax.flatten_util import ravel_pytree
+
+from ensemble.config import MAP, PRIOR
+from ensemble.errors import UserError
+from ensemble.methods.mcmc import linear_likelihood
+from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
+from ensemble.methods.mcmc.log_density import LogDensity
+from ensemble.sharding import processes
+from ensemble.tasks.classification import Classification
+from ensemble.tasks.priors import Prior, prior_of
+
+_LOG_EVERY = 50  # Iterations.
+
+
+def starting_points(
+    config: ml_collections.FrozenConfigDict,
+    task: Classification,
+    density: LogDensity,
+    rng_keys: jax.Array,
+) -> tuple[Coordinates, Any]:
+    """Finds the coordinates in which chains move, and where they start.
+
+    With the Kronecker mass, chains that start at the MAP are spread around it as the mass says,
+    a Laplace approximation, so that R-hat can see whether they have forgotten their starts.
+
+    Args:
+        config: of the run.
+        task: what is learned.
+        density: of the posterior.
+        rng_keys: [C], of the starts.
+
+    Returns:
+        The coordinates, and positions [C, ...] in them.
+
+    Raises:
+        UserError: `config.init_from` does not suit this run, or the mass the network.
+    """
+    shapes = task.params_shapes()
+    whitens = config.hmc.mass == "kronecker"
+    found = members = None
+    # What they refuse is said before the long search.
+    if whitens:
+        check_kronecker(task)
+    if config.init_from not in (PRIOR, MAP):
+        members = members_of(config, task, shapes)
+    if whitens or config.init_from == MAP:
+        found = find_map(task, density, shapes)
+    coordinates = (
+        kronecker(task, task.dataset.splits["train"], found, config.temperature)
+        if whitens
+        else identity()
+    )
+    if config.init_from == PRIOR:
+        params = jax.vmap(lambda key: sample_prior(key, task.priors, shapes))(rng_keys)
+    elif members is not None:
+        params = members
+    elif whitens:
+        return coordinates, jax.vmap(lambda key: standard_normal(key, shapes))(rng_keys)
+    else:
+        params = jax.tree.map(lambda leaf: jnp.stack([leaf] * config.num_chains), found)
+    return coordinates, jax.vmap(coordinates.from_params)(params)
+
+
+def sample_prior(rng_key: jax.Array, priors: tuple[Prior, ...], params_template: Any) -> Any:
+    """Draws parameters from the prior.
+
+    Args:
+        rng_key: of the chain.
+        priors: of `ensemble.tasks.priors.parse_prior`.
+        params_template: tree of arrays or of their shapes; the draw's structure.
+
+    Raises:
+        UserError: there are no priors, or a parameter belongs to no group.
+    """
+    if not priors:
+        raise UserError(
+            "config.prior='none' has nothing to draw a start from; set config.prior='normal(1)', "
+            "or another start"
+        )
+    leaves, structure = jax.tree_util.tree_flatten_with_path(params_template)
+    draws = [
+        prior_of(priors, path).sample(jax.random.fold_in(rng_key, k), leaf.shape)
+        for k, (path, leaf) in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, draws)
+
+
+def find_map(
+    task: Classification, density: LogDensity, params_template: Any, max_iterations: int = 1000
+) -> Any:
+    """Maximises a log density by L-BFGS-B; the same call gives the same answer.
+
+    It ends where float32 can no longer tell a step's gain from rounding, or at the limit. Logistic
+    regression starts from zero, and is searched in coordinates that whiten there. Other networks
+    start as a member does, and end at one of several maxima.
+
+    Args:
+        task: network and prior.
+        density: of `make_log_density`.
+        params_template: tree of arrays or of their shapes.
+        max_iterations: limit.
+
+    Returns:
+        The parameters at the maximum.
+
+    Raises:
+        UserError: the log density is not finite at the start.
+    """
+    coordinates = identity()
+    if linear_likelihood.is_linear(task.model):
+        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
+        if task.priors:
+            # There the Kronecker form is exact: nothing is left to stretch.
+            coordinates = kronecker(task, task.dataset.splits["train"], params, num_stretched=0)
+    else:
+        params = density.layout.pad(task.init_params(jax.random.key(0)))
+    flat, unravel = ravel_pytree(coordinates.from_params(params))
+
+    @jax.jit
+    def value_and_grad(
+        flat: jax.Array, coordinates: Coordinates, data: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        logdensity_fn = density.bind(data)
+        return jax.value_and_grad(lambda flat: logdensity_fn(coordinates.to_params(unravel(flat))))(
+            flat
+        )
+
+    num_calls = 0
+
+    def objective(position: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal num_calls
+        num_calls += 1
+        flat = jnp.asarray(position, jnp.float32)
+        value, grads = value_and_grad(flat, coordinates, density.data)
+        value, grads = processes.fetch((value, grads))
+        return -float(value), -grads.astype(np.float64)
+
+    started = time.perf_counter()
+    if not np.isfinite(objective(np.asarray(flat, np.float64))[0]):
+        raise UserError("the log density is not finite where the search for the MAP starts")
+    iteration = 0
+
+    def log_progress(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        nonlocal iteration
+        iteration += 1
+        if iteration % _LOG_EVERY == 0:
+            value = -intermediate_result.fun
+            logging.info("MAP: iteration %d, log density %.2f nats", iteration, value)
+
+    result = scipy.optimize.minimize(
+        objective,
+        np.asarray(flat, np.float64),
+        jac=True,
+        method="L-BFGS-B",
+        callback=log_progress,
+        options={"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": 1e-9, "gtol": 0},
+    )
+    logging.info(
+        "MAP: log density %.2f nats after %d iterations, %d gradients, %.1f s",
+        -result.fun,
+        result.nit,
+        num_calls,
+        time.perf_counter() - started,
+    )
+    if result.nit >= max_iterations:
+        logging.warning(
+            "The search for the MAP ended at its limit of %d iterations, with a gradient of up to "
+            "%.3g nats: where it ended is no maximum.",
+            max_iterations,
+            np.max(np.abs(result.jac)),
+        )
+    params = coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
+    return density.layout.strip(params)
+
+
+def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
+    """Draws a tree of independent standard normal variables."""
+    leaves, structure = jax.tree.flatten(shapes)
+    keys = jax.random.split(rng_key, len(leaves))
+    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, drawn)
+
+
+def members_of(config: ml_collections.FrozenConfigDict, task: Classification, shapes: Any) -> Any:
+    """Reads the parameters [C, ...] of an ensemble's first live members, or of chains' last draws.
+
+    Raises:
+        UserError: the workdir has another network or other data, or too few members.
+    """
+    from ensemble.predictor import restore
+    from ensemble.storage.workdir import Workdir
+
+    where = f"config.init_from={config.init_from!r}"
+    try:
+        restored = restore(Workdir(config.init_from))
+    except UserError as error:
+        raise UserError(f"{where}: {error}; or use '{PRIOR}' or '{MAP}'") from None
+    if restored.config["model"] != config.model:
+        raise UserError(
+            f"{where} has the model {restored.config['model']!r}, this run {config.model!r}; "
+            "both must have the same"
+        )
+    if restored.description["fingerprint"] != task.dataset.fingerprint:
+        raise UserError(
+            f"{where} has learned other data, {restored.description['name']}, than "
+            f"{task.dataset.name} as it is split here; both must have the same"
+        )
+    if len(restored.members) < config.num_chains:
+        raise UserError(
+            f"{where} has {len(restored.members)} live members for {config.num_chains} chains; "
+            "lower config.num_chains"
+        )
+    num_draws, taken = restored.num_draws, restored.members[: config.num_chains]
+    if taken != list(range(config.num_chains)):
+        logging.warning("%s: chains start from the members %s, which are live.", where, taken)
+    chosen = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf[num_draws - 1 :: num_draws][: config.num_chains]),
+        restored.variables["params"],
+    )
+    found = jax.tree.map(lambda leaf: leaf.shape[1:], chosen)
+    if found != jax.tree.map(lambda leaf: leaf.shape, shapes):
+        raise UserError(f"{where} has parameters of other shapes than {config.model!r} has here")
+    return chosen

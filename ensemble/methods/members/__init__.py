@@ -1,0 +1,1 @@
+"""SGD: the members of a deep ensemble, side by side."""

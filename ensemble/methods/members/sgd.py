@@ -1,0 +1,477 @@
+"""The method `sgd`: every member descends its own loss, all in one pmapped step."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+from clu import metrics as clu_metrics
+from flax import serialization, struct
+
+from ensemble.batched_prediction import make_predict
+from ensemble.config import MAX_STEPS
+from ensemble.errors import UserError
+from ensemble.method import Method
+from ensemble.methods.members.member import (
+    Status,
+    TrainState,
+    create_member,
+    keep_best,
+    takes_train,
+)
+from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
+from ensemble.methods.members.train_step import (
+    ENSEMBLE_METRICS,
+    MEMBER_METRICS,
+    Batch,
+    Metrics,
+    make_train_step,
+)
+from ensemble.predictor import Predictor
+from ensemble.sharding import processes
+from ensemble.sharding.placement import Placement
+from ensemble.sources.input_pipeline import epoch_batches
+from ensemble.storage.checkpoint import check_shapes
+from ensemble.storage.memory import check_memory
+from ensemble.storage.predictions import MemberPredictions
+from ensemble.tasks.class_weights import class_weights
+from ensemble.tasks.classification import Classification
+
+
+class SGDState(struct.PyTreeNode):
+    """Everything the next chunk needs.
+
+    Members that train together are at the same step. When an ensemble grows, the newcomers train
+    alone until they are level with the `waiting` ones, and join them.
+
+    Attributes:
+        members: `TrainState` [D, slots, ...] on the devices, of those in training.
+        indices: their member numbers.
+        step: steps that they have taken.
+        waiting: host tree [M0, ...] of the members 0..M0-1, ahead of those in training; or None.
+        waiting_step: steps that the waiting ones have taken.
+        ticks: steps that this workdir has seen in all: what orders its checkpoints.
+    """
+
+    members: TrainState
+    indices: tuple[int, ...] = struct.field(pytree_node=False)
+    step: int = struct.field(pytree_node=False)
+    ticks: int = struct.field(pytree_node=False)
+    waiting: Any = None
+    waiting_step: int = struct.field(pytree_node=False, default=0)
+
+    @property
+    def furthest_step(self) -> int:
+        """The last step that any member has taken."""
+        return max(self.step, self.waiting_step)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether other members wait for those in training."""
+        return self.waiting is not None
+
+
+class ChunkInfo(NamedTuple):
+    """The diagnostics of one chunk; the arrays are still on the devices."""
+
+    step: int
+    indices: tuple[int, ...]
+    num_examples: int  # Per member.
+    member_metrics: Metrics  # [D, slots]
+    ensemble_metrics: Metrics  # [D]
+    status: jax.Array  # [D, slots]
+    num_waiting: int  # Members that wait for those in training.
+    compiles: bool = False  # Only the first chunk of a process does.
+
+
+class _Programs(NamedTuple):
+    """The compiled functions for one placement."""
+
+    placement: Placement
+    create: Callable[..., TrainState]
+    train_step: Callable[..., tuple[Any, ...]]
+    keep_best: Callable[..., TrainState]
+    predict: Callable[..., np.ndarray]
+
+
+class SGD(Method):
+    """Stochastic gradient descent of every member, `(init, advance)` and what the loop needs.
+
+    Args:
+        config: validated, of `ensemble.config`.
+        task: what the members learn.
+
+    Raises:
+        UserError: there are too many steps, or members for the memory.
+    """
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+        self.config = config
+        self.task = task
+        train = task.dataset.splits["train"]
+        # A larger batch would be filled up with what counts nothing, and take memory and time.
+        self.batch_size = min(config.batch_size, task.num_train_examples)
+        self.steps_per_epoch = -(-task.num_train_examples // self.batch_size)
+        self.num_steps = config.num_steps or config.num_epochs * self.steps_per_epoch
+        self._check_size()
+        self.learning_rate = learning_rate_schedule(config, self.num_steps)
+        self.optimizer = create_optimizer(config, self.learning_rate)
+        with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
+            self._class_weights = class_weights(
+                config.class_weights, train.labels, task.dataset.num_classes
+            )
+        self.tracked_split = "validation" if "validation" in task.dataset.splits else None
+        self.remedy = f"lower config.learning_rate={config.learning_rate}"
+        self._programs = functools.cache(self._build_programs)
+        self._epoch_batches = functools.lru_cache(maxsize=2)(self._build_epoch_batches)
+
+    def _check_size(self) -> None:
+        if self.num_steps > MAX_STEPS:
+            raise UserError(
+                f"config.num_epochs={self.config.num_epochs} are {self.num_steps} steps here, "
+                f"which must be at most {MAX_STEPS}; lower it"
+            )
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
+        splits = self.task.dataset.splits
+        num_predicted = sum(len(split.labels) for name, split in splits.items() if name != "train")
+        # Parameters and momentum, on the devices and as a checkpoint fetches them; predictions.
+        num_floats = 4 * num_params + num_predicted * self.task.dataset.num_classes
+        size = self.config.ensemble_size
+        what = f"config.ensemble_size={size} members of {num_params:,} parameters"
+        check_memory(4 * num_floats * size, what, "it, or choose a smaller network")
+
+    # The protocol of a method.
+
+    def init(self, rng_key: jax.Array) -> SGDState:
+        """Starts members 0..M-1, member k from `fold_in(rng_key, k)`."""
+        return self._start(rng_key, range(self.config.ensemble_size), ticks=0)
+
+    def advance(self, state: SGDState) -> tuple[SGDState, ChunkInfo]:
+        """Takes the steps up to the next due logging, end of epoch, or goal.
+
+        Returns:
+            The state, and the chunk's diagnostics; neither is waited for.
+        """
+        if state.waiting is not None and (
+            state.step == state.waiting_step or not self.num_active(state)
+        ):
+            state = self.join(state)
+        programs = self._programs(len(state.indices))
+        end = self._chunk_end(state)
+        members, *totals = state.members, *self._zero_metrics(programs.placement)
+        for step in range(state.step, end):
+            batch = self._batch(programs.placement, state.indices, step)
+            members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
+        is_end = end % self.steps_per_epoch == 0 or end == self.num_steps
+        if self.config.early_stopping_epochs and is_end:
+            members = self._stop_early(programs, members)
+        info = ChunkInfo(
+            step=end,
+            indices=state.indices,
+            num_examples=self._examples_before(end) - self._examples_before(state.step),
+            member_metrics=totals[0],
+            ensemble_metrics=totals[1],
+            num_waiting=state.indices[0],
+            status=jnp.copy(members.status),  # The next step takes the state's own buffers.
+        )
+        state = state.replace(members=members, step=end, ticks=state.ticks + end - state.step)
+        return state, info
+
+    def num_active(self, state: SGDState) -> int:
+        """Members in training that still learn; waits for the last chunk."""
+        return sum(status == Status.ACTIVE for status in self.status(state).values())
+
+    def finished(self, state: SGDState) -> bool:
+        """Whether all members have taken all their steps; those that wait are not behind."""
+        return state.step >= self.num_steps
+
+    # What the loop asks for.
+
+    def epoch(self, step: int) -> float:
+        """Epochs that `step` steps are."""
+        return step / self.steps_per_epoch
+
+    def member_examples(self, info: ChunkInfo) -> int:
+        """Examples that the members have seen in a chunk, summed over members."""
+        return info.num_examples * len(info.indices)
+
+    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
+        """The speed as it is shown."""
+        return {"train/member_examples_per_second": member_examples_per_second}
+
+    def scalars(self, info: ChunkInfo) -> dict[str, float]:
+        """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
+        placement = self._programs(len(info.indices)).placement
+        with np.errstate(invalid="ignore"):  # 0/0 is NaN for members that took no step.
+            averages = {
+                name: average.total / average.count
+                for name, average in placement.gather_members(info.member_metrics).items()
+            }
+        scalars = {"train/learning_rate": float(self.learning_rate(info.step - 1))}
+        for i, k in enumerate(info.indices):
+            for name, values in averages.items():
+                scalars[f"train/member_{k:02d}/{name}"] = float(values[i])
+        # Members that see different batches have no common prediction to score, and newcomers
+        # that catch up are not the ensemble.
+        if self.config.batching == "shared" and info.indices[0] == 0:
+            for name, average in info.ensemble_metrics.items():
+                scalars[f"train/ensemble/{name}"] = float(average.total[0] / average.count[0])
+        return scalars
+
+    def status(self, info_or_state: ChunkInfo | SGDState) -> dict[int, Status]:
+        """Fetches the status of the members in training, by member number."""
+        status = (
+            info_or_state.status
+            if isinstance(info_or_state, ChunkInfo)
+            else info_or_state.members.status
+        )
+        placement = self._programs(len(info_or_state.indices)).placement
+        values = placement.gather_members(status)
+        return {k: Status(v) for k, v in zip(info_or_state.indices, values, strict=True)}
+
+    def parameters(self, state: SGDState) -> Any:
+        """Returns the parameters of one member."""
+        return jax.tree.map(lambda leaf: leaf[0, 0], state.members.params)
+
+    def predictor(self, state: SGDState, live: Sequence[int], draws: Any) -> Predictor:
+        """The live members as a function; there are no draws."""
+        placement = self._programs(len(state.indices)).placement
+        variables = placement.gather_members(state.members.chosen_variables)
+        positions = [state.indices.index(k) for k in live]
+        variables = jax.tree.map(lambda leaf: leaf[positions], variables)
+        return Predictor(self.task, variables, live, self.config.num_devices)
+
+    def predict_split(self, state: SGDState, name: str) -> MemberPredictions:
+        """What the members in training say of a split."""
+        programs = self._programs(len(state.indices))
+        inputs = self.task.dataset.splits[name].inputs
+        return MemberPredictions(programs.predict(state.members.chosen_variables, inputs))
+
+    # To and from the host: what a checkpoint holds.
+
+    def to_host(self, state: SGDState) -> tuple[dict[str, Any], dict[str, int]]:
+        """Fetches a state as `(arrays, counters)`: a nested dict of [M, ...], and plain numbers."""
+        placement = self._programs(len(state.indices)).placement
+        members = state.members.replace(rng_key=jax.random.key_data(state.members.rng_key))
+        arrays = serialization.to_state_dict(placement.gather_members(members))
+        if state.waiting is not None:
+            arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), state.waiting, arrays)
+        counters = {
+            "step": state.step,
+            "ticks": state.ticks,
+            "num_members": state.indices[-1] + 1,
+            "num_waiting": state.indices[0],
+            "waiting_step": state.waiting_step,
+        }
+        return arrays, counters
+
+    def from_host(
+        self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
+    ) -> SGDState:
+        """The inverse of `to_host`, on any devices and for any ensemble at least as large.
+
+        Args:
+            rng_key: as for `init`; members beyond those saved start from it.
+            arrays: [M0, ...], M0 <= M; or M is the number of the waiting members, and those that
+                have not joined them are dropped.
+            counters: beside the arrays.
+        """
+        saved, size = counters["num_members"], self.config.ensemble_size
+        if not 0 <= counters["num_waiting"] < saved:
+            raise ValueError(f"{counters['num_waiting']} of {saved} members cannot be waiting")
+        if not np.isin(arrays["status"], [*Status]).all():
+            raise ValueError("members have a status that there is not")
+        if saved > size:
+            arrays = jax.tree.map(lambda leaf: leaf[:size], arrays)
+            counters = {**counters, "step": counters["waiting_step"], "num_waiting": 0}
+            saved = size
+        if saved < size:
+            state = self._start(rng_key, range(saved, size), ticks=counters["ticks"])
+            return state.replace(waiting=arrays, waiting_step=counters["step"])
+        indices = tuple(range(counters["num_waiting"], saved))
+        split = len(indices)
+        state = SGDState(
+            members=self._place(indices, jax.tree.map(lambda leaf: leaf[-split:], arrays)),
+            indices=indices,
+            step=counters["step"],
+            ticks=counters["ticks"],
+        )
+        if counters["num_waiting"]:
+            waiting = jax.tree.map(lambda leaf: leaf[:-split], arrays)
+            state = state.replace(waiting=waiting, waiting_step=counters["waiting_step"])
+        return state
+
+    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
+        """Refuses counters of a run that this configuration cannot go on with.
+
+        Raises:
+            UserError: what differs, and what to do.
+        """
+        size, saved, waiting = (
+            self.config.ensemble_size,
+            counters["num_members"],
+            counters["num_waiting"],
+        )
+        growing = counters["step"] < counters["waiting_step"]
+        if size < saved and not (growing and size == waiting):
+            raise UserError(
+                f"config.ensemble_size={size}, but {where} has {saved} members; keep that number "
+                "or more, or choose another --workdir"
+            )
+        if size > saved and growing:
+            raise UserError(
+                f"config.ensemble_size={size}, but {where} is still growing from {waiting} to "
+                f"{saved}; let it finish with {saved} first"
+            )
+        taken = max(counters["step"], counters["waiting_step"])
+        if self.num_steps < taken:
+            raise UserError(
+                f"the run in {where} has taken {taken} steps, more than the {self.num_steps} of "
+                "this configuration; raise config.num_epochs or config.num_steps"
+            )
+
+    # Growth.
+
+    def _start(self, rng_key: jax.Array, indices: Sequence[int], ticks: int) -> SGDState:
+        programs = self._programs(len(indices))
+        placement = programs.placement
+        numbers = placement.place_members(np.asarray(indices, np.uint32))
+        members = programs.create(numbers, rng_key)
+        members = members.replace(status=_mark_padding(placement, members.status))
+        return SGDState(members, tuple(indices), step=0, ticks=ticks)
+
+    def join(self, state: SGDState) -> SGDState:
+        """Makes newcomers and the members that wait for them one ensemble.
+
+        The newcomers are level, or none of them learns any more.
+        """
+        if state.waiting is None:
+            return state
+        arrays, counters = self.to_host(state)
+        indices = tuple(range(counters["num_members"]))
+        return SGDState(self._place(indices, arrays), indices, state.waiting_step, state.ticks)
+
+    def _place(self, indices: Sequence[int], arrays: dict[str, Any]) -> TrainState:
+        """Puts saved members on the devices."""
+        programs = self._programs(len(indices))
+        placement = programs.placement
+        numbers = placement.place_members(np.asarray(indices, np.uint32))
+        # Only the structure of a new state is needed, not its values.
+        template = jax.eval_shape(programs.create, numbers, jax.random.key(0))
+        restored = serialization.from_state_dict(template, arrays)
+        check_shapes(restored, template, num_leading=2)
+        members = placement.place_members(restored)
+        return members.replace(
+            rng_key=jax.random.wrap_key_data(members.rng_key),
+            status=_mark_padding(placement, members.status),
+        )
+
+    # Batches.
+
+    def _chunk_end(self, state: SGDState) -> int:
+        """The first of: next logging step, end of the epoch, level with the waiting, the goal.
+
+        The very first step is a chunk of its own: it compiles.
+        """
+        if state.step == 0:
+            return 1
+        every, epoch = self.config.log_every_steps, self.steps_per_epoch
+        goal = self.num_steps if state.waiting is None else state.waiting_step
+        return min((state.step // every + 1) * every, (state.step // epoch + 1) * epoch, goal)
+
+    def _examples_before(self, step: int) -> int:
+        """Training examples that one member has seen before a step."""
+        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
+        in_epoch = min(step_in_epoch * self.batch_size, self.task.num_train_examples)
+        return epoch * self.task.num_train_examples + in_epoch
+
+    def _build_epoch_batches(
+        self, epoch: int, indices: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Example numbers and mask of an epoch: [steps, B], or [M, steps, B] if independent."""
+        config = self.config
+        order = functools.partial(
+            epoch_batches, self.task.num_train_examples, self.batch_size, config.seed, epoch
+        )
+        if config.batching == "shared":
+            return order()
+        examples, masks = zip(*(order(member=k) for k in indices), strict=True)
+        return np.stack(examples), np.stack(masks)
+
+    def _batch(self, placement: Placement, indices: tuple[int, ...], step: int) -> Batch:
+        """Builds the batch of a step on the devices: a function of the seed and the step."""
+        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
+        examples, masks = self._epoch_batches(epoch, indices)
+        examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
+        train = self.task.dataset.splits["train"]
+        labels = train.labels[examples]
+        batch = Batch(
+            inputs=train.inputs[examples],
+            labels=labels,
+            mask=mask,
+            weights=mask * self._class_weights[labels],
+            positions=np.broadcast_to(np.arange(mask.shape[-1], dtype=np.int32), mask.shape),
+        )
+        shared = self.config.batching == "shared"
+        return placement.place_shared(batch) if shared else placement.place_separate(batch)
+
+    # Compiled programs.
+
+    def _build_programs(self, num_members: int) -> _Programs:
+        config, task = self.config, self.task
+        devices = processes.devices(config.num_devices)
+        placement = Placement.create(num_members, devices, _splittable(task))
+
+        def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
+            return create_member(
+                jax.random.fold_in(rng_key, number),
+                task.model,
+                self.optimizer,
+                task.dataset.input_shape,
+                keep_best=config.early_stopping_epochs > 0,
+            )
+
+        return _Programs(
+            placement=placement,
+            create=placement.pmap(jax.vmap(create, in_axes=(0, None)), in_axes=(0, None)),
+            train_step=make_train_step(config, task, placement),
+            keep_best=placement.pmap(
+                jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
+                donate_argnums=0,
+            ),
+            predict=make_predict(task, placement),
+        )
+
+    def _zero_metrics(self, placement: Placement) -> tuple[Metrics, Metrics]:
+        def zeros(names: tuple[str, ...], *shape: int) -> Metrics:
+            average = clu_metrics.Average(
+                total=np.zeros(shape, np.float32), count=np.zeros(shape, np.int32)
+            )
+            return dict.fromkeys(names, average)
+
+        num_devices = len(placement.devices)
+        return placement.put(
+            (
+                zeros(MEMBER_METRICS, num_devices, placement.slots),
+                zeros(ENSEMBLE_METRICS, num_devices),
+            )
+        )
+
+    def _stop_early(self, programs: _Programs, members: TrainState) -> TrainState:
+        validation = self.task.dataset.splits["validation"]
+        log_probs = programs.predict(members.variables, validation.inputs)
+        nll = -log_probs[:, np.arange(len(validation.labels)), validation.labels].mean(axis=1)
+        return programs.keep_best(members, programs.placement.place_members(nll))
+
+
+def _mark_padding(placement: Placement, status: jax.Array) -> jax.Array:
+    marked = np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
+    return placement.put_own(marked)
+
+
+def _splittable(task: Classification) -> bool:
+    """Whether a batch gives the same gradient in slices: no batch statistics, no dropout."""
+    return not takes_train(task.model)

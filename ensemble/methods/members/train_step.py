@@ -1,0 +1,160 @@
+"""The fused training step: all members, all devices, one pmapped program.
+
+It composes `apply_member` and `update_member`, the same two functions that the public
+`apply_model` and `update_model` map, and adds what the loop needs around them: augmentation and
+normalisation on the device, members of one device side by side, one member over several devices,
+the prior, and the metrics of the mean of softmax.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+from clu import metrics as clu_metrics
+from flax import struct
+
+from ensemble.methods.members.member import (
+    Status,
+    Stream,
+    TrainState,
+    apply_member,
+    takes_train,
+    update_member,
+)
+from ensemble.sharding.placement import Placement
+from ensemble.sources.input_pipeline import augment
+from ensemble.tasks.classification import Classification
+
+Metrics = dict[str, clu_metrics.Average]
+"""Averages over the steps of a chunk, each a (total, count) pair that merges by addition."""
+
+MEMBER_METRICS = ("loss", "accuracy")
+ENSEMBLE_METRICS = ("nll", "accuracy")
+
+
+class Batch(struct.PyTreeNode):
+    """One batch, as the host hands it over and as a device sees it.
+
+    Attributes:
+        inputs: [B, ...] raw, uint8 images or float32; every leaf is [slots, B, ...] where the
+            members have batches of their own.
+        labels: [B] int32.
+        mask: [B] float32, one for examples and zero for padding.
+        weights: [B] float32, the mask times the class weights.
+        positions: [B] int32 in the whole batch, whatever the slice: what augmentation's keys
+            are folded from, so that they do not depend on the number of devices.
+    """
+
+    inputs: Any
+    labels: Any
+    mask: Any
+    weights: Any
+    positions: Any
+
+
+def ensemble_log_probs(log_probs: jax.Array, live: jax.Array, placement: Placement) -> jax.Array:
+    """Log of the mean of softmax over live members, inside a pmapped function.
+
+    Args:
+        log_probs: [slots, B, C] of this device's members.
+        live: [slots] bool.
+        placement: of the members.
+
+    Returns:
+        [B, C], the same on all devices that hold the same slice of the batch.
+    """
+    log_probs = jnp.where(live[:, None, None], log_probs, -jnp.inf)
+    top = placement.max_over_groups(jnp.max(log_probs, axis=0))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    total = placement.sum_over_groups(jnp.sum(jnp.exp(log_probs - top), axis=0))
+    count = placement.sum_over_groups(jnp.sum(live.astype(jnp.float32)))
+    return top + jnp.log(total) - jnp.log(count)
+
+
+def make_train_step(
+    config: ml_collections.FrozenConfigDict, task: Classification, placement: Placement
+) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
+    """Returns the pmapped step `(states, member_metrics, ensemble_metrics, batch, step) -> ...`.
+
+    States and member metrics have leading axes [D, slots], ensemble metrics [D], the batch [D]
+    or [D, slots], and `step` is the members' common step, a host integer. States and metrics
+    that go in are donated; the metrics that come out have the step added.
+    """
+    shared = config.batching == "shared"
+    train_kwargs = takes_train(task.model)
+    # Member k's key is the seed's folded with k; no member has this number.
+    key_augment = jax.random.fold_in(jax.random.key(config.seed), 2**32 - 1)
+
+    def prepare(inputs: jax.Array, rng_key: jax.Array, positions: jax.Array) -> jax.Array:
+        if config.augment.shift or config.augment.flip:
+            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, positions)
+            inputs = augment(keys, inputs, config.augment.shift, config.augment.flip)
+        return task.prepare(inputs)
+
+    def member_step(
+        state: TrainState, batch: Batch, step: jax.Array
+    ) -> tuple[TrainState, Metrics, jax.Array]:
+        inputs = batch.inputs
+        if not shared:
+            key = state.step_key(Stream.AUGMENT, step)
+            inputs = prepare(inputs, key, batch.positions)
+        output = apply_member(
+            state,
+            inputs,
+            batch.labels,
+            batch.weights,
+            train_kwargs=train_kwargs,
+            label_smoothing=config.label_smoothing,
+        )
+        gradients, loss, weight = placement.sum_over_slices(
+            (output.gradients, output.loss, jnp.sum(batch.weights))
+        )
+        log_prior, prior_gradients = jax.value_and_grad(task.log_prior)(state.params)
+        gradients = jax.tree.map(
+            lambda g, p: g / weight - p / task.num_train_examples, gradients, prior_gradients
+        )
+        loss = loss / weight - log_prior / task.num_train_examples
+        metrics = {
+            "loss": clu_metrics.Average.from_model_output(loss),
+            "accuracy": _accuracy(output.log_probs, batch),
+        }
+        return update_member(state, gradients, loss, output.model_state), metrics, output.log_probs
+
+    def step_fn(
+        states: TrainState,
+        member_metrics: Metrics,
+        ensemble_metrics: Metrics,
+        batch: Batch,
+        step: jax.Array,
+    ) -> tuple[TrainState, Metrics, Metrics]:
+        if shared:
+            key = jax.random.fold_in(key_augment, step)
+            batch = batch.replace(inputs=prepare(batch.inputs, key, batch.positions))
+        states, metrics, log_probs = placement.map_slots(
+            member_step, in_axes=(0, None if shared else 0, None)
+        )(states, batch, step)
+        member_metrics = _add(member_metrics, placement.sum_over_slices(metrics))
+        if shared:
+            # Of the status after the step: one that has just failed must not poison the mean.
+            live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
+            mean = ensemble_log_probs(log_probs, live, placement)
+            nll = -jnp.take_along_axis(mean, batch.labels[:, None], axis=-1)[:, 0]
+            metrics = {
+                "nll": clu_metrics.Average.from_model_output(nll, mask=batch.mask),
+                "accuracy": _accuracy(mean, batch),
+            }
+            ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
+        return states, member_metrics, ensemble_metrics
+
+    return placement.pmap(step_fn, in_axes=(0, 0, 0, 0, None), donate_argnums=(0, 1, 2))
+
+
+def _accuracy(log_probs: jax.Array, batch: Batch) -> clu_metrics.Average:
+    correct = (jnp.argmax(log_probs, axis=-1) == batch.labels).astype(jnp.float32)
+    return clu_metrics.Average.from_model_output(correct, mask=batch.mask)
+
+
+def _add(totals: Metrics, metrics: Metrics) -> Metrics:
+    return jax.tree.map(jnp.add, totals, metrics)

@@ -1,1 +1,0 @@
-"""Bayesian posteriors: log densities over sharded data, as samplers want them."""

@@ -1,0 +1,218 @@
+"""What a run shows while it lives: scalars, pictures, progress, members that fail."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+from clu import parameter_overview
+
+from ensemble import metrics
+from ensemble.draws.draws import Draws
+from ensemble.errors import RunFailed
+from ensemble.method import Info, Method, State
+from ensemble.methods.members.member import FAILURES, Status
+from ensemble.report import report
+from ensemble.run.progress import Clock, Progress
+from ensemble.run.writer import Writer
+from ensemble.sharding import processes
+
+
+class Monitor:
+    """Writes what a method reports, one chunk behind it, so that the devices never wait.
+
+    Args:
+        method: what learns.
+        writer: of metrics and events.
+        progress: bar and log.
+        clock: of the run.
+        draws: where the draws of a sampler go.
+    """
+
+    def __init__(
+        self, method: Method, writer: Writer, progress: Progress, clock: Clock, draws: Draws
+    ):
+        self._config = method.config
+        self._task = method.task
+        self._method = method
+        self._writer = writer
+        self._progress = progress
+        self._clock = clock
+        self._draws = draws
+        self._pending: Info | None = None
+        self._last: dict[str, float] = {}
+        self._compiling = True
+        self._skips_rate = False
+        self._failed: set[int] = set()
+        self.may_end = False
+        """Whether all members have stopped or failed, or chains have converged as was asked."""
+        self._split = method.tracked_split
+        self.headline_tags = [
+            f"{self._split}/ensemble/{name}"
+            for name in ("accuracy", "nll", "ece")
+            if self._split is not None
+        ]
+
+    def note_resumed(self, state: State) -> None:
+        """Takes over what an earlier process knew of the members."""
+        status = self._method.status(state)
+        self._failed = {k for k, value in status.items() if value in FAILURES}
+        self.may_end = not state.is_growing and Status.ACTIVE not in status.values()
+        every = self._config.eval_every_epochs * self._method.steps_per_epoch
+        if not self.may_end and state.step % every == 0:  # As the run without a break was judged.
+            self.may_end = self._has_converged(self._found(state))
+
+    def log_parameters(self, state: State) -> None:
+        """Logs the shapes and sizes of one member's parameters."""
+        parameters = self._method.parameters(state)
+        overview = parameter_overview.get_parameter_overview(parameters, include_stats=False)
+        logging.info("Parameters of a %s:\n%s", self._method.noun, overview)
+
+    def chunk_dispatched(self, info: Info) -> None:
+        """Takes the diagnostics of a new chunk, and writes those of the one before.
+
+        A process's first chunk compiles; it is waited for, and counts in no rate.
+
+        Raises:
+            RunFailed: no member is alive, or one failed and `config.on_nonfinite` is 'stop'.
+        """
+        self._skips_rate |= info.compiles  # Its compilation held up the end of the chunk before.
+        self.flush()
+        self._skips_rate = info.compiles
+        self._pending = info
+        if self._compiling:
+            self.flush()
+
+    def flush(self) -> None:
+        """Waits for the chunk on the devices and writes its diagnostics.
+
+        Raises:
+            RunFailed: as `chunk_dispatched`.
+        """
+        info, self._pending = self._pending, None
+        if info is None:
+            return
+        status = self._method.status(info)  # Waits.
+        rate = {}
+        if self._compiling:
+            self._clock.compiled()
+            self._compiling = False
+        elif self._skips_rate:
+            self._clock.resume()
+        else:
+            rate = self._method.rate_scalars(
+                self._clock.chunk_done(self._method.member_examples(info))
+            )
+        self._note_failures(info.step, status, info.num_waiting)
+        scalars = self._method.scalars(info)
+        for k in self._failed:
+            scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
+        self._last = scalars | rate
+        self._write(info, self._last)
+        self._method.record(info, self._draws)
+        self.may_end = not info.num_waiting and Status.ACTIVE not in status.values()
+        self._progress.update(info.step)
+
+    def evaluate(self, state: State) -> None:
+        """Scores the live members and their mean on the tracked split, and draws pictures."""
+        self.flush()
+        if state.is_growing and self._failed.issuperset(state.indices):
+            return  # No newcomer is left to score; those that wait go on.
+        scalars = self._found(state)
+        self.may_end = self.may_end or self._has_converged(scalars)
+        shown = self._method.headline(self._last | scalars)
+        if self._split is None or not self._method.has_predictions(state):
+            self._write(state, scalars)
+            self._progress.log(state.step, self._method.epoch(state.step), shown)
+            if self._draws_now(state):
+                self._write_images(state.step, self._method.figures(state))
+            return
+        predictions, status = report.live_predictions(self._method, state, [self._split])
+        self._note_failures(state.step, status)
+        log_probs, entropies = predictions[self._split]
+        labels = self._task.splits[self._split].labels
+        summary = metrics.summarise(log_probs, labels, entropies)
+        numbers = [k for k in status if status[k] not in FAILURES]
+        scalars |= {
+            f"{self._split}/member_{k:02d}/{name}": summary["members"][name][i]
+            for name in report.SCORES
+            for i, k in enumerate(numbers)
+        }
+        # Newcomers that catch up are not the ensemble.
+        for group in [] if state.is_growing else ["ensemble", "diversity"]:
+            scalars |= {f"{self._split}/{group}/{name}": v for name, v in summary[group].items()}
+        self._write(state, scalars)
+        self._progress.log(
+            state.step,
+            self._method.epoch(state.step),
+            {
+                f"{self._split} accuracy": summary["ensemble"]["accuracy"],
+                "NLL": summary["ensemble"]["nll"],
+                f"mean {self._method.noun}'s NLL": float(np.mean(summary["members"]["nll"])),
+                **shown,
+            },
+        )
+        self._draw(state, log_probs)
+
+    def _has_converged(self, scalars: Mapping[str, float]) -> bool:
+        """What the main process, which has seen all draws, makes of its scalars."""
+        return processes.from_main(lambda: bool(self._method.has_converged(scalars)))
+
+    def _found(self, state: State) -> dict[str, float]:
+        rate = self._clock.timing()["member_examples_per_second"]
+        return self._method.monitor_scalars(state, self._draws, rate)
+
+    def _draw(self, state: State, log_probs: np.ndarray) -> None:
+        if state.is_growing or not self._draws_now(state):
+            return
+        assert self._split is not None
+        figures = report.split_figures(self._task, self._split, log_probs)
+        self._write_images(
+            state.step, {f"{self._split}/{name}": figure for name, figure in figures.items()}
+        )
+        self._writer.histogram(
+            state.step, f"{self._split}/entropy", metrics.uncertainty(log_probs)["total"]
+        )
+
+    def _draws_now(self, state: State) -> bool:
+        every = self._config.plot_every_epochs * self._method.steps_per_epoch
+        return state.step % every == 0 or self._method.finished(state)
+
+    def _write_images(self, step: int, figures: Mapping[str, Any]) -> None:
+        from ensemble.pictures import plot_style
+
+        if not processes.is_main():
+            return
+        for tag, figure in figures.items():
+            self._writer.image(step, tag, plot_style.figure_to_array(figure))
+
+    def _write(self, at: Info | State, scalars: Mapping[str, float]) -> None:
+        """Writes scalars; newcomers that catch up are shown as a run of their own."""
+        first, last = at.indices[0], at.indices[-1]
+        extra: dict[str, Any] = {"epoch": self._method.epoch(at.step)}
+        run = ""
+        if first:
+            extra["members"] = [first, last]
+            run = f"members_{first:02d}-{last:02d}"
+        if self._failed:
+            extra["failed_members"] = sorted(self._failed)
+        self._writer.scalars(at.step, scalars, run=run, **extra)
+
+    def _note_failures(self, step: int, status: Mapping[int, Status], num_waiting: int = 0) -> None:
+        new = {k: FAILURES[s] for k, s in status.items() if s in FAILURES and k not in self._failed}
+        self._failed |= new.keys()
+        for k, why in new.items():
+            logging.warning(
+                "%s %d became %s by step %d: it is left out of every mean.",
+                self._method.noun.capitalize(),
+                k,
+                why,
+                step,
+            )
+        if new and self._config.on_nonfinite == "stop":
+            raise RunFailed(
+                f"{self._method.noun} {min(new)} became {new[min(new)]} by step {step}, and "
+                f"config.on_nonfinite='stop'; {self._method.remedy}"
+            )
+        if self._failed.issuperset(status) and not num_waiting:
+            raise report.all_failed(self._method, status, step)

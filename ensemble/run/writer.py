@@ -1,0 +1,287 @@
+"""Scalars and pictures of a run: `metrics.jsonl` and TensorBoard events, without TensorFlow."""
+
+import json
+import math
+import os
+import pathlib
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+from etils import epath
+
+from ensemble.storage.workdir import Workdir, write_text
+
+
+class Writer:
+    """Appends to a workdir's `metrics.jsonl` and to its TensorBoard events.
+
+    Events are written in the caller's thread: a full disk is an error here and now.
+
+    Args:
+        workdir: where to.
+        sizes: of a `Writer` before, by file: what it has written beyond them is cut off, for it
+            will be written again.
+        purge_step: first step that will be written again; a TensorBoard that watches drops what
+            it has from there on.
+        run_purge_step: the same for sub-directories of the events.
+    """
+
+    def __init__(
+        self,
+        workdir: Workdir,
+        sizes: Mapping[str, int] | None = None,
+        purge_step: int = 0,
+        run_purge_step: int = 0,
+    ):
+        sizes = sizes or {}
+        self._path = workdir.metrics
+        # An object store cannot append: there, files grow here, and are written whole by `flush`.
+        self._append = not workdir.is_remote
+        self._scratch = None if self._append else tempfile.TemporaryDirectory()
+        self._events_dir = workdir.events
+        self._purge_step, self._run_purge_step = purge_step, run_purge_step
+        self._writers: dict[str, Any] = {}
+        self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
+        self._content = _whole_records(self._path, sizes.get(self._path.name, 0))
+        write_text(self._path, self._content.decode())
+        if self._append:
+            _truncate_events(self._events_dir, self._kept)
+
+    def sizes(self) -> dict[str, int]:
+        """Flushes, and returns the bytes written so far, by file."""
+        self.flush()
+        files = {self._path.name: len(self._content), **self._kept}
+        for directory, _, path in self._writers.values():
+            files[f"{directory}{path.name}"] = path.stat().st_size
+        return files
+
+    def scalars(self, step: int, scalars: Mapping[str, float], run: str = "", **extra: Any) -> None:
+        """Writes scalars of a step.
+
+        Args:
+            step: of the x axis.
+            scalars: by tag; not finite ones become null in `metrics.jsonl`.
+            run: sub-directory of the events, which TensorBoard shows as a run of its own.
+            **extra: further keys of the line in `metrics.jsonl`.
+        """
+        from tensorboardX import summary
+
+        values = {k: v if math.isfinite(v) else None for k, v in scalars.items()}
+        line = json.dumps({"step": step, **extra, **values}) + "\n"
+        self._content += line.encode()
+        if self._append:
+            with open(self._path, "ab") as file:
+                file.write(line.encode())
+        for tag, value in scalars.items():
+            self._event(run, step, summary.scalar(tag, value))
+
+    def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
+        """Writes a picture [H, W, 3] uint8 to the events."""
+        from tensorboardX import summary
+
+        self._event(run, step, summary.image(tag, image, dataformats="HWC"))
+
+    def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
+        """Writes a histogram of values [N] to the events."""
+        from tensorboardX import summary
+
+        self._event(run, step, summary.histogram(tag, values, bins="auto"))
+
+    def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
+        """Enters the run in TensorBoard's table of runs.
+
+        Args:
+            hparams: the configuration, flat.
+            metrics: tags of the scalars that the table shows.
+        """
+        from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+
+        values = {k: _hparam_value(v) for k, v in hparams.items()}
+        experiment = api_pb2.Experiment(
+            hparam_infos=[
+                api_pb2.HParamInfo(name=k, type=_hparam_type(v), differs=k in _FIRST_COLUMNS)
+                for k, v in values.items()
+            ],
+            metric_infos=[api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in metrics],
+        )
+        start = plugin_data_pb2.SessionStartInfo(
+            hparams={k: v for k, v in values.items() if v.WhichOneof("kind") is not None}
+        )
+        for tag, part in (
+            (metadata.EXPERIMENT_TAG, plugin_data_pb2.HParamsPluginData(experiment=experiment)),
+            (
+                metadata.SESSION_START_INFO_TAG,
+                plugin_data_pb2.HParamsPluginData(session_start_info=start),
+            ),
+        ):
+            self._event("", 0, _metadata_summary(tag, metadata.create_summary_metadata(part)))
+
+    def flush(self) -> None:
+        """Puts everything where another process can read it."""
+        if not self._append:
+            write_text(self._path, self._content.decode())
+        for directory, events, path in self._writers.values():
+            events.flush()
+            if not self._append:
+                (self._events_dir / directory / path.name).write_bytes(path.read_bytes())
+
+    def close(self) -> None:
+        """Flushes, and closes the event files."""
+        self.flush()
+        for _, events, _ in self._writers.values():
+            events.close()
+        self._writers = {}
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _event(self, run: str, step: int, summary: Any) -> None:
+        from tensorboardX.proto import event_pb2
+
+        if run not in self._writers:
+            self._writers[run] = self._open(run)
+        event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
+        self._writers[run][1].write_event(event)
+
+    def _open(self, run: str) -> tuple[str, Any, pathlib.Path]:
+        """Starts an event file: `(directory below events, writer, path here)`."""
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+
+        directory = f"{run}/" if run else ""
+        root = self._events_dir if self._scratch is None else self._scratch.name
+        (self._events_dir / directory).mkdir(parents=True, exist_ok=True)
+        prefix = pathlib.Path(root, directory, "run")
+        prefix.parent.mkdir(exist_ok=True)
+        # EventsWriter counts seconds; two starts within one must not share a file.
+        events = EventsWriter(str(prefix), filename_suffix=f".{time.time_ns()}")
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        events.write_event(
+            event_pb2.Event(
+                wall_time=time.time(),
+                step=self._run_purge_step if run else self._purge_step,
+                session_log=start,
+            )
+        )
+        return directory, events, pathlib.Path(events._file_name)
+
+
+class NoWriter(Writer):
+    """What the other processes have, of a run of several: only the main one writes."""
+
+    def __init__(self) -> None:
+        """Opens nothing."""
+
+    def sizes(self) -> dict[str, int]:
+        """Of no files."""
+        return {}
+
+    def scalars(self, step: int, scalars: Mapping[str, float], run: str = "", **extra: Any) -> None:
+        """Writes nothing."""
+
+    def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
+        """Writes nothing."""
+
+    def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
+        """Writes nothing."""
+
+    def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
+        """Writes nothing."""
+
+    def flush(self) -> None:
+        """Has nothing to flush."""
+
+    def close(self) -> None:
+        """Has nothing to close."""
+
+
+_MAX_DRAWN = 1e30
+# TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
+_FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
+
+
+def _hparam_value(value: Any) -> Any:
+    """A value as protobuf has it; None has none, for TensorBoard cannot sort words and numbers."""
+    from google.protobuf import struct_pb2
+
+    if value is None:
+        return struct_pb2.Value()
+    if isinstance(value, bool):
+        return struct_pb2.Value(bool_value=value)
+    if isinstance(value, int | float):
+        return struct_pb2.Value(number_value=value)
+    return struct_pb2.Value(string_value=str(value))
+
+
+def _hparam_type(value: Any) -> Any:
+    from tensorboard.plugins.hparams import api_pb2
+
+    return {
+        "bool_value": api_pb2.DATA_TYPE_BOOL,
+        "number_value": api_pb2.DATA_TYPE_FLOAT64,
+        "string_value": api_pb2.DATA_TYPE_STRING,
+    }.get(value.WhichOneof("kind"), api_pb2.DATA_TYPE_UNSET)
+
+
+def _metadata_summary(tag: str, metadata: Any) -> Any:
+    """A summary that is metadata alone, of TensorBoard's own protobuf."""
+    from tensorboardX.proto import summary_pb2
+
+    own = summary_pb2.SummaryMetadata.FromString(metadata.SerializeToString())
+    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=own)])
+
+
+def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
+    """Cuts event files to their sizes, and deletes those that have none."""
+    if not directory.exists():
+        return
+    name = "run.out.tfevents.*"
+    for path in [*directory.glob(name), *directory.glob(f"*/{name}")]:
+        relative = os.path.relpath(path, directory)
+        if relative in sizes:
+            os.truncate(path, min(sizes[relative], path.stat().length))
+        else:
+            path.unlink()
+
+
+def _whole_records(path: epath.Path, size: int) -> bytes:
+    """The first `size` bytes of a file of JSON lines, without lines that are damaged."""
+    lines = path.read_bytes()[:size].splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines if line.endswith(b"\n") and _record(line) is not None]
+    content = b"".join(whole)
+    if len(content) < size:
+        logging.warning("%s is damaged: some of what was measured before is lost.", path)
+    return content
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _drawable(value: Any) -> Any:
+    """NaN for what no curve can have: null, and numbers near the end of Matplotlib's."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return math.nan if value is None or (is_number and abs(value) > _MAX_DRAWN) else value
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    """Whether a line has its step, and numbers, or null, where curves have them."""
+    numbers = [value for key, value in record.items() if "/" in key or key in ("step", "epoch")]
+    return "step" in record and all(isinstance(value, int | float | None) for value in numbers)
+
+
+def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
+    """Returns the records of a `metrics.jsonl`; what cannot be drawn comes back as NaN."""
+    records = [_record(line) for line in path.read_bytes().splitlines()]
+    return [
+        {key: _drawable(value) for key, value in record.items()}
+        for record in records
+        if record is not None and _is_whole(record)
+    ]

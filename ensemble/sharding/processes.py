@@ -1,0 +1,389 @@
+"""Several processes, one run: how they meet, and what they tell each other.
+
+JAX's own runtime, `jax.distributed`, does the work. Every process runs the same program and calls
+the same functions in the same order; process 0, the main one, alone reads checkpoints and writes.
+In a run of one process everything here is trivial.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
+from jax.experimental import multihost_utils
+from jax.sharding import Sharding
+
+from ensemble.errors import PeerLost, UserError
+from ensemble.sharding.rendezvous import Peer, meet
+
+HEARTBEAT_SECONDS = 30
+"""A process that is not heard of for so long is taken for dead, and the others end."""
+_SHUTDOWN_SECONDS = 30
+_LAST_SECONDS = 2
+_PIECE_BYTES = 2**26  # Of what is exchanged whole: devices hold no more of it at a time.
+
+
+def start(
+    coordinator_address: str | None,
+    num_processes: int | None,
+    process_id: int | None,
+    settings: Mapping[str, Any],
+    join_seconds: float = 50,
+) -> None:
+    """Makes this process one of several, if it is: before JAX starts, after `startup.configure`.
+
+    On a TPU VM, under Slurm, Open MPI or Kubernetes JAX finds the others by itself.
+
+    Args:
+        coordinator_address: HOST:PORT of process 0; all three are given, or none.
+        num_processes: P.
+        process_id: 0..P-1.
+        settings: flat configuration, which must be the same in all processes.
+        join_seconds: how long to wait for the others.
+
+    Raises:
+        UserError: the processes do not agree, or have different numbers of devices.
+        PeerLost: a process is missing.
+    """
+    given = {
+        "coordinator_address": coordinator_address,
+        "num_processes": num_processes,
+        "process_id": process_id,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if 0 < len(missing) < len(given):
+        raise UserError(
+            f"--{missing[0]} is missing; a process of several needs --coordinator_address, "
+            "--num_processes and --process_id"
+        )
+    local_device_ids = None
+    if missing:
+        found = _detect(join_seconds)
+        if found is None:
+            return
+        coordinator_address, num_processes, process_id, local_device_ids = found
+    assert coordinator_address is not None
+    assert num_processes is not None
+    assert process_id is not None
+    meet(coordinator_address, Peer(process_id, num_processes, dict(settings)), join_seconds)
+    jax.distributed.initialize(
+        coordinator_address,
+        num_processes,
+        process_id,
+        local_device_ids,
+        cluster_detection_method="deactivate",
+        initialization_timeout=max(int(join_seconds), 1),
+        heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+    )
+    if count() > 1:
+        logging.get_absl_handler().addFilter(_add_rank)
+        if not is_main():
+            logging.set_verbosity(logging.WARNING)
+        _check_devices()
+
+
+def _detect(join_seconds: float) -> tuple[str, int, int, Any] | None:
+    """Asks JAX for the cluster that this process is of; None where it is of none, or alone.
+
+    JAX has no public function for it but `initialize` itself, which would not let the processes
+    meet first.
+    """
+    from jax._src.clusters import ClusterEnv
+
+    try:
+        with warnings.catch_warnings():  # That a package for Kubernetes is not there.
+            warnings.simplefilter("ignore")
+            address, number, process_id, devices = ClusterEnv.auto_detect_unset_distributed_params(
+                None, None, None, None, None, max(int(join_seconds), 1)
+            )
+    except Exception as error:
+        raise UserError(
+            f"JAX has found a cluster and cannot say which process this is ({error}); give "
+            "--coordinator_address, --num_processes and --process_id"
+        ) from None
+    if address is None or number is None or process_id is None or number == 1:
+        return None
+    return address, number, process_id, devices
+
+
+def _check_devices() -> None:
+    """Refuses processes of different numbers of devices: JAX's own exchanges need as many."""
+    counts = collections.Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        raise UserError(
+            f"the processes have {', '.join(str(counts[k]) for k in sorted(counts))} devices, must "
+            "have the same number; set JAX_NUM_CPU_DEVICES, or show each as many accelerators"
+        )
+
+
+def count() -> int:
+    """How many processes the run has."""
+    return jax.process_count()
+
+
+def is_main() -> bool:
+    """Whether this is process 0, or the only one."""
+    return jax.process_index() == 0
+
+
+def devices(num_devices: int | None = None) -> tuple[jax.Device, ...]:
+    """The devices of all processes, those of a process side by side.
+
+    Args:
+        num_devices: of each process; None takes all that it has.
+    """
+    by_process: dict[int, list[jax.Device]] = {}
+    for device in jax.devices():
+        by_process.setdefault(device.process_index, []).append(device)
+    return tuple(one for k in sorted(by_process) for one in by_process[k][:num_devices])
+
+
+# Arrays.
+
+
+def fetch(tree: Any) -> Any:
+    """Copies arrays to the host of every process, whole, wherever their parts are."""
+
+    def one(leaf: Any) -> np.ndarray:
+        if isinstance(leaf, jax.Array) and not (
+            leaf.is_fully_addressable or leaf.is_fully_replicated
+        ):
+            return multihost_utils.process_allgather(leaf, tiled=True)
+        return np.array(leaf)
+
+    return jax.tree.map(one, tree)
+
+
+def put(tree: Any, shardings: Any) -> Any:
+    """Puts arrays, which every process has whole, where the shardings say.
+
+    Args:
+        tree: of NumPy or JAX arrays.
+        shardings: one, or a tree of them.
+    """
+    if count() == 1:
+        return jax.device_put(tree, shardings)
+
+    def one(leaf: Any, sharding: Sharding) -> jax.Array:
+        if isinstance(leaf, jax.Array):
+            if not leaf.is_fully_addressable:
+                return jax.jit(lambda array: array, out_shardings=sharding)(leaf)
+            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(one(jax.random.key_data(leaf), sharding))
+        host = np.asarray(leaf)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    if isinstance(shardings, Sharding):
+        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
+    return jax.tree.map(one, tree, shardings)
+
+
+def join_rows(rows: np.ndarray) -> np.ndarray:
+    """Joins arrays [N, ...] of all processes, of the same N, to [P * N, ...] on each."""
+    if count() == 1:
+        return rows
+    flat = rows.reshape(-1)
+    whole = np.empty((count(), flat.size), rows.dtype)
+    length = max(_PIECE_BYTES // (count() * rows.itemsize), 1)
+    for start in range(0, flat.size, length):
+        piece = slice(start, start + length)
+        whole[:, piece] = multihost_utils.process_allgather(flat[piece])
+    return whole.reshape(-1, *rows.shape[1:])
+
+
+# What process 0 knows.
+
+
+def from_main(value: Callable[[], Any]) -> Any:
+    """Calls a function on process 0 and tells all what it returns, or of which error it ends.
+
+    Args:
+        value: returns what JSON can hold.
+
+    Raises:
+        UserError: process 0 has raised it.
+    """
+    if count() == 1:
+        return value()
+    content: dict[str, Any] = {}
+    if is_main():
+        try:
+            content = {"value": value()}
+        except UserError as error:
+            content = {"error": str(error)}
+    content = json.loads(_bytes_from_main(json.dumps(content).encode()))
+    if "error" in content:
+        raise UserError(content["error"])
+    return content["value"]
+
+
+def arrays_from_main(tree: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Gives all processes a nested dict of host arrays that process 0 has."""
+    if count() == 1:
+        assert tree is not None
+        return dict(tree)
+    flat = {} if tree is None else flatten_dict(tree, sep="/", keep_empty_nodes=True)
+    empty = {name: leaf for name, leaf in flat.items() if leaf is None or leaf is empty_node}
+    arrays = {name: np.asarray(leaf) for name, leaf in flat.items() if name not in empty}
+    kinds = from_main(
+        lambda: {
+            "none": [name for name, leaf in empty.items() if leaf is None],
+            "empty": [name for name, leaf in empty.items() if leaf is empty_node],
+            "arrays": {name: [leaf.dtype.str, leaf.shape] for name, leaf in arrays.items()},
+        }
+    )
+    found: dict[str, Any] = dict.fromkeys(kinds["none"]) | dict.fromkeys(kinds["empty"], empty_node)
+    for name, (dtype, shape) in kinds["arrays"].items():
+        content = _bytes_from_main(arrays[name].tobytes() if is_main() else b"")
+        found[name] = np.frombuffer(content, np.dtype(dtype)).reshape(shape)
+    return unflatten_dict(found, sep="/")
+
+
+def _bytes_from_main(content: bytes) -> bytes:
+    """Process 0's bytes, on all: their number first, then piece by piece."""
+    halves = np.array(divmod(len(content), 2**32), np.uint32)
+    upper, lower = (int(half) for half in multihost_utils.broadcast_one_to_all(halves))
+    whole = np.zeros(upper * 2**32 + lower, np.uint8)
+    if is_main():
+        whole[:] = np.frombuffer(content, np.uint8)
+    for start in range(0, len(whole), _PIECE_BYTES):
+        piece = whole[start : start + _PIECE_BYTES]
+        piece[:] = multihost_utils.broadcast_one_to_all(piece)
+    return whole.tobytes()
+
+
+def check_same(what: str, value: Any) -> None:
+    """Refuses what is not the same in all processes.
+
+    Args:
+        what: it is, for the message.
+        value: what JSON can hold.
+
+    Raises:
+        UserError: it is not; in all processes.
+    """
+    if count() == 1:
+        return
+    number = np.uint32(zlib.crc32(json.dumps(value, sort_keys=True).encode()))
+    numbers = multihost_utils.process_allgather(number)
+    others = np.flatnonzero(numbers != numbers[0]).tolist()
+    if others:
+        raise UserError(
+            f"the {what} of process {', '.join(map(str, others))} are not those of process 0; "
+            "start all processes with the same arguments, on the same data"
+        )
+
+
+# Ends.
+
+
+def end(status: int) -> None:
+    """Ends this process of several at once: an orderly end would wait for the others."""
+    if jax.distributed.is_initialized():  # Asking for their number would start JAX.
+        logging.flush()
+        sys.stdout.flush()
+        if is_main():  # Whose end JAX takes for the others' end: they may have a line to say.
+            _hang_up()
+            time.sleep(_LAST_SECONDS)
+        os._exit(status)
+
+
+def _hang_up() -> None:
+    """Shuts down the connections at which the others wait for this process: they notice now.
+
+    On CPU, where these are Gloo's. JAX's coordinator goes on, for its end aborts them. Without
+    /proc they notice when this process has ended.
+    """
+    from jax._src.distributed import global_state
+
+    coordinator_port = int(str(global_state.coordinator_address).rpartition(":")[2])
+    with contextlib.suppress(OSError):
+        for name in set(os.listdir("/proc/self/fd")) - {"0", "1", "2"}:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
+                if one.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                if coordinator_port not in (one.getsockname()[1], one.getpeername()[1]):
+                    one.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def losses_noticed() -> Iterator[None]:
+    """Says in a line that another process has ended, which JAX notices when they next meet.
+
+    Raises:
+        PeerLost: it has.
+    """
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        if count() == 1 or not _is_loss(error):
+            raise
+        reason = str(error).splitlines()[0][:200]
+        raise PeerLost(
+            f"process {jax.process_index()} of {count()} has lost another one, whose log says why "
+            f"({reason}); the same command, for all, goes on from the last checkpoint"
+        ) from None
+
+
+_LOSSES = (
+    "Gloo", "Connection reset", "Connection closed", "Socket closed", "remote error", "heartbeat",
+    "oordination service", "UNAVAILABLE", "DEADLINE_EXCEEDED",
+)  # fmt: skip
+
+
+def _is_loss(error: Exception) -> bool:
+    """Whether an error is JAX's for a process that does not answer; on CPU a ValueError of Gloo."""
+    of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
+    return of_jax and any(sign in str(error) for sign in _LOSSES)
+
+
+def wait_for_all(name: str) -> None:
+    """Waits until all processes are here."""
+    if count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def may_stop(step: int) -> bool:
+    """Whether a signal to any of several processes asks all to stop, here and now.
+
+    Args:
+        step: larger than at the last call, and the same in all processes.
+    """
+    return multihost_utils.reached_preemption_sync_point(step)
+
+
+@contextlib.contextmanager
+def interrupts_forwarded() -> Iterator[None]:
+    """Makes Ctrl-C the signal that JAX tells the other processes of."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may set handlers.
+        return
+
+    def forward(*_: Any) -> None:
+        logging.warning("SIGINT: all processes will stop in some seconds, after a checkpoint.")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGINT, forward)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _add_rank(record: Any) -> bool:
+    record.msg = f"[{jax.process_index()}/{jax.process_count()}] {record.msg}"
+    return True

@@ -1,0 +1,1 @@
+"""Data in: sets by name, a user's own, splits and batch order."""

@@ -1,0 +1,439 @@
+"""Data in: image sets by name, the user's own data, splits, batch order and augmentation.
+
+Every data set is whole in host memory, uint8 wherever it can be, and split into train (fits
+parameters), validation (chooses and stops), calibration (fits temperatures and thresholds) and test
+(only scores). Normalisation happens on the device, by `normalise`.
+"""
+
+import dataclasses
+import difflib
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from ensemble.errors import UserError
+from ensemble.sources import movielens, own_data, prepare_dataset, tfds_records
+from ensemble.sources.digits import read_digits
+from ensemble.sources.movielens import Watches
+from ensemble.sources.own_data import SPLITS
+
+# Examples in train, validation and calibration, consecutive in TFDS's training split, and in test.
+TFDS_SIZES = {
+    "mnist": (50_000, 5_000, 5_000, 10_000),
+    "fashion_mnist": (50_000, 5_000, 5_000, 10_000),
+    "kmnist": (50_000, 5_000, 5_000, 10_000),
+    "cifar10": (45_000, 2_500, 2_500, 10_000),
+}
+KNOWN_SHAPES = {
+    "digits": (8, 8, 1),
+    "mnist": (28, 28, 1),
+    "fashion_mnist": (28, 28, 1),
+    "kmnist": (28, 28, 1),
+    "cifar10": (32, 32, 3),
+}
+DIGITS_SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
+DIGITS_SEED = 0  # The digits' split is the same for every run.
+SPLIT_STREAM, BATCH_STREAM = 1, 2  # Splits and batches draw from streams of their own.
+KNOWN_DATASETS = ("digits", *TFDS_SIZES, "npz:PATH", "folder:PATH", *movielens.KNOWN_WATCHES)
+
+
+class Split(NamedTuple):
+    """Examples of one split.
+
+    Attributes:
+        inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
+            `[N, F]`; not normalised.
+        labels: int32 `[N]`, 0..C-1.
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set in host memory.
+
+    Attributes:
+        name: as `load_dataset` was given it.
+        splits: `train`, and those of `validation`, `calibration` and `test` that there are, in
+            this order.
+        num_classes: C.
+        class_names: one per class.
+        shift: float32, broadcastable to an example; see `normalise`.
+        scale: float32, broadcastable to an example; see `normalise`.
+    """
+
+    name: str
+    splits: dict[str, Split]
+    num_classes: int
+    class_names: tuple[str, ...]
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example: (H, W, C) or (F,)."""
+        return self.splits["train"].inputs.shape[1:]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when any split's content does."""
+        return _fingerprint(self.splits)
+
+    @functools.cached_property
+    def test_fingerprint(self) -> str | None:
+        """The same of the test split alone; None where there is none."""
+        return _fingerprint({"test": self.splits["test"]}) if "test" in self.splits else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WatchDataset(Dataset):
+    """Pairs of a user and a movie, of class 1 if the user watched the movie.
+
+    The split `train` has those that were watched, all others are known not to have been; `test` has
+    those that are held out.
+
+    Attributes:
+        watches: the users, the movies, and who has watched what.
+        observed: [N, M] uint8, 1 where user i has watched movie j, 2 where that is held out.
+    """
+
+    watches: Watches
+    observed: np.ndarray
+
+
+def _fingerprint(splits: Mapping[str, Split]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for split_name, split in splits.items():
+        for array in split:
+            digest.update(f"{split_name} {array.dtype} {array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def load_dataset(
+    name: str, data_dir: str | None = None, seed: int = 0, hold_out: bool = True
+) -> Dataset:
+    """Loads a data set.
+
+    Args:
+        name: `digits`; a TFDS set, `mnist`, `fashion_mnist`, `kmnist` or `cifar10`, which is
+            prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
+            `own_data`); or who watched what (see `movielens`).
+        data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
+            `~/tensorflow_datasets`.
+        seed: of the split of own data that comes without splits.
+        hold_out: whether to hold validation and calibration data out of the training data; if not,
+            all of them are for training, and of own data also what would be carved for testing.
+
+    Raises:
+        UserError: if the name is unknown, or the data cannot be had or used.
+    """
+    kind, _, path = name.partition(":")
+    if name == "digits":
+        return _held_out(_load_digits(), hold_out)
+    if name in TFDS_SIZES:
+        return _held_out(_load_tfds(name, tfds_records.data_directory(data_dir)), hold_out)
+    if name in movielens.TFDS_NAMES or kind == "watches":
+        return _load_watches(name, data_dir, seed)
+    if kind == "npz" and path:
+        return dataset_from_arrays(own_data.read_npz(path), name, seed, hold_out)
+    if kind == "folder" and path:
+        return dataset_from_arrays(own_data.read_folder(path), name, seed, hold_out)
+    close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
+
+
+def load_test_inputs(name: str, data_dir: str | None = None) -> np.ndarray:
+    """Loads the inputs [N, ...] of a set's test split; of own data without one, all inputs.
+
+    Args:
+        name: as of `load_dataset`.
+        data_dir: as of `load_dataset`.
+
+    Raises:
+        UserError: as `load_dataset`.
+    """
+    if name not in TFDS_SIZES:
+        splits = load_dataset(name, data_dir, hold_out=False).splits
+        return splits["test" if "test" in splits else "train"].inputs
+    directory = prepare_dataset.find_or_prepare(name, tfds_records.data_directory(data_dir))
+    return tfds_records.read_records(directory, ["test"]).splits["test"][0]
+
+
+def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
+    """Names of the known sets that are here already, with examples of this shape.
+
+    Args:
+        shape: (H, W, C).
+        data_dir: as of `load_dataset`.
+    """
+    directory = tfds_records.data_directory(data_dir)
+    return [
+        name
+        for name, known in KNOWN_SHAPES.items()
+        if known == tuple(shape)
+        and (name == "digits" or tfds_records.find_prepared(name, directory) is not None)
+    ]
+
+
+def _load_watches(name: str, data_dir: str | None, seed: int) -> WatchDataset:
+    """Reads or makes watches, and holds a tenth of each user's out."""
+    watches = movielens.load_watches(name, data_dir, seed)
+    observed, held_out = movielens.hold_out(watches, seed)
+    pairs = np.argwhere(observed == 1).astype(np.int32)
+    train = Split(pairs, np.ones(len(pairs), np.int32))
+    return WatchDataset(
+        name=name,
+        splits={"train": train, "test": Split(held_out.pairs, held_out.labels)},
+        num_classes=2,
+        class_names=("not watched", "watched"),
+        shift=np.zeros((), np.float32),
+        scale=np.ones((), np.float32),
+        watches=watches,
+        observed=observed,
+    )
+
+
+def _held_out(dataset: Dataset, hold_out: bool) -> Dataset:
+    """The data set as it is, or all but its test split joined for training, in order."""
+    if hold_out:
+        return dataset
+    *parts, test = dataset.splits.values()
+    train = Split(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    return dataclasses.replace(dataset, splits={"train": train, "test": test})
+
+
+def _load_digits() -> Dataset:
+    """scikit-learn's 1,797 digits: uint8 0..16, `[8, 8, 1]`."""
+    rows = read_digits()
+    everything = Split(rows[:, :-1].reshape(-1, 8, 8, 1), rows[:, -1].astype(np.int32))
+    splits = _divide(everything, DIGITS_SIZES, DIGITS_SEED)
+    return _dataset("digits", splits, tuple("0123456789"), scale=1 / 16)
+
+
+def _load_tfds(name: str, data_dir: Path) -> Dataset:
+    """A TFDS set, prepared if need be, its training split cut in order."""
+    directory = prepare_dataset.find_or_prepare(name, data_dir)
+    records = tfds_records.read_records(directory)
+    sizes = TFDS_SIZES[name]
+    expected = {"train": sum(sizes[:-1]), "test": sizes[-1]}
+    found = {split: len(labels) for split, (_, labels) in records.splits.items()}
+    if found != expected:
+        raise tfds_records.broken(directory, f"it holds {found} examples, not {expected}")
+    images, labels = records.splits["train"]
+    bounds = np.cumsum(sizes[:-2])
+    pairs = [*zip(np.split(images, bounds), np.split(labels, bounds), strict=True)]
+    splits = {
+        split_name: Split(*pair)
+        for split_name, pair in zip(SPLITS, [*pairs, records.splits["test"]], strict=True)
+    }
+    return _dataset(name, splits, records.class_names, scale=1 / 255)
+
+
+def dataset_from_arrays(
+    arrays: Mapping[str, Any], name: str = "arrays", seed: int = 0, hold_out: bool = True
+) -> Dataset:
+    """Makes a data set of the user's own arrays.
+
+    Args:
+        arrays: `inputs` and `labels`, to be split 70 / 10 / 10 / 10; or `train_inputs` and
+            `train_labels` with any of `validation_*`, `calibration_*` and `test_*`, where each
+            split that is not given is carved from the training data, a tenth of it. Optionally
+            `class_names`. Inputs are feature vectors `[N, F]` or images `[N, H, W]` or
+            `[N, H, W, C]`; labels `[N]` are 0..C-1.
+        name: of the data set, also for messages.
+        seed: of the carving, which is stratified: every split has its share of every class.
+        hold_out: whether to carve at all; if not, splits that are not given do not exist.
+
+    Raises:
+        UserError: if the arrays cannot be used, or are too few to be split.
+    """
+    parts, class_names = own_data.check_arrays(arrays, name)
+    splits = {split_name: Split(*pair) for split_name, pair in parts.items()}
+    splits["train"] = source = splits.pop(own_data.POOL, None) or splits["train"]
+    absent = [split_name for split_name in SPLITS[1:] if split_name not in splits]
+    if absent and hold_out:
+        splits |= _divide(source, _carved_sizes(len(source.labels), absent, name), seed)
+    splits = {split_name: splits[split_name] for split_name in SPLITS if split_name in splits}
+    _warn_of_absent_classes(name, splits["train"].labels, class_names)
+    return _dataset(name, splits, class_names, *_own_shift_and_scale(splits["train"].inputs))
+
+
+def _carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
+    """A tenth, but at least one, for each absent split; the rest is for training."""
+    size = max(1, (num_examples + 5) // 10)
+    num_train = num_examples - size * len(absent)
+    if num_train < 1:
+        raise UserError(
+            f"{name} has {num_examples} examples to carve train, {', '.join(absent)} from; each "
+            f"split needs at least one: give more examples, or give those splits"
+        )
+    return {"train": num_train, **dict.fromkeys(absent, size)}
+
+
+def _divide(source: Split, sizes: Mapping[str, int], seed: int) -> dict[str, Split]:
+    parts = stratified_split(source.labels, [*sizes.values()], seed)
+    return {
+        split_name: Split(source.inputs[part], source.labels[part])
+        for split_name, part in zip(sizes, parts, strict=True)
+    }
+
+
+def _own_shift_and_scale(inputs: np.ndarray) -> tuple[Any, Any]:
+    """What normalises own data, from its training inputs.
+
+    Returns:
+        for feature vectors their mean and inverse standard deviation `[F]` (1 where a feature is
+        constant); for uint8 images 0 and what makes the largest training value 1; float images
+        stay as they are, 0 and 1.
+    """
+    if inputs.ndim == 2:
+        deviation = np.std(inputs, axis=0, dtype=np.float64)
+        is_constant = (inputs == inputs[0]).all(axis=0)
+        return inputs.mean(axis=0, dtype=np.float64), 1 / np.where(is_constant, 1, deviation)
+    return 0, 1 / max(1, inputs.max()) if inputs.dtype == np.uint8 else 1
+
+
+def _warn_of_absent_classes(name: str, labels: np.ndarray, class_names: Sequence[str]) -> None:
+    counts = np.bincount(labels, minlength=len(class_names))
+    absent = [class_names[int(label)] for label in np.flatnonzero(counts == 0)]
+    if absent:
+        logging.warning("%s: no training example of class %s", name, ", ".join(absent))
+
+
+def _dataset(
+    name: str,
+    splits: dict[str, Split],
+    class_names: tuple[str, ...],
+    shift: Any = 0,
+    scale: Any = 1,
+) -> Dataset:
+    shift, scale = np.asarray(shift, np.float32), np.asarray(scale, np.float32)
+    return Dataset(name, splits, len(class_names), class_names, shift, scale)
+
+
+def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+    """Splits examples at random, every split with its share of every class.
+
+    The j-th of a class's n shuffled examples, j from 0, gets the position (j + 1/2) / n: each class
+    is spread evenly over 0..1, and the splits are consecutive runs of all examples in this order.
+    So a class of few examples comes into the first split first (train, the largest), and every
+    prefix of a split is stratified, too.
+
+    Args:
+        labels: `[N]`, int, from 0.
+        sizes: of the splits; they sum to N.
+        seed: not negative.
+
+    Returns:
+        The indices of each split, int `[size]`; together a permutation of 0..N-1.
+    """
+    order = _generator(SPLIT_STREAM, seed).permutation(len(labels))
+    counts = np.bincount(labels)
+    # A stable sort keeps each class's examples in random order; the rank is the place among them.
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    starts = np.cumsum(counts) - counts
+    position = np.empty(len(labels))
+    sorted_labels = labels[by_class]
+    rank = np.arange(len(labels)) - starts[sorted_labels]
+    position[by_class] = (rank + 0.5) / counts[sorted_labels]
+    # Ties between classes are resolved by the random order.
+    order = order[np.argsort(position[order], kind="stable")]
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def _generator(stream: int, seed: int, *path: int) -> np.random.Generator:
+    """A NumPy generator for (stream, seed, path): Philox, seeded through SeedSequence's hash.
+
+    Raises:
+        UserError: if the seed is negative.
+    """
+    if seed < 0:
+        raise UserError(f"seed={seed} must not be negative; use any whole number from 0")
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([stream, seed, *path])))
+
+
+def epoch_batches(
+    num_examples: int, batch_size: int, seed: int, epoch: int, member: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The batches of one epoch, a pure function of the arguments: a resumed run goes on alike.
+
+    The order is a permutation by NumPy's Philox generator, seeded with (seed, epoch, member). Every
+    example comes exactly once. The last batch is filled up by repeating its own examples in turn,
+    at weight 0: batch statistics then see real examples only.
+
+    Args:
+        num_examples: N.
+        batch_size: B.
+        seed: of the run.
+        epoch: from 0.
+        member: whose own order it is, or None for the order that members share.
+
+    Returns:
+        indices: int32 `[ceil(N / B), B]`.
+        weights: float32, the same shape: 1, or 0 where an example only fills up the batch.
+
+    Raises:
+        UserError: if a size is not positive or the seed is negative.
+    """
+    for what, size in (("num_examples", num_examples), ("batch_size", batch_size)):
+        if size < 1:
+            raise UserError(f"{what}={size} must be at least 1")
+    # SeedSequence takes [seed, epoch] for [seed, epoch, 0], so that member k has to be k + 1.
+    path = (epoch, 0 if member is None else member + 1)
+    order = _generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)
+    num_steps = -(-num_examples // batch_size)
+    last = order[(num_steps - 1) * batch_size :]
+    indices = np.concatenate([order[: len(order) - len(last)], np.resize(last, batch_size)])
+    weights = np.ones(num_steps * batch_size, np.float32)
+    weights[num_examples:] = 0
+    return indices.reshape(num_steps, batch_size), weights.reshape(num_steps, batch_size)
+
+
+def normalise(
+    inputs: jax.typing.ArrayLike, shift: jax.typing.ArrayLike, scale: jax.typing.ArrayLike
+) -> jax.Array:
+    """What networks see: (inputs - shift) * scale, float32, on the device.
+
+    Args:
+        inputs: `[..., H, W, C]` or `[..., F]`, uint8 or float32.
+        shift: broadcastable to an example.
+        scale: broadcastable to an example.
+    """
+    return (jnp.asarray(inputs, jnp.float32) - shift) * scale
+
+
+def augment(rng_keys: jax.Array, images: jax.Array, shift: int, flip: bool) -> jax.Array:
+    """Moves each image at random, and mirrors it left to right with probability 1/2.
+
+    Args:
+        rng_keys: `[B]`, one key per image.
+        images: `[B, H, W, C]`, any dtype.
+        shift: the largest translation in pixels, along both axes; 0 is none. Zeros come in.
+        flip: whether to mirror.
+
+    Returns:
+        `[B, H, W, C]`, the dtype of `images`.
+    """
+
+    def augment_one(rng_key: jax.Array, image: jax.Array) -> jax.Array:
+        key_shift, key_flip = jax.random.split(rng_key)
+        if shift:
+            padded = jnp.pad(image, ((shift, shift), (shift, shift), (0, 0)))
+            row, column = jax.random.randint(key_shift, (2,), 0, 2 * shift + 1)
+            image = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
+        if flip:
+            image = jnp.where(jax.random.bernoulli(key_flip), image[:, ::-1], image)
+        return image
+
+    return jax.vmap(augment_one)(rng_keys, images)

@@ -1,0 +1,258 @@
+"""Prepares a set of TFDS as ArrayRecord: python -m ensemble.sources.prepare_dataset mnist.
+
+This is the only place that imports TensorFlow. Training runs it as a child process when a set is
+not prepared yet; run it by hand to prepare a set on a machine with a network, and copy
+`DATA_DIR/NAME`. Needs `pip install -r requirements-prepare.txt`.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import importlib.util
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from absl import logging
+
+from ensemble.errors import UserError
+from ensemble.sources import tfds_records
+
+# One file of each download, to find out whether the download can succeed.
+SOURCES = {
+    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/train-labels-idx1-ubyte.gz",
+    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+    "train-labels-idx1-ubyte.gz",
+    "kmnist": "http://codh.rois.ac.jp/kmnist/dataset/kmnist/train-labels-idx1-ubyte.gz",
+    "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "movielens/1m-ratings": "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
+    "movielens/100k-ratings": "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+}
+PROBE_SECONDS = 8.0
+# What a proxy answers when it will not or cannot go on. Anything else came from the server.
+PROXY_REFUSALS = (403, 407, 502, 503, 504)
+COMMAND = (sys.executable, "-m", "ensemble.sources.prepare_dataset")
+
+
+def find_or_prepare(name: str, data_dir: Path) -> Path:
+    """The directory of a set, which is prepared first where it is not.
+
+    Raises:
+        UserError: what could not be done, in one line.
+    """
+    directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        prepare_in_child(name, data_dir)
+        directory = tfds_records.find_prepared(name, data_dir)
+    if directory is None:
+        raise UserError(f"{name} is still not in {data_dir} after it was prepared; see the log")
+    return directory
+
+
+def prepare_in_child(name: str, data_dir: Path) -> None:
+    """Prepares a set in a child process, so that TensorFlow is never imported into this one.
+
+    Raises:
+        UserError: what the child could not do, in one line.
+    """
+    logging.info(
+        "%s is not prepared as ArrayRecord in %s: preparing it in a child process (with a download "
+        "it takes a minute or more)",
+        name,
+        data_dir,
+    )
+    command = [*COMMAND, name, f"--data_dir={data_dir}"]
+    paths = [str(Path(__file__).absolute().parent.parent), os.environ.get("PYTHONPATH", "")]
+    child = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if child.returncode:
+        lines = child.stdout.strip().splitlines()
+        raise UserError(
+            lines[-1]
+            if child.returncode == 2 and lines
+            else f"preparing {name} in {data_dir} ended with status {child.returncode}; "
+            f"run `{' '.join(command)}` to see why"
+        )
+    logging.info("%s is prepared in %s", name, data_dir)
+
+
+def prepare(name: str, data_dir: Path) -> None:
+    """Makes `find_prepared(name, data_dir)` succeed: by conversion from TFRecord, or by download.
+
+    A kill at any moment leaves nothing that is taken for a prepared set. Processes that prepare the
+    same set wait for the first one.
+
+    Raises:
+        UserError: if there is no network, TensorFlow is not installed, or the set is damaged.
+    """
+    if tfds_records.find_prepared(name, data_dir):
+        return
+    if tfds_records.version_directory(name, data_dir) is None:
+        check_reachable(name, data_dir)
+    check_tensorflow(name)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with _locked(data_dir / f".prepare_{name.replace('/', '_')}.lock"):
+        if tfds_records.find_prepared(name, data_dir):
+            return
+        directory = tfds_records.version_directory(name, data_dir)
+        if directory is None:
+            _download(name, data_dir)
+        else:
+            _convert(directory)
+
+
+def check_reachable(name: str, data_dir: Path) -> None:
+    """Asks for the headers of one file of the download, through whatever proxy is set.
+
+    TFDS itself would retry for minutes and then fail obscurely.
+
+    Raises:
+        UserError: if there is no answer within `PROBE_SECONDS`.
+    """
+    reasons = ["no answer"]
+    # A thread, as a name look-up has no timeout of its own.
+    thread = threading.Thread(
+        target=lambda: reasons.append(_unreachable_reason(SOURCES[name])), daemon=True
+    )
+    thread.start()
+    thread.join(PROBE_SECONDS + 1)
+    reason = reasons[-1]
+    if reason:
+        raise UserError(
+            f"{name} is not in {data_dir} (set data_dir or TFDS_DATA_DIR if it is elsewhere) and "
+            f"{SOURCES[name]} cannot be reached ({reason}): run `python -m "
+            f"ensemble.sources.prepare_dataset {name} "
+            f"--data_dir=DIR` on a machine with a network and copy DIR/{name} to "
+            f"{data_dir / name}; {_no_download(name)}"
+        )
+
+
+def _no_download(name: str) -> str:
+    """What the user can have instead."""
+    if name.startswith("movielens/"):
+        return "config.dataset=watches:1000x600 needs no download"
+    return "configs/digits_ensemble.py needs no download"
+
+
+def _unreachable_reason(url: str) -> str:
+    """Why a URL gives no answer; '' if it does."""
+    request = urllib.request.Request(url, method="HEAD")
+    try:
+        urllib.request.urlopen(request, timeout=PROBE_SECONDS).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return str(error) if error.code in PROXY_REFUSALS else ""
+    except Exception as error:  # Sockets, TLS, proxies and malformed answers raise many types.
+        reason = getattr(error, "reason", error)
+        # The server answered; TFDS brings certificates of its own.
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return ""
+        return " ".join(str(reason).split()) or type(reason).__name__
+    return ""
+
+
+def check_tensorflow(name: str) -> None:
+    """Raises UserError if what preparation needs is not installed."""
+    for package in ("tensorflow", "tensorflow_datasets", "importlib_resources"):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"preparing {name} as ArrayRecord needs {package}, which is not installed: "
+                f"pip install -r requirements-prepare.txt (training itself does not need it); "
+                f"{_no_download(name)}"
+            )
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Holds a lock that the kernel releases when this process dies."""
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.warning("another process holds %s: waiting until it has finished", file)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            logging.warning("%s cannot be locked (%s): start one process at a time", file, error)
+        yield
+
+
+def _download(name: str, data_dir: Path) -> None:
+    """Downloads and prepares by TFDS, which writes to `incomplete.*` and renames at the end."""
+    import tensorflow_datasets as tfds
+
+    if not sys.stderr.isatty():
+        tfds.disable_progress_bar()
+    builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
+    # The MNIST family's files have equal names: in one directory each is taken for the other.
+    builder.download_and_prepare(download_dir=data_dir / "downloads" / name)
+
+
+def _convert(directory: Path) -> None:
+    """Writes the TFRecord shards of a set as ArrayRecord beside them, each renamed when whole.
+
+    The TFRecord set stays as it is, `dataset_info.json` included, for whoever reads it with TFDS.
+
+    Raises:
+        UserError: if a shard is damaged.
+    """
+    import tensorflow as tf
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    for shard in tfds_records.read_shards(directory):
+        target = directory / shard.file_name("array_record")
+        partial = target.with_name(f"incomplete.{target.name}")
+        partial.unlink(missing_ok=True)  # Through a link another file would be written.
+        # One record per group, as TFDS writes them.
+        writer = ArrayRecordWriter(str(partial), "group_size:1")
+        source = directory / shard.file_name("tfrecord")
+        try:
+            for record in tf.data.TFRecordDataset(str(source)).as_numpy_iterator():
+                writer.write(record)
+        except tf.errors.DataLossError as error:
+            raise tfds_records.broken(directory, f"{source.name} is damaged") from error
+        finally:
+            writer.close()
+        partial.replace(target)
+
+
+def main() -> int:
+    """Prepares the named set; the last line on stdout says where it is, or what is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("name", choices=SOURCES)
+    parser.add_argument("--data_dir", help="default: TFDS_DATA_DIR, else ~/tensorflow_datasets")
+    arguments = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # The trainer needs the accelerator's memory.
+    name, data_dir = arguments.name, arguments.data_dir
+    try:
+        data_dir = tfds_records.data_directory(data_dir)
+        prepare(name, data_dir)
+    except UserError as error:
+        print(error)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # TFDS and TensorFlow raise many types: one line instead.
+        reason = " ".join(str(error).split())[:500]
+        print(
+            f"preparing {name} in {data_dir} failed: {type(error).__name__}: {reason}; run "
+            f"again, and if that fails too delete {Path(data_dir) / 'downloads' / name} first"
+        )
+        return 2
+    print(tfds_records.find_prepared(name, data_dir))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

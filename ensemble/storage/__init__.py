@@ -1,0 +1,1 @@
+"""What lies on disk: written whole, and read as if a stranger had written it."""

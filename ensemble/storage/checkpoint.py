@@ -1,0 +1,285 @@
+"""Checkpoints: everything the next step needs, written in the background, the newest few kept."""
+
+import errno
+import math
+import os
+import shutil
+import zlib
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from etils import epath
+
+from ensemble.config import FORMAT
+from ensemble.errors import UserError, first_line, in_one_line
+from ensemble.storage.npz import memory_bytes
+from ensemble.storage.workdir import cannot_write, check_format
+
+SPARE_BYTES = 1_000_000
+"""What a checkpoint takes beside its arrays, generously."""
+
+_TRIES = 20
+"""How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
+
+_REASONS = {
+    os.strerror(errno.ENOSPC): errno.ENOSPC,
+    os.strerror(errno.EDQUOT): errno.EDQUOT,
+    os.strerror(errno.ENOENT): errno.ENOENT,
+    "NOT_FOUND": errno.ENOENT,  # TensorStore's word.
+    "Checkpoint directory does not exist": errno.ENOENT,  # Orbax's, as the next.
+    "Path is not a directory": errno.ENOENT,
+}
+"""What is said, somewhere in a long error, of a disk that is full or a folder that is removed."""
+
+
+class Checkpointer:
+    """Numbered checkpoints of `(arrays, meta)` in one directory, by Orbax.
+
+    Args:
+        directory: created when the first checkpoint is saved.
+        keep: how many of the newest to keep.
+    """
+
+    def __init__(self, directory: epath.Path, keep: int = 1):
+        self._directory = directory
+        self._keep = keep
+        self._manager: Any = None
+
+    def save(self, number: int, arrays: Any, meta: dict[str, Any]) -> None:
+        """Saves in the background; waits for the save before, if that is still going on.
+
+        Args:
+            number: of the checkpoint, larger than all before.
+            arrays: nested dict of host arrays, not to be written to afterwards.
+            meta: JSON-ready.
+
+        Raises:
+            UserError: this checkpoint or the one before cannot be written.
+        """
+        import orbax.checkpoint as ocp
+
+        meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
+        self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
+        try:
+            self._open().save(
+                number,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave(meta)
+                ),
+            )
+        except Exception as error:
+            raise self._write_error(error) from None
+
+    def wait(self) -> None:
+        """Waits until what was saved is on disk.
+
+        Raises:
+            UserError: it could not be written.
+        """
+        if self._manager is not None:
+            try:
+                self._manager.wait_until_finished()
+            except Exception as error:
+                raise self._write_error(error) from None
+
+    def close(self) -> None:
+        """Waits, and frees the background threads.
+
+        Raises:
+            UserError: what was saved could not be written.
+        """
+        try:
+            self.wait()
+        finally:
+            manager, self._manager = self._manager, None
+            if manager is not None:
+                try:
+                    manager.close()
+                except Exception as error:  # Mostly what `wait` has raised, once more.
+                    raise self._write_error(error) from None
+
+    def restore_latest(
+        self, read_only: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Reads the newest checkpoint that is whole.
+
+        An unreadable one is moved to the directory `unreadable_checkpoints`, with a warning, and
+        the one before it is read.
+
+        Args:
+            read_only: leave unreadable ones where they are. A run may be writing meanwhile: where
+                it has replaced those that were there, the new ones are read.
+
+        Returns:
+            `(arrays, meta)`, or None if there has never been a checkpoint.
+
+        Raises:
+            UserError: there are checkpoints, and none can be read; or of another format.
+        """
+        if not self._directory.exists():
+            return None
+        for _ in range(_TRIES if read_only else 0):
+            there = self._names()
+            try:
+                return self._restore_newest(read_only)
+            except UserError:
+                if self._names() == there:
+                    raise
+                self.close()  # Orbax remembers what was there.
+        return self._restore_newest(read_only)
+
+    def _names(self) -> set[str]:
+        """Of the checkpoints that are there now."""
+        return {path.name for path in self._directory.glob("*") if path.name.isdecimal()}
+
+    def _restore_newest(self, read_only: bool) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        try:
+            numbers = sorted(self._open().all_steps(), reverse=True)
+        except (OSError, ValueError, TypeError) as error:  # Of a file that is none of Orbax's.
+            raise UserError(
+                f"{self._directory} cannot be read: {in_one_line(error)}; remove what is damaged, "
+                "or choose another --workdir"
+            ) from None
+        for number in numbers:
+            try:
+                arrays, meta = self._restore(number)
+            except UserError:
+                raise
+            except Exception as error:
+                if not (self._directory / str(number)).exists():
+                    continue  # The run that writes keeps the newest few.
+                logging.warning(
+                    "Checkpoint %d of %s cannot be read (%s); the one before is used.",
+                    number,
+                    self._directory,
+                    first_line(error),
+                )
+                if not read_only:
+                    self._move_aside(number)
+            else:
+                return arrays, meta
+        if numbers:
+            raise UserError(
+                f"{self._directory}: none of the {len(numbers)} checkpoints can be read; choose "
+                "another --workdir, or the same command again to start afresh"
+            )
+        return None
+
+    def _restore(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        import orbax.checkpoint as ocp
+
+        manager = self._open()
+        meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
+        check_format(self._directory / str(number), meta["format"])
+        self._check_claims(number)
+        arrays = manager.restore(
+            number, args=ocp.args.Composite(state=ocp.args.StandardRestore())
+        ).state
+        arrays = jax.tree.map(np.asarray, arrays)
+        if checksum(arrays) != meta["checksum"]:
+            raise ValueError("its checksum does not agree with its content")
+        return arrays, meta
+
+    def _check_claims(self, number: int) -> None:
+        """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
+        import orbax.checkpoint as ocp
+
+        state = self._directory / str(number) / "state"
+        described = ocp.StandardCheckpointHandler().metadata(state)
+        leaves = jax.tree.leaves(described.tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
+        claimed = sum(
+            max(math.prod(leaf.shape), math.prod(leaf.storage.chunk_shape))
+            * np.dtype(leaf.dtype).itemsize
+            for leaf in leaves
+            if hasattr(leaf, "shape")
+        )
+        if claimed > memory_bytes() // 2:
+            raise ValueError(f"its arrays claim {claimed:,} bytes")
+
+    def _move_aside(self, number: int) -> None:
+        aside = self._directory.parent / "unreadable_checkpoints"
+        self._manager.close()
+        self._manager = None
+        aside.mkdir(parents=True, exist_ok=True)
+        if (aside / str(number)).exists():
+            (aside / str(number)).rmtree()
+        (self._directory / str(number)).rename(aside / str(number))
+
+    def _check_disk(self, num_bytes: int) -> None:
+        """Refuses to begin a checkpoint that the disk cannot hold, or whose folder is gone.
+
+        Orbax would die in threads, or make a folder of that name and go on.
+        """
+        if "://" in str(self._directory):
+            return
+        if self._manager is not None and not self._directory.exists():
+            raise cannot_write(self._directory.parent, os.strerror(errno.ENOENT))
+        needed, free = num_bytes + SPARE_BYTES, shutil.disk_usage(self._directory.parent).free
+        if free < needed:
+            raise cannot_write(
+                self._directory.parent,
+                f"No space left on device: a checkpoint takes {needed / 1e6:.1f} MB, "
+                f"{free / 1e6:.1f} MB are free",
+            )
+
+    def _open(self) -> Any:
+        if self._manager is None:
+            import orbax.checkpoint as ocp
+
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._manager = ocp.CheckpointManager(
+                self._directory,
+                options=ocp.CheckpointManagerOptions(
+                    max_to_keep=self._keep,
+                    create=False,  # Orbax refuses to, for some of several processes.
+                    # Threads that write wait 5 minutes for a directory that is to be made in the
+                    # background, and hold up the process's end, if it cannot be made.
+                    async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
+                    # Of several processes only one comes here.
+                    multiprocessing_options=ocp.options.MultiprocessingOptions(
+                        primary_host=jax.process_index(), active_processes={jax.process_index()}
+                    ),
+                ),
+                item_names=("state", "meta"),
+            )
+            # Else Orbax tells JAX step numbers at the point where the loop counts chunks: a signal
+            # would stop the run at a chunk of that number.
+            self._manager.reached_preemption = lambda step: False
+        return self._manager
+
+    def _write_error(self, error: Exception) -> UserError:
+        numbers = (number for words, number in _REASONS.items() if words in str(error))
+        number = next(numbers, None)
+        reason = first_line(error) if number is None else os.strerror(number)
+        return cannot_write(self._directory.parent, reason)
+
+
+def check_shapes(arrays: Any, template: Any, num_leading: int = 0) -> None:
+    """Refuses restored arrays that are not as a state has them, such as those of a forged file.
+
+    Args:
+        arrays: a tree; its leading axis is not looked at where `num_leading` is not 0.
+        template: of the same structure, with shapes and types; keys are not looked at.
+        num_leading: axes of the template that stand for the leading one.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for leaf, one in zip(jax.tree.leaves(arrays), jax.tree.leaves(template), strict=True):
+        is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
+        if not is_key and np.shape(leaf)[bool(num_leading) :] != one.shape[num_leading:]:
+            raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
+        if not is_key and np.asarray(leaf).dtype != one.dtype:
+            raise ValueError(f"an array is of {np.asarray(leaf).dtype}, not {one.dtype}")
+
+
+def checksum(arrays: Any) -> int:
+    """Returns a CRC-32 of a tree of host arrays: names, types, shapes and bytes."""
+    total = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
+        leaf = np.asarray(leaf)
+        description = f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"
+        total = zlib.crc32(leaf.tobytes(), zlib.crc32(description.encode(), total))
+    return total

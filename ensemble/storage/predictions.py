@@ -1,0 +1,147 @@
+"""Stored predictions: `predictions/SPLIT.npz` of a workdir, written whole, read with care."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from ensemble.config import differences
+from ensemble.errors import UserError, in_one_line
+from ensemble.metrics.checks import as_log_probs
+from ensemble.storage.npz import max_bytes, read_arrays
+from ensemble.storage.schema import checked_config, parse
+from ensemble.storage.workdir import check_size, write_bytes
+
+_BYTES_PER_PAIR = 64
+"""Of members or of classes: a number in an array, in a list, and as text."""
+
+
+class MemberPredictions(NamedTuple):
+    """What members say of N inputs.
+
+    Attributes:
+        log_probs: [M, N, C] float32; of a chain, the log of the mean over its draws.
+        entropies: [M, N] float32, nats: of a chain, the mean over its draws. None where members
+            are single networks, whose entropies follow from `log_probs`.
+    """
+
+    log_probs: np.ndarray
+    entropies: np.ndarray | None = None
+
+    def of_members(self, chosen: Sequence[int]) -> "MemberPredictions":
+        """Those of some members."""
+        entropies = None if self.entropies is None else self.entropies[list(chosen)]
+        return MemberPredictions(self.log_probs[list(chosen)], entropies)
+
+
+class StoredPredictions(NamedTuple):
+    """What the live members say of one split.
+
+    Attributes:
+        log_probs: [M, N, C] float32.
+        labels: int [N].
+        members: int [M], their numbers.
+        entropies: as of `MemberPredictions`.
+    """
+
+    log_probs: np.ndarray
+    labels: np.ndarray
+    members: np.ndarray
+    entropies: np.ndarray | None = None
+
+
+def write_predictions(
+    path: epath.Path,
+    predictions: MemberPredictions,
+    labels: np.ndarray,
+    members: Sequence[int],
+    config: Mapping[str, Any],
+) -> None:
+    """Writes predictions with the configuration that they belong to."""
+    content = io.BytesIO()
+    arrays = {name: one for name, one in predictions._asdict().items() if one is not None}
+    np.savez_compressed(
+        content,
+        **arrays,
+        labels=labels,
+        members=np.array(members, np.int32),
+        config=json.dumps(config),
+    )
+    write_bytes(path, content.getvalue())
+
+
+def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredictions:
+    """Reads what `write_predictions` wrote.
+
+    Args:
+        path: of the npz file.
+        config: of the workdir.
+
+    Raises:
+        UserError: the file is absent, damaged, empty, or of another configuration.
+    """
+    if not path.exists():
+        raise UserError(f"{path} is missing; run train.py again with the same --workdir")
+    check_size(path)
+    try:
+        arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
+        names = [name for name in StoredPredictions._fields if name in arrays]
+        stored = StoredPredictions(**{name: arrays[name] for name in names})
+        theirs = checked_config(parse(str(arrays["config"]).encode()))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise UserError(
+            f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and run "
+            "train.py again with the same --workdir"
+        ) from None
+    changed = differences(theirs, config)
+    if changed:
+        raise UserError(
+            f"{path} has the predictions of another configuration: {'; '.join(changed)}; remove "
+            "it and run train.py again with the same --workdir"
+        )
+    shape, labels = stored.log_probs.shape, stored.labels
+    if (
+        len(shape) != 3
+        or 0 in shape
+        or labels.shape != shape[1:2]
+        or stored.members.shape != shape[:1]
+        or stored.members.dtype.kind not in "iu"
+        or stored.log_probs.dtype.kind != "f"
+        or labels.dtype.kind not in "iu"
+        or not (labels.min() >= 0 and labels.max() < shape[2])
+    ):
+        raise UserError(
+            f"{path} holds log_probs {shape}, labels {labels.shape} and members "
+            f"{stored.members.shape}; they must be [M, N, C], [N] in 0..C-1 and [M], none empty"
+        )
+    try:
+        check_predictions(MemberPredictions(stored.log_probs, stored.entropies))
+    except ValueError as error:
+        raise UserError(f"{path}: {in_one_line(error)}") from None
+    return stored._replace(labels=labels.astype(np.int32))
+
+
+def check_predictions(predictions: MemberPredictions) -> None:
+    """Checks what was read from a file before it is scored.
+
+    Raises:
+        ValueError: log_probs are none, entropies do not belong to them, or there are more members
+            or classes than tables of all pairs can hold.
+    """
+    log_probs, entropies = predictions
+    if np.isnan(log_probs).any():
+        raise ValueError("log_probs hold NaN")
+    num_members, _, num_classes = as_log_probs(log_probs, ndim=3).shape
+    if _BYTES_PER_PAIR * max(num_members, num_classes) ** 2 > max_bytes():
+        raise ValueError(
+            f"{num_members} members and {num_classes} classes are more than an evaluation holds"
+        )
+    if entropies is not None and (
+        entropies.shape != log_probs.shape[:2]
+        or entropies.dtype.kind != "f"
+        or not np.isfinite(entropies).all()
+    ):
+        raise ValueError(f"entropies must be finite, {log_probs.shape[:2]}")

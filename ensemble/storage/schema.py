@@ -1,0 +1,166 @@
+"""What the JSON files of a workdir must hold: a workdir may come from anybody, damaged or forged.
+
+A file that passes can be used without a further look. Everything here raises `ValueError`.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ensemble.config import WALK, validate
+
+MAX_BYTES = 100_000_000
+"""Of a JSON file; ours have some kilobytes."""
+_MAX_DEPTH = 20
+_MAX_VALUES = 2**31  # Of one example.
+_MAX_NUMBER = 2**53  # JSON's whole numbers are doubles to many programs.
+
+
+def parse(content: bytes) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        ValueError: it is none, or nested as nothing of ours is.
+    """
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")
+    _check_values(value, _MAX_DEPTH)
+    return value
+
+
+def _check_values(value: Any, depth: int) -> None:
+    """Refuses deep nesting, numbers that are none or too long, and text that is none."""
+    if depth == 0:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for one in value:
+            _check_values(one, depth - 1)
+    elif isinstance(value, str):
+        value.encode()  # Half a character, which JSON can hold, has no encoding.
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"it holds {value}, which we write as null")
+    elif isinstance(value, int) and abs(value) > _MAX_NUMBER:
+        raise ValueError("it holds a number of too many digits")
+
+
+def checked_config(config: Any) -> dict[str, Any]:
+    """Returns the configuration of a run, with defaults for keys that are newer than it."""
+    if not isinstance(config, dict):
+        raise ValueError("its config is no object")
+    return dict(validate(config).to_dict())
+
+
+def checked_report(report: dict[str, Any]) -> dict[str, Any]:
+    """Returns a report whose entries that programs read are as they must be."""
+    report = {**report, "config": checked_config(report["config"])}
+    num_members = _whole(report, "num_members")
+    live, failed = report["live_members"], report["failed_members"]
+    numbers = range(num_members)
+    if not isinstance(live, list) or not live or not all(_is_whole(k) for k in live):
+        raise ValueError("live_members must be whole numbers")
+    if sorted(set(live)) != live or live[-1] >= num_members:
+        raise ValueError(f"live_members must be of {numbers}, in order")
+    if not isinstance(failed, dict) or not all(
+        k.isdecimal() and len(k) < 10 and int(k) in numbers and isinstance(why, str)
+        for k, why in failed.items()
+    ):
+        raise ValueError(f"failed_members must name reasons of {numbers}")
+    if report["config"]["method"] != WALK:
+        check_description(report["dataset"])
+        _check_posterior(report.get("posterior"))
+    return report
+
+
+def checked_meta(meta: Any) -> dict[str, Any]:
+    """Returns what a checkpoint says beside its arrays, with entries as they must be."""
+    if not isinstance(meta, dict):
+        raise ValueError("it is no object")
+    _check_values(meta, _MAX_DEPTH)
+    config = checked_config(meta["config"])
+    needed_counters = ("step",) if config["method"] == WALK else ("step", "num_members")
+    for key, needed in (("counters", needed_counters), ("sizes", ())):
+        counts = meta[key]
+        if not isinstance(counts, dict) or not all(_is_whole(one) for one in counts.values()):
+            raise ValueError(f"its {key} must be whole numbers")
+        if not counts.keys() >= set(needed):
+            raise ValueError(f"its {key} must have {', '.join(needed)}")
+    clock = meta["clock"]
+    if not isinstance(clock, dict) or not all(_is_number(one) for one in clock.values()):
+        raise ValueError("its clock must be of numbers, or null")
+    if config["method"] != WALK:
+        check_description(meta["dataset"])
+    return {**meta, "config": config}
+
+
+def check_description(description: Any) -> None:
+    """Refuses what does not describe a data set as `classification.describe` does."""
+    if not isinstance(description, dict):
+        raise ValueError("its dataset is no object")
+    for key in ("name", "fingerprint"):
+        if not isinstance(description[key], str):
+            raise ValueError(f"dataset.{key} must be text")
+    if not isinstance(description.get("test_fingerprint"), str | None):
+        raise ValueError("dataset.test_fingerprint must be text")
+    names, shape = description["class_names"], description["input_shape"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("dataset.class_names must be texts")
+    if len(names) < 2 or _whole(description, "num_classes") != len(names):
+        raise ValueError("dataset.class_names must be as many as num_classes, from 2")
+    if not isinstance(shape, list) or not shape or not all(_is_whole(n) and n > 0 for n in shape):
+        raise ValueError("dataset.input_shape must be positive whole numbers")
+    if len(shape) > 4 or math.prod(shape) > _MAX_VALUES:
+        raise ValueError(f"dataset.input_shape {shape} is larger than an example can be")
+    if description["dtype"] not in ("uint8", "float32", "int32"):
+        raise ValueError("dataset.dtype must be uint8, float32 or int32")
+    for key in ("shift", "scale"):
+        _check_broadcastable(description[key], shape, key)
+    counts = description["num_examples"]
+    if not isinstance(counts, dict) or not all(_is_whole(count) for count in counts.values()):
+        raise ValueError("dataset.num_examples must be whole numbers")
+
+
+def _check_broadcastable(values: Any, shape: list[int], key: str) -> None:
+    try:
+        array = np.asarray(values, np.float32)
+        fits = np.broadcast_shapes(array.shape, tuple(shape)) == tuple(shape)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or not np.isfinite(array).all():
+        raise ValueError(f"dataset.{key} must be finite numbers, for examples {shape}")
+
+
+def _check_posterior(posterior: Any) -> None:
+    """Refuses an entry `posterior` that lacks what a verdict says of it."""
+    if posterior is None:
+        return
+    if not isinstance(posterior, Mapping):
+        raise ValueError("its posterior is no object")
+    for key in ("num_samples", "num_chains"):
+        _whole(posterior, key)
+    for key in ("rhat_max", "ess_bulk_min"):
+        if not _is_number(posterior[key]):
+            raise ValueError(f"posterior.{key} must be a number, or null")
+
+
+def _whole(values: Mapping[str, Any], key: str) -> int:
+    if not _is_whole(values[key]):
+        raise ValueError(f"{key} must be a whole number")
+    return int(values[key])
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number, or null: one that was not finite."""
+    return isinstance(value, int | float | None) and not isinstance(value, bool)

@@ -1,0 +1,318 @@
+"""A run's directory: what lies where, one run at a time, files whole or not at all."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
+
+import ml_collections
+from absl import logging
+from etils import epath
+
+from ensemble.config import FORMAT
+from ensemble.errors import UserError, in_one_line, shown
+from ensemble.storage import schema
+from ensemble.storage.npz import max_bytes
+from ensemble.storage.paths import user_path
+
+WRITE_ERRORS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO,
+    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY,
+)  # fmt: skip
+"""What an `OSError` says where a directory cannot be written, and not that a program is wrong."""
+
+
+class Workdir:
+    """Paths of a workdir, local or remote (`gs://`).
+
+    Args:
+        path: of the directory; `~` is expanded.
+
+    Raises:
+        UserError: there can be no such path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = user_path(path, "--workdir")
+        self.config = self.path / "config.json"
+        self.report = self.path / "report.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.events = self.path / "events"
+        self.checkpoints = self.path / "checkpoints"
+        self.predictions = self.path / "predictions"
+        self.plots = self.path / "plots"
+        self.draws = self.path / "draws"
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the directory is an object store's, which cannot lock or append."""
+        return "://" in os.fspath(self.path)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Creates the directory and holds it for one run.
+
+        The lock is the kernel's (flock) and dies with its process, so a killed run leaves none.
+
+        Raises:
+            UserError: it cannot be written, or another run holds it.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self.check_links()
+                if not self.is_remote:
+                    self._lock(stack.enter_context(open(self.path / ".lock", "w")))
+                write_text(self.path / ".writable", "Can a file be written?")
+                (self.path / ".writable").unlink()
+            except OSError as error:
+                raise UserError(
+                    f"--workdir={self.path} cannot be written: {error.strerror or error}; "
+                    "choose another directory or free space there"
+                ) from None
+            yield
+
+    def _lock(self, file: IO[str]) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"--workdir={self.path} is in use by another run; wait for its end or choose "
+                "another directory"
+            ) from None
+        except OSError:
+            logging.warning("%s cannot be locked: start one run at a time there.", self.path)
+
+    @contextlib.contextmanager
+    def checkpoint_errors(self) -> Iterator[None]:
+        """Turns what a checkpoint that is none of ours makes its readers raise into one line.
+
+        Raises:
+            UserError: as said.
+        """
+        try:
+            yield
+        except UserError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+            raise _damaged(self.checkpoints, error) from None
+
+    def check_is_there(self) -> None:
+        """Refuses to write on in a workdir that somebody has removed, or is removing.
+
+        Raises:
+            UserError: config.json, which a run writes first, is gone.
+        """
+        if not self.config.exists():
+            raise cannot_write(self.path, os.strerror(errno.ENOENT))
+
+    def write_config(self, config: ml_collections.FrozenConfigDict) -> None:
+        """Writes config.json."""
+        write_json(self.config, {"format": FORMAT, "config": config.to_dict()})
+
+    def check_links(self) -> None:
+        """Refuses what would be read or written elsewhere, or never end: links out, and devices.
+
+        Looked at is the directory itself and the folders that a run has in it, not others that its
+        owner has put there.
+
+        Raises:
+            UserError: naming the first of them.
+        """
+        if self.is_remote or not self.path.is_dir():
+            return
+        folders = [self.events, self.checkpoints, self.predictions, self.plots, self.draws]
+        folders += [self.path / name for name in ("evaluation", "unreadable_checkpoints")]
+        check_links(self.path)
+        for path in (self.config, self.report, self.metrics):
+            if path.is_dir():
+                raise UserError(f"{path} is a folder, and should be a file; remove it")
+        for folder in folders:
+            if folder.is_file():
+                raise UserError(f"{folder} is a file, and should be a folder; remove it")
+            for directory, _, _ in os.walk(folder):
+                check_links(epath.Path(directory), within=self.path)
+
+    def read_config(self) -> dict[str, Any] | None:
+        """Reads config.json; None where there is none.
+
+        Raises:
+            UserError: it or report.json is not one of ours, or of another format; or a link leads
+                out of the workdir.
+        """
+        self.read_report()
+        if not self.config.exists():
+            return None
+        return _read_json(self.config, lambda content: schema.checked_config(content["config"]))
+
+    def read_report(self) -> dict[str, Any]:
+        """Reads report.json; empty where there is none.
+
+        Raises:
+            UserError: it is not one of ours, or of another format; or a link leads out of the
+                workdir.
+        """
+        self.check_links()
+        return _read_json(self.report, schema.checked_report) if self.report.exists() else {}
+
+
+def check_links(directory: epath.Path, within: epath.Path | None = None) -> None:
+    """Refuses links in a directory that lead out, and what is neither file nor directory.
+
+    Args:
+        directory: local; those in it are not looked into.
+        within: where links may lead; None: in the directory.
+
+    Raises:
+        UserError: naming the first of them.
+    """
+    within = epath.Path(os.path.realpath(within or directory))
+    try:
+        with os.scandir(directory) as found:
+            entries = list(found)
+    except FileNotFoundError:  # As below: a run that goes on here has removed it.
+        return
+    except OSError as error:
+        raise UserError(f"{directory} cannot be read: {error.strerror}; change its mode") from None
+    for entry in entries:
+        with contextlib.suppress(FileNotFoundError):
+            _check_entry(entry, within)
+
+
+def _check_entry(entry: os.DirEntry[str], within: epath.Path) -> None:
+    if entry.is_symlink():
+        target = os.path.realpath(entry.path)
+        if os.path.commonpath([target, within]) != os.fspath(within):
+            raise UserError(
+                f"{shown(entry.path)} is a link that leads out of {within}, to {shown(target)}; "
+                "put there what it links to, or remove it"
+            )
+        if not os.path.exists(target):
+            return
+    mode = entry.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{shown(entry.path)} is neither a file nor a folder; remove it")
+
+
+def check_size(path: epath.Path, limit: int | None = None) -> None:
+    """Refuses a file that is too large to be read whole.
+
+    Args:
+        path: of a file.
+        limit: in bytes; None: as the memory of this machine allows.
+
+    Raises:
+        UserError: as said.
+    """
+    limit = max_bytes() if limit is None else limit
+    if path.stat().length > limit:
+        raise UserError(
+            f"{path} has {path.stat().length:,} bytes, more than the {limit:,} that it may have "
+            "here; choose another --workdir, or remove it if the rest is sound"
+        )
+
+
+def _read_json(
+    path: epath.Path, checked: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Reads a file, and returns what `checked` makes of it."""
+    try:
+        check_size(path, schema.MAX_BYTES)
+        content = schema.parse(path.read_bytes())
+        number, _ = content["format"], content["config"]
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise _damaged(path, error) from None
+    check_format(path, number)
+    try:
+        return checked(content)
+    except (ValueError, KeyError, OverflowError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: epath.Path, error: Exception) -> UserError:
+    what = f"it has no {error}" if isinstance(error, KeyError) else error
+    return UserError(
+        f"{path} is not a file of this program, or damaged ({in_one_line(what)}); choose another "
+        "--workdir, or remove it if the rest is sound"
+    )
+
+
+def cannot_write(workdir: epath.Path, reason: str) -> UserError:
+    """The line for a workdir that a run cannot write to any more."""
+    is_full = any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT))
+    is_there = (workdir / "config.json").exists() and os.strerror(errno.ENOENT) not in reason
+    if not workdir.exists() or not (is_full or is_there):
+        return UserError(
+            f"{workdir}, or what is in it, was removed while the run wrote to it; restore it and "
+            "run the same command, or start the run again"
+        )
+    return UserError(
+        f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'mend that'} there "
+        "and run the same command: it resumes from the last whole checkpoint"
+    )
+
+
+def check_format(path: Any, number: Any) -> None:
+    """Refuses a file of another format.
+
+    Raises:
+        UserError: its format number is not `FORMAT`.
+    """
+    if number != FORMAT:
+        raise UserError(
+            f"{path} has format {in_one_line(repr(number))}, this version reads format {FORMAT}; "
+            "use the version that wrote it, or a new --workdir"
+        )
+
+
+def write_text(path: epath.Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: epath.Path, content: bytes) -> None:
+    """Writes a file whole or not at all: beside its place first, then renamed."""
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
+    """Writes files whole or not at all, and none if there is no room for all of them."""
+    parts = {path: path.parent / f".{path.name}.part" for path in contents}
+    try:
+        for path, content in contents.items():
+            parts[path].write_bytes(content.encode() if isinstance(content, str) else content)
+        for path, part in parts.items():
+            if path.is_dir():  # Said by etils without its number.
+                raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
+            part.replace(path)
+    except OSError:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:
+    """Writes a mapping as JSON, whole or not at all."""
+    write_text(path, to_json(content))
+
+
+def to_json(content: Mapping[str, Any]) -> str:
+    """Returns a mapping as JSON; NaN and infinities become null."""
+    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value

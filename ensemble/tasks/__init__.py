@@ -1,0 +1,1 @@
+"""What is learned: data, network, likelihood and prior, or a density alone."""

@@ -1,0 +1,145 @@
+"""The task of classification: its data, its network, its likelihood and its prior."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from ensemble.errors import UserError
+from ensemble.methods.members.member import create_member, takes_train
+from ensemble.sources.input_pipeline import Dataset, Split, normalise
+from ensemble.tasks.priors import Prior, log_prior
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """A data set and the network that is to learn it.
+
+    Attributes:
+        dataset: all splits, in host memory.
+        model: a Linen module from [N, *input_shape] to logits [N, C].
+        priors: on the parameters, by `ensemble.tasks.priors.parse_prior`; empty: none.
+    """
+
+    dataset: Dataset
+    model: nn.Module
+    priors: tuple[Prior, ...] = ()
+
+    @property
+    def num_train_examples(self) -> int:
+        """N that the members learn from."""
+        return len(self.dataset.splits["train"].labels)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """All examples that there are, `train` first."""
+        return self.dataset.splits
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a checkpoint says of what was learned, JSON-ready."""
+        return describe(self.dataset)
+
+    def init_params(self, rng_key: jax.Array) -> Any:
+        """Starts the parameters of one network as training does."""
+        return create_member(rng_key, self.model, optax.identity(), self.dataset.input_shape).params
+
+    def params_shapes(self) -> Any:
+        """The shapes of one network's parameters."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
+    def prepare(self, inputs: jax.Array) -> jax.Array:
+        """Normalises raw inputs [N, ...] on the device: what the network sees."""
+        return normalise(inputs, self.dataset.shift, self.dataset.scale)
+
+    def log_probs(self, variables: Any, inputs: jax.Array) -> jax.Array:
+        """Returns log p(class | input) [N, C] float32 of one member for raw inputs [N, ...]."""
+        kwargs: dict[str, Any] = {"train": False} if takes_train(self.model) else {}
+        logits: Any = self.model.apply(variables, self.prepare(inputs), **kwargs)
+        return jax.nn.log_softmax(logits.astype(jnp.float32))
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns log p(params) up to a constant, nats; zero without a prior."""
+        return log_prior(self.priors, params)
+
+
+def check_model(task: Classification, name: str) -> None:
+    """Refuses a network that cannot take the data, before anything is compiled.
+
+    Raises:
+        UserError: the network fails on inputs of this shape, or has other outputs than C logits.
+    """
+    dataset = task.dataset
+    inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.splits["train"].inputs.dtype)
+
+    def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
+        state = create_member(rng_key, task.model, optax.identity(), dataset.input_shape)
+        return task.log_probs(state.variables, inputs)
+
+    try:
+        shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape
+    except Exception as error:  # A network is a program, and may raise anything.
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"config.model={name!r} cannot take inputs of shape {dataset.input_shape} "
+            f"({type(error).__name__}: {reason}); feature vectors and tiny images go to 'mlp'"
+        ) from error
+    if shape != (2, dataset.num_classes):
+        raise UserError(
+            f"config.model={name!r} maps 2 examples to {shape}; logits must be "
+            f"(2, {dataset.num_classes})"
+        )
+
+
+def check_augmentation(config: ml_collections.FrozenConfigDict, task: Classification) -> None:
+    """Refuses to augment what is no image, and to shift images out of sight.
+
+    Raises:
+        UserError: as said.
+    """
+    shape, shift = task.dataset.input_shape, config.augment.shift
+    if (shift or config.augment.flip) and len(shape) != 3:
+        raise UserError(
+            f"config.augment is for images [H, W, C]; {task.dataset.name} has inputs of shape "
+            f"{shape}: set augment.shift=0 and augment.flip=False"
+        )
+    if shift and shift >= min(shape[:2]):
+        raise UserError(
+            f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
+            "images"
+        )
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Returns what a program that predicts must know of a data set, JSON-ready."""
+    train = dataset.splits["train"].inputs
+    return {
+        "name": dataset.name,
+        "num_classes": dataset.num_classes,
+        "class_names": list(dataset.class_names),
+        "input_shape": list(dataset.input_shape),
+        "dtype": train.dtype.name,
+        "shift": np.asarray(dataset.shift).tolist(),
+        "scale": np.asarray(dataset.scale).tolist(),
+        "num_examples": {name: len(split.labels) for name, split in dataset.splits.items()},
+        "fingerprint": dataset.fingerprint,
+        "test_fingerprint": dataset.test_fingerprint,
+    }
+
+
+def described_dataset(description: Mapping[str, Any]) -> Dataset:
+    """Returns a data set without examples, from what `describe` has kept of it."""
+    shape = (0, *description["input_shape"])
+    return Dataset(
+        name=description["name"],
+        splits={"train": Split(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
+        num_classes=description["num_classes"],
+        class_names=tuple(description["class_names"]),
+        shift=np.asarray(description["shift"], np.float32),
+        scale=np.asarray(description["scale"], np.float32),
+    )

@@ -1,0 +1,1 @@
+"""Who watches what: a matrix factorisation, and what it recommends."""

@@ -1,0 +1,140 @@
+"""The task of matrix factorisation: which of all movies has a user watched?
+
+It is a classification of pairs of a user and a movie, so that all that is known of classifiers
+holds: predictions, scores, reports. Its likelihood is of the whole matrix, though, and the users'
+parameters lie beside their rows: `ensemble.tasks.factorisation.watch_likelihood`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.networks.matrix_factorisation import MatrixFactorisation
+from ensemble.sources.input_pipeline import WatchDataset
+from ensemble.sources.movielens import HELD_OUT, memory_bytes
+from ensemble.tasks.classification import Classification
+
+MODEL = "matrix_factorisation"
+_METHODS = ("hmc", "nuts")
+_START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
+
+
+@dataclasses.dataclass(frozen=True)
+class Factorisation(Classification):
+    """A watch matrix W, and the factors that are to explain it.
+
+    W_ij ~ Bernoulli(sigmoid(U_i V_j' + u_i + v_j)), independently, with the priors on U, V, u, v.
+
+    Attributes:
+        dataset: a `WatchDataset`.
+        num_factors: D.
+    """
+
+    num_factors: int = 8
+
+    @property
+    def observed(self) -> np.ndarray:
+        """W [N, M] uint8: 1 where user i has watched movie j, 2 where that is held out."""
+        assert isinstance(self.dataset, WatchDataset)
+        return self.dataset.observed
+
+    @functools.cached_property
+    def num_train_examples(self) -> int:
+        """Entries of W that are known."""
+        return int(np.count_nonzero(self.observed != HELD_OUT))
+
+    @functools.cached_property
+    def biases(self) -> dict[str, np.ndarray]:
+        """The MAP of u [N] and v [M] alone, without factors: a baseline."""
+        from ensemble.tasks.factorisation.baselines import fit_biases
+
+        user_bias, movie_bias = fit_biases(self.observed)
+        return {"user_bias": user_bias, "movie_bias": movie_bias}
+
+    @functools.cached_property
+    def reference(self) -> np.ndarray:
+        """Log likelihoods [N] of the users by the biases alone, float64 nats.
+
+        The posterior's log density is relative to their sum: nearer to zero, float32 keeps more.
+        """
+        return reference_of(self.observed, self.biases)
+
+    def init_params(self, rng_key: jax.Array) -> Any:
+        """Small random factors, for at zero all of them are alike, and no biases."""
+        num_users, num_movies = self.observed.shape
+        shapes = factor_shapes(num_users, num_movies, self.num_factors)
+        key_users, key_movies = jax.random.split(rng_key)
+        users = jax.random.normal(key_users, shapes["user_embeddings"])
+        movies = jax.random.normal(key_movies, shapes["movie_embeddings"])
+        return {
+            "user_embeddings": _START * users,
+            "user_bias": jax.numpy.zeros(shapes["user_bias"]),
+            "movie_embeddings": _START * movies,
+            "movie_bias": jax.numpy.zeros(shapes["movie_bias"]),
+        }
+
+
+def factor_shapes(num_users: int, num_movies: int, num_factors: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of all parameters of a factorisation."""
+    return {
+        "user_embeddings": (num_users, num_factors),
+        "user_bias": (num_users,),
+        "movie_embeddings": (num_movies, num_factors),
+        "movie_bias": (num_movies,),
+    }
+
+
+def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Log likelihoods [N] of users by biases alone, float64 nats."""
+    from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
+
+    num_users, num_movies = observed.shape
+    no_factors = {"user_embeddings": (num_users, 1), "movie_embeddings": (num_movies, 1)}
+    zeros = {name: np.zeros(shape) for name, shape in no_factors.items()}
+    return user_log_likelihoods({**zeros, **biases}, observed)
+
+
+def create_factorisation(
+    config: ml_collections.FrozenConfigDict, dataset: WatchDataset, priors: Any
+) -> Factorisation:
+    """Makes the task, if the configuration suits it.
+
+    Raises:
+        UserError: it does not, or the chains would not fit in memory.
+    """
+    for key, value, holds, allowed in (
+        ("model", config.model, config.model == MODEL, MODEL),
+        ("method", config.method, config.method in _METHODS, " or ".join(_METHODS)),
+        ("hmc.mass", config.hmc.mass, config.hmc.mass == "identity", "identity"),
+        ("hold_out", config.hold_out, config.hold_out, "True"),
+        ("prior", config.prior, not any(p.is_over_fan_in for p in priors), "without a fan-in"),
+    ):
+        if not holds:
+            raise UserError(f"config.{key}={value!r} must be {allowed} for {dataset.name}")
+    _check_memory(config, dataset)
+    return Factorisation(dataset, MatrixFactorisation(), priors, config.num_factors)
+
+
+def _check_memory(config: ml_collections.FrozenConfigDict, dataset: WatchDataset) -> None:
+    """Refuses chains that memory cannot hold.
+
+    Raises:
+        UserError: with the bytes that they would take.
+    """
+    num_params = (config.num_factors + 1) * sum(dataset.observed.shape)
+    # Positions, gradients and momenta before, during and after a trajectory; and what is kept.
+    num_copies = 8 + config.log_every_steps // config.hmc.thin + 1
+    num_bytes = 4 * num_copies * config.num_chains * num_params
+    there_are = memory_bytes()
+    if num_bytes > there_are:
+        raise UserError(
+            f"{config.num_chains} chains of {num_params:,} parameters would take "
+            f"{num_bytes / 2**30:.1f} GiB, over the {there_are / 2**30:.1f} of this machine; lower "
+            "config.num_chains, config.num_factors or config.log_every_steps"
+        )

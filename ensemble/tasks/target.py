@@ -1,0 +1,46 @@
+"""The task of sampling a density: there is nothing to learn from, and nothing to predict."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.methods.walk.block_kernel import check_density
+from ensemble.sources.input_pipeline import Split
+from ensemble.tasks.densities import Density
+
+_NUM_POINTS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A density by its name.
+
+    Attributes:
+        name: in `ensemble.tasks.densities`.
+        density: of that name.
+    """
+
+    name: str
+    density: Density
+    num_train_examples: int = 0
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """No examples."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a checkpoint says of what is sampled, JSON-ready."""
+        return {"name": self.name, "fingerprint": self._fingerprint, "num_examples": {}}
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        """Its dimensions and, roughly, its values: another function is another density."""
+        check_density(self.density.logdensity_fn, _NUM_POINTS, self.density.num_dims)
+        shape = _NUM_POINTS, self.density.num_dims
+        points = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        values = np.asarray(self.density.logdensity_fn(jnp.asarray(points)), np.float64)
+        return f"{self.density.num_dims}: {' '.join(f'{value:.3g}' for value in values)}"

@@ -1,1 +1,0 @@
-"""Where data come from: the user's own files and arrays, and sets of TensorFlow Datasets."""

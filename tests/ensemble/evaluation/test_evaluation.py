@@ -1,0 +1,388 @@
+"""`ensemble.evaluate` on real workdirs: finished and in training, alone and compared."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, small_config
+
+import ensemble
+from ensemble import UserError, metrics
+from ensemble.evaluation import derived
+from ensemble.evaluation.shift import SHIFTS
+
+
+def make_images(num_classes=3, side=6, num_examples=203):
+    """Noisy stripes: images [N, side, side, 1] uint8 of as many kinds as classes."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(num_classes, size=num_examples)
+    rows = np.arange(side)[:, None]
+    clean = 90 * (rows % (labels[:, None, None] + 2) == 0) + np.zeros((1, 1, side))
+    inputs = np.clip(clean + rng.normal(0, 60, clean.shape) + 60, 0, 255).astype(np.uint8)
+    return {"inputs": inputs[..., None], "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def images_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "images.npz"
+    np.savez(path, **make_images())
+    return path
+
+
+@pytest.fixture(scope="module")
+def other_images_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "other.npz"
+    data = make_images(num_classes=2, num_examples=40)
+    np.savez(path, inputs=255 - data["inputs"], labels=data["labels"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(images_file, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("run") / "stripes"
+    config = small_config(dataset=f"npz:{images_file}", num_epochs=2)
+    ensemble.train(config, workdir=str(workdir))
+    return workdir
+
+
+def snapshot(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "evaluation" not in path.relative_to(folder).parts
+    }
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained, other_images_file):
+    """A workdir, its evaluation, and the files of the workdir before it."""
+    before = snapshot(trained)
+    datasets = ["shift", "uniform", "constant", f"npz:{other_images_file}"]
+    return trained, ensemble.evaluate(trained, datasets=datasets), before
+
+
+def test_it_changes_nothing_but_its_own_folder(evaluated):
+    workdir, _, before = evaluated
+    assert snapshot(workdir) == before
+    assert {path.name for path in (workdir / "evaluation").iterdir()} == {
+        "evaluation.json",
+        "report.html",
+        "predictions",
+    }
+
+
+def test_evaluation_json_holds_what_was_returned(evaluated):
+    workdir, evaluation, _ = evaluated
+    stored = json.loads((workdir / "evaluation" / "evaluation.json").read_text())
+    assert stored == json.loads(json.dumps(evaluation))
+    assert stored["format"] == 1
+    assert stored["is_finished"] is True
+
+
+def test_scores_are_those_of_the_stored_predictions(evaluated):
+    workdir, evaluation, _ = evaluated
+    report = json.loads((workdir / "report.json").read_text())
+    for name in metrics.SCORES:
+        assert evaluation["test"]["ensemble"][name] == report["test"]["ensemble"][name]
+        assert evaluation["test"]["members"][name] == report["test"]["members"][name]
+    assert evaluation["members"] == report["live_members"]
+    assert evaluation["calibrated"]["temperature"]["num_examples"] == 20
+    assert sum(evaluation["classes"]["counts"]) == evaluation["test"]["num_examples"]
+
+
+def test_shifted_scores_are_those_of_the_shifted_images(evaluated):
+    from ensemble.evaluation.shift import shift_images
+    from ensemble.sources.input_pipeline import load_dataset
+
+    workdir, evaluation, _ = evaluated
+    assert evaluation["shift"].keys() == SHIFTS.keys()
+    report = json.loads((workdir / "report.json").read_text())
+    splits = load_dataset(report["dataset"]["name"]).splits
+    train, (inputs, labels) = splits["train"].inputs, splits["test"]
+    value_range = int(train.min()), int(train.max())
+    predictor = ensemble.load(workdir)
+    for kind, severity in [("rotation", 1), ("noise", 5)]:
+        shifted = shift_images(inputs, kind, severity, value_range=value_range)
+        expected = metrics.summarise(predictor.log_probs(shifted), labels)
+        section = evaluation["shift"][kind]
+        assert section["amounts"] == list(SHIFTS[kind].amounts)
+        for name in metrics.SCORES:
+            ours = section["ensemble"][name][severity - 1]
+            assert ours == pytest.approx(expected["ensemble"][name], rel=1e-6, abs=1e-9)
+            mean = np.mean(expected["members"][name])
+            assert section["mean"][name][severity - 1] == pytest.approx(mean, rel=1e-6, abs=1e-9)
+
+
+def test_other_sets_are_told_from_the_test_split(evaluated, other_images_file):
+    _, evaluation, _ = evaluated
+    sections = evaluation["out_of_distribution"]
+    assert list(sections) == ["uniform", "constant", f"npz:{other_images_file}"]
+    other = sections[f"npz:{other_images_file}"]
+    assert other["num_examples"] == 40  # All of a set that has no test split.
+    assert sections["uniform"]["num_examples"] == evaluation["test"]["num_examples"]
+    for section in sections.values():
+        assert 0 <= section["entropy"]["auroc"] <= 1
+
+
+def test_a_second_evaluation_needs_no_model_and_says_the_same(evaluated, monkeypatch):
+    workdir, evaluation, _ = evaluated
+    monkeypatch.setattr("ensemble.predictor.restore", lambda _: pytest.fail("the model was loaded"))
+    again = ensemble.evaluate(workdir, datasets=list(derived_names(evaluation)))
+    for key in evaluation.keys() - {"environment"}:
+        assert again[key] == evaluation[key], key
+
+
+def derived_names(evaluation):
+    return ["shift", *evaluation["out_of_distribution"]]
+
+
+def test_kept_predictions_of_other_members_are_not_used(trained, tmp_path):
+    config = json.loads((trained / "config.json").read_text())["config"] | {"seed": 1}
+    ensemble.train(config, workdir=str(tmp_path / "other"))
+    first = ensemble.evaluate(trained, tmp_path / "out", ["uniform"])
+    kept = (tmp_path / "out" / "predictions" / "uniform.npz").read_bytes()
+    second = ensemble.evaluate(tmp_path / "other", tmp_path / "out", ["uniform"])
+    assert (tmp_path / "out" / "predictions" / "uniform.npz").read_bytes() != kept
+    assert first["out_of_distribution"] != second["out_of_distribution"]
+
+
+def test_damaged_kept_predictions_are_made_again(trained, tmp_path):
+    first = ensemble.evaluate(trained, tmp_path, ["constant"])
+    (tmp_path / "predictions" / "constant.npz").write_bytes(b"damaged")
+    assert (
+        ensemble.evaluate(trained, tmp_path, ["constant"])["out_of_distribution"]
+        == (first["out_of_distribution"])
+    )
+
+
+def test_a_finished_run_in_an_object_store(trained, bucket):
+    for path in trained.rglob("*"):
+        relative = path.relative_to(trained)
+        if path.is_file() and not {"evaluation", "checkpoints"} & {*relative.parts}:
+            (bucket.path / relative).write_bytes(path.read_bytes())
+    evaluation = ensemble.evaluate("gs://bucket/run", datasets=[])
+    report = json.loads(bucket.report.read_text())
+    assert evaluation["test"]["ensemble"]["nll"] == report["test"]["ensemble"]["nll"]
+    written = json.loads((bucket.path / "evaluation" / "evaluation.json").read_text())
+    assert written["verdict"] == evaluation["verdict"]
+    assert "</html>" in (bucket.path / "evaluation" / "report.html").read_text()
+    with pytest.raises(UserError, match="belongs to its run"):
+        ensemble.evaluate("gs://bucket/run", "gs://bucket/run/plots", [])
+
+
+def test_any_number_of_devices_gives_the_same(trained, tmp_path):
+    one = ensemble.evaluate(trained, tmp_path / "one", ["uniform"], num_devices=1)
+    eight = ensemble.evaluate(trained, tmp_path / "eight", ["uniform"], num_devices=8)
+    ours, theirs = (each["out_of_distribution"]["uniform"]["entropy"] for each in (one, eight))
+    assert ours["auroc"] == pytest.approx(theirs["auroc"], abs=1e-3)
+
+
+def test_compared_with_itself_nothing_differs(trained, tmp_path):
+    evaluation = ensemble.evaluate(trained, tmp_path, [], compare=[trained])
+    (other,) = evaluation["compare"]
+    assert other["agreement"] == 1
+    assert other["total_variation"] == 0
+    assert set(other["difference"].values()) == {0.0}
+    assert set(other["interval"].values()) == {(0.0, 0.0)}
+
+
+def test_compared_with_another_run_the_scores_differ(trained, tmp_path):
+    config = json.loads((trained / "config.json").read_text())["config"] | {"num_epochs": 8}
+    ensemble.train(config, workdir=str(tmp_path / "longer"))
+    evaluation = ensemble.evaluate(trained, tmp_path / "out", [], compare=[tmp_path / "longer"])
+    (other,) = evaluation["compare"]
+    for name in metrics.SCORES:
+        expected = other["ensemble"][name] - evaluation["test"]["ensemble"][name]
+        assert other["difference"][name] == pytest.approx(expected)
+    assert 0 < other["total_variation"] < 1
+    low, high = other["interval"]["nll"]
+    assert low < other["difference"]["nll"] < high
+
+
+def test_one_member_is_fine(images_file, tmp_path):
+    config = small_config(
+        dataset=f"npz:{images_file}", num_epochs=1, ensemble_size=1, num_devices=1
+    )
+    ensemble.train(config, workdir=str(tmp_path))
+    evaluation = ensemble.evaluate(tmp_path, datasets=["uniform"])
+    assert evaluation["test"]["sd"]["nll"] == 0
+    assert "train at least two" in evaluation["next_member"]["sentence"]
+    assert (tmp_path / "evaluation" / "report.html").stat().st_size > 10_000
+
+
+def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, tmp_path):
+    ensemble.train(small_config(), data=blobs, workdir=str(tmp_path / "run"))
+    alone = ensemble.evaluate(tmp_path / "run")
+    assert alone["out_of_distribution"] == {}
+    given = ensemble.evaluate(tmp_path / "run", tmp_path / "out", data=blobs)
+    assert given["test"] == alone["test"]
+    assert list(given["out_of_distribution"]) == ["uniform", "constant"]  # No images to shift.
+    wrong = {**blobs, "labels": blobs["labels"][::-1]}
+    with pytest.raises(UserError, match="other data than arrays has now"):
+        ensemble.evaluate(tmp_path / "run", tmp_path / "out", data=wrong)
+
+
+def test_a_run_without_calibration_data_says_so(blobs, tmp_path):
+    data = {"train_inputs": blobs["inputs"], "train_labels": blobs["labels"]}
+    data |= {"test_inputs": blobs["inputs"][:50], "test_labels": blobs["labels"][:50]}
+    ensemble.train(small_config(hold_out=False), data=data, workdir=str(tmp_path))
+    calibrated = ensemble.evaluate(tmp_path)["calibrated"]
+    assert "not available" in calibrated["temperature"]["reason"]
+    assert "not available" in calibrated["conformal"]["reason"]
+    assert "not available" in (tmp_path / "evaluation" / "report.html").read_text()
+
+
+def test_a_run_in_training_is_predicted_from_its_newest_checkpoint(images_file, tmp_path):
+    """The real thing: a run is killed in the middle, and evaluated as it lies."""
+    workdir = tmp_path / "run"
+    script = f"""
+import sys
+import time
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import conftest, ensemble
+config = conftest.small_config(dataset='npz:{images_file}', num_epochs=100000)
+ensemble.train(config, workdir={str(workdir)!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        try:
+            while not any(path.name.isdigit() for path in workdir.glob("checkpoints/*")):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            evaluation = ensemble.evaluate(workdir, tmp_path / "alive", ["constant"])
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert evaluation["is_finished"] is False
+    assert evaluation["step"] > 0
+    assert evaluation["members"] == [0, 1, 2, 3]
+    assert evaluation["calibrated"]["conformal"]["coverage"] > 0
+    before = snapshot(workdir)
+    ensemble.evaluate(workdir, tmp_path / "dead", [])
+    assert snapshot(workdir) == before
+
+
+# Bad input: one line, and what was there stays.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"datasets": ["mnistt"]}, "--datasets=mnistt is unknown; choose from shift, uniform"),
+        (
+            {"datasets": ["digits"]},
+            r"examples of shape \(8, 8, 1\), the ensemble takes \(6, 6, 1\)",
+        ),
+        ({"datasets": ["npz:/nowhere.npz"]}, "there is no file /nowhere.npz"),
+        ({"datasets": ["shift", "none"]}, "--datasets=shift,none: none stands alone"),
+        ({"compare": ["/nowhere"]}, "/nowhere is not a workdir"),
+        ({"num_devices": 99}, "99"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_line(trained, tmp_path, arguments, line):
+    with pytest.raises(UserError, match=line) as error:
+        ensemble.evaluate(trained, tmp_path / "out", **arguments)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out" / "evaluation.json").exists()
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_what_the_ensemble_has_learned_is_not_out_of_distribution(trained, images_file, tmp_path):
+    with pytest.raises(UserError, match="is what the ensemble has learned; leave it out"):
+        ensemble.evaluate(trained, tmp_path, [f"npz:{images_file}"])
+
+
+def test_what_is_no_workdir_or_has_no_checkpoint(trained, tmp_path):
+    with pytest.raises(UserError, match="is not a workdir: it has no config"):
+        ensemble.evaluate(tmp_path)
+    assert not list(tmp_path.iterdir())
+    shutil.copy(trained / "config.json", tmp_path)
+    with pytest.raises(UserError, match="has no checkpoint yet"):
+        ensemble.evaluate(tmp_path)
+
+
+@pytest.mark.parametrize("out", ["checkpoints", "predictions/new", "plots", "events"])
+def test_what_a_run_writes_is_no_place_for_the_results(trained, out):
+    before = snapshot(trained)
+    with pytest.raises(UserError, match="belongs to its run; choose a directory of its own"):
+        ensemble.evaluate(trained, trained / out)
+    assert snapshot(trained) == before
+
+
+def test_a_folder_of_ones_own_in_the_workdir_is(trained):
+    ensemble.evaluate(trained, trained / "evaluation of mine", "none")
+    assert (trained / "evaluation of mine" / "report.html").exists()
+
+
+def test_one_name_needs_no_list(trained, tmp_path):
+    evaluation = ensemble.evaluate(trained, tmp_path, "constant", compare=trained)
+    assert list(evaluation["out_of_distribution"]) == ["constant"]
+    assert len(evaluation["compare"]) == 1
+
+
+def test_feature_vectors_cannot_be_shifted_and_nothing_is_left(blobs, tmp_path):
+    ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"--datasets=shift is for images \[H, W, C\]"):
+        ensemble.evaluate(tmp_path / "run", tmp_path / "out", ["shift"], data=blobs)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_workdir_is_no_place_for_the_results(trained):
+    with pytest.raises(UserError, match=r"is the workdir .*; choose a directory of its own"):
+        ensemble.evaluate(trained, trained)
+
+
+def test_predictions_of_another_run_are_refused(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
+    config = json.loads((trained / "config.json").read_text())["config"] | {"seed": 2}
+    ensemble.train(config, workdir=str(tmp_path / "other"))
+    shutil.copy(tmp_path / "other/predictions/test.npz", tmp_path / "run/predictions/test.npz")
+    with pytest.raises(UserError, match="predictions of another configuration: seed: 2 -> 0"):
+        ensemble.evaluate(tmp_path / "run")
+    assert not (tmp_path / "run" / "evaluation" / "report.html").exists()
+
+
+def test_runs_on_other_data_cannot_be_compared(trained, blobs, tmp_path):
+    ensemble.train(small_config(), data=blobs, workdir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match="was tested on other examples"):
+        ensemble.evaluate(trained, tmp_path / "out", [], compare=[tmp_path / "run"])
+
+
+def test_a_run_without_a_test_split_cannot_be_scored(blobs, tmp_path):
+    ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
+    with pytest.raises(UserError, match="has no test split to score"):
+        ensemble.evaluate(tmp_path)
+
+
+def test_dead_members_are_left_out_and_all_dead_are_refused(blobs, tmp_path):
+    config = small_config(model="explosive", ensemble_size=8, learning_rate=0.002, num_epochs=2)
+    ensemble.train(config, data=blobs, workdir=str(tmp_path / "some"))
+    evaluation = ensemble.evaluate(tmp_path / "some", data=blobs)
+    assert 0 < len(evaluation["failed_members"]) < 8
+    assert sorted([*evaluation["members"], *map(int, evaluation["failed_members"])]) == [*range(8)]
+    with pytest.raises(ensemble.RunFailed):
+        ensemble.train({**config, "learning_rate": 1e6}, data=blobs, workdir=str(tmp_path / "all"))
+    with pytest.raises(UserError, match=r"no live member|no checkpoint"):
+        ensemble.evaluate(tmp_path / "all", data=blobs)
+
+
+def test_names_of_kept_predictions_never_leave_their_folder():
+    from etils import epath
+
+    folder = epath.Path("/kept")
+    names = [
+        "shift/noise/1",
+        "npz:/a/../../b.npz",
+        "npz:/a/b.npz",
+        "npz:/a_b.npz",
+        "folder:" + "x" * 400,
+    ]
+    paths = [derived._path(folder, name) for name in names]
+    assert all(path.parent == folder for path in paths)
+    assert len(set(paths)) == len(names)
+    assert all(len(path.name) < 120 for path in paths)

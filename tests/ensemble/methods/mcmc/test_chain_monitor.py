@@ -1,0 +1,54 @@
+"""What chains say while they run."""
+
+import types
+
+import numpy as np
+import pytest
+
+from ensemble.methods.mcmc.chain_monitor import has_converged, headline, trace_scalars
+
+
+@pytest.mark.parametrize(
+    ("rhat", "ess", "found", "ends"),
+    [
+        (0.0, 0.0, (1.0, 9999), False),  # Nothing is asked for.
+        (1.01, 0.0, (1.005, 400), True),
+        (1.01, 0.0, (1.02, 400), False),
+        (1.01, 0.0, (1.005, 99), False),  # A lucky R-hat of few draws.
+        (0.0, 300.0, (1.5, 301), True),
+        (0.0, 300.0, (1.5, 299), False),
+        (1.01, 300.0, (1.02, 301), False),
+    ],
+)
+def test_it_has_converged_when_all_that_is_asked_for_is_there(rhat, ess, found, ends):
+    scalars = {"posterior/rhat_max": found[0], "posterior/ess_bulk_min": found[1]}
+    assert has_converged(scalars, types.SimpleNamespace(rhat=rhat, ess=ess)) == ends
+
+
+def test_what_is_not_known_has_not_converged():
+    assert not has_converged({}, types.SimpleNamespace(rhat=1.01, ess=0.0))
+    scalars = {"posterior/ess_bulk_min": 500.0}
+    assert not has_converged(scalars, types.SimpleNamespace(rhat=1.01, ess=0.0))
+
+
+def test_scalars_are_by_chain_and_the_headline_is_their_mean():
+    infinite = np.array([[0.1, np.inf], [0.3, np.inf], [0.2, 5.0]])  # [K, C].
+    ones = np.ones((3, 2))
+    info = types.SimpleNamespace(
+        log_density=-ones,
+        acceptance_rate=np.array([[0.5, 0.7], [0.7, 0.9], [0.6, 0.8]]),
+        energy_error=infinite,
+        is_divergent=np.array([[0, 1], [0, 1], [0, 0]], bool),
+        step_size=np.array([[0.5, 0.5], [0.5, 0.5], [0.1, 0.3]]),
+    )
+    trace = types.SimpleNamespace(info=info, accuracy=ones, nll=ones)
+    scalars = trace_scalars(trace, (0, 1))
+    assert scalars["posterior/chain_01/acceptance"] == pytest.approx(0.8)
+    assert scalars["posterior/chain_00/energy_error"] == pytest.approx(0.2)
+    assert scalars["posterior/chain_01/divergences"] == 2
+    assert "posterior/chain_01/energy_error" not in scalars  # Infinite: it is not shown.
+    shown = headline({**scalars, "validation/average_draw/nll": 0.4}, 2, "validation")
+    assert shown["step size"] == pytest.approx(0.2)
+    assert shown["energy error"] == pytest.approx(0.2)
+    assert shown["average draw's nll"] == 0.4
+    assert "R-hat" not in shown

@@ -1,0 +1,136 @@
+"""Whitening coordinates: there and back, against the Hessian itself, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from ensemble import UserError, networks
+from ensemble.methods.mcmc.coordinates import identity, kronecker
+from ensemble.methods.mcmc.linear_likelihood import join_bias, split_bias
+from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.tasks.classification import Classification
+from ensemble.tasks.priors import parse_prior
+
+NUM_CLASSES, NUM_FEATURES = 3, 4
+
+
+def make_task(prior="normal(0.7)", model="logistic_regression"):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(NUM_CLASSES, size=120)
+    inputs = rng.normal(size=(120, NUM_FEATURES)) @ rng.normal(size=(NUM_FEATURES, NUM_FEATURES))
+    data = {"train_inputs": inputs, "train_labels": labels, "class_names": list("abc")}
+    network = networks.create(model, NUM_CLASSES)
+    return Classification(dataset_from_arrays(data, hold_out=False), network, parse_prior(prior))
+
+
+def random_params(seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    matrix = scale * rng.normal(size=(NUM_FEATURES + 1, NUM_CLASSES))
+    return split_bias(jnp.asarray(matrix, jnp.float32))
+
+
+def zeros():
+    return jax.tree.map(jnp.zeros_like, random_params(0))
+
+
+def whitened_hessian(task, coordinates, temperature=1.0):
+    """Of the negative log density in z, at z = 0."""
+    inputs, labels = task.dataset.splits["train"]
+    flat, unravel = ravel_pytree(zeros())
+
+    def energy(flat):
+        params = coordinates.to_params(unravel(flat))
+        log_probs = task.log_probs({"params": params}, inputs)
+        likelihood = jnp.take_along_axis(log_probs, jnp.asarray(labels)[:, None], 1).sum()
+        return -likelihood / temperature - task.log_prior(params)
+
+    return np.asarray(jax.hessian(energy)(flat))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.25])
+@pytest.mark.parametrize(
+    "prior", ["normal(0.7)", "*bias=normal(3), *kernel=normal(1.4/sqrt(fan_in))"]
+)
+def test_the_hessian_is_the_identity_where_the_form_is_exact(prior, temperature):
+    """Where all parameters are zero, all classes are equally likely for every example."""
+    task = make_task(prior)
+    coordinates = kronecker(task, task.dataset.splits["train"], zeros(), temperature)
+    hessian = whitened_hessian(task, coordinates, temperature)
+    np.testing.assert_allclose(hessian, np.eye(len(hessian)), atol=2e-4)
+    plain = whitened_hessian(task, identity(), temperature)
+    assert np.linalg.cond(plain) > 10
+
+
+def test_the_hessian_is_near_the_identity_elsewhere():
+    task = make_task()
+    coordinates = kronecker(task, task.dataset.splits["train"], random_params(3, 0.4))
+    values = np.linalg.eigvalsh(whitened_hessian(task, coordinates))
+    assert 0.3 < values.min() < values.max() < 2
+    plain = np.linalg.eigvalsh(whitened_hessian(task, identity()))
+    assert values.max() / values.min() < 0.2 * plain.max() / plain.min()
+
+
+def test_stretching_lifts_the_least_curvature():
+    task = make_task("normal(3)")
+    train, location = task.dataset.splits["train"], random_params(3, 1.5)
+    values = {
+        number: np.linalg.eigvalsh(
+            whitened_hessian(task, kronecker(task, train, location, num_stretched=number))
+        )
+        for number in (0, 64)
+    }
+    assert values[64].min() > 1.3 * values[0].min()
+    assert values[64].max() < 1.2 * values[0].max()
+    coordinates = kronecker(task, train, location)
+    assert len(coordinates.stretch) == 1  # A tenth of 15.
+    direction = np.asarray(coordinates.directions[0]).ravel()
+    assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_laplace_prior_counts_by_its_variance():
+    laplace, normal = make_task("laplace(0.5)"), make_task(f"normal({0.5 * 2**0.5})")
+    ours, theirs = (
+        kronecker(task, task.dataset.splits["train"], zeros()) for task in (laplace, normal)
+    )
+    np.testing.assert_allclose(ours.scale, theirs.scale, rtol=1e-5)
+
+
+def test_there_and_back():
+    task = make_task()
+    location = random_params(5)
+    coordinates = kronecker(task, task.dataset.splits["train"], location)
+    params = random_params(7)
+    z = coordinates.from_params(params)
+    assert jax.tree.structure(z) == jax.tree.structure(params)
+    for back, leaf in zip(
+        jax.tree.leaves(jax.jit(coordinates.to_params)(z)), jax.tree.leaves(params), strict=True
+    ):
+        np.testing.assert_allclose(back, leaf, atol=1e-5)
+    np.testing.assert_allclose(
+        join_bias(coordinates.to_params(zeros())), join_bias(location), atol=1e-6
+    )
+    many = jax.tree.map(lambda *leaves: jnp.stack(leaves), z, zeros())
+    mapped = jax.vmap(coordinates.to_params)(many)
+    np.testing.assert_allclose(mapped["Dense_0"]["kernel"][1], location["Dense_0"]["kernel"])
+
+
+def test_the_identity_changes_nothing():
+    params = random_params(7)
+    assert identity().to_params(params) is params
+    assert identity().from_params(params) is params
+    assert jax.tree.leaves(identity()) == []
+
+
+def test_what_cannot_be_whitened_is_refused():
+    task = make_task(model="tiny")
+    with pytest.raises(UserError, match=r"needs a linear model: config\.model='logistic"):
+        kronecker(task, task.dataset.splits["train"], zeros())
+    flat = make_task(prior="none")
+    with pytest.raises(UserError, match="needs a prior, for the likelihood alone is flat"):
+        kronecker(flat, flat.dataset.splits["train"], zeros())
+    task = make_task()
+    broken = jax.tree.map(lambda leaf: leaf + jnp.nan, zeros())
+    with pytest.raises(UserError, match="curvature at the MAP is nan, and must be positive"):
+        kronecker(task, task.dataset.splits["train"], broken)

@@ -1,0 +1,236 @@
+"""The log density over shards against float64 on one device, and the trap that it avoids."""
+
+import dataclasses
+import functools
+
+import blackjax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from ensemble import UserError, networks
+from ensemble.methods.mcmc.log_density import CHAINS, DATA, create_mesh, make_log_density
+from ensemble.sources.input_pipeline import Split, dataset_from_arrays
+from ensemble.tasks.classification import Classification
+from ensemble.tasks.priors import parse_prior
+
+NUM_CLASSES = 3
+
+
+def make_task(num_examples=203, model="logistic_regression", prior="normal(0.7)"):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(NUM_CLASSES, size=num_examples)
+    inputs = rng.normal(size=(num_examples, 6)) + 0.3 * labels[:, None]
+    data = {"train_inputs": inputs, "train_labels": labels, "class_names": list("abc")}
+    dataset = dataset_from_arrays(data, hold_out=False)
+    network = networks.create(model, NUM_CLASSES)
+    return Classification(dataset, network, parse_prior(prior))
+
+
+def random_params(seed=0, scale=1.0):
+    keys = np.random.default_rng(seed)
+    return {
+        "Dense_0": {
+            "kernel": jnp.asarray(scale * keys.normal(size=(6, NUM_CLASSES)), jnp.float32),
+            "bias": jnp.asarray(scale * keys.normal(size=NUM_CLASSES), jnp.float32),
+        }
+    }
+
+
+def oracle(task, params):
+    """Value and gradient of the regression, by hand, in float64."""
+    inputs, labels = task.dataset.splits["train"]
+    x = (inputs.astype(np.float64) - task.dataset.shift) * task.dataset.scale
+    w, b = (np.asarray(params["Dense_0"][name], np.float64) for name in ("kernel", "bias"))
+    log_probs = scipy.special.log_softmax(x @ w + b, axis=1)
+    residual = np.eye(NUM_CLASSES)[labels] - np.exp(log_probs)
+    value = log_probs[np.arange(len(labels)), labels].sum()
+    value -= 0.5 * ((w**2).sum() + (b**2).sum()) / 0.7**2
+    return value, {"kernel": x.T @ residual - w / 0.49, "bias": residual.sum(axis=0) - b / 0.49}
+
+
+def density_of(task, mesh, temperature=1.0):
+    """The density with its data bound, for eager use."""
+    density = make_log_density(task, task.dataset.splits["train"], mesh, temperature)
+    return density.bind(density.data)
+
+
+def mesh_of(num_chain_groups, num_shards):
+    return create_mesh(num_chain_groups, num_shards, jax.devices())
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 4, 8])
+@pytest.mark.parametrize("num_examples", [8, 200, 203])
+def test_value_and_gradient_match_float64(num_shards, num_examples):
+    task = make_task(num_examples)
+    density = density_of(task, mesh_of(1, num_shards))
+    params = random_params()
+    value, grads = jax.jit(jax.value_and_grad(density))(params)
+    expected, expected_grads = oracle(task, params)
+    assert float(value) == pytest.approx(expected, rel=1e-6)
+    for name, expected_grad in expected_grads.items():
+        scale = np.abs(expected_grad).max()
+        np.testing.assert_allclose(grads["Dense_0"][name], expected_grad, atol=1e-5 * scale)
+
+
+def test_the_naive_pmap_version_is_wrong():
+    """A psum inside what is differentiated: kept here so that nobody brings it back."""
+    task = make_task(200)
+    inputs, labels = task.dataset.splits["train"]
+    shards = [part.reshape(8, 25, *part.shape[1:]) for part in (inputs, labels)]
+
+    def naive(params, inputs, labels):
+        log_probs = task.log_probs({"params": params}, inputs)
+        likelihood = jnp.take_along_axis(log_probs, labels[:, None], axis=-1).sum()
+        return jax.lax.psum(likelihood, "shards") + task.log_prior(params)
+
+    params = random_params()
+    mapped = jax.pmap(jax.value_and_grad(naive), axis_name="shards", in_axes=(None, 0, 0))
+    value, grads = mapped(params, *shards)
+    expected, expected_grads = oracle(task, params)
+    assert float(value[0]) == pytest.approx(expected, rel=1e-5)  # The value is right ...
+    error = np.abs(grads["Dense_0"]["kernel"][0] - expected_grads["kernel"]).max()
+    assert error > 0.1 * np.abs(expected_grads["kernel"]).max()  # ... the gradient is not.
+
+
+@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (2, 4), (4, 2), (8, 1)])
+def test_chains_are_vmapped_over_their_axis(groups, shards):
+    task = make_task()
+    density = density_of(task, mesh_of(groups, shards))
+    chains = [random_params(seed) for seed in range(8)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
+    mapped = jax.vmap(jax.value_and_grad(density), spmd_axis_name=CHAINS)
+    values, grads = jax.jit(mapped)(stacked)
+    for k, params in enumerate(chains):
+        expected, expected_grads = oracle(task, params)
+        assert float(values[k]) == pytest.approx(expected, rel=1e-6)
+        scale = np.abs(expected_grads["kernel"]).max()
+        np.testing.assert_allclose(
+            grads["Dense_0"]["kernel"][k], expected_grads["kernel"], atol=1e-5 * scale
+        )
+
+
+def test_the_temperature_is_of_the_likelihood_alone():
+    task = make_task()
+    mesh, params = mesh_of(1, 2), random_params()
+    cold = density_of(task, mesh, temperature=0.5)(params)
+    bayes = density_of(task, mesh)(params)
+    prior = task.log_prior(params)
+    assert float(cold - prior) == pytest.approx(2 * float(bayes - prior), rel=1e-5)
+
+
+def test_a_nan_shows():
+    task = make_task()
+    density = density_of(task, mesh_of(1, 4))
+    params = random_params()
+    params["Dense_0"]["bias"] = params["Dense_0"]["bias"].at[0].set(jnp.nan)
+    assert np.isnan(density(params))
+
+
+def test_examples_lie_on_their_shards_and_nowhere_else():
+    task = make_task(200)
+    density = make_log_density(task, task.dataset.splits["train"], mesh_of(1, 8))
+    run = jax.jit(lambda params, data: jax.value_and_grad(density.bind(data))(params))
+    compiled = run.lower(random_params(), density.data).compile().as_text()
+    assert "all-reduce" in compiled
+    assert "all-gather" not in compiled
+    assert "f32[25,7]" in compiled  # 200 examples on 8 shards, and the 1 of the bias.
+    assert "f32[200,7]" not in compiled
+
+
+def test_products_are_of_the_highest_precision_in_both_directions():
+    task = make_task()
+    density = density_of(task, mesh_of(1, 2))
+    jaxpr = str(jax.make_jaxpr(jax.value_and_grad(density))(random_params()))
+    assert jaxpr.count("dot_general") == 2  # x w, and x' r for the gradient.
+    assert "HIGHEST" in jaxpr
+    assert "precision=None" not in jaxpr
+
+
+def test_padding_is_no_input_of_zeros():
+    """Whose gradient may be NaN, which no mask takes away."""
+
+    class Direction(nn.Module):
+        num_classes: int
+
+        @nn.compact
+        def __call__(self, x):
+            x = nn.Dense(2, use_bias=False)(x)
+            return nn.Dense(self.num_classes)(x / jnp.linalg.norm(x, axis=-1, keepdims=True))
+
+    task = dataclasses.replace(make_task(), model=Direction(NUM_CLASSES))
+    mean = jnp.asarray(task.dataset.shift)  # What would be zero for the network.
+    params = task.model.init(jax.random.key(0), mean[None] + 1)["params"]
+    grads = [jax.grad(density_of(task, mesh_of(1, n)))(params) for n in (1, 8)]
+    for one, eight in zip(*map(jax.tree.leaves, grads), strict=True):
+        np.testing.assert_allclose(one, eight, rtol=1e-3, atol=1e-3)
+
+
+@functools.cache
+def hmc_positions(groups, shards):
+    task = make_task()
+    density = make_log_density(task, task.dataset.splits["train"], mesh_of(groups, shards))
+
+    def chain(rng_key, params, data):
+        kernel = blackjax.hmc(
+            density.bind(data),
+            step_size=0.02,
+            inverse_mass_matrix=jnp.ones(21),
+            num_integration_steps=10,
+        )
+
+        def step(state, t):
+            state, info = kernel.step(jax.random.fold_in(rng_key, t), state)
+            return state, (state.position, info.acceptance_rate)
+
+        return jax.lax.scan(step, kernel.init(params), jnp.arange(20))[1]
+
+    params = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *(random_params(seed, 0.1) for seed in range(2))
+    )
+    keys = jax.vmap(jax.random.key)(jnp.arange(2))
+    chains = jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=CHAINS)
+    return jax.jit(chains)(keys, params, density.data)
+
+
+@pytest.mark.parametrize(("groups", "shards"), [(1, 2), (1, 8), (2, 4)])
+def test_blackjax_draws_the_same_on_any_devices(groups, shards):
+    positions, acceptance = hmc_positions(groups, shards)
+    expected, expected_acceptance = hmc_positions(1, 1)
+    assert np.mean(expected_acceptance) > 0.5
+    for ours, theirs in zip(jax.tree.leaves(positions), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours[:, :5], theirs[:, :5], atol=1e-4)
+    np.testing.assert_allclose(acceptance[:, :5], expected_acceptance[:, :5], atol=1e-3)
+
+
+def test_what_has_no_likelihood_of_its_own_is_refused():
+    task = make_task()
+    split = task.dataset.splits["train"]
+    with pytest.raises(UserError, match="3 examples cannot be spread over 8 shards; use at most 3"):
+        make_log_density(task, Split(split.inputs[:3], split.labels[:3]), mesh_of(1, 8))
+    for temperature in (0, float("inf")):
+        with pytest.raises(UserError, match=f"temperature={temperature} must be positive and fin"):
+            make_log_density(task, split, mesh_of(1, 1), temperature)
+    with pytest.raises(
+        UserError, match="3 groups of chains x 4 shards need 12 devices, there are 8"
+    ):
+        mesh_of(3, 4)
+
+    class Dropout(nn.Module):
+        num_classes: int
+
+        @nn.compact
+        def __call__(self, x, train: bool):
+            return nn.Dense(self.num_classes)(nn.Dropout(0.5, deterministic=not train)(x))
+
+    noisy = dataclasses.replace(task, model=Dropout(NUM_CLASSES))
+    with pytest.raises(UserError, match="networks with batch statistics or dropout have none"):
+        make_log_density(noisy, split, mesh_of(1, 1))
+
+
+def test_the_mesh_has_its_axes():
+    mesh = mesh_of(2, 4)
+    assert dict(mesh.shape) == {CHAINS: 2, DATA: 4}

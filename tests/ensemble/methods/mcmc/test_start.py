@@ -1,0 +1,132 @@
+"""Starts: draws of the prior, and a MAP whose gradient is zero."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+from absl import logging
+
+from ensemble import UserError, networks
+from ensemble.config import validate
+from ensemble.methods.mcmc import start
+from ensemble.methods.mcmc.log_density import create_mesh, make_log_density
+from ensemble.methods.mcmc.start import find_map, sample_prior
+from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.tasks.classification import Classification
+from ensemble.tasks.priors import parse_prior
+
+PRIORS = parse_prior("*bias=laplace(2), *=normal(0.5)")
+SHAPES = {
+    "Dense_0": {
+        "kernel": jax.ShapeDtypeStruct((6, 3), jnp.float32),
+        "bias": jax.ShapeDtypeStruct((3,), jnp.float32),
+    }
+}
+
+
+def make_task(blobs, prior="normal(0.7)", model="logistic_regression"):
+    data = {f"train_{name}": values for name, values in blobs.items()}
+    network = networks.create(model, 3)
+    return Classification(
+        dataset_from_arrays(data | {"class_names": list("abc")}, hold_out=False),
+        network,
+        parse_prior(prior),
+    )
+
+
+def make_density(task, num_shards=2):
+    mesh = create_mesh(1, num_shards, jax.devices())
+    return make_log_density(task, task.dataset.splits["train"], mesh)
+
+
+def test_prior_draws_have_their_scales_and_keys():
+    draws = jax.vmap(lambda key: sample_prior(key, PRIORS, SHAPES))(
+        jax.random.split(jax.random.key(0), 4000)
+    )["Dense_0"]
+    assert draws["kernel"].shape == (4000, 6, 3)
+    np.testing.assert_allclose(draws["kernel"].std(axis=0), 0.5, rtol=0.08)
+    np.testing.assert_allclose(np.abs(draws["bias"]).mean(axis=0), 2, rtol=0.08)
+    both = draws["kernel"].reshape(4000, -1)[:, :3], draws["bias"]
+    assert abs(np.corrcoef(both[0][:, 0], both[1][:, 0])[0, 1]) < 0.06  # Keys of their own.
+    one = [sample_prior(jax.random.key(k), PRIORS, SHAPES)["Dense_0"]["bias"] for k in (1, 1, 2)]
+    np.testing.assert_array_equal(one[0], one[1])
+    assert (one[0] != one[2]).all()
+
+
+def test_without_a_prior_there_is_nothing_to_draw():
+    with pytest.raises(UserError, match=r"config.prior='none' has nothing to draw a start from"):
+        sample_prior(jax.random.key(0), (), SHAPES)
+
+
+def exact_map(task):
+    """In float64, by SciPy's Newton-CG."""
+    inputs, labels = task.dataset.splits["train"]
+    x = (inputs.astype(np.float64) - task.dataset.shift) * task.dataset.scale
+    x = np.pad(x, ((0, 0), (0, 1)), constant_values=1)
+
+    def energy(flat):
+        w = flat.reshape(7, 3)
+        log_probs = scipy.special.log_softmax(x @ w, axis=1)
+        residual = np.eye(3)[labels] - np.exp(log_probs)
+        value = -log_probs[np.arange(len(labels)), labels].sum() + 0.5 * (w**2).sum() / 0.49
+        return value, (-x.T @ residual + w / 0.49).ravel()
+
+    return scipy.optimize.minimize(energy, np.zeros(21), jac=True, method="BFGS").x.reshape(7, 3)
+
+
+@pytest.mark.parametrize("num_shards", [1, 8])
+def test_the_map_is_the_maximum(blobs, num_shards):
+    task = make_task(blobs)
+    found = find_map(task, make_density(task, num_shards), SHAPES)["Dense_0"]
+    expected = exact_map(task)
+    np.testing.assert_allclose(found["kernel"], expected[:-1], atol=1e-3)
+    np.testing.assert_allclose(found["bias"], expected[-1], atol=1e-3)
+
+
+def test_another_network_ends_at_a_zero_of_its_gradient_and_again_at_the_same(blobs):
+    task = make_task(blobs, model="tiny")
+    density = make_density(task)
+    shapes = jax.eval_shape(lambda: task.model.init(jax.random.key(0), jnp.zeros((1, 6)))["params"])
+    found, again = find_map(task, density, shapes), find_map(task, density, shapes)
+    jax.tree.map(np.testing.assert_array_equal, found, again)
+    logdensity_fn = density.bind(density.data)
+    grads = jax.grad(logdensity_fn)(found)
+    at_zero = jax.grad(logdensity_fn)(jax.tree.map(lambda leaf: 0.1 + 0 * leaf, found))
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(at_zero))
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads)) < 0.02 * largest
+
+
+def test_progress_is_logged(blobs, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, "info", lambda line, *values: lines.append(line % values))
+    task = make_task(blobs, model="tiny")
+    params = task.model.init(jax.random.key(0), jnp.zeros((1, 6)))["params"]
+    find_map(task, make_density(task), params, max_iterations=60)
+    assert "MAP: iteration 50, log density" in lines[0]
+    assert "after 60 iterations" in lines[-1]
+
+
+def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeypatch):
+    monkeypatch.setattr(start, "find_map", lambda *_: pytest.fail("The MAP was searched."))
+    config = validate(
+        {
+            "method": "hmc",
+            "model": "logistic_regression",
+            "prior": "normal(0.7)",
+            "init_from": "/dev/null",
+            "hmc": {"mass": "kronecker"},
+        }
+    )
+    task = make_task(blobs)
+    with pytest.raises(UserError, match="init_from='/dev/null': /dev/null is not a workdir"):
+        start.starting_points(config, task, make_density(task), jax.random.split(jax.random.key(0)))
+
+
+def test_a_start_that_is_not_finite_is_refused(blobs):
+    task = make_task(blobs)
+    density = make_density(task)
+    broken = density._replace(bind=lambda data: lambda params: jnp.nan * density.bind(data)(params))
+    with pytest.raises(UserError, match="the log density is not finite where the search"):
+        find_map(task, broken, SHAPES)

@@ -1,0 +1,386 @@
+"""The method `sgd`: the same members on any devices, failures, early stopping, growth."""
+
+import collections
+import itertools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import small_config
+
+from ensemble import networks
+from ensemble.config import validate
+from ensemble.methods.members.member import Status
+from ensemble.methods.members.sgd import SGD
+from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.tasks.classification import Classification
+from ensemble.tasks.priors import parse_prior
+
+KEY = jax.random.key(0)
+
+
+def make_method(blobs, model="tiny", **overrides):
+    config = validate(small_config(model=model, **overrides))
+    dataset = dataset_from_arrays(blobs)
+    task = Classification(
+        dataset, networks.create(config.model, dataset.num_classes), parse_prior(config.prior)
+    )
+    return SGD(config, task)
+
+
+def run(method, state=None):
+    state = method.init(KEY) if state is None else state
+    infos = []
+    while not method.finished(state):
+        state, info = method.advance(state)
+        infos.append(info)
+    return state, infos
+
+
+def scored(method, state):
+    return method.predict_split(state, "test").log_probs
+
+
+@pytest.mark.parametrize("ensemble_size", [1, 3, 4, 7, 8])
+def test_the_number_of_devices_changes_nothing(blobs, ensemble_size):
+    results = {}
+    for num_devices in (1, 2, 4, 8):
+        method = make_method(
+            blobs,
+            ensemble_size=ensemble_size,
+            num_devices=num_devices,
+            num_epochs=None,
+            num_steps=10,
+            class_weights="1,2,0.5",
+        )
+        state, infos = run(method)
+        results[num_devices] = scored(method, state), method.scalars(infos[-1])
+    reference, scalars = results.pop(1)
+    assert reference.shape[0] == ensemble_size
+    for log_probs, others in results.values():
+        np.testing.assert_allclose(log_probs, reference, atol=1e-4)
+        assert others.keys() == scalars.keys()
+        for name, value in others.items():
+            np.testing.assert_allclose(value, scalars[name], rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("ensemble_size", [2, 3])
+def test_independent_batches_depend_on_the_member_alone(blobs, ensemble_size):
+    results = [
+        scored(method, run(method)[0])
+        for method in (
+            make_method(blobs, ensemble_size=size, num_devices=devices, batching="independent")
+            for size, devices in [(ensemble_size, 1), (ensemble_size, 8), (5, 2)]
+        )
+    ]
+    np.testing.assert_allclose(results[0], results[1], atol=1e-3)
+    np.testing.assert_allclose(results[0], results[2][:ensemble_size], atol=1e-3)
+
+
+def test_shared_and_independent_batches_differ(blobs):
+    shared, independent = (
+        scored(method, run(method)[0])
+        for method in (make_method(blobs, batching=b) for b in ("shared", "independent"))
+    )
+    assert np.abs(shared - independent).max() > 1e-3
+
+
+def test_a_member_does_not_depend_on_the_size_of_its_ensemble(blobs):
+    small, large = (make_method(blobs, ensemble_size=size) for size in (2, 5))
+    np.testing.assert_allclose(
+        scored(small, run(small)[0]), scored(large, run(large)[0])[:2], atol=1e-4
+    )
+
+
+def test_one_member_is_the_plain_single_model(blobs):
+    """Against a loop of flax and optax alone, without any of our code but the batch order."""
+    import optax
+
+    from ensemble.sources.input_pipeline import epoch_batches, normalise
+
+    method = make_method(blobs, ensemble_size=1, num_devices=1)
+    dataset = method.task.dataset
+    train = dataset.splits["train"]
+    model = networks.create("tiny", 3)
+    params = model.init(jax.random.fold_in(KEY, 0), jnp.ones((1, 6)))["params"]
+    optimizer = optax.sgd(0.1, momentum=0.9)
+    opt_state = optimizer.init(params)
+
+    def loss_fn(params, inputs, labels):
+        logits = model.apply({"params": params}, inputs)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    for epoch in range(3):
+        for index, mask in zip(*epoch_batches(len(train.labels), 29, 0, epoch), strict=True):
+            index = index[mask > 0]
+            inputs = normalise(train.inputs[index], dataset.shift, dataset.scale)
+            grads = jax.grad(loss_fn)(params, inputs, train.labels[index])
+            updates, opt_state = optimizer.update(grads, opt_state, params)
+            params = optax.apply_updates(params, updates)
+    test = normalise(dataset.splits["test"].inputs, dataset.shift, dataset.scale)
+    expected = jax.nn.log_softmax(model.apply({"params": params}, test))
+    np.testing.assert_allclose(scored(method, run(method)[0])[0], expected, atol=1e-4)
+
+
+def test_the_step_is_traced_once(blobs):
+    """Not per step, not for the last, shorter batch, not for the first chunk, not on resume."""
+    traces = collections.Counter()
+
+    class Counting(nn.Module):
+        num_classes: int
+
+        @nn.compact
+        def __call__(self, x):
+            traces[x.shape[0]] += 1
+            return nn.Dense(self.num_classes)(x)
+
+    networks.register("counting", Counting)
+    method = make_method(blobs, "counting", num_devices=8, ensemble_size=8)
+    state, _ = method.advance(method.init(KEY))
+    counted = dict(traces)
+    state, _ = run(method, state)
+    assert dict(traces) == counted
+    assert counted[29] == 1
+    assert state.step == method.num_steps
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Makes member 1's parameters explode after a few steps."""
+    from ensemble.methods.members import train_step
+
+    original = train_step.update_member
+
+    def update(state, gradients, loss, model_state):
+        key = jax.random.key_data(jax.random.fold_in(KEY, 1))
+        is_one = jnp.all(jax.random.key_data(state.rng_key) == key)
+        factor = jnp.where(is_one & (state.step >= 3), jnp.inf, 1.0)
+        gradients = jax.tree.map(lambda g: g * factor, gradients)
+        return original(state, gradients, loss, model_state)
+
+    monkeypatch.setattr(train_step, "update_member", update)
+
+
+@pytest.mark.parametrize("num_devices", [1, 4, 8])
+def test_a_failing_member_is_frozen_and_poisons_nobody(blobs, poisoned, num_devices, monkeypatch):
+    method = make_method(blobs, ensemble_size=4, num_devices=num_devices)
+    state, infos = run(method)
+    assert method.status(state) == {
+        0: Status.ACTIVE,
+        1: Status.NON_FINITE,
+        2: Status.ACTIVE,
+        3: Status.ACTIVE,
+    }
+    log_probs = scored(method, state)
+    assert np.isfinite(log_probs).all()
+    for info in infos:  # Also of the chunk in which it failed.
+        assert np.isfinite(method.scalars(info)["train/ensemble/nll"])
+    monkeypatch.undo()
+    healthy = make_method(blobs, ensemble_size=4, num_devices=num_devices)
+    expected = scored(healthy, run(healthy)[0])
+    np.testing.assert_allclose(log_probs[[0, 2, 3]], expected[[0, 2, 3]], atol=1e-4)
+
+
+def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
+    """The first chunk is one step, on the initial parameters: recomputed here on the host."""
+    from ensemble import metrics
+
+    method = make_method(blobs, ensemble_size=5, num_devices=4)
+    state = method.init(KEY)
+    examples, mask = method._epoch_batches(0, state.indices)
+    train = method.task.dataset.splits["train"]
+    log_probs = method.predict_split(state, "train").log_probs[:, examples[0]]
+    labels = train.labels[examples[0]]
+    _, info = method.advance(state)
+    scalars = method.scalars(info)
+    assert mask[0].all()
+    mean = metrics.ensemble_log_probs(log_probs)
+    np.testing.assert_allclose(scalars["train/ensemble/nll"], metrics.nll(mean, labels), rtol=1e-5)
+    np.testing.assert_allclose(
+        scalars["train/ensemble/accuracy"], metrics.accuracy(mean, labels), rtol=1e-5
+    )
+    for k in range(5):
+        np.testing.assert_allclose(
+            scalars[f"train/member_{k:02d}/loss"], metrics.nll(log_probs[k], labels), rtol=1e-5
+        )
+
+
+def test_early_stopping_keeps_the_best_parameters(blobs):
+    method = make_method(
+        blobs, num_epochs=40, early_stopping_epochs=2, learning_rate=0.8, ensemble_size=3
+    )
+    validation = method.task.dataset.splits["validation"]
+    state = method.init(KEY)
+    history = []
+    while not method.finished(state):
+        state, _ = method.advance(state)
+        if state.step % method.steps_per_epoch == 0:
+            from ensemble import metrics
+
+            programs = method._programs(3)
+            log_probs = programs.predict(state.members.variables, validation.inputs)
+            history.append([metrics.nll(p, validation.labels) for p in log_probs])
+    assert set(method.status(state).values()) == {Status.STOPPED_EARLY}
+    best = [
+        metrics.nll(p, validation.labels)
+        for p in method.predict_split(state, "validation").log_probs
+    ]
+    np.testing.assert_allclose(best, np.min(history, axis=0), rtol=1e-5)
+    assert (np.array(history)[-1] > best).any()
+
+
+def test_the_prior_pulls_parameters_towards_zero(blobs):
+    def norm(**overrides):
+        method = make_method(blobs, **overrides)
+        state, _ = run(method)
+        params = method.predictor(state, state.indices, None).variables["params"]
+        return sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(params))
+
+    assert norm(prior="normal(0.05)") < 0.5 * norm()
+
+
+def test_the_prior_is_added_once_whatever_the_devices(blobs):
+    results = [
+        scored(method, run(method)[0])
+        for method in (
+            make_method(blobs, ensemble_size=1, num_devices=d, prior="normal(0.2)") for d in (1, 8)
+        )
+    ]
+    np.testing.assert_allclose(*results, atol=1e-4)
+
+
+def test_growth_gives_the_members_of_a_fresh_run(blobs):
+    small = make_method(blobs, ensemble_size=3)
+    arrays, counters = small.to_host(run(small)[0])
+    large = make_method(blobs, ensemble_size=5)
+    state = large.from_host(KEY, arrays, counters)
+    assert state.indices == (3, 4)
+    # Half way, through the host once more, as after an interruption.
+    for _ in range(3):
+        state, info = large.advance(state)
+    assert not any("member_00" in tag for tag in large.scalars(info))
+    assert "train/ensemble/nll" not in large.scalars(info)
+    state = large.from_host(KEY, *large.to_host(state))
+    ticks = [state.ticks]
+    while not large.finished(state):
+        state, _ = large.advance(state)
+        ticks.append(state.ticks)
+    state = large.join(state)
+    assert state.indices == (0, 1, 2, 3, 4)
+    assert ticks == sorted(set(ticks))
+    assert ticks[-1] == counters["ticks"] + large.num_steps
+    fresh = make_method(blobs, ensemble_size=5)
+    np.testing.assert_allclose(scored(large, state), scored(fresh, run(fresh)[0]), atol=1e-4)
+
+
+@pytest.mark.parametrize("devices", [*itertools.permutations([1, 2, 8], 2)])
+def test_a_state_moves_between_devices(blobs, devices):
+    before, after = (make_method(blobs, ensemble_size=4, num_devices=d) for d in devices)
+    state = before.init(KEY)
+    for _ in range(4):
+        state, _ = before.advance(state)
+    moved, _ = run(after, after.from_host(KEY, *before.to_host(state)))
+    stayed, _ = run(before, state)
+    np.testing.assert_allclose(scored(after, moved), scored(before, stayed), atol=1e-4)
+
+
+def test_a_round_trip_through_the_host_changes_no_bit(blobs):
+    method = make_method(blobs, early_stopping_epochs=2, optimizer="adam", num_epochs=4)
+    state = method.init(KEY)
+    for _ in range(5):
+        state, _ = method.advance(state)
+    arrays, counters = method.to_host(state)
+    straight, _ = run(method, state)
+    resumed, _ = run(method, method.from_host(KEY, arrays, counters))
+    jax.tree.map(
+        np.testing.assert_array_equal, method.to_host(straight)[0], method.to_host(resumed)[0]
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "warmup_cosine"])
+def test_every_optimiser_and_schedule_learns(blobs, optimizer, schedule):
+    rate = 0.1 if optimizer == "sgd" else 0.02
+    method = make_method(
+        blobs,
+        optimizer=optimizer,
+        schedule=schedule,
+        learning_rate=rate,
+        weight_decay=1e-3,
+        num_epochs=8,
+    )
+    _, infos = run(method)
+    first, last = (method.scalars(info)["train/member_00/loss"] for info in (infos[0], infos[-1]))
+    assert last < 0.7 * first
+
+
+class WithStatistics(nn.Module):
+    """Batch statistics and dropout, as a user's own module may have."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x, train: bool):
+        x = nn.BatchNorm(use_running_average=not train, momentum=0.5)(nn.Dense(16)(x))
+        x = nn.Dropout(0.2, deterministic=not train)(nn.relu(x))
+        return nn.Dense(self.num_classes)(x)
+
+
+def test_batch_statistics_and_dropout_are_each_member_s_own(blobs):
+    networks.register("statistics", WithStatistics)
+    results = []
+    for num_devices in (1, 8):
+        method = make_method(blobs, "statistics", ensemble_size=2, num_devices=num_devices)
+        state, _ = run(method)
+        results.append(scored(method, state))
+        variables = method.predictor(state, state.indices, None).variables
+        means = variables["batch_stats"]["BatchNorm_0"]["mean"]
+        assert not np.allclose(means[0], means[1])
+    np.testing.assert_allclose(*results, atol=1e-4)
+
+
+def test_early_stopping_looks_at_the_last_steps_of_a_run_too(blobs):
+    """Fewer steps than an epoch: the best variables must not be the initial ones."""
+    stopping = make_method(blobs, num_epochs=None, num_steps=3, early_stopping_epochs=2)
+    plain = make_method(blobs, num_epochs=None, num_steps=3)
+    np.testing.assert_array_equal(scored(stopping, run(stopping)[0]), scored(plain, run(plain)[0]))
+
+
+def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs):
+    before = make_method(blobs, ensemble_size=2, num_epochs=3, early_stopping_epochs=3)
+    arrays, counters = before.to_host(run(before)[0])
+    method = make_method(blobs, ensemble_size=4, num_epochs=6, early_stopping_epochs=3)
+    state = method.from_host(KEY, arrays, counters)
+    state, _ = method.advance(state)
+    stopped = jnp.full_like(state.members.status, Status.STOPPED_EARLY)
+    state = state.replace(members=state.members.replace(status=stopped))
+    state, info = method.advance(state)
+    assert info.indices == (0, 1, 2, 3)
+    assert state.step > counters["step"]
+    assert list(method.status(state).values()).count(Status.ACTIVE) == 2
+
+
+def test_newcomers_that_have_not_joined_can_be_dropped(blobs):
+    before = make_method(blobs, ensemble_size=2)
+    arrays, counters = before.to_host(run(before)[0])
+    growing = make_method(blobs, ensemble_size=4)
+    state, _ = growing.advance(growing.from_host(KEY, arrays, counters))
+    back = before.from_host(KEY, *growing.to_host(state))
+    assert (back.indices, back.step) == ((0, 1), counters["step"])
+    jax.tree.map(np.testing.assert_array_equal, before.to_host(back)[0], arrays)
+
+
+def test_no_key_serves_two_purposes(blobs):
+    """Members, shared augmentation, a member's dropout and its augmentation: all apart."""
+    from ensemble.methods.members.member import Stream
+
+    method = make_method(blobs, ensemble_size=8)
+    members = method.init(KEY).members
+    keys = [jax.random.fold_in(KEY, k) for k in range(8)]
+    keys.append(jax.random.fold_in(KEY, 2**32 - 1))
+    first = jax.tree.map(lambda leaf: leaf[0, 0], members)
+    keys += [first.step_key(stream, step) for stream in Stream for step in range(5)]
+    data = {tuple(np.asarray(jax.random.key_data(key))) for key in keys}
+    assert len(data) == len(keys)

@@ -1,0 +1,66 @@
+"""What holds for every network of the project, and the parameter counts of each."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ensemble import networks
+
+NAMES = ["cnn", "lenet5", "mlp", "resnet20"]
+SHAPES = [(28, 28, 1), (8, 8, 1), (32, 32, 3), (9, 13, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_of_any_image_shape(name, shape):
+    module = networks.create(name, 7)
+    images = jax.random.normal(jax.random.key(1), (3, *shape))
+    logits, variables = jax.eval_shape(module.init_with_output, jax.random.key(0), images)
+    assert logits.shape == (3, 7)
+    assert logits.dtype == jnp.float32
+    assert set(variables) == {"params"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_scored_alone_as_in_its_batch(name):
+    module = networks.create(name, 10)
+    images = jax.random.normal(jax.random.key(1), (4, 8, 8, 1))
+    variables = jax.jit(module.init)(jax.random.key(0), images[:1])
+    apply = jax.jit(module.apply)
+    logits = apply(variables, images)
+    np.testing.assert_allclose(apply(variables, images[2:3]), logits[2:3], rtol=1e-4, atol=1e-5)
+    assert np.std(logits) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "count"),
+    [
+        ("cnn", (28, 28, 1), 824_458),
+        ("mlp", (28, 28, 1), 269_322),
+        ("lenet5", (28, 28, 1), 107_786),
+        ("resnet20", (32, 32, 3), 269_722),
+    ],
+)
+def test_number_of_parameters(name, shape, count):
+    module = networks.create(name, 10)
+    variables = jax.eval_shape(module.init, jax.random.key(0), jnp.ones([1, *shape]))
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_has_a_gradient(name):
+    module = networks.create(name, 10)
+    images = jax.random.normal(jax.random.key(1), (8, 8, 8, 1))
+    params = jax.jit(module.init)(jax.random.key(0), images[:1])["params"]
+
+    @jax.jit
+    def grad_fn(params):
+        def loss_fn(params):
+            return -jnp.mean(jax.nn.log_softmax(module.apply({"params": params}, images))[:, 3])
+
+        return jax.grad(loss_fn)(params)
+
+    for path, leaf in jax.tree_util.tree_leaves_with_path(grad_fn(params)):
+        assert np.any(leaf != 0), jax.tree_util.keystr(path)
+        assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)

@@ -1,0 +1,52 @@
+"""The table and the sentence."""
+
+from ensemble.report.report import format_table, summary_sentence
+
+
+def make_report(members=2):
+    scores = {
+        "accuracy": [0.9, 0.8][:members],
+        "nll": [0.2, 0.4][:members],
+        "brier": [0.1, 0.3][:members],
+        "ece": [0.01, 0.03][:members],
+    }
+    ensemble = {"accuracy": 0.92, "nll": 0.15, "brier": 0.09, "ece": 0.02}
+    return {
+        "test": {"members": scores, "ensemble": ensemble},
+        "live_members": [0, 3][:members],
+        "failed_members": {1: "non-finite"},
+    }
+
+
+def test_the_table_shows_members_their_mean_and_sd_and_the_ensemble():
+    rows = {
+        line[:15].strip(): line[15:].split() for line in format_table(make_report()).split("\n")
+    }
+    assert rows["member 0"] == ["90.00", "0.2000", "0.1000", "0.0100"]
+    assert rows["member 3"] == ["80.00", "0.4000", "0.3000", "0.0300"]
+    assert rows["mean of members"] == ["85.00", "0.3000", "0.2000", "0.0200"]
+    assert rows["sd of members"] == ["7.07", "0.1414", "0.1414", "0.0141"]
+    assert rows["ensemble"] == ["92.00", "0.1500", "0.0900", "0.0200"]
+    assert "member 1: non-finite" in format_table(make_report())
+
+
+def test_a_single_member_has_no_spread():
+    table = format_table(make_report(members=1))
+    (row,) = (line for line in table.split("\n") if line.startswith("sd of members"))
+    assert row.split()[3:] == ["0.00", "0.0000", "0.0000", "0.0000"]
+
+
+def test_the_sentence_says_what_the_ensemble_brings():
+    assert summary_sentence(make_report()) == (
+        "The ensemble of 2 is right on 92.00% of test images, +7.00 points from its mean member, "
+        "at 50% less NLL."
+    )
+
+
+def test_other_splits():
+    report = make_report()
+    report["validation"] = report.pop("test")
+    assert format_table(report).startswith("validation ")
+    del report["validation"]
+    assert format_table(report) == "There are no scores: every example was learned from."
+    assert summary_sentence(report) == "2 members are live."

@@ -1,0 +1,37 @@
+"""The clock of a run over several processes, and the log line."""
+
+import time
+
+import pytest
+
+from ensemble.run.progress import Clock, Progress, duration
+
+
+def test_a_clock_goes_on_where_the_one_before_stopped(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    first = Clock(started=90)
+    first.compiled()
+    first.resume()
+    now[0] += 0.5
+    assert first.chunk_done(1000) == pytest.approx(2000)
+    second = Clock(95.5, **first.state())
+    second.compiled()
+    timing = second.timing()
+    assert timing["seconds_total"] == pytest.approx(10.5 + 5)
+    assert timing["seconds_to_first_step"] == pytest.approx(10)
+    assert second.member_examples == 1000
+
+
+def test_the_time_left_counts_from_where_this_process_began(caplog, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with caplog.at_level("INFO"), Progress(done=50, total=100) as progress:
+        now[0] += 30
+        progress.log(60, 1.5, {"validation accuracy": 0.5})
+    assert "step 60/100, epoch 1.5: validation accuracy 0.5000; 2:00 left" in caplog.text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (65.4, "1:05"), (3725, "1:02:05")])
+def test_duration(seconds, text):
+    assert duration(seconds) == text

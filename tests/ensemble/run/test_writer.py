@@ -1,0 +1,130 @@
+"""`metrics.jsonl` and events: appended, cut back on resume, on local and remote places."""
+
+import json
+import math
+
+import numpy as np
+
+from ensemble.run.writer import Writer, read_metrics
+from ensemble.storage.workdir import Workdir, write_json
+
+
+def lines(work):
+    return [json.loads(line) for line in work.metrics.read_text().splitlines()]
+
+
+def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    writer.scalars(1, {"a/b": 0.5})
+    writer.scalars(1, {"c/d": 0.5}, run="members_04-05")
+    sizes = writer.sizes()
+    writer.scalars(2, {"a/b": 0.25})
+    writer.close()
+    killed = Writer(work, sizes, purge_step=2)  # Killed before its next checkpoint.
+    killed.scalars(2, {"a/b": 0.125})
+    killed.close()
+    resumed = Writer(work, sizes, purge_step=2)
+    resumed.scalars(2, {"a/b": 0.75})
+    resumed.close()
+    assert [r.get("a/b") for r in lines(work)] == [0.5, None, 0.75]
+    events = EventAccumulator(str(work.events))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(1, 0.5), (2, 0.75)]
+    assert len(list(work.events.glob("run*"))) == 2
+    assert len(list(work.events.glob("members_04-05/run*"))) == 1
+
+
+def test_without_a_checkpoint_everything_starts_afresh(tmp_path):
+    work = Workdir(tmp_path)
+    for value in (1.0, 2.0):
+        writer = Writer(work)
+        writer.scalars(1, {"a": value})
+        writer.close()
+    assert lines(work) == [{"step": 1, "a": 2.0}]
+    assert len(list(work.events.glob("run*"))) == 1
+
+
+def test_what_is_not_finite_is_null_and_comes_back_as_nan(tmp_path):
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    writer.scalars(3, {"a": math.inf, "b": math.nan, "c": 1.0})
+    writer.close()
+    assert lines(work) == [{"step": 3, "a": None, "b": None, "c": 1.0}]
+    record = read_metrics(work.metrics)[0]
+    assert math.isnan(record["a"])
+    assert record["c"] == 1.0
+
+
+def test_json_holds_no_infinity(tmp_path):
+    write_json(Workdir(tmp_path).report, {"nll": math.inf, "x": [math.nan, 1], "y": {2: (3,)}})
+    assert json.loads((tmp_path / "report.json").read_text()) == {
+        "nll": None,
+        "x": [None, 1],
+        "y": {"2": [3]},
+    }
+
+
+def test_images_and_histograms_reach_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    image = np.zeros((4, 6, 3), np.uint8)
+    image[0, 0] = 255
+    writer.image(7, "picture", image)
+    writer.histogram(7, "numbers", np.arange(100.0))
+    writer.close()
+    events = EventAccumulator(str(work.events))
+    events.Reload()
+    (shown,) = events.Images("picture")
+    assert (shown.step, shown.width, shown.height) == (7, 6, 4)
+    assert events.Histograms("numbers")[0].histogram_value.num == 100
+
+
+def test_hparams_reach_the_table_of_runs_and_none_stays_empty(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    hparams = {"learning_rate": 0.1, "name": "x", "none": None, "flip": True, "shape": [1, 2]}
+    writer.hparams(hparams, ["a/b"])
+    writer.close()
+    events = EventAccumulator(str(work.events))
+    events.Reload()
+    content = {tag: m.plugin_data.content for tag, m in events.summary_metadata.items()}
+    experiment = metadata.parse_experiment_plugin_data(content[metadata.EXPERIMENT_TAG])
+    assert [info.name for info in experiment.hparam_infos] == list(hparams)
+    assert [i.name for i in experiment.hparam_infos if i.differs] == ["learning_rate"]
+    assert [info.name.tag for info in experiment.metric_infos] == ["a/b"]
+    start = metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG])
+    assert set(start.hparams) == set(hparams) - {"none"}
+    assert start.hparams["learning_rate"].number_value == 0.1
+    assert start.hparams["flip"].bool_value
+    assert start.hparams["shape"].string_value == "[1, 2]"
+
+
+def test_an_object_store_gets_whole_files(bucket, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert bucket.is_remote
+    with bucket.opened():
+        killed = Writer(bucket)
+        killed.scalars(1, {"a/b": 0.5})
+        sizes = killed.sizes()
+        killed.scalars(2, {"a/b": 0.25})  # Nothing of this has left the process.
+        writer = Writer(bucket, sizes, purge_step=2)
+        writer.scalars(2, {"a/b": 0.75})
+        writer.scalars(2, {"c/d": 0.75}, run="members_04-05")
+        writer.close()
+    assert [r.get("a/b") for r in lines(bucket)] == [0.5, 0.75, None]
+    for path in bucket.events.glob("run.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(1, 0.5), (2, 0.75)]
+    assert len(list(bucket.events.glob("members_04-05/run.*"))) == 1
+    killed.close()  # Only to be tidy.

@@ -1,0 +1,259 @@
+"""Several real processes do what one does: every method, resumed on other numbers of them."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import many_processes
+import numpy as np
+import pytest
+from conftest import ROOT, free_port, started
+from jax.errors import JaxRuntimeError
+
+from ensemble.draws.draws import Draws
+from ensemble.errors import UserError
+from ensemble.sharding import processes
+from ensemble.storage.workdir import Workdir
+
+NAMES = [name for name in many_processes.runs("whole") if name != many_processes.STUCK]
+
+
+def run_processes(root, stage, num_devices, num_processes=2):
+    """Runs all of `many_processes` to a stage; returns what each process printed."""
+    address = f"127.0.0.1:{free_port()}"
+    worker = [sys.executable, str(ROOT / "tests" / "many_processes.py"), address]
+    statuses, outputs = run_all(
+        [
+            [*worker, str(num_processes), str(k), str(num_devices), str(root), stage]
+            for k in range(num_processes)
+        ],
+        [{"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}] * num_processes,
+        stderr=subprocess.STDOUT,
+    )
+    assert statuses == [0] * num_processes, outputs
+    return outputs
+
+
+def run_all(commands, variables, seconds=300, **options):
+    """Runs commands side by side, each with its variables; returns exit statuses and outputs."""
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                started(command, stdout=subprocess.PIPE, env={**os.environ, **own}, **options)
+            )
+            for command, own in zip(commands, variables, strict=True)
+        ]
+        outputs = [process.communicate(timeout=seconds)[0] for process in processes]
+    return [process.returncode for process in processes], outputs
+
+
+def numbers_of(workdir):
+    """What a run says: predictions, posterior, draws."""
+    report = json.loads((workdir / "report.json").read_text())
+    found = {}
+    for path in sorted((workdir / "predictions").glob("*.npz")):
+        with np.load(path) as predictions:
+            found[path.name] = predictions["log_probs"]
+    if "posterior" in report and not found:
+        found |= {name: report["posterior"][name] for name in ("mean", "variance", "scale")}
+    if (workdir / "draws").exists():
+        found |= Draws(Workdir(workdir).draws).scalars()
+    if "live_members" in report:
+        found["live_members"] = report["live_members"]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.soak)])
+def test_processes_and_resumptions_change_nothing(tmp_path, num_devices):
+    """Two processes, one of two devices, again two processes: against one with all their devices.
+
+    One test: what it compares takes long.
+    """
+    straight, interrupted = tmp_path / "straight", tmp_path / "interrupted"
+    for name in NAMES:
+        many_processes.train(name, "whole", straight, num_devices=2 * num_devices)
+    run_processes(interrupted, "first", num_devices)
+    for name in many_processes.RESUMED:
+        many_processes.train(name, "more", interrupted, num_devices=2)
+    run_processes(interrupted, "whole", num_devices)
+    for name in NAMES:
+        expected, found = numbers_of(straight / name), numbers_of(interrupted / name)
+        assert expected.keys() == found.keys()
+        for key, values in expected.items():
+            message = f"{name}: {key}"
+            np.testing.assert_allclose(found[key], values, atol=1e-4, rtol=1e-4, err_msg=message)
+    check_failures(straight / "failing_members", interrupted / "failing_members", "non-finite")
+
+
+@pytest.mark.soak
+def test_a_stuck_chain_is_left_out_by_all(tmp_path):
+    many_processes.train(many_processes.STUCK, "stuck", tmp_path / "one", num_devices=4)
+    run_processes(tmp_path / "two", "stuck", 2)
+    one, two = (tmp_path / folder / many_processes.STUCK for folder in ("one", "two"))
+    check_failures(one, two, "stuck")
+
+
+def check_failures(one, two, reason):
+    """What fails in one process is left out in both, which have 0-3 and 4-7."""
+    reports = [json.loads((workdir / "report.json").read_text()) for workdir in (one, two)]
+    failed = reports[1]["failed_members"]
+    assert failed == reports[0]["failed_members"]
+    assert min(map(int, failed)) < 4 <= max(reports[1]["live_members"])
+    assert set(failed.values()) == {reason}
+
+
+JOIN = """
+import json, sys
+def tell(*words):
+    print('TOLD', *words, flush=True)
+from ensemble import startup
+startup.configure_devices(int(sys.argv[3]))
+from ensemble import processes
+from ensemble.errors import UserError
+try:
+    processes.start(None, None, None, {"seed": sys.argv[1]}, join_seconds=60)
+except UserError as error:
+    tell(error)
+    processes.end(2)
+    sys.exit(2)
+"""
+TELL = "tell(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))"
+SEND = """
+import numpy as np
+processes._PIECE_BYTES = 5
+tree = {"a": {"b": np.array([11]), "c": np.float32(3.5)}, "d": np.zeros((0, 3)), "e": {}, "f": None}
+got = processes.arrays_from_main(tree if processes.is_main() else None)
+a, b = got["a"]["b"], got["a"]["c"]
+tell([int(a[0]), float(b)], a.dtype, b.dtype, list(got["d"].shape), got["e"], got["f"])
+"""
+HOLD = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from ensemble.sharding.placement import Placement
+devices = processes.devices()
+processes._PIECE_BYTES = 100
+members = np.arange(8 * 3).reshape(8, 3)
+placement = Placement.create(8, devices)
+placed = placement.place_members(members)
+rows = processes.put(members, NamedSharding(Mesh(np.array(devices), "data"), PartitionSpec("data")))
+own = [np.asarray(shard.data).tolist() for shard in rows.addressable_shards]
+assert (placement.gather_members(placed) == members).all()
+assert (processes.fetch(rows) == members).all()
+tell(json.dumps([np.asarray(placed).reshape(-1, 3).tolist(), np.concatenate(own).tolist()]))
+"""
+
+
+def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
+    """Starts tasks as Slurm does: with its variables alone."""
+    statuses, outputs = run_all(
+        [
+            [sys.executable, "-c", JOIN + code, str(seed), f"I am {k}", str(devices[k])]
+            for k, seed in enumerate(seeds)
+        ],
+        [
+            {
+                "SLURM_JOB_ID": str(os.getpid()),
+                "SLURM_STEP_NODELIST": "localhost",
+                "SLURM_NTASKS": str(len(seeds)),
+                "SLURM_PROCID": str(k),
+                "SLURM_LOCALID": str(k),
+            }
+            for k in range(len(seeds))
+        ],
+        seconds=120,
+        cwd=ROOT,
+    )
+    return statuses, [re.findall("TOLD (.*)", one) for one in outputs]  # Gloo talks in between.
+
+
+def test_a_cluster_is_detected():
+    statuses, outputs = run_tasks(TELL)
+    assert statuses == [0, 0]
+    assert outputs == [["True 2 I am 0"], ["False 2 I am 0"]]
+
+
+def test_in_a_cluster_settings_that_differ_are_noticed():
+    statuses, outputs = run_tasks(TELL, seeds=(0, 7))
+    assert statuses == [2, 2]
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0].startswith("config.seed is '7' in process 1, and '0' in process 0; start")
+
+
+def test_processes_of_unequal_devices_are_refused():
+    statuses, outputs = run_tasks(TELL, devices=(1, 2))
+    assert statuses == [2, 2]
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0].startswith("the processes have 1, 2 devices, must have the same number")
+
+
+def test_what_process_0_sends_in_pieces_arrives_whole():
+    statuses, outputs = run_tasks(SEND)
+    assert statuses == [0, 0]
+    assert outputs[0] == outputs[1]
+    assert outputs[0] == ["[11, 3.5] int64 float32 [0, 3] {} None"]
+
+
+def test_data_that_differ_are_noticed():
+    statuses, outputs = run_tasks(
+        "try:\n    processes.check_same('data', sys.argv[2])\n"
+        "except UserError as error:\n    tell(error)"
+    )
+    assert statuses == [0, 0]
+    expected = "the data of process 1 are not those of process 0; start all processes with the"
+    assert [output[0][: len(expected)] for output in outputs] == [expected] * 2
+
+
+def test_the_others_have_time_to_say_that_process_0_has_ended():
+    """JAX aborts them as soon as its coordinator is gone, whatever they are about to say."""
+    statuses, outputs = run_tasks(
+        """
+import time
+from ensemble.errors import PeerLost
+processes.wait_for_all("once")
+if processes.is_main():
+    processes.end(2)
+try:
+    with processes.losses_noticed():
+        processes.wait_for_all("never")
+except PeerLost as error:
+    time.sleep(0.7)
+    tell(error)
+    processes.end(75)
+"""
+    )
+    assert statuses == [2, 75]
+    assert outputs[0] == []
+    assert outputs[1][0].startswith("process 1 of 2 has lost another one, whose log says why")
+
+
+def test_jax_is_told_how_long_to_wait(monkeypatch):
+    """Its own waits are of minutes."""
+    told = {}
+    monkeypatch.setattr(processes, "meet", lambda *_: None)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: told.update(options))
+    processes.start("127.0.0.1:1", 2, 0, {}, join_seconds=20)
+    assert told["initialization_timeout"] == 20
+    assert told["heartbeat_timeout_seconds"] == processes.HEARTBEAT_SECONDS <= 45
+    assert told["shutdown_timeout_seconds"] <= 60
+
+
+def test_only_what_looks_like_a_loss_is_one():
+    assert processes._is_loss(ValueError("UNKNOWN: Gloo AllGather failed: Connection reset"))
+    assert processes._is_loss(JaxRuntimeError("UNAVAILABLE: failed to connect"))
+    assert not processes._is_loss(JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"))
+    assert not processes._is_loss(JaxRuntimeError("INTERNAL: CpuCallback error: ZeroDivision"))
+    assert not processes._is_loss(UserError("Connection reset is no word of ours"))
+
+
+def test_a_process_holds_its_own_members_and_rows_alone():
+    statuses, outputs = run_tasks(HOLD)
+    assert statuses == [0, 0]
+    members = np.arange(8 * 3).reshape(8, 3)
+    for (line,), expected in zip(outputs, (members[:4], members[4:]), strict=True):
+        for held in json.loads(line):
+            np.testing.assert_array_equal(held, expected)

@@ -1,0 +1,107 @@
+"""What is settled before JAX starts, seen in fresh processes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+
+def run_python(code, **env):
+    clean = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", *env)}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**clean, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def printed(code, **env):
+    done = run_python(code, **env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+FLAGS = "import json, os; from ensemble import startup; startup.configure();"
+
+
+def test_the_flags_are_appended_and_jax_accepts_them():
+    code = FLAGS + "import jax; jax.devices(); print(json.dumps(os.environ['XLA_FLAGS']))"
+    flags = printed(code, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
+    assert flags.startswith("--xla_cpu_enable_fast_math=false --xla_cpu_experimental_ynn")
+    assert flags.endswith(" --xla_cpu_collective_call_terminate_timeout_seconds=600")
+
+
+@pytest.mark.parametrize(("method", "has_it"), [("sgd", True), ("hmc", False), (None, False)])
+def test_fused_operations_are_compiled_as_is_best_for_the_method(method, has_it):
+    code = FLAGS.replace("configure()", f"configure(None, {method!r})")
+    flags = printed(code + "print(json.dumps(os.environ['XLA_FLAGS']))")
+    assert ("--xla_cpu_use_fusion_emitters=false" in flags) == has_it
+
+
+def test_a_user_s_own_choice_stays():
+    own = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
+    flags = printed(FLAGS + "print(json.dumps(os.environ['XLA_FLAGS']))", XLA_FLAGS=own)
+    assert flags.startswith(own + " ")
+    assert flags.count("ynn") == 1
+
+
+def test_a_flag_that_this_jaxlib_does_not_know_is_not_set():
+    code = (
+        "import json, os; from ensemble import startup;"
+        "startup._XLA_FLAGS = {'--xla_cpu_no_such_flag': '1'}; startup.configure();"
+        "import jax; jax.devices(); print(json.dumps(os.environ['XLA_FLAGS']))"
+    )
+    assert printed(code) == ""
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_num_devices_makes_that_many(number):
+    code = (
+        f"import json; from ensemble import startup; startup.configure({number});"
+        "import jax; print(json.dumps(jax.device_count()))"
+    )
+    assert printed(code) == number
+
+
+def test_the_default_is_a_device_per_core():
+    code = FLAGS + "import jax; print(json.dumps(jax.device_count()))"
+    assert printed(code) == len(os.sched_getaffinity(0))
+
+
+def test_a_number_that_the_user_has_set_stays():
+    code = FLAGS + "import jax; print(json.dumps(jax.device_count()))"
+    assert printed(code, XLA_FLAGS="--xla_force_host_platform_device_count=3") == 3
+    assert printed(code, JAX_NUM_CPU_DEVICES="5") == 5
+
+
+def test_after_jax_has_started_its_devices_stay():
+    code = (
+        "import json, jax; jax.config.update('jax_num_cpu_devices', 2); jax.devices();"
+        "from ensemble import startup; startup.configure(); startup.configure(1);"
+        "print(json.dumps(jax.device_count()))"
+    )
+    assert printed(code) == 2
+    done = run_python(code.replace("configure(1)", "configure(4)"))
+    assert "config.num_devices=4, but JAX has 2 cpu device(s)" in done.stderr
+
+
+def test_programs_are_cached_between_processes(tmp_path):
+    code = FLAGS + "import jax; jax.jit(lambda x: x + 1)(1.0); print(json.dumps(True))"
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    clean = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**clean, **env}, check=True)
+    assert list((tmp_path / "flax-ensembles" / "xla").iterdir())
+
+
+def test_importing_the_package_imports_nothing_slow():
+    code = (
+        "import json, sys, ensemble, ensemble.sharding.startup;"
+        "print(json.dumps([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules]))"
+    )
+    assert printed(code) == []

@@ -1,0 +1,63 @@
+"""What memory cannot hold is refused before it is taken."""
+
+import pytest
+from conftest import small_config
+
+import ensemble
+from ensemble import UserError, networks
+from ensemble.config import validate
+from ensemble.methods.members.sgd import SGD
+from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.storage import memory
+from ensemble.tasks.classification import Classification
+
+SAMPLER = {
+    "method": "hmc",
+    "model": "logistic_regression",
+    "prior": "normal(1)",
+    "num_chains": 2**20,
+    "log_every_steps": 10,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (
+            small_config(ensemble_size=2**20),
+            r"config\.ensemble_size=1048576 members of 83 parameters would take 2\.\d GiB, over "
+            r"the 1\.0 of this machine; lower it",
+        ),
+        (
+            SAMPLER,
+            r"config\.num_chains=1048576 chains of 21 parameters would take 6\.\d GiB, over the "
+            r"1\.0 of this machine; lower config\.num_chains or config\.log_every_steps",
+        ),
+        (
+            SAMPLER | {"num_chains": 2, "log_every_steps": 2**25, "hmc": {"num_samples": 2**25}},
+            r"config\.num_chains=2 chains .* lower config\.num_chains or config\.log_every_steps",
+        ),
+    ],
+)
+def test_what_is_too_large_is_one_line(config, line, blobs, monkeypatch):
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 2**30)
+    with pytest.raises(UserError, match=line) as error:
+        ensemble.train(config, data=blobs)
+    assert "\n" not in str(error.value)
+
+
+def test_what_fits_is_let_through(monkeypatch):
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 1000)
+    memory.check_memory(1000, "this", "it")
+    with pytest.raises(UserError, match="this would take"):
+        memory.check_memory(1001, "this", "it")
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(29, 29), (2**31 - 1, None)])
+def test_a_batch_has_no_more_than_all_examples(blobs, asked, taken):
+    dataset = dataset_from_arrays(blobs)
+    task = Classification(dataset, networks.create("tiny", dataset.num_classes))
+    method = SGD(validate(small_config(batch_size=asked)), task)
+    num_examples = task.num_train_examples
+    assert method.batch_size == (taken or num_examples)
+    assert method.steps_per_epoch == -(-num_examples // method.batch_size)

@@ -1,0 +1,54 @@
+"""Paths in flags: local, of a store, or refused with the flag's name."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+from ensemble import UserError
+from ensemble.storage.paths import user_path
+
+
+def test_paths_are_expanded_and_need_not_exist(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert pathlib.Path(user_path("~/new/file", "--out")) == tmp_path / "new" / "file"
+    monkeypatch.chdir(tmp_path)
+    assert pathlib.Path(user_path("new/file", "--out")) == tmp_path / "new" / "file"
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("x://y/z", r"--out=x://y/z begins with no known kind of store; write a local path, or gs"),
+        ("~no_such_user/x", r"--out=~no_such_user/x is of a user who is not known here; write"),
+    ],
+)
+def test_what_is_no_path_is_one_line(path, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=line):
+        user_path(path, "--out")
+    done = subprocess.run(
+        [sys.executable, ROOT / "evaluate.py", f"--workdir={tmp_path}", f"--out={path}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"evaluate.py: --out={path} ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_whose_package_is_missing_is_one_line():
+    code = (
+        "import sys; sys.modules['gcsfs'] = None\n"
+        "from ensemble.storage.paths import user_path; user_path('gs://bucket/x', '--out')"
+    )
+    done = subprocess.run(  # Another test may have put a store of its own there.
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert "UserError: --out=gs://bucket/x cannot be used: " in last
+    assert "gcsfs" in last

@@ -1,0 +1,122 @@
+"""Priors: what a specification says, against SciPy."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from ensemble import UserError
+from ensemble.tasks.priors import Prior, log_prior, parse_prior, prior_of
+
+PARAMS = {
+    "Conv_0": {"kernel": np.random.default_rng(0).normal(size=(3, 3, 2, 5)), "bias": np.ones(5)},
+    "Dense_0": {"kernel": np.random.default_rng(1).normal(size=(20, 4)), "bias": np.arange(4.0)},
+}
+
+
+def difference(spec, family, scales):
+    """log p(params) - log p(0), by us and by SciPy."""
+    zeros = jax.tree.map(np.zeros_like, PARAMS)
+    priors = parse_prior(spec)
+    ours = float(log_prior(priors, PARAMS) - log_prior(priors, zeros))
+    theirs = sum(
+        (family(scale=scales[layer, name]).logpdf(values)
+         - family(scale=scales[layer, name]).logpdf(0 * values)).sum()
+        for layer, group in PARAMS.items()
+        for name, values in group.items()
+    )  # fmt: skip
+    return ours, theirs
+
+
+def scales_of(kernel, bias):
+    return {
+        (layer, name): kernel(values) if name == "kernel" else bias
+        for layer, group in PARAMS.items()
+        for name, values in group.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "family", "scales"),
+    [
+        ("normal(0.5)", scipy.stats.norm, scales_of(lambda _: 0.5, 0.5)),
+        ("laplace(2)", scipy.stats.laplace, scales_of(lambda _: 2, 2)),
+        ("*bias=normal(3), *=normal(1e-1)", scipy.stats.norm, scales_of(lambda _: 0.1, 3)),
+        (
+            "normal(1.5/sqrt(fan_in))",
+            scipy.stats.norm,
+            scales_of(lambda w: 1.5 / np.sqrt(w[..., 0].size), 1.5),
+        ),
+    ],
+)
+def test_the_density_is_scipy_s(spec, family, scales):
+    ours, theirs = difference(spec, family, scales)
+    assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_the_first_group_that_fits_counts():
+    assert parse_prior("Dense_0/*=laplace(2), *=normal(1)") == (
+        Prior("Dense_0/*", "laplace", 2.0, False),
+        Prior("*", "normal", 1.0, False),
+    )
+    both = {"Dense_0": {"bias": np.ones(1)}, "Dense_1": {"bias": np.ones(1)}}
+    density = log_prior(parse_prior("Dense_0/*=laplace(2), *=normal(1)"), both)
+    assert float(density) == pytest.approx(-0.5 - 0.5)
+
+
+def test_numbers_and_patterns_as_people_write_them():
+    assert [parse_prior(f"normal({n})")[0].scale for n in ("1.", ".5", "2e-1")] == [1, 0.5, 0.2]
+    assert parse_prior("[!D]*=normal(1)")[0].pattern == "[!D]*"
+
+
+def test_none_is_flat():
+    assert parse_prior("none") == ()
+    assert float(log_prior((), PARAMS)) == 0
+
+
+def test_a_parameter_without_a_group_is_refused():
+    with pytest.raises(UserError, match=r"says nothing of Conv_0/bias; end it with a term"):
+        log_prior(parse_prior("*kernel=normal(1)"), PARAMS)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "",
+        "normal",
+        "normal(0)",
+        "normal(-1)",
+        "cauchy(1)",
+        "normal(1),",
+        "normal(1/fan_in)",
+        "normal(1e400)",
+    ],
+)
+def test_what_cannot_be_read_is_one_line(spec):
+    with pytest.raises(UserError, match="is no prior; write 'none', or terms such as normal") as e:
+        parse_prior(spec)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "exact"),
+    [
+        ("normal(0.5)", scipy.stats.norm(scale=0.5)),
+        ("laplace(2)", scipy.stats.laplace(scale=2)),
+        ("normal(3/sqrt(fan_in))", scipy.stats.norm(scale=3 / 20**0.5)),
+        ("laplace(3/sqrt(fan_in))", scipy.stats.laplace(scale=3 / 20**0.5)),
+    ],
+)
+def test_draws_are_of_the_density(spec, exact):
+    (prior,) = parse_prior(spec)
+    draws = np.asarray(prior.sample(jax.random.key(0), (20, 500)))
+    assert draws.shape == (20, 500)
+    assert scipy.stats.kstest(draws.ravel(), exact.cdf).pvalue > 1e-3
+    assert prior.standard_deviation((20, 500)) == pytest.approx(exact.std())
+
+
+def test_a_parameter_finds_its_prior():
+    priors = parse_prior("Dense_0/*=laplace(2), *=normal(1)")
+    found = jax.tree_util.tree_map_with_path(lambda path, _: prior_of(priors, path).family, PARAMS)
+    assert found["Dense_0"] == {"kernel": "laplace", "bias": "laplace"}
+    assert found["Conv_0"] == {"kernel": "normal", "bias": "normal"}
