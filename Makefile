@@ -2,12 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKDIR ?= runs/digits
+WORKDIR ?= runs/clutter
 
 .PHONY: train test check soak lint audit bench clean
 
-train: $(VENV)/requirements  ## Trains an ensemble on the bundled digits and prints the report.
-	$(BIN)/python train.py --config=configs/digits_ensemble.py --workdir=$(WORKDIR)
+train: $(VENV)/requirements  ## Trains an ensemble on generated images and prints the report.
+	$(BIN)/python train.py --config=configs/clutter_ensemble.py --workdir=$(WORKDIR)
 
 test: $(VENV)/requirements-dev  ## Runs all tests.
 	$(BIN)/python -m pytest -n auto --durations=20 $(TESTS)

@@ -11,7 +11,7 @@ Contestants, each measured in a process of its own, in alternating rounds, on tw
 
 The work: trajectories of 20 leapfrog steps over all 60,000 images, unit mass, a fixed step size;
 gradients of one chain per second, times the chains, after compilation. MNIST must be prepared:
-see the README.
+see docs/your_data.md.
 
 Then, once: the mean acceptance of the fast gradient and of float64's over the same trajectories.
 

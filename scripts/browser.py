@@ -1,4 +1,4 @@
-"""A page in a real headless Chromium, for tests and for the pictures of the README.
+"""A page in a real headless Chromium, for tests and for the pictures of the documentation.
 
 The browser is the system's own (Debian: `apt-get install chromium`): Playwright drives it, and
 downloads none.

@@ -1,4 +1,4 @@
-"""Draws the README's picture of an evaluation report: a real report in a real browser.
+"""Draws the documentation's picture of an evaluation report: a real report in a real browser.
 
     python evaluate.py --workdir=runs/digits
     python -m scripts.draw_report --report=runs/digits/evaluation/report.html \\

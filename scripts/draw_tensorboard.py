@@ -1,4 +1,4 @@
-"""Draws the README's picture of TensorBoard: real runs, the real program, a real browser.
+"""Draws the documentation's picture of TensorBoard: real runs, the real program, a real browser.
 
     python train.py --config=configs/digits_ensemble.py --workdir=runs/digits
     python train.py --config=configs/digits_ensemble.py --workdir=runs/digits_slow \\

@@ -1,21 +1,130 @@
-"""The pages under docs/ run as they stand, and print what they say."""
+"""The pages under docs/ run as they stand, and what they name exists."""
 
 import contextlib
 import io
+import pathlib
 import re
 
+import numpy as np
 import pytest
 from conftest import ROOT
+from markdown_pages import (
+    DOCS,
+    PAGES,
+    MyModule,
+    blocks,
+    broken_links,
+    check_training_command,
+    images_of_a_reader,
+    names_of_a_reader,
+    prose,
+    python_blocks,
+    training_commands,
+)
 
-PAGE = ROOT / "docs" / "distributed_inference.md"
+import ensemble
+from ensemble import networks
+from ensemble.export import export
+
+INFERENCE = ROOT / "docs" / "distributed_inference.md"
+COMMANDS = [(page.name, command) for page in PAGES for command in training_commands(page)]
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Reads the Python blocks of a page, which run in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda name: python_blocks(ROOT / "docs" / f"{name}.md")
+
+
+def test_predicting(page):
+    predicting, exported, tabular = page("prediction")
+    namespace = images_of_a_reader()
+    config = {"model": "mlp", "num_epochs": 1, "ensemble_size": 2, "hold_out": False}
+    data = {"inputs": namespace["images"], "labels": namespace["labels"]}
+    predictor = ensemble.train(config, data=data, workdir="runs/digits").predictor
+    pathlib.Path("model.bin").write_bytes(export(predictor))
+    exec(predicting, namespace)
+    assert namespace["p"].member_log_probs.shape == (2, 16, 10)
+    probs = namespace["p"].probs
+    exec(exported, namespace)
+    np.testing.assert_allclose(namespace["p"]["probs"], probs, atol=1e-5)
+
+    namespace = names_of_a_reader()
+    exec(tabular, namespace)
+    assert namespace["classifier"].score(namespace["X_test"], namespace["y_test"]) > 0.5
+
+
+def test_your_data(page):
+    (training,) = page("your_data")
+    namespace = names_of_a_reader()
+    exec(training, namespace)
+    assert set(namespace["result"].report["test"]["ensemble"]) >= {"accuracy", "nll", "ece"}
+
+
+def test_your_network(page):
+    (registering,) = page("your_network")
+    exec(registering, names_of_a_reader())
+    assert isinstance(networks.create("mine", 3), MyModule)
+
+
+def test_devices(page):
+    (by_hand,) = page("devices")
+    namespace = images_of_a_reader()
+    exec(by_hand, namespace)
+    assert namespace["accuracy"].shape == (8,)
+
+
+def test_random_walks(page):
+    (registering,) = page("random_walks")
+    namespace = {}
+    exec(registering, namespace)
+    density = namespace["densities"].create("mine")
+    np.testing.assert_allclose(density.logdensity_fn(np.ones((3, 2))), -np.ones(3))
+
+
+def test_every_page_with_python_is_tested():
+    with_python = {one.stem for one in DOCS if python_blocks(one)}
+    tested = {"prediction", "your_data", "your_network", "devices", "random_walks"}
+    assert with_python == tested | {INFERENCE.stem}
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_the_training_commands_are_valid(name, command):
+    check_training_command(command)
+
+
+def test_the_pages_have_training_commands():
+    assert len({name for name, _ in COMMANDS}) > 4
+
+
+@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.name)
+def test_every_link_into_the_repository_leads_somewhere(one):
+    assert broken_links(one) == []
+
+
+@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.name)
+def test_lines_are_at_most_120_columns_but_in_tables(one):
+    lines = [line for line in prose(one) if not line.startswith(("|", "!["))]
+    assert [line for line in lines if len(line) > 120] == []
+
+
+def test_the_index_lists_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert [one.name for one in DOCS if one.name != "README.md" and one.name not in index] == []
+
+
+def test_every_config_is_listed():
+    listed = (ROOT / "docs" / "configuration.md").read_text()
+    names = [one.name for one in (ROOT / "configs").glob("[a-z]*.py")]
+    assert [name for name in names if name not in listed] == []
 
 
 @pytest.fixture(scope="module")
 def cells():
-    """Python blocks of the page with what they are said to print."""
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    """Python blocks of the walk through distributed inference with what they are said to print."""
     cells = []
-    for language, text in blocks:
+    for language, text in blocks(INFERENCE):
         if language == "python":
             cells.append([text, ""])
         elif language == "text":
@@ -33,6 +142,6 @@ def test_the_blocks_run_in_order_and_print_what_follows_them(cells):
 
 
 def test_the_files_it_names_exist():
-    named = re.findall(r"`((?:configs/)?\w+\.py)`", PAGE.read_text())
+    named = re.findall(r"`((?:configs/)?\w+\.py)`", INFERENCE.read_text())
     assert len(named) > 1
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -7,7 +7,6 @@ import html.parser
 import io
 import json
 import os
-import pathlib
 import re
 import shutil
 import tracemalloc
@@ -456,6 +455,7 @@ def test_tensorboard_is_suggested_for_this_machine_only():
     assert [line for line in said if "--host=localhost" not in line] == []
 
 
-def test_the_readme_says_that_config_files_are_programs():
-    text = " ".join(pathlib.Path(ROOT / "README.md").read_text().split())
-    assert "which is a Python program (so run only your own)" in text
+@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md", "docs/your_network.md"])
+def test_the_pages_say_that_config_files_are_programs(page):
+    text = " ".join((ROOT / page).read_text().split())
+    assert re.search(r"is a Python program.{,10} run only (your own|config files)", text)

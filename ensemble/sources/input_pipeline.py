@@ -19,7 +19,7 @@ import numpy as np
 from absl import logging
 
 from ensemble.errors import UserError
-from ensemble.sources import movielens, own_data, prepare_dataset, tfds_records
+from ensemble.sources import clutter, movielens, own_data, prepare_dataset, tfds_records
 from ensemble.sources.digits import read_digits
 from ensemble.sources.movielens import Watches
 from ensemble.sources.own_data import SPLITS
@@ -33,6 +33,7 @@ TFDS_SIZES = {
 }
 KNOWN_SHAPES = {
     "digits": (8, 8, 1),
+    "clutter": (clutter.SIDE, clutter.SIDE, 1),
     "mnist": (28, 28, 1),
     "fashion_mnist": (28, 28, 1),
     "kmnist": (28, 28, 1),
@@ -40,8 +41,11 @@ KNOWN_SHAPES = {
 }
 DIGITS_SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
 DIGITS_SEED = 0  # The digits' split is the same for every run.
-SPLIT_STREAM, BATCH_STREAM = 1, 2  # Splits and batches draw from streams of their own.
-KNOWN_DATASETS = ("digits", *TFDS_SIZES, "npz:PATH", "folder:PATH", *movielens.KNOWN_WATCHES)
+CLUTTER_COPIES = {"train": 3, "validation": 4, "calibration": 4, "test": 5}  # Of each digit.
+# Splits, batches and clutter draw from streams of their own.
+SPLIT_STREAM, BATCH_STREAM, CLUTTER_STREAM = 1, 2, 3
+BUNDLED = ("digits", "clutter")  # These need no file but scikit-learn's.
+KNOWN_DATASETS = (*BUNDLED, *TFDS_SIZES, "npz:PATH", "folder:PATH", *movielens.KNOWN_WATCHES)
 
 
 class Split(NamedTuple):
@@ -125,9 +129,10 @@ def load_dataset(
     """Loads a data set.
 
     Args:
-        name: `digits`; a TFDS set, `mnist`, `fashion_mnist`, `kmnist` or `cifar10`, which is
-            prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
-            `own_data`); or who watched what (see `movielens`).
+        name: `digits`, or `clutter`, which is generated from them; a TFDS set, `mnist`,
+            `fashion_mnist`, `kmnist` or `cifar10`, which is prepared first where it is not; own
+            data, `npz:PATH` or `folder:PATH` (see `own_data`); or who watched what (see
+            `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.
@@ -140,6 +145,8 @@ def load_dataset(
     kind, _, path = name.partition(":")
     if name == "digits":
         return _held_out(_load_digits(), hold_out)
+    if name == "clutter":
+        return _held_out(_load_clutter(), hold_out)
     if name in TFDS_SIZES:
         return _held_out(_load_tfds(name, tfds_records.data_directory(data_dir)), hold_out)
     if name in movielens.TFDS_NAMES or kind == "watches":
@@ -182,7 +189,7 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
         name
         for name, known in KNOWN_SHAPES.items()
         if known == tuple(shape)
-        and (name == "digits" or tfds_records.find_prepared(name, directory) is not None)
+        and (name in BUNDLED or tfds_records.find_prepared(name, directory) is not None)
     ]
 
 
@@ -219,6 +226,17 @@ def _load_digits() -> Dataset:
     everything = Split(rows[:, :-1].reshape(-1, 8, 8, 1), rows[:, -1].astype(np.int32))
     splits = _divide(everything, DIGITS_SIZES, DIGITS_SEED)
     return _dataset("digits", splits, tuple("0123456789"), scale=1 / 16)
+
+
+def _load_clutter() -> Dataset:
+    """Digits on busy backgrounds. Each split shows its own digits only, as `digits` splits them."""
+    digits = _load_digits()
+    splits = {}
+    for index, (split_name, (inputs, labels)) in enumerate(digits.splits.items()):
+        copies = CLUTTER_COPIES[split_name]
+        images = clutter.render(inputs[..., 0], copies, _generator(CLUTTER_STREAM, 0, index))
+        splits[split_name] = Split(images, np.tile(labels, copies))
+    return _dataset("clutter", splits, digits.class_names, scale=1 / 255)
 
 
 def _load_tfds(name: str, data_dir: Path) -> Dataset:

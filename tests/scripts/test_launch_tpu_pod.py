@@ -15,7 +15,6 @@ from conftest import ROOT
 from tpu_stand_ins import WORKERS, Stage, wait_for
 
 SCRIPT = ROOT / "scripts" / "launch_tpu_pod.sh"
-README = (ROOT / "README.md").read_text()
 TPU = ["--zone=us-central1-a", "--quiet"]
 ALIVE = ["--ssh-flag=-o ServerAliveInterval=20", "--ssh-flag=-o ServerAliveCountMax=3"]
 OPTIONS = [
@@ -108,11 +107,12 @@ def test_a_run_is_these_commands(tmp_path):
     assert "TensorBoard: tensorboard --logdir=gs://bucket/run --host=localhost" in lines(process)
 
 
-def test_the_workers_install_what_the_readme_says():
-    requirement = re.search(r"^\| TPU \| `pip install \"(.*?)\"`", README, re.MULTILINE)
+def test_the_workers_install_what_the_docs_say():
+    devices = (ROOT / "docs" / "devices.md").read_text()
+    requirement = re.search(r"^\| TPU \| `pip install \"(.*?)\"`", devices, re.MULTILINE)
     assert requirement
     assert f"'{requirement[1]}'" in SCRIPT.read_text()
-    assert "pip install gcsfs" in README
+    assert "pip install gcsfs" in (ROOT / "docs" / "configuration.md").read_text()
 
 
 @pytest.fixture(scope="module")

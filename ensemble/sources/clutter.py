@@ -1,0 +1,90 @@
+"""Digits in clutter: scikit-learn's digits, turned, resized and put on a busy background.
+
+Every image shows one whole bright digit, which is its label. Pieces of other digits lie around it,
+there is noise, and in a quarter of the images a second, darker digit overlaps the first. The closer
+the brightness of the two, the less the image says which of them is meant.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIDE = 20
+"""Rows and columns of an image."""
+_NUM_PIECES = 3  # Of other digits, in every image.
+_PAIRED = 0.25  # Share of the images with a second digit.
+_ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinearly.
+
+
+def render(digits: NDArray[np.uint8], copies: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Puts each digit into images of its own; clutter is made of the same digits.
+
+    Args:
+        digits: `[N, 8, 8]`, 0..16.
+        copies: how many images to make of each digit.
+        rng: draws places, sizes, angles, brightness, clutter and noise.
+
+    Returns:
+        `[N * copies, SIDE, SIDE, 1]`, 0..255; image i shows digit i % N.
+    """
+    sources = _enlarge(digits)
+    count = len(digits) * copies
+    shown = np.arange(count) % len(digits)
+    images = np.zeros((count, SIDE, SIDE))
+    for _ in range(_NUM_PIECES):
+        piece = _place(sources[rng.integers(0, len(digits), count)], 8, rng)
+        images = np.maximum(images, _window(piece, rng) * rng.uniform(0.4, 1, (count, 1, 1)))
+    # The second digit is from 0.5 to 1 times as bright as the first.
+    second = _place(sources[rng.integers(0, len(digits), count)], 4, rng)
+    second *= rng.uniform(0.5, 1, (count, 1, 1)) * (rng.random((count, 1, 1)) < _PAIRED)
+    first = _place(sources[shown], 2.5, rng)
+    images = np.maximum(images, np.maximum(first, second))
+    images = images * rng.uniform(0.6, 1, (count, 1, 1)) + rng.normal(0, 0.1, images.shape)
+    return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)[..., None]
+
+
+def _enlarge(digits: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Digits `[N, 8, 8]` as smooth pictures of 0..1, with a border of zeros."""
+    from scipy import ndimage  # Takes a while: not every run needs it.
+
+    padded = np.pad(digits / 16.0, ((0, 0), (2, 2), (2, 2)))
+    side = padded.shape[1]
+    spline = ndimage.zoom(np.eye(side), (_ENLARGED, 1), order=3)  # [_ENLARGED * side, side]
+    return np.clip(spline @ padded @ spline.T, 0, 1)
+
+
+def _place(
+    sources: NDArray[np.float64], reach: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Turns by up to 30 degrees, resizes to 12 to 17 pixels, and moves from the centre."""
+    count, side, _ = sources.shape
+    angle = rng.uniform(-np.pi / 6, np.pi / 6, (count, 1, 1))
+    scale = 8 * _ENLARGED / rng.uniform(12, 17, (count, 1, 1))  # Source pixels per pixel.
+    centre = (SIDE - 1) / 2 + rng.uniform(-reach, reach, (2, count, 1, 1))
+    row, column = np.mgrid[:SIDE, :SIDE][:, None] - centre
+    middle = (side - 1) / 2
+    y = scale * (np.cos(angle) * row - np.sin(angle) * column) + middle
+    x = scale * (np.sin(angle) * row + np.cos(angle) * column) + middle
+    return _read_between(sources, y, x)
+
+
+def _read_between(
+    sources: NDArray[np.float64], y: NDArray[np.float64], x: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Values at rows y and columns x, each `[N, H, W]`, by bilinear interpolation; 0 outside."""
+    side = sources.shape[1]
+    y, x = np.clip(y, 0, side - 1 - 1e-6), np.clip(x, 0, side - 1 - 1e-6)
+    top, left = y.astype(int), x.astype(int)
+    down, right = y - top, x - left
+    values = sources.ravel()
+    place = side * (side * np.arange(len(sources))[:, None, None] + top) + left
+    upper = (1 - right) * values[place] + right * values[place + 1]
+    lower = (1 - right) * values[place + side] + right * values[place + side + 1]
+    return (1 - down) * upper + down * lower
+
+
+def _window(images: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Keeps a random square of 6 to 9 pixels of each image, which leaves a piece of a digit."""
+    size = rng.integers(6, 10, (len(images), 1))
+    start = rng.integers(0, SIDE - 6, (2, len(images), 1))
+    inside = (np.arange(SIDE) >= start) & (np.arange(SIDE) < start + size)
+    return images * (inside[0][:, :, None] & inside[1][:, None, :])

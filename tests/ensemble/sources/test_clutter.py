@@ -1,0 +1,87 @@
+"""Generated images of digits in clutter."""
+
+import numpy as np
+import pytest
+
+from ensemble.sources import clutter, input_pipeline
+
+
+def _rng(seed=0):
+    return np.random.Generator(np.random.Philox(seed))
+
+
+def _digits(count):
+    """Blank digits, but the first is a bright square."""
+    digits = np.zeros((count, 8, 8), np.uint8)
+    digits[0, 1:7, 1:7] = 16
+    return digits
+
+
+def test_images_show_the_digits_in_turn():
+    images = clutter.render(_digits(50), 4, _rng())
+    assert images.dtype == np.uint8
+    assert images.shape == (200, clutter.SIDE, clutter.SIDE, 1)
+    brightness = images.mean((1, 2, 3)).reshape(4, 50)
+    assert (brightness[:, 0] > 30).all()
+    assert np.median(brightness[:, 1:]) < 15  # Noise, and now and then a piece of the square.
+
+
+def test_every_copy_is_another_image():
+    images = clutter.render(_digits(2), 6, _rng())
+    assert len(np.unique(images, axis=0)) == 12
+
+
+def test_a_second_digit_is_never_brighter_than_the_first(monkeypatch):
+    """Two digits of one shape: where the second overlaps, the maximum is the first's."""
+    monkeypatch.setattr(clutter, "_PAIRED", 1.0)
+    monkeypatch.setattr(clutter, "_NUM_PIECES", 0)
+    digits = np.full((2, 8, 8), 16, np.uint8)
+    middle = clutter.SIDE // 2
+    centres = clutter.render(digits, 100, _rng())[
+        :, middle - 1 : middle + 1, middle - 1 : middle + 1
+    ]
+    assert centres.mean((1, 2, 3)).min() > 0.6 * 255 - 60  # Brightness from 0.6, noise of 0.1.
+
+
+@pytest.fixture
+def rendered(monkeypatch):
+    """The digits that are rendered, split by split; their images are blank."""
+    given = []
+
+    def render(digits, copies, rng):
+        given.append(digits)
+        return np.zeros((len(digits) * copies, 20, 20, 1), np.uint8)
+
+    monkeypatch.setattr(clutter, "render", render)
+    return given
+
+
+def test_a_split_shows_its_own_digits_only(rendered):
+    """Also its clutter is made of them: nothing of a test digit is in a training image."""
+    splits = input_pipeline.load_dataset("clutter").splits
+    digits = input_pipeline.load_dataset("digits").splits
+    assert list(splits) == list(digits)
+    for shown, (name, split) in zip(rendered, splits.items(), strict=True):
+        np.testing.assert_array_equal(shown, digits[name].inputs[..., 0])
+        copies = len(split.labels) // len(shown)
+        np.testing.assert_array_equal(split.labels, np.tile(digits[name].labels, copies))
+
+
+def test_without_held_out_data_all_but_the_test_split_is_trained_on(rendered):
+    splits = input_pipeline.load_dataset("clutter", hold_out=False).splits
+    sizes = {name: len(split.labels) for name, split in splits.items()}
+    assert sizes == {"train": 4791, "test": 1500}
+
+
+def test_the_set_is_the_same_everywhere():
+    """Runs are resumed and compared by this fingerprint: it may not change unnoticed."""
+    dataset = input_pipeline.load_dataset("clutter", seed=5)
+    assert dataset.fingerprint == "6c0c9b3680f27a12"
+    sizes = {name: len(split.labels) for name, split in dataset.splits.items()}
+    assert sizes == {"train": 3591, "validation": 600, "calibration": 600, "test": 1500}
+    assert dataset.input_shape == input_pipeline.KNOWN_SHAPES["clutter"]
+    assert dataset.class_names == tuple("0123456789")
+    scaled = input_pipeline.normalise(
+        dataset.splits["test"].inputs[:100], dataset.shift, dataset.scale
+    )
+    assert (scaled.min(), scaled.max()) == (0, 1)

@@ -1,0 +1,83 @@
+"""What the tests of the README and of the pages under docs/ read out of them."""
+
+import re
+
+import flax.linen as nn
+import numpy as np
+from conftest import ROOT
+
+import ensemble
+
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS]
+
+
+def blocks(page, language=r"\w*"):
+    """Pairs of language and text of a page's fenced blocks."""
+    return re.findall(rf"^```({language})\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def python_blocks(page):
+    return [text for _, text in blocks(page, "python")]
+
+
+def training_commands(page):
+    """Every command of a page that trains, each on one line."""
+    text = page.read_text().replace("\\\n", " ")
+    return re.findall(r"^(?:\.venv/bin/)?python train\.py .*$", text, re.MULTILINE)
+
+
+def check_training_command(command):
+    """The config file exists, and the overrides are known; CI runs the commands themselves."""
+    config = re.search(r"--config=(\S+?)(:\w+)?(\s|$)", command)
+    assert config, command
+    assert (ROOT / config[1]).is_file(), command
+    keys = re.findall(r"--config\.(\S+?)=", command)
+    known = ensemble.default_config()
+    assert all(key in known for key in keys), command
+
+
+def prose(page):
+    """The lines of a page outside of its fenced blocks."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return text.splitlines()
+
+
+def broken_links(page):
+    """Links of a page into the repository, pictures too, that lead nowhere."""
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", "\n".join(prose(page)))
+    return [link for link in links if not (page.parent / link).exists()]
+
+
+class MyModule(nn.Module):
+    """The module that a reader is expected to have."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.num_classes)(x.reshape((len(x), -1)))
+
+
+def names_of_a_reader():
+    """What a reader of the pages is expected to have."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 200)
+    inputs = (labels[:, None] + rng.normal(size=(200, 5))).astype(np.float32)
+    return {
+        "inputs": inputs,
+        "labels": labels,
+        "new_inputs": inputs[:7],
+        "X_train": inputs[:150],
+        "y_train": np.array(list("abcd"))[labels[:150]],
+        "X_test": inputs[150:],
+        "y_test": np.array(list("abcd"))[labels[150:]],
+        "MyModule": MyModule,
+    }
+
+
+def images_of_a_reader():
+    """The same where the page is about images."""
+    images = np.random.default_rng(0).random((16, 28, 28, 1), np.float32)
+    return {"images": images, "labels": np.arange(16) % 10}
