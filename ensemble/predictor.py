@@ -12,7 +12,7 @@ from ensemble import metrics
 from ensemble.batched_prediction import make_predict
 from ensemble.config import SAMPLERS, WALK
 from ensemble.errors import UserError, in_one_line
-from ensemble.methods.members.member import FAILURES, Status
+from ensemble.method import FAILURES, Status
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sharding.placement import Placement
 from ensemble.sources.input_pipeline import Dataset
@@ -316,8 +316,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
     if meta["config"]["method"] in SAMPLERS:
-        from ensemble.draws.draws import Draws
-        from ensemble.draws.results import draw_variables
+        from ensemble.draws.draws import Draws, draw_variables
 
         draws = Draws(work.draws)
         if draws.end < counters.get("num_recorded", 0):

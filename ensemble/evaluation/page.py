@@ -18,7 +18,7 @@ from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures import evaluation_figures, plots
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
-from ensemble.run.writer import read_metrics
+from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import check_size
 
 if TYPE_CHECKING:

@@ -206,11 +206,11 @@ def _create_task(
     config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
 ) -> Any:
     from ensemble import networks
+    from ensemble.priors import parse_prior
     from ensemble.sources.input_pipeline import WatchDataset, dataset_from_arrays, load_dataset
     from ensemble.tasks import densities
     from ensemble.tasks.classification import Classification, check_augmentation, check_model
     from ensemble.tasks.factorisation.task import MODEL, create_factorisation
-    from ensemble.tasks.priors import parse_prior
     from ensemble.tasks.target import Target
 
     if config.method == WALK:
@@ -393,4 +393,4 @@ def _command() -> str:
 
     if processes.count() > 1:  # This process's own would not do.
         return "the same command, for all processes"
-    return shlex.join([sys.executable, *sys.argv])
+    return shlex.join([sys.executable, *sys.orig_argv[1:]])

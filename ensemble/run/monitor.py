@@ -10,8 +10,7 @@ from clu import parameter_overview
 from ensemble import metrics
 from ensemble.draws.draws import Draws
 from ensemble.errors import RunFailed
-from ensemble.method import Info, Method, State
-from ensemble.methods.members.member import FAILURES, Status
+from ensemble.method import FAILURES, Info, Method, State, Status
 from ensemble.report import report
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer

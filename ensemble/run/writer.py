@@ -13,6 +13,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
+from ensemble.storage.metrics_log import _record
 from ensemble.storage.workdir import Workdir, write_text
 
 
@@ -198,7 +199,6 @@ class NoWriter(Writer):
         """Has nothing to close."""
 
 
-_MAX_DRAWN = 1e30
 # TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
 _FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
 
@@ -255,33 +255,3 @@ def _whole_records(path: epath.Path, size: int) -> bytes:
     if len(content) < size:
         logging.warning("%s is damaged: some of what was measured before is lost.", path)
     return content
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _drawable(value: Any) -> Any:
-    """NaN for what no curve can have: null, and numbers near the end of Matplotlib's."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return math.nan if value is None or (is_number and abs(value) > _MAX_DRAWN) else value
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a line has its step, and numbers, or null, where curves have them."""
-    numbers = [value for key, value in record.items() if "/" in key or key in ("step", "epoch")]
-    return "step" in record and all(isinstance(value, int | float | None) for value in numbers)
-
-
-def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
-    """Returns the records of a `metrics.jsonl`; what cannot be drawn comes back as NaN."""
-    records = [_record(line) for line in path.read_bytes().splitlines()]
-    return [
-        {key: _drawable(value) for key, value in record.items()}
-        for record in records
-        if record is not None and _is_whole(record)
-    ]

@@ -16,9 +16,9 @@ from ensemble.errors import UserError
 from ensemble.methods.mcmc import linear_likelihood
 from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
 from ensemble.methods.mcmc.log_density import LogDensity
+from ensemble.priors import Prior, prior_of
 from ensemble.sharding import processes
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import Prior, prior_of
 
 _LOG_EVERY = 50  # Iterations.
 
@@ -77,7 +77,7 @@ def sample_prior(rng_key: jax.Array, priors: tuple[Prior, ...], params_template:
 
     Args:
         rng_key: of the chain.
-        priors: of `ensemble.tasks.priors.parse_prior`.
+        priors: of `ensemble.priors.parse_prior`.
         params_template: tree of arrays or of their shapes; the draw's structure.
 
     Raises:
