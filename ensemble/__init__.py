@@ -5,6 +5,7 @@ Importing the package imports neither JAX nor anything slow, so that `train` can
 and the devices first.
 """
 
+import importlib
 from typing import Any
 
 _EXPORTS = {
@@ -28,7 +29,6 @@ __all__ = [*_EXPORTS, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
 
     if name in _ROOMS:
         return importlib.import_module(_ROOMS[name])

@@ -15,8 +15,12 @@ from absl import flags
 
 from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
+from ensemble.predictor import restore
 from ensemble.sharding import startup
+from ensemble.sources.input_pipeline import WatchDataset, load_dataset
+from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.workdir import Workdir
+from ensemble.tasks.factorisation.recommendation import find_user, recommend
 
 if TYPE_CHECKING:
     from ensemble.tasks.factorisation.recommendation import Recommendation
@@ -45,10 +49,6 @@ def answer(
         UserError: the workdir is no such run, its data are others now, or the user is unknown.
     """
     startup.configure(None)
-    from ensemble.predictor import restore
-    from ensemble.sources.input_pipeline import WatchDataset, load_dataset
-    from ensemble.sources.tfds_records import data_dir_of_run
-    from ensemble.tasks.factorisation.recommendation import find_user, recommend
 
     restored = restore(Workdir(workdir))
     config = restored.config

@@ -15,7 +15,8 @@ import ensemble
 from ensemble.commands import command_line
 from ensemble.config import default_config, flatten, unknown_key
 from ensemble.errors import UserError
-from ensemble.sharding import startup
+from ensemble.report import report
+from ensemble.sharding import processes, startup
 
 
 def main(argv: Sequence[str]) -> None:
@@ -24,8 +25,6 @@ def main(argv: Sequence[str]) -> None:
     config = values.config
     method = config.get("method", default_config().method)
     startup.configure_devices(config.get("num_devices"), method)
-    from ensemble.report import report
-    from ensemble.sharding import processes
 
     processes.start(
         values.coordinator_address,

@@ -17,6 +17,7 @@ import optax
 from flax import struct
 from flax.training import train_state
 
+from ensemble import networks
 from ensemble.method import Status
 from ensemble.networks.linen import init_variables
 from ensemble.sharding.placement import AXIS
@@ -245,8 +246,6 @@ def create_train_state(
         The states, every leaf with a leading axis [D].
     """
     if model is None:
-        from ensemble import networks
-
         model = networks.create("cnn", num_classes=10)
     return _create_train_state(rng_keys, learning_rate, momentum, model, tuple(input_shape))
 
