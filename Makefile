@@ -18,10 +18,11 @@ check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every s
 soak: $(VENV)/requirements-dev  ## Runs the tests that take long.
 	$(BIN)/python -m pytest -n auto -m soak -o faulthandler_timeout=0 $(TESTS)
 
-lint: $(VENV)/requirements-dev  ## Checks style, format and types.
+lint: $(VENV)/requirements-dev  ## Checks style, format, types and who may import whom.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 audit: $(VENV)/requirements  ## Looks for known vulnerabilities of all that is required, by PyPI.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'

@@ -20,9 +20,10 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
 
     from ensemble import networks
     from ensemble.methods.mcmc.kernels import Settings, make_sampler
-    from ensemble.methods.mcmc.log_density import CHAINS, create_mesh, make_log_density
+    from ensemble.methods.mcmc.log_density import make_log_density
+    from ensemble.priors import parse_prior
+    from ensemble.sharding.mesh import CHAINS, create_mesh
     from ensemble.tasks.classification import Classification
-    from ensemble.tasks.priors import parse_prior
 
     dataset = load_dataset()
     network = networks.create("logistic_regression", dataset.num_classes)

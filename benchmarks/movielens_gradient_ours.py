@@ -24,8 +24,8 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     startup.configure(2)
     import jax
 
-    from ensemble.methods.mcmc.log_density import CHAINS, DATA, create_mesh
     from ensemble.sharding.chainwise import with_own_gradient
+    from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
     from ensemble.tasks.factorisation import watch_likelihood
     from ensemble.tasks.factorisation.baselines import fit_biases
     from ensemble.tasks.factorisation.task import reference_of

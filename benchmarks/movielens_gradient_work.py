@@ -56,7 +56,7 @@ def make_trajectory(log_likelihood: Callable[[Any, Any], Any]) -> Callable[[Any,
     import jax
     import jax.numpy as jnp
 
-    from ensemble.methods.mcmc.log_density import CHAINS
+    from ensemble.sharding.mesh import CHAINS
 
     def of_chain(position: Any, data: Any) -> Any:
         value_and_grad = jax.value_and_grad(lambda params: log_likelihood(params, data))
@@ -87,7 +87,7 @@ def place_positions(positions: dict[str, np.ndarray], mesh: Any) -> Any:
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from ensemble.methods.mcmc.log_density import CHAINS, DATA
+    from ensemble.sharding.mesh import CHAINS, DATA
 
     def place(name: str, leaf: np.ndarray) -> Any:
         spec = PartitionSpec(CHAINS, DATA) if name.startswith("user") else PartitionSpec(CHAINS)

@@ -51,8 +51,8 @@ def ours(
     startup.configure()
     import jax
 
-    from ensemble.methods.mcmc.log_density import create_mesh
     from ensemble.methods.walk.walker import RandomWalk
+    from ensemble.sharding.mesh import create_mesh
     from ensemble.tasks import densities
 
     devices = jax.devices()
@@ -96,9 +96,9 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax.numpy as jnp
     from jax.sharding import PartitionSpec
 
-    from ensemble.methods.mcmc.log_density import CHAINS, create_mesh
     from ensemble.methods.walk.block_kernel import compiler_options
     from ensemble.methods.walk.walker import MAX_LANES
+    from ensemble.sharding.mesh import CHAINS, create_mesh
     from ensemble.tasks import densities
 
     density, devices = densities.create("correlated_gaussian"), jax.devices()

@@ -5,6 +5,7 @@ Importing the package imports neither JAX nor anything slow, so that `train` can
 and the devices first.
 """
 
+import importlib
 from typing import Any
 
 _EXPORTS = {
@@ -21,12 +22,20 @@ _EXPORTS = {
     "Interrupted": "ensemble.errors",
 }
 
-__all__ = list(_EXPORTS)
+_ROOMS = {"networks": "ensemble.networks", "densities": "ensemble.tasks.densities"}
+"""Modules that a user registers something of their own with, by public name."""
+
+__all__ = [*_EXPORTS, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
+
+    if name in _ROOMS:
+        return importlib.import_module(_ROOMS[name])
     if name not in _EXPORTS:
         raise AttributeError(f"module 'ensemble' has no attribute {name!r}")
-    import importlib
-
     return getattr(importlib.import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

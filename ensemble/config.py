@@ -16,7 +16,7 @@ import numpy as np
 from ml_collections import config_dict
 
 from ensemble.errors import UserError
-from ensemble.tasks.priors import parse_prior
+from ensemble.priors import parse_prior
 
 FORMAT = 1
 """Version of everything written to a workdir: config, checkpoints, report."""
@@ -80,7 +80,7 @@ def default_config() -> ml_collections.ConfigDict:
     config.weight_decay = 0.0  # On every parameter: L2 for sgd and adam, decoupled for adamw.
     config.schedule = "constant"
     config.warmup_fraction = 0.05  # Of all steps, for warmup_cosine.
-    config.prior = "none"  # Or such as 'normal(1)', by parameter group: ensemble/tasks/priors.py.
+    config.prior = "none"  # Or such as 'normal(1)', by parameter group: ensemble/priors.py.
     config.early_stopping_epochs = 0  # Without a better validation NLL, per member; 0: never.
     config.on_nonfinite = "freeze"  # 'freeze' the member and go on, or 'stop' the run.
     # Sampling: of the methods hmc, nuts and mclmc, whose steps are draws.

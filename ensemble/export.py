@@ -1,6 +1,6 @@
 """Writes an ensemble as one file that runs anywhere, without this project.
 
-    python -m ensemble.export --workdir=runs/digits --out=model.bin
+    python -m ensemble export --workdir=runs/digits --out=model.bin
 
 Whoever has the file needs `pip install jax flatbuffers` and these lines:
 
@@ -21,21 +21,13 @@ posterior the members are draws, at most 100, evenly spread over its chains.
 """
 
 import importlib.util
-import sys
-from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.export
 import jax.numpy as jnp
-from absl import flags
-from etils import epath
 
-from ensemble.commands import command_line
 from ensemble.errors import UserError
-from ensemble.predictor import Predictor, load
-from ensemble.storage.paths import user_path
-from ensemble.storage.workdir import write_bytes
+from ensemble.predictor import Predictor
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 
@@ -102,49 +94,3 @@ def summarise(log_probs: jax.Array, temperature: float | None = None) -> dict[st
 def _entropies(log_probs: jax.Array) -> jax.Array:
     """Entropy over the last axis, nats, with 0 log 0 = 0."""
     return -jnp.sum(jnp.exp(log_probs) * jnp.where(jnp.isneginf(log_probs), 0, log_probs), axis=-1)
-
-
-def write(path: epath.Path, content: bytes) -> None:
-    """Writes a file whole or not at all.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    try:
-        write_bytes(path, content)
-    except OSError as error:
-        raise UserError(
-            f"--out={path} cannot be written: {error.strerror or error}; choose another place or "
-            "free space there"
-        ) from None
-
-
-def main(argv: Sequence[str]) -> None:
-    """Writes the file that the flags describe."""
-    values: Any = flags.FLAGS
-    path = user_path(values.out, "--out")
-    if path.is_dir() or not path.parent.is_dir():  # Said before the work, not after it.
-        raise UserError(f"--out={path} must name a file in a folder that exists")
-    command_line.run_config_file(values.config)
-    predictor = load(values.workdir, calibrated=values.calibrated)
-    content = export(predictor)
-    write(path, content)
-    command_line.print_answer(
-        f"{path}: {predictor.description}, {len(content) / 1e6:.1f} MB, for {', '.join(PLATFORMS)}"
-    )
-
-
-def parse_flags(argv: Sequence[str]) -> list[str]:
-    """Parses the command line; a mistake in it is a `UserError`."""
-    # Defined here, for a program that imports this module may have flags of these names.
-    flags.DEFINE_string("workdir", None, "The run whose ensemble to write.")
-    command_line.define_config_flag()
-    flags.DEFINE_string("out", None, "The file to write.")
-    flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
-    return command_line.parse(
-        argv, example="--workdir=runs/digits --out=model.bin", required=("workdir", "out")
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(command_line.run(main, parse_flags, "ensemble.export"))

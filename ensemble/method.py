@@ -6,6 +6,7 @@ of them than this. What one of them has no use for has a default.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     import ml_collections
 
     from ensemble.draws.draws import Draws
-    from ensemble.methods.members.member import Status
     from ensemble.predictor import Predictor
     from ensemble.storage.predictions import MemberPredictions
     from ensemble.storage.workdir import Workdir
@@ -199,3 +199,17 @@ def check_not_longer(taken: int, goal: int, unit: str, key: str, where: str) -> 
             f"the run in {where} has taken {taken} {unit}, more than the {goal} of this "
             f"configuration; raise config.{key}"
         )
+
+
+class Status(enum.IntEnum):
+    """Why a member trains, or why not: the one mask, with its reasons."""
+
+    ACTIVE = 0
+    PADDING = 1
+    STOPPED_EARLY = 2
+    NON_FINITE = 3
+    STUCK = 4
+
+
+FAILURES = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
+"""The statuses of members that are left out of every mean, and what they have become."""

@@ -8,14 +8,17 @@ import jax
 import numpy as np
 from absl import logging
 
-from ensemble import metrics
+from ensemble import metrics, networks
 from ensemble.batched_prediction import make_predict
 from ensemble.config import SAMPLERS, WALK
+from ensemble.draws.draws import Draws, draw_variables
 from ensemble.errors import UserError, in_one_line
-from ensemble.methods.members.member import FAILURES, Status
+from ensemble.method import FAILURES, Status
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
+from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.sources.input_pipeline import Dataset
+from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
@@ -204,7 +207,6 @@ class Restored(NamedTuple):
         Raises:
             UserError: the network's name is not registered here.
         """
-        from ensemble import networks
 
         model = networks.create(self.config["model"], self.dataset.num_classes)
         task = Classification(self.dataset, model)
@@ -272,7 +274,6 @@ def load(
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
             calibrated.
     """
-    from ensemble.sharding import startup
 
     startup.configure(num_devices)
     work = Workdir(workdir)
@@ -287,7 +288,6 @@ def restore(work: Workdir) -> Restored:
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member.
     """
-    from ensemble.storage.checkpoint import Checkpointer
 
     check_is_workdir(work)
     checkpointer = Checkpointer(work.checkpoints)
@@ -316,9 +316,6 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
     if meta["config"]["method"] in SAMPLERS:
-        from ensemble.draws.draws import Draws
-        from ensemble.draws.results import draw_variables
-
         draws = Draws(work.draws)
         if draws.end < counters.get("num_recorded", 0):
             raise UserError(

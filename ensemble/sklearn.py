@@ -19,6 +19,7 @@ from ensemble.batched_prediction import MAX_BATCH_SIZE
 from ensemble.errors import UserError
 from ensemble.predictor import Prediction, Predictor
 from ensemble.run.loop import train
+from ensemble.sharding import startup
 from ensemble.sharding.placement import pad_to_multiple
 from ensemble.tasks.classification import Classification, describe, described_dataset
 
@@ -179,7 +180,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):
     @functools.cached_property
     def predictor_(self) -> Predictor:
         """The ensemble as a function; its labels are positions in `classes_`."""
-        from ensemble.sharding import startup
 
         check_is_fitted(self)
         startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.

@@ -8,15 +8,15 @@ import pytest
 from conftest import ROOT
 
 import ensemble
-from configs import mnist_logreg_hmc, movielens_hmc
 from ensemble.config import validate
+from ensemble.configs import mnist_logreg_hmc, movielens_hmc
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_variant_is_valid_and_every_docstring_is_a_lab_note(name):
-    module = importlib.import_module(f"configs.{name}")
+    module = importlib.import_module(f"ensemble.configs.{name}")
     validate(module.get_config())
     documented = re.findall(rf"--config=configs/{name}\.py(?::(\w+))?", module.__doc__)
     assert "" in documented
@@ -56,7 +56,7 @@ def test_the_notebook_s_protocol_is_as_published():
 
 
 def test_cifar10_takes_a_step_on_generated_data():
-    from configs import cifar10_ensemble
+    from ensemble.configs import cifar10_ensemble
 
     config = cifar10_ensemble.get_config()
     config.ensemble_size = 2

@@ -10,7 +10,7 @@ from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 import ensemble
-import recommend
+from ensemble.commands import recommend
 from ensemble.draws.draws import Draws
 from ensemble.errors import UserError
 from ensemble.storage import checkpoint

@@ -104,7 +104,7 @@ def run_all(kind, count, make_one):
 
 def overrides(folder, _):
     """Command lines of train.py."""
-    import train
+    from ensemble.commands import train
 
     keys = list(flatten(default_config()))
     config = ROOT / "configs" / "digits_ensemble.py"

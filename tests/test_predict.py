@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, make_blobs, small_config
 
 import ensemble
-import predict
+from ensemble.commands import predict
 from ensemble.errors import UserError
 
 

@@ -12,8 +12,8 @@ import scipy.special
 from conftest import ROOT
 
 import ensemble
-import recommend
 from ensemble import UserError
+from ensemble.commands import recommend
 from ensemble.config import validate
 from ensemble.draws.draws import Draws
 from ensemble.methods.mcmc.programs import Programs

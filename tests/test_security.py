@@ -21,7 +21,7 @@ from etils import epath
 from test_fuzz import runs, write_run  # noqa: F401  A fixture.
 
 import ensemble
-import predict
+from ensemble.commands import predict
 from ensemble.draws.draws import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation import derived

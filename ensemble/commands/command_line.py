@@ -3,6 +3,8 @@
 import importlib.util
 import logging as std_logging
 import os
+import pathlib
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -10,6 +12,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from ensemble import configs
 from ensemble.errors import Interrupted, PeerLost, RunFailed, UserError, shown
 
 
@@ -100,6 +103,45 @@ def parse(
     return rest
 
 
+def with_bundled_config(argv: Sequence[str]) -> list[str]:
+    """Replaces `--config=NAME` by the path of the bundled configuration of that name.
+
+    Args:
+        argv: flags; NAME may have a variant behind a colon, and what looks like a file is one.
+
+    Raises:
+        UserError: there is neither a file nor a bundled configuration of that name.
+    """
+    replaced = []
+    for before, arg in zip([None, *argv], argv, strict=False):
+        flag, equals, value = arg.partition("=")
+        if equals and flag in ("--config", "-config"):
+            arg = f"{flag}={config_path(value)}"
+        elif before in ("--config", "-config"):
+            arg = config_path(arg)
+        replaced.append(arg)
+    return replaced
+
+
+def config_path(value: str) -> str:
+    """The file that `--config` means, with its variant: a path, or a bundled one by its name.
+
+    Raises:
+        UserError: as `with_bundled_config`.
+    """
+    name, colon, variant = value.partition(":")
+    if not re.fullmatch(r"\w+", name) or pathlib.Path(name).is_file():
+        return value
+    folder = pathlib.Path(configs.__file__).parent
+    names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    if name not in names:
+        raise UserError(
+            f"--config={value} is neither a file nor one of the bundled configurations: "
+            f"{', '.join(names)}"
+        )
+    return f"{folder / name}.py{colon}{variant}"
+
+
 def define_config_flag() -> None:
     """Defines `--config` for a program that needs the file only for the networks in it."""
     flags.DEFINE_string(
@@ -118,7 +160,7 @@ def run_config_file(path: str | None) -> None:
     """
     if path is None:
         return
-    file = path.partition(":")[0]
+    file = config_path(path).partition(":")[0]
     spec = importlib.util.spec_from_file_location("config_file", file)
     try:
         if spec is None or spec.loader is None:

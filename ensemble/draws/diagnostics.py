@@ -239,13 +239,13 @@ def import_arviz() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         try:
-            import arviz
+            import arviz  # Seven seconds to import.
         except OSError:
             usual = os.environ.get("XDG_CACHE_HOME")
             with tempfile.TemporaryDirectory() as directory:
                 os.environ["XDG_CACHE_HOME"] = directory
                 try:
-                    import arviz
+                    import arviz  # Once more.
                 finally:
                     os.environ.pop("XDG_CACHE_HOME")
                     if usual is not None:

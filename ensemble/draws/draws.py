@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from absl import logging
 from etils import epath
@@ -283,3 +284,37 @@ def _damaged(path: epath.Path, error: Exception) -> UserError:
         f"{path} is damaged or not of this program: {first_line(error)}; restore it, or start the "
         "run again in a new --workdir"
     )
+
+
+MAX_DRAWS = 100
+"""Draws that a loaded posterior predicts with, evenly spread over all chains."""
+
+
+LOG_DENSITY, LOG_PROB = "log_density", "log_prob_"
+"""The scalars whose convergence counts: this one, and those whose name begins so."""
+
+
+def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, np.ndarray]:
+    """The scalars [C, T] whose convergence counts, of draws `first` and later, of live chains."""
+    return {
+        name: values[list(live)]
+        for name, values in draws.scalars(first).items()
+        if name == LOG_DENSITY or name.startswith(LOG_PROB)
+    }
+
+
+def draw_variables(draws: Draws, live: Sequence[int]) -> tuple[Any, int]:
+    """Reads the parameters of draws that are kept, as members to predict with.
+
+    Args:
+        draws: of the run.
+        live: numbers of the chains to take them from.
+
+    Returns:
+        Variables [M * K, ...], chain by chain, and K: at most `MAX_DRAWS` in all, at least one of
+        each chain. K is 0 where none is kept yet.
+    """
+    positions, numbers = draws.positions(max(1, MAX_DRAWS // len(live)))
+    chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
+    return {"params": flat}, len(numbers)

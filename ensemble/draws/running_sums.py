@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from ensemble.methods.mcmc.log_density import PlacedSplit
 from ensemble.sharding import processes
+from ensemble.sharding.mesh import PlacedSplit
 from ensemble.storage.predictions import MemberPredictions
 
 DRAW_SCORES = ("accuracy", "nll", "brier")

@@ -17,6 +17,12 @@ from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
 from ensemble.run.progress import Progress
+from ensemble.sources.input_pipeline import (
+    KNOWN_DATASETS,
+    KNOWN_SHAPES,
+    load_test_inputs,
+    sets_of_shape,
+)
 from ensemble.storage.npz import max_bytes, read_arrays
 from ensemble.storage.predictions import MemberPredictions, check_predictions
 from ensemble.storage.workdir import WRITE_ERRORS, write_bytes
@@ -107,7 +113,6 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
 
 
 def _default_names(subject: Subject) -> list[str]:
-    from ensemble.sources.input_pipeline import sets_of_shape
 
     shape, own_name = subject.dataset.input_shape, subject.dataset.name
     others = [name for name in sets_of_shape(shape, subject.data_dir(own_name)) if name != own_name]
@@ -116,7 +121,6 @@ def _default_names(subject: Subject) -> list[str]:
 
 def _other_dataset(subject: Subject, name: str) -> np.ndarray:
     """Inputs [N, ...] of another set: its test split, or all of own data that has none."""
-    from ensemble.sources.input_pipeline import KNOWN_DATASETS, KNOWN_SHAPES, load_test_inputs
 
     kind = name.partition(":")[0]
     if name not in KNOWN_DATASETS and kind not in ("npz", "folder"):

@@ -60,7 +60,7 @@ def evaluate(
     Raises:
         UserError: the workdir, what it is compared with, or the data cannot be used.
     """
-    from ensemble.evaluation.page import render  # It imports what draws, which takes a second.
+    from ensemble.evaluation.page import render  # It imports Matplotlib: a second.
 
     datasets = [datasets] if isinstance(datasets, str) else datasets
     compare = [compare] if isinstance(compare, str | os.PathLike) else compare

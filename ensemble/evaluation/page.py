@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jinja2
+import matplotlib
 import numpy as np
 
 from ensemble import metrics
@@ -18,7 +20,7 @@ from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures import evaluation_figures, plots
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
-from ensemble.run.writer import read_metrics
+from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import check_size
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ def render(
         subject: of the evaluation.
         log_probs: [M, N, C] of the members on shifted and out-of-distribution data, by name.
     """
-    import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ensemble.evaluation", "templates"),
@@ -159,7 +160,6 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
 
     Identifiers get the figure's name, for all figures share one document.
     """
-    import matplotlib
 
     content = io.StringIO()
     style: Any = {"svg.hashsalt": name, "svg.fonttype": "none"}  # The browser has all glyphs.

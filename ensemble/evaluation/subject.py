@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from ensemble.config import WALK
 from ensemble.errors import UserError
+from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
+from ensemble.sources.input_pipeline import dataset_from_arrays, load_dataset
+from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
+from ensemble.tasks.factorisation.task import MODEL
 
 IN_MEMORY = "arrays"  # The name of data that a program gave as arrays.
 
@@ -52,9 +57,6 @@ class Subject:
         self._data = data
         self._num_devices = num_devices
         startup.configure(num_devices)
-        from ensemble.config import WALK
-        from ensemble.predictor import check_is_workdir
-        from ensemble.tasks.factorisation.task import MODEL
 
         check_is_workdir(self.work)
         self.report = self.work.read_report()
@@ -129,7 +131,6 @@ class Subject:
         Raises:
             UserError: the set is there in part.
         """
-        from ensemble.sources.tfds_records import data_dir_of_run
 
         return self._data_dir or data_dir_of_run(name, self.config["data_dir"])
 
@@ -140,7 +141,6 @@ class Subject:
         Raises:
             UserError: they have changed since the run.
         """
-        from ensemble.sources.input_pipeline import dataset_from_arrays, load_dataset
 
         name, config = self.description["name"], self.config
         hold_out = config.get("hold_out", True)
@@ -167,7 +167,6 @@ class Subject:
 
     @functools.cached_property
     def _restored(self) -> Any:
-        from ensemble.predictor import restore
 
         return restore(self.work)
 

@@ -12,7 +12,6 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics
 from ensemble.pictures.plot_style import (
     ENSEMBLE_COLOR,
     MEMBER_COLOR,
@@ -30,6 +29,8 @@ from ensemble.pictures.plot_style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics
 
 _MAX_POINTS = 2000
 _MAX_COLUMNS, _MAX_PANELS, _MAX_ROWS = 3, 6, 8

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +38,7 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     Returns:
         `[H, W, 3]` red, green and blue, 0..255.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # As in `new_figure`.
 
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -46,7 +47,6 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
 
 def figure_to_png(figure: Figure) -> bytes:
     """Draws a figure as a PNG file: once, where Matplotlib's `savefig` does so twice."""
-    from PIL import Image
 
     content = io.BytesIO()
     Image.fromarray(figure_to_array(figure)).save(content, "png")
@@ -55,6 +55,7 @@ def figure_to_png(figure: Figure) -> bytes:
 
 def new_figure(title: str, width: float, height: float) -> Figure:
     """An empty figure of the given size in inches, with its title in bold."""
+    # Matplotlib takes a second to import, which the first step of a run need not wait for.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="w")

@@ -93,7 +93,7 @@ def member_scores(summary: Mapping[str, Any]) -> Figure:
     Returns:
         The figure.
     """
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import PercentFormatter  # As in `plot_style.new_figure`.
 
     members, ensemble = summary["members"], summary["ensemble"]
     figure = new_figure("What the ensemble brings over its members", width=9.0, height=4.4)
@@ -167,7 +167,7 @@ def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure:
         The figure, against epochs, or against steps if no record has an epoch. A cross marks
         where a member stopped before the others.
     """
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import PercentFormatter  # As in `plot_style.new_figure`.
 
     progress = "epoch" if any("epoch" in record for record in records) else "step"
     figure = new_figure("Learning curves", width=12.0, height=4.2)
@@ -192,7 +192,7 @@ def entropy_histogram(log_probs: ArrayLike, labels: ArrayLike) -> Figure:
     Returns:
         The figure, from 0 nats (certain) to log C (no idea), with the medians as dashed lines.
     """
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator  # As in `plot_style.new_figure`.
 
     ensemble_log_probs = metrics.ensemble_log_probs(log_probs)
     num_classes = ensemble_log_probs.shape[-1]

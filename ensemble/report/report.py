@@ -9,12 +9,11 @@ import numpy as np
 from ensemble import metrics
 from ensemble.config import FORMAT, WALK
 from ensemble.errors import RunFailed
-from ensemble.method import Method, State
-from ensemble.methods.members.member import FAILURES, Status
+from ensemble.method import FAILURES, Method, State, Status
 from ensemble.pictures import plots
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
-from ensemble.run.writer import read_metrics
+from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.workdir import Workdir, write_bytes, write_json
 from ensemble.tasks.classification import Classification

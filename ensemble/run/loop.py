@@ -10,17 +10,32 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import ml_collections
 import numpy as np
 from absl import logging
 
+from ensemble import networks
 from ensemble.config import WALK, differences, flatten, validate
+from ensemble.draws.draws import Draws
 from ensemble.errors import Interrupted, UserError
 from ensemble.method import Method
+from ensemble.methods.members.sgd import SGD
+from ensemble.methods.walk.random_walk import Walking
+from ensemble.priors import parse_prior
+from ensemble.report import report as reporting
+from ensemble.run.monitor import Monitor
 from ensemble.run.progress import Clock, Progress
-from ensemble.sharding import startup
+from ensemble.run.writer import NoWriter, Writer
+from ensemble.sharding import processes, startup
+from ensemble.sources.input_pipeline import WatchDataset, dataset_from_arrays, load_dataset
+from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write
+from ensemble.tasks import densities
+from ensemble.tasks.classification import Classification, check_augmentation, check_model
+from ensemble.tasks.factorisation.task import MODEL, create_factorisation
+from ensemble.tasks.target import Target
 
 
 class Result(NamedTuple):
@@ -62,8 +77,6 @@ def train(
     started = time.monotonic() if started is None else started
     config = validate(config)
     startup.configure(config.num_devices, config.method)
-    # Imported here: JAX's devices must be settled before.
-    from ensemble.sharding import processes
 
     with contextlib.ExitStack() as stack:
         work = Workdir(
@@ -101,15 +114,6 @@ def _train_and_evaluate(
 
     Without `keep` nobody will read the workdir: no checkpoints, no results.
     """
-    # Imported here: `train` settles XLA's flags and the devices before JAX starts.
-    import jax
-
-    from ensemble.draws.draws import Draws
-    from ensemble.report import report as reporting
-    from ensemble.run.monitor import Monitor
-    from ensemble.run.writer import NoWriter, Writer
-    from ensemble.sharding import processes
-    from ensemble.storage.checkpoint import Checkpointer
 
     method = _create_method(config, task)
     rng_key = jax.random.key(config.seed)
@@ -205,13 +209,6 @@ def is_due(step: int, every: int) -> bool:
 def _create_task(
     config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
 ) -> Any:
-    from ensemble import networks
-    from ensemble.sources.input_pipeline import WatchDataset, dataset_from_arrays, load_dataset
-    from ensemble.tasks import densities
-    from ensemble.tasks.classification import Classification, check_augmentation, check_model
-    from ensemble.tasks.factorisation.task import MODEL, create_factorisation
-    from ensemble.tasks.priors import parse_prior
-    from ensemble.tasks.target import Target
 
     if config.method == WALK:
         if data is not None:
@@ -239,13 +236,10 @@ def _create_task(
 
 def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
     if config.method == "sgd":
-        from ensemble.methods.members.sgd import SGD
-
         return SGD(config, task)
     if config.method == WALK:
-        from ensemble.methods.walk.random_walk import Walking
-
         return Walking(config, task)
+    # BlackJAX makes arrays when it is imported, which starts JAX: after `startup.configure` only.
     from ensemble.methods.mcmc.sampling import Sampling
 
     return Sampling(config, task)
@@ -262,7 +256,6 @@ def _save(
     clock: Clock,
 ) -> None:
     """Checkpoints everything that the next chunk, and a program that predicts, will need."""
-    from ensemble.sharding import processes
 
     arrays, counters = method.to_host(state)
     if not processes.is_main():
@@ -280,7 +273,6 @@ def _save(
 
 def _restore(work: Workdir, checkpointer: Any) -> tuple[Any, Any] | None:
     """Reads the newest checkpoint, `(arrays, meta)`, in the main process, for all."""
-    from ensemble.sharding import processes
 
     arrays = None
 
@@ -351,7 +343,6 @@ class _SignalledAnywhere:
 
     def asked(self) -> bool:
         """Whether it has come, and all are at the same chunk."""
-        from ensemble.sharding import processes
 
         self._calls += 1
         return processes.may_stop(self._calls)
@@ -360,7 +351,6 @@ class _SignalledAnywhere:
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[Stop]:
     """Turns the first SIGTERM or Ctrl-C into a stop; a second one ends the process at once."""
-    from ensemble.sharding import processes
 
     if processes.count() > 1:
         with processes.interrupts_forwarded():
@@ -389,8 +379,7 @@ def _stop_signals() -> Iterator[Stop]:
 
 
 def _command() -> str:
-    from ensemble.sharding import processes
 
     if processes.count() > 1:  # This process's own would not do.
         return "the same command, for all processes"
-    return shlex.join([sys.executable, *sys.argv])
+    return shlex.join([sys.executable, *sys.orig_argv[1:]])

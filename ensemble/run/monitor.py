@@ -10,8 +10,8 @@ from clu import parameter_overview
 from ensemble import metrics
 from ensemble.draws.draws import Draws
 from ensemble.errors import RunFailed
-from ensemble.method import Info, Method, State
-from ensemble.methods.members.member import FAILURES, Status
+from ensemble.method import FAILURES, Info, Method, State, Status
+from ensemble.pictures import plot_style
 from ensemble.report import report
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
@@ -179,7 +179,6 @@ class Monitor:
         return state.step % every == 0 or self._method.finished(state)
 
     def _write_images(self, step: int, figures: Mapping[str, Any]) -> None:
-        from ensemble.pictures import plot_style
 
         if not processes.is_main():
             return

@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from absl import logging
+from rich import progress as rich_progress
+from rich.console import Console
 
 
 @dataclasses.dataclass
@@ -89,9 +91,6 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def __enter__(self) -> "Progress":
         if self._show and sys.stderr.isatty():
-            from rich import progress as rich_progress
-            from rich.console import Console
-
             self._bar = rich_progress.Progress(
                 *rich_progress.Progress.get_default_columns(),
                 rich_progress.MofNCompleteColumn(),

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 from absl import logging
 from etils import epath
+from google.protobuf import struct_pb2
+from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+from tensorboardX import summary
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2, summary_pb2
 
+from ensemble.storage.metrics_log import _record
 from ensemble.storage.workdir import Workdir, write_text
 
 
@@ -68,7 +74,6 @@ class Writer:
             run: sub-directory of the events, which TensorBoard shows as a run of its own.
             **extra: further keys of the line in `metrics.jsonl`.
         """
-        from tensorboardX import summary
 
         values = {k: v if math.isfinite(v) else None for k, v in scalars.items()}
         line = json.dumps({"step": step, **extra, **values}) + "\n"
@@ -81,13 +86,11 @@ class Writer:
 
     def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
         """Writes a picture [H, W, 3] uint8 to the events."""
-        from tensorboardX import summary
 
         self._event(run, step, summary.image(tag, image, dataformats="HWC"))
 
     def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
         """Writes a histogram of values [N] to the events."""
-        from tensorboardX import summary
 
         self._event(run, step, summary.histogram(tag, values, bins="auto"))
 
@@ -98,7 +101,6 @@ class Writer:
             hparams: the configuration, flat.
             metrics: tags of the scalars that the table shows.
         """
-        from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
         values = {k: _hparam_value(v) for k, v in hparams.items()}
         experiment = api_pb2.Experiment(
@@ -139,7 +141,6 @@ class Writer:
             self._scratch.cleanup()
 
     def _event(self, run: str, step: int, summary: Any) -> None:
-        from tensorboardX.proto import event_pb2
 
         if run not in self._writers:
             self._writers[run] = self._open(run)
@@ -148,8 +149,6 @@ class Writer:
 
     def _open(self, run: str) -> tuple[str, Any, pathlib.Path]:
         """Starts an event file: `(directory below events, writer, path here)`."""
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto import event_pb2
 
         directory = f"{run}/" if run else ""
         root = self._events_dir if self._scratch is None else self._scratch.name
@@ -198,14 +197,12 @@ class NoWriter(Writer):
         """Has nothing to close."""
 
 
-_MAX_DRAWN = 1e30
 # TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
 _FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
 
 
 def _hparam_value(value: Any) -> Any:
     """A value as protobuf has it; None has none, for TensorBoard cannot sort words and numbers."""
-    from google.protobuf import struct_pb2
 
     if value is None:
         return struct_pb2.Value()
@@ -217,7 +214,6 @@ def _hparam_value(value: Any) -> Any:
 
 
 def _hparam_type(value: Any) -> Any:
-    from tensorboard.plugins.hparams import api_pb2
 
     return {
         "bool_value": api_pb2.DATA_TYPE_BOOL,
@@ -228,7 +224,6 @@ def _hparam_type(value: Any) -> Any:
 
 def _metadata_summary(tag: str, metadata: Any) -> Any:
     """A summary that is metadata alone, of TensorBoard's own protobuf."""
-    from tensorboardX.proto import summary_pb2
 
     own = summary_pb2.SummaryMetadata.FromString(metadata.SerializeToString())
     return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=own)])
@@ -255,33 +250,3 @@ def _whole_records(path: epath.Path, size: int) -> bytes:
     if len(content) < size:
         logging.warning("%s is damaged: some of what was measured before is lost.", path)
     return content
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _drawable(value: Any) -> Any:
-    """NaN for what no curve can have: null, and numbers near the end of Matplotlib's."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return math.nan if value is None or (is_number and abs(value) > _MAX_DRAWN) else value
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a line has its step, and numbers, or null, where curves have them."""
-    numbers = [value for key, value in record.items() if "/" in key or key in ("step", "epoch")]
-    return "step" in record and all(isinstance(value, int | float | None) for value in numbers)
-
-
-def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
-    """Returns the records of a `metrics.jsonl`; what cannot be drawn comes back as NaN."""
-    records = [_record(line) for line in path.read_bytes().splitlines()]
-    return [
-        {key: _drawable(value) for key, value in record.items()}
-        for record in records
-        if record is not None and _is_whole(record)
-    ]

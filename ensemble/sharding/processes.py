@@ -102,7 +102,7 @@ def _detect(join_seconds: float) -> tuple[str, int, int, Any] | None:
     JAX has no public function for it but `initialize` itself, which would not let the processes
     meet first.
     """
-    from jax._src.clusters import ClusterEnv
+    from jax._src.clusters import ClusterEnv  # Private to JAX, so only where it is needed.
 
     try:
         with warnings.catch_warnings():  # That a package for Kubernetes is not there.
@@ -308,7 +308,7 @@ def _hang_up() -> None:
     On CPU, where these are Gloo's. JAX's coordinator goes on, for its end aborts them. Without
     /proc they notice when this process has ended.
     """
-    from jax._src.distributed import global_state
+    from jax._src.distributed import global_state  # As ClusterEnv.
 
     coordinator_port = int(str(global_state.coordinator_address).rpartition(":")[2])
     with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """What must be settled before JAX starts: memory, XLA's flags, devices, the compilation cache.
 
-Import this first: it imports neither JAX nor anything slow.
+JAX reads XLA's flags when it starts its first backend, not when it is imported; so this may be
+imported, and run, after everything else, as long as nothing has asked for a device.
 """
 
 import ctypes
@@ -11,6 +12,7 @@ import pathlib
 import time
 from collections.abc import Iterable, Mapping
 
+import jax
 from absl import logging
 
 from ensemble.errors import UserError
@@ -62,7 +64,6 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
         UserError: there cannot be so many, or JAX has started already, with fewer devices.
     """
     configure_devices(num_devices, method)
-    import jax
 
     if num_devices is not None and num_devices > jax.local_device_count():
         raise UserError(
@@ -81,7 +82,6 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
         )
     _keep_freed_memory()
     _set_xla_flags(_XLA_FLAGS | (_SGD_XLA_FLAGS if method == "sgd" else {}))
-    import jax
 
     try:
         jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
@@ -91,7 +91,6 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
 
 def _default_num_devices() -> int:
     """The number of CPU devices that the user has chosen, else that of cores."""
-    import jax
 
     chosen = jax.config.values["jax_num_cpu_devices"]
     if chosen > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
@@ -140,7 +139,6 @@ def _in_jaxlib(flags: Iterable[str]) -> set[str]:
 
 def _set_compilation_cache() -> None:
     """Keeps compiled programs between processes, where the user has not chosen a place."""
-    import jax
 
     if jax.config.values["jax_compilation_cache_dir"] is None:
         home = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()

@@ -27,7 +27,7 @@ def read_digits() -> np.ndarray:
     if file.is_file():
         with gzip.open(file, "rt") as lines:
             return np.loadtxt(lines, np.uint8, delimiter=",")
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # Two seconds to import, and seldom needed.
 
     digits = load_digits()
     return np.column_stack([digits.data, digits.target]).astype(np.uint8)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from ensemble.errors import UserError
 from ensemble.sources import prepare_dataset, tfds_records
@@ -170,7 +171,6 @@ def _read_movielens(name: str, directory: Path) -> Watches:
 
 def _read_ratings(directory: Path) -> _Ratings:
     """All ratings of the split `train`, which is the only one."""
-    from google.protobuf.message import DecodeError
 
     genre_names = _genre_names(directory)
     parse = tfds_records.example_class().FromString

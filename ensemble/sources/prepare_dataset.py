@@ -189,7 +189,7 @@ def _locked(file: Path) -> Iterator[None]:
 
 def _download(name: str, data_dir: Path) -> None:
     """Downloads and prepares by TFDS, which writes to `incomplete.*` and renames at the end."""
-    import tensorflow_datasets as tfds
+    import tensorflow_datasets as tfds  # Of requirements-prepare.txt, as is TensorFlow.
 
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
@@ -206,6 +206,7 @@ def _convert(directory: Path) -> None:
     Raises:
         UserError: if a shard is damaged.
     """
+    # TensorFlow is of requirements-prepare.txt, and never in a process that trains.
     import tensorflow as tf
     from array_record.python.array_record_module import ArrayRecordWriter
 

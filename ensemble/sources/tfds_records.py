@@ -16,7 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
+from array_record.python.array_record_module import ArrayRecordReader
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.message import DecodeError
 
 from ensemble.errors import UserError
 from ensemble.storage.npz import memory_bytes
@@ -246,7 +250,6 @@ def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 def read_array_record(file: Path, num_examples: int) -> list[bytes]:
     """All records of one file, checked against their number."""
-    from array_record.python.array_record_module import ArrayRecordReader
 
     try:
         reader = ArrayRecordReader(str(file))
@@ -266,7 +269,6 @@ def read_array_record(file: Path, num_examples: int) -> list[bytes]:
 @functools.cache
 def example_class() -> Any:
     """The message class of `tf.train.Example`, in a pool of its own: TensorFlow has one, too."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
     schema = text_format.Parse(EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
     pool = descriptor_pool.DescriptorPool()
@@ -282,8 +284,6 @@ def _decode(
     Returns:
         images uint8 `[N, H, W, C]` and labels int32 `[N]`.
     """
-    import cv2
-    from google.protobuf.message import DecodeError
 
     parse = example_class().FromString
     flags = cv2.IMREAD_GRAYSCALE if shape[-1] == 1 else cv2.IMREAD_COLOR_RGB

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
@@ -58,7 +59,6 @@ class Checkpointer:
         Raises:
             UserError: this checkpoint or the one before cannot be written.
         """
-        import orbax.checkpoint as ocp
 
         meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
         self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
@@ -168,7 +168,6 @@ class Checkpointer:
         return None
 
     def _restore(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        import orbax.checkpoint as ocp
 
         manager = self._open()
         meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
@@ -184,7 +183,6 @@ class Checkpointer:
 
     def _check_claims(self, number: int) -> None:
         """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
-        import orbax.checkpoint as ocp
 
         state = self._directory / str(number) / "state"
         described = ocp.StandardCheckpointHandler().metadata(state)
@@ -226,8 +224,6 @@ class Checkpointer:
 
     def _open(self) -> Any:
         if self._manager is None:
-            import orbax.checkpoint as ocp
-
             self._directory.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(
                 self._directory,

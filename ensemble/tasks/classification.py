@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 
 from ensemble.errors import UserError
-from ensemble.methods.members.member import create_member, takes_train
+from ensemble.networks.linen import init_variables, takes_train
+from ensemble.priors import Prior, log_prior
 from ensemble.sources.input_pipeline import Dataset, Split, normalise
-from ensemble.tasks.priors import Prior, log_prior
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Classification:
     Attributes:
         dataset: all splits, in host memory.
         model: a Linen module from [N, *input_shape] to logits [N, C].
-        priors: on the parameters, by `ensemble.tasks.priors.parse_prior`; empty: none.
+        priors: on the parameters, by `ensemble.priors.parse_prior`; empty: none.
     """
 
     dataset: Dataset
@@ -47,7 +46,7 @@ class Classification:
 
     def init_params(self, rng_key: jax.Array) -> Any:
         """Starts the parameters of one network as training does."""
-        return create_member(rng_key, self.model, optax.identity(), self.dataset.input_shape).params
+        return init_variables(rng_key, self.model, self.dataset.input_shape)["params"]
 
     def params_shapes(self) -> Any:
         """The shapes of one network's parameters."""
@@ -78,8 +77,7 @@ def check_model(task: Classification, name: str) -> None:
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.splits["train"].inputs.dtype)
 
     def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
-        state = create_member(rng_key, task.model, optax.identity(), dataset.input_shape)
-        return task.log_probs(state.variables, inputs)
+        return task.log_probs(init_variables(rng_key, task.model, dataset.input_shape), inputs)
 
     try:
         shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape

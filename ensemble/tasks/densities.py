@@ -23,6 +23,9 @@ from jax import lax
 
 from ensemble.errors import UserError, first_line
 
+LogDensityFn = Callable[[jax.Array], jax.Array]
+"""From positions [C, D] to [C] nats."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Density:
@@ -246,3 +249,26 @@ register(
     Density(gaussian_mixture(MIXTURE_WEIGHTS, MIXTURE_LOCS, MIXTURE_SCALES), num_dims=1),
 )
 register("correlated_gaussian", Density(correlated_gaussian(10, 0.9), num_dims=10, start_scale=3.0))
+
+
+def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -> None:
+    """Refuses a log density that does not map positions [C, D] to [C]; nothing is computed."""
+    if num_dims < 1:
+        raise UserError(f"num_dims={num_dims} must be at least 1: a position has coordinates")
+    # A sum over the wrong axis has the right shape where C is D.
+    shape = num_chains + (num_chains == num_dims), num_dims
+    try:
+        found = jax.eval_shape(logdensity_fn, jax.ShapeDtypeStruct(shape, jnp.float32))
+    except Exception as error:
+        raise UserError(
+            f"the log density of positions {list(shape)} raises {type(error).__name__}: "
+            f"{first_line(error)}; it must take [C, D], all chains at once"
+        ) from error
+    if getattr(found, "shape", None) != shape[:1]:
+        raise UserError(
+            f"the log density of positions {list(shape)} has the shape "
+            f"{list(getattr(found, 'shape', ()))}, must be [{shape[0]}]: one number for each "
+            "chain; sum over the last axis"
+        )
+    if jnp.issubdtype(found.dtype, jnp.complexfloating):
+        raise UserError(f"the log density is {found.dtype}, must be real; take its real part")

@@ -7,9 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.methods.walk.block_kernel import check_density
 from ensemble.sources.input_pipeline import Split
-from ensemble.tasks.densities import Density
+from ensemble.tasks.densities import Density, check_density
 
 _NUM_POINTS = 5
 

@@ -14,9 +14,9 @@ import ensemble
 from ensemble import export, metrics, networks
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
+from ensemble.priors import parse_prior
 from ensemble.sources.input_pipeline import dataset_from_arrays
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 RUN_ELSEWHERE = """
 import importlib.util, os
@@ -142,7 +142,7 @@ def test_a_missing_package_and_too_large_an_ensemble_are_said(trained, monkeypat
 
 def run_program(*flags):
     return subprocess.Popen(
-        [sys.executable, "-m", "ensemble.export", *map(str, flags)],
+        [sys.executable, "-m", "ensemble", "export", *map(str, flags)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -181,7 +181,7 @@ def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
         stdout, stderr = process.communicate(timeout=120)
         assert process.returncode == 2, stderr
         assert not stdout
-        lines = [text for text in stderr.splitlines() if text.startswith("ensemble.export: ")]
+        lines = [text for text in stderr.splitlines() if text.startswith("export: ")]
         assert lines == stderr.splitlines()[-1:], stderr
         assert line in lines[0]
         assert "Traceback" not in stderr

@@ -15,6 +15,8 @@ NAMES = pathlib.Path(__file__).resolve().parent / "names.json"
 
 def signature(value):
     """How something is called, without types; of a class, its constructor and public methods."""
+    if inspect.ismodule(value):
+        return "module"
     if inspect.isclass(value) and issubclass(value, BaseException):
         return "exception"
     if inspect.isclass(value):

@@ -25,9 +25,9 @@ import scipy.special
 
 from ensemble.errors import UserError
 from ensemble.methods.mcmc.linear_likelihood import is_linear, join_bias, split_bias
+from ensemble.priors import prior_of
 from ensemble.sources.input_pipeline import Split, normalise
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import prior_of
 
 _BLOCK = 8192  # Examples at a time.
 _ITERATIONS = 12

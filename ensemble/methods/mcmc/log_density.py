@@ -8,35 +8,25 @@ Logistic regression has a value and gradient of its own, in `linear.py`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
 from ensemble.methods.mcmc import linear_likelihood
-from ensemble.methods.members.member import takes_train
+from ensemble.networks.linen import takes_train
 from ensemble.sharding import processes
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
+from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit
 from ensemble.sources.input_pipeline import Split
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation import watch_likelihood
 from ensemble.tasks.factorisation.task import Factorisation
-
-CHAINS, DATA = "ensemble", "data"
-"""Axes of the mesh: chains lie over one, examples over the other."""
-
-
-class PlacedSplit(NamedTuple):
-    """A split on the devices, spread over the axis `data`; the mask is false for padding."""
-
-    inputs: jax.Array
-    labels: jax.Array
-    mask: jax.Array
 
 
 class LogDensity(NamedTuple):
@@ -55,30 +45,6 @@ class LogDensity(NamedTuple):
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     layout: Layout = Layout()
-
-
-def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
-    """Lays devices out for chains and examples.
-
-    Args:
-        num_chain_groups: devices over which chains are spread.
-        num_shards: devices over which the examples of each chain are spread.
-        devices: at least the product of the two.
-
-    Raises:
-        UserError: there are fewer devices.
-    """
-    if len(devices) < num_chain_groups * num_shards:
-        raise UserError(
-            f"{num_chain_groups} groups of chains x {num_shards} shards need "
-            f"{num_chain_groups * num_shards} devices, there are {len(devices)}; use fewer"
-        )
-    return jax.make_mesh(
-        (num_chain_groups, num_shards),
-        (CHAINS, DATA),
-        axis_types=(AxisType.Auto, AxisType.Auto),
-        devices=devices[: num_chain_groups * num_shards],
-    )
 
 
 def make_log_density(

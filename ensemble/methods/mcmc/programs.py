@@ -23,17 +23,10 @@ from ensemble.methods.mcmc.kernels import (
     make_sampler,
 )
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.methods.mcmc.log_density import (
-    CHAINS,
-    DATA,
-    PlacedSplit,
-    create_mesh,
-    make_log_density,
-    make_log_probs,
-    place_split,
-)
+from ensemble.methods.mcmc.log_density import make_log_density, make_log_probs, place_split
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
+from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit, create_mesh
 from ensemble.storage.memory import check_memory
 from ensemble.tasks.classification import Classification
 

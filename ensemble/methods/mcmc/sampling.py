@@ -15,22 +15,16 @@ from flax import serialization
 
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
-from ensemble.draws.draws import Draws
-from ensemble.draws.results import (
-    draw_variables,
-    posterior_section,
-    tracked_scalars,
-    write_posterior,
-)
+from ensemble.draws.draws import Draws, draw_variables, tracked_scalars
 from ensemble.draws.running_sums import averages
-from ensemble.method import Method, check_not_longer
+from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
 from ensemble.methods.mcmc.start import find_map, starting_points
-from ensemble.methods.members.member import Status
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.predictor import Predictor
+from ensemble.report.posterior import posterior_section, write_posterior
 from ensemble.report.report import REPORTED_SPLITS
 from ensemble.sharding import processes
 from ensemble.storage.checkpoint import check_shapes

@@ -16,9 +16,11 @@ from ensemble.errors import UserError
 from ensemble.methods.mcmc import linear_likelihood
 from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
 from ensemble.methods.mcmc.log_density import LogDensity
+from ensemble.predictor import restore
+from ensemble.priors import Prior, prior_of
 from ensemble.sharding import processes
+from ensemble.storage.workdir import Workdir
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import Prior, prior_of
 
 _LOG_EVERY = 50  # Iterations.
 
@@ -77,7 +79,7 @@ def sample_prior(rng_key: jax.Array, priors: tuple[Prior, ...], params_template:
 
     Args:
         rng_key: of the chain.
-        priors: of `ensemble.tasks.priors.parse_prior`.
+        priors: of `ensemble.priors.parse_prior`.
         params_template: tree of arrays or of their shapes; the draw's structure.
 
     Raises:
@@ -198,8 +200,6 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Classification, sh
     Raises:
         UserError: the workdir has another network or other data, or too few members.
     """
-    from ensemble.predictor import restore
-    from ensemble.storage.workdir import Workdir
 
     where = f"config.init_from={config.init_from!r}"
     try:

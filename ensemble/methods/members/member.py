@@ -8,7 +8,6 @@ loop maps the same two, fused in one step, by `ensemble.methods.members.sgd`.
 
 import enum
 import functools
-import inspect
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -18,21 +17,10 @@ import optax
 from flax import struct
 from flax.training import train_state
 
+from ensemble import networks
+from ensemble.method import Status
+from ensemble.networks.linen import init_variables
 from ensemble.sharding.placement import AXIS
-
-
-class Status(enum.IntEnum):
-    """Why a member trains, or why not: the one mask, with its reasons."""
-
-    ACTIVE = 0
-    PADDING = 1
-    STOPPED_EARLY = 2
-    NON_FINITE = 3
-    STUCK = 4
-
-
-FAILURES = {Status.NON_FINITE: "non-finite", Status.STUCK: "stuck"}
-"""The statuses of members that are left out of every mean, and what they have become."""
 
 
 class Stream(enum.IntEnum):
@@ -89,11 +77,6 @@ class Output(NamedTuple):
     model_state: Any
 
 
-def takes_train(model: nn.Module) -> bool:
-    """Whether the model distinguishes training: whether its call has an argument `train`."""
-    return "train" in inspect.signature(type(model).__call__).parameters
-
-
 def create_member(
     rng_key: jax.Array,
     model: nn.Module,
@@ -110,8 +93,7 @@ def create_member(
         input_shape: of one example.
         keep_best: whether early stopping will need `best`.
     """
-    kwargs: dict[str, Any] = {"train": False} if takes_train(model) else {}
-    model_state = dict(model.init(rng_key, jnp.ones((1, *input_shape)), **kwargs))
+    model_state = init_variables(rng_key, model, input_shape)
     params = model_state.pop("params")
     best = Best(
         variables={"params": params, **model_state},
@@ -264,8 +246,6 @@ def create_train_state(
         The states, every leaf with a leading axis [D].
     """
     if model is None:
-        from ensemble import networks
-
         model = networks.create("cnn", num_classes=10)
     return _create_train_state(rng_keys, learning_rate, momentum, model, tuple(input_shape))
 

@@ -14,14 +14,8 @@ from flax import serialization, struct
 from ensemble.batched_prediction import make_predict
 from ensemble.config import MAX_STEPS
 from ensemble.errors import UserError
-from ensemble.method import Method
-from ensemble.methods.members.member import (
-    Status,
-    TrainState,
-    create_member,
-    keep_best,
-    takes_train,
-)
+from ensemble.method import Method, Status
+from ensemble.methods.members.member import TrainState, create_member, keep_best
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
 from ensemble.methods.members.train_step import (
     ENSEMBLE_METRICS,
@@ -30,6 +24,7 @@ from ensemble.methods.members.train_step import (
     Metrics,
     make_train_step,
 )
+from ensemble.networks.linen import takes_train
 from ensemble.predictor import Predictor
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement

@@ -15,14 +15,9 @@ import ml_collections
 from clu import metrics as clu_metrics
 from flax import struct
 
-from ensemble.methods.members.member import (
-    Status,
-    Stream,
-    TrainState,
-    apply_member,
-    takes_train,
-    update_member,
-)
+from ensemble.method import Status
+from ensemble.methods.members.member import Stream, TrainState, apply_member, update_member
+from ensemble.networks.linen import takes_train
 from ensemble.sharding.placement import Placement
 from ensemble.sources.input_pipeline import augment
 from ensemble.tasks.classification import Classification

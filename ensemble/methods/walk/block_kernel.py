@@ -20,7 +20,7 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from ensemble.errors import UserError, first_line
+from ensemble.errors import UserError
 from ensemble.methods.walk.moments import (
     DRAWS_PER_BODY,
     Grid,
@@ -29,10 +29,7 @@ from ensemble.methods.walk.moments import (
     carry_counts,
     finish_body,
 )
-from ensemble.tasks.densities import fast_log2
-
-LogDensityFn = Callable[[jax.Array], jax.Array]
-"""From positions [C, D] to [C] nats."""
+from ensemble.tasks.densities import LogDensityFn, fast_log2
 
 # Random numbers.
 
@@ -365,29 +362,6 @@ def check_steps(num_steps: int, num_before: int = 0) -> None:
             f"{num_before + num_steps} steps in all must be at most {MAX_STEPS}: they are numbered "
             "in 32 bits; take more chains instead"
         )
-
-
-def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -> None:
-    """Refuses a log density that does not map positions [C, D] to [C]; nothing is computed."""
-    if num_dims < 1:
-        raise UserError(f"num_dims={num_dims} must be at least 1: a position has coordinates")
-    # A sum over the wrong axis has the right shape where C is D.
-    shape = num_chains + (num_chains == num_dims), num_dims
-    try:
-        found = jax.eval_shape(logdensity_fn, jax.ShapeDtypeStruct(shape, jnp.float32))
-    except Exception as error:
-        raise UserError(
-            f"the log density of positions {list(shape)} raises {type(error).__name__}: "
-            f"{first_line(error)}; it must take [C, D], all chains at once"
-        ) from error
-    if getattr(found, "shape", None) != shape[:1]:
-        raise UserError(
-            f"the log density of positions {list(shape)} has the shape "
-            f"{list(getattr(found, 'shape', ()))}, must be [{shape[0]}]: one number for each "
-            "chain; sum over the last axis"
-        )
-    if jnp.issubdtype(found.dtype, jnp.complexfloating):
-        raise UserError(f"the log density is {found.dtype}, must be real; take its real part")
 
 
 def check_start(log_density: np.ndarray) -> None:

@@ -13,15 +13,14 @@ import ml_collections
 import numpy as np
 
 from ensemble.draws.draws import Draws
-from ensemble.method import Method, check_not_longer
-from ensemble.methods.mcmc.log_density import create_mesh
-from ensemble.methods.members.member import Status
+from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.walk.block_kernel import check_steps
 from ensemble.methods.walk.moments import Summary
 from ensemble.methods.walk.walker import RandomWalk, RandomWalkState
 from ensemble.pictures.chain_plots import marginal_plot
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.sharding import processes
+from ensemble.sharding.mesh import create_mesh
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir, write_bytes
 from ensemble.tasks.target import Target

@@ -18,12 +18,10 @@ from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
-from ensemble.methods.mcmc.log_density import CHAINS
 from ensemble.methods.walk.block_kernel import (
     Chains,
     Span,
     Streams,
-    check_density,
     check_start,
     check_steps,
     compiler_options,
@@ -45,8 +43,9 @@ from ensemble.methods.walk.moments import (
 )
 from ensemble.methods.walk.moves import SHAPES, as_shape, factor_of, shape_of
 from ensemble.sharding import processes
+from ensemble.sharding.mesh import CHAINS
 from ensemble.storage.npz import memory_bytes
-from ensemble.tasks.densities import Density
+from ensemble.tasks.densities import Density, check_density
 
 MAX_LANES = 8192
 """Numbers that a device moves at a time: they stay in its cache."""

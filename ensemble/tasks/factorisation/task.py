@@ -19,6 +19,8 @@ from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sources.input_pipeline import WatchDataset
 from ensemble.sources.movielens import HELD_OUT, memory_bytes
 from ensemble.tasks.classification import Classification
+from ensemble.tasks.factorisation.baselines import fit_biases
+from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
 
 MODEL = "matrix_factorisation"
 _METHODS = ("hmc", "nuts")
@@ -52,7 +54,6 @@ class Factorisation(Classification):
     @functools.cached_property
     def biases(self) -> dict[str, np.ndarray]:
         """The MAP of u [N] and v [M] alone, without factors: a baseline."""
-        from ensemble.tasks.factorisation.baselines import fit_biases
 
         user_bias, movie_bias = fit_biases(self.observed)
         return {"user_bias": user_bias, "movie_bias": movie_bias}
@@ -92,7 +93,6 @@ def factor_shapes(num_users: int, num_movies: int, num_factors: int) -> dict[str
 
 def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:
     """Log likelihoods [N] of users by biases alone, float64 nats."""
-    from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
 
     num_users, num_movies = observed.shape
     no_factors = {"user_embeddings": (num_users, 1), "movie_embeddings": (num_movies, 1)}

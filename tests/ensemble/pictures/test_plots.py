@@ -104,7 +104,7 @@ def test_matplotlib_is_imported_late_and_pyplot_never():
     program = """
 import sys
 import numpy as np
-from ensemble import plot_style, plots
+from ensemble.pictures import plot_style, plots
 assert "matplotlib" not in sys.modules, "imported at start"
 figure = plots.entropy_histogram(np.log(np.full((2, 3, 4), 0.25)), np.zeros(3, int))
 plot_style.figure_to_array(figure)

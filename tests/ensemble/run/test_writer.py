@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 
-from ensemble.run.writer import Writer, read_metrics
+from ensemble.run.writer import Writer
+from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import Workdir, write_json
 
 

@@ -111,9 +111,9 @@ JOIN = """
 import json, sys
 def tell(*words):
     print('TOLD', *words, flush=True)
-from ensemble import startup
+from ensemble.sharding import startup
 startup.configure_devices(int(sys.argv[3]))
-from ensemble import processes
+from ensemble.sharding import processes
 from ensemble.errors import UserError
 try:
     processes.start(None, None, None, {"seed": sys.argv[1]}, join_seconds=60)

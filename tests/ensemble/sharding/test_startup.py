@@ -27,7 +27,7 @@ def printed(code, **env):
     return json.loads(done.stdout)
 
 
-FLAGS = "import json, os; from ensemble import startup; startup.configure();"
+FLAGS = "import json, os; from ensemble.sharding import startup; startup.configure();"
 
 
 def test_the_flags_are_appended_and_jax_accepts_them():
@@ -53,7 +53,7 @@ def test_a_user_s_own_choice_stays():
 
 def test_a_flag_that_this_jaxlib_does_not_know_is_not_set():
     code = (
-        "import json, os; from ensemble import startup;"
+        "import json, os; from ensemble.sharding import startup;"
         "startup._XLA_FLAGS = {'--xla_cpu_no_such_flag': '1'}; startup.configure();"
         "import jax; jax.devices(); print(json.dumps(os.environ['XLA_FLAGS']))"
     )
@@ -63,7 +63,7 @@ def test_a_flag_that_this_jaxlib_does_not_know_is_not_set():
 @pytest.mark.parametrize("number", [1, 3])
 def test_num_devices_makes_that_many(number):
     code = (
-        f"import json; from ensemble import startup; startup.configure({number});"
+        f"import json; from ensemble.sharding import startup; startup.configure({number});"
         "import jax; print(json.dumps(jax.device_count()))"
     )
     assert printed(code) == number
@@ -83,7 +83,7 @@ def test_a_number_that_the_user_has_set_stays():
 def test_after_jax_has_started_its_devices_stay():
     code = (
         "import json, jax; jax.config.update('jax_num_cpu_devices', 2); jax.devices();"
-        "from ensemble import startup; startup.configure(); startup.configure(1);"
+        "from ensemble.sharding import startup; startup.configure(); startup.configure(1);"
         "print(json.dumps(jax.device_count()))"
     )
     assert printed(code) == 2
@@ -99,9 +99,34 @@ def test_programs_are_cached_between_processes(tmp_path):
     assert list((tmp_path / "flax-ensembles" / "xla").iterdir())
 
 
+def test_importing_modules_settles_nothing_but_for_mcmc():
+    """JAX reads the flags, and makes its devices, when the first backend starts.
+
+    BlackJAX makes arrays when it is imported, which starts one: `ensemble.methods.mcmc` alone must
+    be imported afterwards, and nothing imports it by the way.
+    """
+    code = (
+        "import json, os, pkgutil, importlib, sys, ensemble\n"
+        "for module in pkgutil.walk_packages(ensemble.__path__, 'ensemble.'):\n"
+        "    if not module.name.endswith('__main__') and '.mcmc.' not in module.name:\n"
+        "        importlib.import_module(module.name)\n"
+        "assert 'blackjax' not in sys.modules\n"
+        "from ensemble.sharding import startup; import jax\n"
+        "startup.configure(3, 'sgd')\n"
+        "print(json.dumps([jax.device_count(), os.environ['XLA_FLAGS']]))\n"
+    )
+    devices, flags = printed(code)
+    assert devices == 3
+    assert "fusion_emitters=false" in flags
+    done = run_python(
+        code.replace("startup.configure(3, 'sgd')", "os.environ['XLA_FLAGS'] = '--no_such'")
+    )
+    assert "Unknown flag in XLA_FLAGS: --no_such" in done.stderr  # So it is read only then.
+
+
 def test_importing_the_package_imports_nothing_slow():
     code = (
-        "import json, sys, ensemble, ensemble.sharding.startup;"
+        "import json, sys, ensemble;"
         "print(json.dumps([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules]))"
     )
     assert printed(code) == []

@@ -20,7 +20,7 @@ from numpyro.infer.util import log_density
 
 from ensemble import UserError
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.methods.mcmc.log_density import CHAINS, DATA, create_mesh
+from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.tasks.sharded_model import Sharded, make_model, sharded_plate
 
 NUM_USERS, NUM_MOVIES, DIM = 203, 7, 3

@@ -18,10 +18,11 @@ from sklearn.decomposition import PCA
 
 from ensemble import networks
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
-from ensemble.methods.mcmc.log_density import CHAINS, create_mesh, make_log_density
+from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.priors import parse_prior
+from ensemble.sharding.mesh import CHAINS, create_mesh
 from ensemble.sources.input_pipeline import dataset_from_arrays, load_dataset
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 200, 8, 4
 NUM_CHAINS, NUM_WARMUP, NUM_DRAWS = 8, 250, 1200

@@ -9,9 +9,9 @@ from jax.flatten_util import ravel_pytree
 from ensemble import UserError, networks
 from ensemble.methods.mcmc.coordinates import identity, kronecker
 from ensemble.methods.mcmc.linear_likelihood import join_bias, split_bias
+from ensemble.priors import parse_prior
 from ensemble.sources.input_pipeline import dataset_from_arrays
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 NUM_CLASSES, NUM_FEATURES = 3, 4
 

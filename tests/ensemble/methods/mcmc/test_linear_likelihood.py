@@ -10,11 +10,12 @@ import scipy.special
 
 from ensemble import networks
 from ensemble.methods.mcmc import linear_likelihood
-from ensemble.methods.mcmc.log_density import CHAINS, DATA, create_mesh, make_log_density
+from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.logistic_regression import LogisticRegression
+from ensemble.priors import parse_prior
+from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.sources.input_pipeline import dataset_from_arrays
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 NUM_CLASSES = 4
 

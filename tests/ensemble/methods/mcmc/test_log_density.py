@@ -12,10 +12,11 @@ import pytest
 import scipy.special
 
 from ensemble import UserError, networks
-from ensemble.methods.mcmc.log_density import CHAINS, DATA, create_mesh, make_log_density
+from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.priors import parse_prior
+from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.sources.input_pipeline import Split, dataset_from_arrays
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 NUM_CLASSES = 3
 

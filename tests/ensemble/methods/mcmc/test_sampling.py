@@ -14,9 +14,9 @@ import ensemble
 from ensemble import RunFailed, UserError, metrics
 from ensemble.config import validate
 from ensemble.draws.draws import Draws
+from ensemble.method import Status
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.sampling import Sampling
-from ensemble.methods.members.member import Status
 from ensemble.run.loop import _create_task
 from ensemble.storage.workdir import Workdir
 

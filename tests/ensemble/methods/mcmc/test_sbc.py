@@ -15,11 +15,12 @@ import scipy.stats
 from chains import advance
 
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
-from ensemble.methods.mcmc.log_density import CHAINS, create_mesh, make_log_density
+from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.logistic_regression import LogisticRegression
+from ensemble.priors import parse_prior
+from ensemble.sharding.mesh import CHAINS, create_mesh
 from ensemble.sources.input_pipeline import dataset_from_arrays
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 NUM_SETS, NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 320, 30, 2, 3
 NUM_RANKED, THIN, NUM_BINS = 63, 3, 8  # 64 ranks, 8 to a bin.

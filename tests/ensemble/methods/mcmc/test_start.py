@@ -11,11 +11,12 @@ from absl import logging
 from ensemble import UserError, networks
 from ensemble.config import validate
 from ensemble.methods.mcmc import start
-from ensemble.methods.mcmc.log_density import create_mesh, make_log_density
+from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.mcmc.start import find_map, sample_prior
+from ensemble.priors import parse_prior
+from ensemble.sharding.mesh import create_mesh
 from ensemble.sources.input_pipeline import dataset_from_arrays
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 PRIORS = parse_prior("*bias=laplace(2), *=normal(0.5)")
 SHAPES = {

@@ -12,7 +12,8 @@ from flax import jax_utils
 from flax.training import train_state
 
 from ensemble import apply_model, create_train_state, networks, update_model
-from ensemble.methods.members.member import Status, apply_member, create_member, update_member
+from ensemble.method import Status
+from ensemble.methods.members.member import apply_member, create_member, update_member
 
 NUM_DEVICES = 8
 

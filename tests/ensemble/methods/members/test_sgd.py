@@ -12,11 +12,11 @@ from conftest import small_config
 
 from ensemble import networks
 from ensemble.config import validate
-from ensemble.methods.members.member import Status
+from ensemble.method import Status
 from ensemble.methods.members.sgd import SGD
+from ensemble.priors import parse_prior
 from ensemble.sources.input_pipeline import dataset_from_arrays
 from ensemble.tasks.classification import Classification
-from ensemble.tasks.priors import parse_prior
 
 KEY = jax.random.key(0)
 

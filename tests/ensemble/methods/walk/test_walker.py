@@ -12,7 +12,6 @@ import scipy.special
 import scipy.stats
 
 from ensemble import UserError
-from ensemble.methods.mcmc.log_density import create_mesh
 from ensemble.methods.walk import moments
 from ensemble.methods.walk.block_kernel import (
     MAX_STEPS,
@@ -24,6 +23,7 @@ from ensemble.methods.walk.block_kernel import (
 )
 from ensemble.methods.walk.moves import factor_of
 from ensemble.methods.walk.walker import RandomWalk
+from ensemble.sharding.mesh import create_mesh
 from ensemble.tasks import densities
 
 MIXTURE = densities.create("gaussian_mixture")

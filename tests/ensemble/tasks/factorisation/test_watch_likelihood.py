@@ -10,8 +10,8 @@ import pytest
 import scipy.special
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ensemble.methods.mcmc.log_density import CHAINS, DATA, create_mesh
 from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.tasks.factorisation import watch_likelihood
 
 NUM_USERS, NUM_MOVIES, DIM = 83, 41, 3

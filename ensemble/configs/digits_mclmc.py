@@ -10,7 +10,7 @@ ECE .1787. MCLMC does not reject: its draws are somewhat biased.
 
 import ml_collections
 
-from configs import digits_hmc
+from ensemble.configs import digits_hmc
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

@@ -13,7 +13,7 @@ suits clothes; shifts, which MNIST's recipe has, left the members underfitted (9
 
 import ml_collections
 
-from configs import mnist_ensemble
+from ensemble.configs import mnist_ensemble
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

@@ -1,4 +1,4 @@
-"""What the draws of a run say in the end: convergence, a report's entries, pictures, parameters."""
+"""What a posterior's report says of its chains: entries, pictures, and `posterior.nc`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,25 +10,10 @@ import numpy as np
 
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
-from ensemble.draws.draws import Draws
+from ensemble.draws.draws import LOG_DENSITY, LOG_PROB, MAX_DRAWS, Draws, tracked_scalars
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.storage.workdir import Workdir, write_bytes
-
-MAX_DRAWS = 100
-"""Draws that a loaded posterior predicts with, evenly spread over all chains."""
-
-LOG_DENSITY, LOG_PROB = "log_density", "log_prob_"
-"""The scalars whose convergence counts: this one, and those whose name begins so."""
-
-
-def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, np.ndarray]:
-    """The scalars [C, T] whose convergence counts, of draws `first` and later, of live chains."""
-    return {
-        name: values[list(live)]
-        for name, values in draws.scalars(first).items()
-        if name == LOG_DENSITY or name.startswith(LOG_PROB)
-    }
 
 
 def posterior_section(
@@ -141,20 +126,3 @@ def write_posterior(
     )
     data.attrs |= {"temperature": temperature, "chains": list(live)}
     diagnostics.write_netcdf(work.path / "posterior.nc", data)
-
-
-def draw_variables(draws: Draws, live: Sequence[int]) -> tuple[Any, int]:
-    """Reads the parameters of draws that are kept, as members to predict with.
-
-    Args:
-        draws: of the run.
-        live: numbers of the chains to take them from.
-
-    Returns:
-        Variables [M * K, ...], chain by chain, and K: at most `MAX_DRAWS` in all, at least one of
-        each chain. K is 0 where none is kept yet.
-    """
-    positions, numbers = draws.positions(max(1, MAX_DRAWS // len(live)))
-    chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
-    return {"params": flat}, len(numbers)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
 
 from ensemble.errors import UserError
-
-if TYPE_CHECKING:
-    import jax
 
 NONE = "none"
 _SMALLEST, _LARGEST = 1e-15, 1e15  # The squares of what is beyond would leave float32.
@@ -44,7 +44,6 @@ class Prior(NamedTuple):
 
     def log_density(self, values: jax.Array) -> jax.Array:
         """Log density of the values of one parameter up to a constant, nats."""
-        import jax.numpy as jnp  # Here, for configurations are checked before JAX may start.
 
         scale = self.scale_of(values.shape)
         if self.family == "laplace":
@@ -53,7 +52,6 @@ class Prior(NamedTuple):
 
     def sample(self, rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Draws the values of one parameter, float32 of that shape."""
-        import jax
 
         draw = jax.random.laplace if self.family == "laplace" else jax.random.normal
         return self.scale_of(shape) * draw(rng_key, shape)
@@ -95,8 +93,6 @@ def log_prior(priors: tuple[Prior, ...], params: Any) -> jax.Array:
     Raises:
         UserError: a parameter belongs to no group.
     """
-    import jax
-    import jax.numpy as jnp
 
     total = jnp.zeros(())
     if not priors:
@@ -112,7 +108,6 @@ def prior_of(priors: tuple[Prior, ...], path: tuple[Any, ...]) -> Prior:
     Raises:
         UserError: it belongs to no group.
     """
-    import jax
 
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     prior = next((one for one in priors if fnmatch.fnmatchcase(name, one.pattern)), None)

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 from ensemble import UserError
-from ensemble.tasks.priors import Prior, log_prior, parse_prior, prior_of
+from ensemble.priors import Prior, log_prior, parse_prior, prior_of
 
 PARAMS = {
     "Conv_0": {"kernel": np.random.default_rng(0).normal(size=(3, 3, 2, 5)), "bias": np.ones(5)},

@@ -1,0 +1,34 @@
+"""The programs, wherever the package is installed: `python -m ensemble COMMAND ...`."""
+
+import importlib
+import sys
+
+COMMANDS = {
+    "train": "trains an ensemble, or samples a posterior or a density",
+    "evaluate": "scores a trained ensemble and writes its report",
+    "predict": "predicts images, the least certain first",
+    "recommend": "recommends movies to a user",
+    "export": "writes an ensemble as one file that runs without this package",
+}
+
+
+def main() -> int:
+    """Runs the command that the command line names; returns the exit status."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("--help", "-h", "help"):
+        width = max(map(len, COMMANDS))
+        rows = [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
+        print("\n".join(["python -m ensemble COMMAND --help", "", *rows]))
+        return 0
+    if name not in COMMANDS:
+        print(
+            f"ensemble: {name!r} is not a command; use one of {', '.join(COMMANDS)}",
+            file=sys.stderr,
+        )
+        return 2
+    sys.argv[:2] = [f"python -m ensemble {name}"]
+    return importlib.import_module(f"ensemble.commands.{name}").run(f"ensemble {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

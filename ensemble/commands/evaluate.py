@@ -1,0 +1,58 @@
+"""Scores a trained ensemble: `python evaluate.py --workdir=runs/digits`.
+
+Works on any workdir, finished or in training, and changes nothing but its own folder, which gets
+`report.html` to read and `evaluation.json` with every number.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+import ensemble
+from ensemble.commands import command_line
+from ensemble.errors import shown
+from ensemble.storage.paths import user_path
+
+
+def main(argv: Sequence[str]) -> None:
+    """Evaluates what the flags say, and prints the verdict."""
+    values: Any = flags.FLAGS
+    out = user_path(values.out, "--out") if values.out else None  # Said before the work.
+    command_line.run_config_file(values.config)
+    evaluation = ensemble.evaluate(
+        values.workdir,
+        out,
+        values.datasets,
+        values.compare,
+        data_dir=values.data_dir,
+        num_devices=values.num_devices,
+    )
+    verdict = "\n".join(evaluation["verdict"])
+    out = out or f"{values.workdir.rstrip('/')}/evaluation"
+    out = shown(str(out))
+    files = f"{out}/report.html, and every number in {out}/evaluation.json"
+    command_line.print_answer(f"\n{verdict}\n\nReport: {files}")
+
+
+def parse_flags(argv: Sequence[str]) -> list[str]:
+    """Parses the command line; a mistake in it is a `UserError`."""
+    # Defined here, for a program that imports this module may have flags of these names.
+    flags.DEFINE_string("workdir", None, "Of the run.")
+    flags.DEFINE_string("out", None, "Where results go; by default `evaluation` in the workdir.")
+    flags.DEFINE_list(
+        "datasets",
+        None,
+        "What to score beside the test split: shift, uniform, constant and names of data sets of "
+        "the same image shape, separated by commas; or none. By default all that are here.",
+    )
+    flags.DEFINE_list("compare", [], "Workdirs to lay beside it, separated by commas.")
+    flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
+    flags.DEFINE_integer("num_devices", None, "To predict on; by default all.", lower_bound=1)
+    command_line.define_config_flag()
+    return command_line.parse(argv, example="--workdir=runs/digits", required=("workdir",))
+
+
+def run(program: str = "evaluate.py") -> int:
+    """Runs `main`, which messages call `program`; returns the exit status."""
+    return command_line.run(main, parse_flags, program)
