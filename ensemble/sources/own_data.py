@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import PIL.Image
 
 from ensemble.errors import UserError
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
@@ -187,6 +186,7 @@ def _check_total(files: list[Path], size: tuple[int, int], num_channels: int) ->
 
 def _read_header(file: Path) -> tuple[tuple[int, int], str]:
     """(width, height) in pixels and the Pillow mode, without decoding the image."""
+    import PIL.Image  # Only where pictures are read.
 
     try:
         if not file.is_file():  # A pipe would be waited for.
@@ -208,6 +208,7 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
 
 def _read_image(file: Path, mode: str) -> np.ndarray:
     """uint8 `[H, W]` for mode `L`, `[H, W, 3]` for `RGB`; of an animation the first frame."""
+    import PIL.Image  # Only where pictures are read.
 
     try:
         with PIL.Image.open(file, formats=FORMATS) as image:

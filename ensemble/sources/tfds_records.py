@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
@@ -284,6 +283,7 @@ def _decode(
     Returns:
         images uint8 `[N, H, W, C]` and labels int32 `[N]`.
     """
+    import cv2  # Only where records are decoded: who reads digits does without.
 
     parse = example_class().FromString
     flags = cv2.IMREAD_GRAYSCALE if shape[-1] == 1 else cv2.IMREAD_COLOR_RGB

@@ -1,18 +1,17 @@
 """Shifts against hand-worked cases, and what holds for every one of them."""
 
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from sklearn.datasets import load_digits
 
 from ensemble.errors import UserError
 from ensemble.evaluation import shift
 from ensemble.evaluation.shift import SHIFTS, shift_images
 
-ROOT = pathlib.Path(shift.__file__).parents[2]
 SEVERITIES = range(1, 6)
 DRAWN = ("rotation", "translation", "noise")
 

@@ -1,19 +1,17 @@
 """The figures show the numbers they claim to, and draw without a warning on any ensemble."""
 
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import scipy.stats
+from conftest import ROOT
 from matplotlib.colors import to_hex, to_rgb
 from scipy.special import log_softmax
 
 from ensemble import metrics
 from ensemble.pictures import plot_style, plots
-
-REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
 def random_case(seed=0, num_members=5, num_examples=400, num_classes=10, scale=1.5):
@@ -110,9 +108,7 @@ figure = plots.entropy_histogram(np.log(np.full((2, 3, 4), 0.25)), np.zeros(3, i
 plot_style.figure_to_array(figure)
 assert "matplotlib.pyplot" not in sys.modules, "pyplot keeps global state"
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

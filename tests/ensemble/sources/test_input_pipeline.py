@@ -13,11 +13,11 @@ import pytest
 import sklearn.datasets
 import sklearn.utils.class_weight
 import tfds_sets
+from conftest import ROOT
 
 from ensemble.errors import UserError
 from ensemble.sources import input_pipeline
 
-ROOT = Path(input_pipeline.__file__).parent
 SPLITS = ["train", "validation", "calibration", "test"]
 
 

@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tfds_sets
+from conftest import ROOT
 
 from ensemble.errors import UserError
 from ensemble.sources import tfds_records
@@ -218,9 +218,8 @@ def test_reading_imports_no_tensorflow(tmp_path, module):
         f"tfds_records.read_records(pathlib.Path({str(directory)!r})); "
         f"print(json.dumps(sorted(sys.modules)))"
     )
-    root = Path(tfds_records.__file__).parent.parent
     output = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     modules = set(json.loads(output))
     assert "cv2" in modules
