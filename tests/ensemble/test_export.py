@@ -12,6 +12,7 @@ from etils import epath
 
 import ensemble
 from ensemble import export, metrics, networks
+from ensemble.commands.export import write
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
@@ -163,7 +164,7 @@ def test_a_file_is_whole_or_not_there(tmp_path):
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "folder", epath.Path("/proc/model.bin")):
         with pytest.raises(UserError, match=f"--out={path} cannot be written: "):
-            export.write(epath.Path(path), b"content")
+            write(epath.Path(path), b"content")
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
@@ -181,7 +182,7 @@ def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
         stdout, stderr = process.communicate(timeout=120)
         assert process.returncode == 2, stderr
         assert not stdout
-        lines = [text for text in stderr.splitlines() if text.startswith("export: ")]
+        lines = [text for text in stderr.splitlines() if text.startswith("ensemble export: ")]
         assert lines == stderr.splitlines()[-1:], stderr
         assert line in lines[0]
         assert "Traceback" not in stderr

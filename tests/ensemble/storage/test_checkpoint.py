@@ -153,7 +153,10 @@ def test_a_disk_that_fills_up_in_a_save_is_said_at_the_close(small_disk):
     """In a process of its own: threads of TensorStore's complain of it whenever they like."""
     done = subprocess.run(
         [sys.executable, "-c", SAVE_ON_A_FULL_DISK, str(small_disk)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'ensemble'}"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests' / 'ensemble' / 'storage'}",
+        },
         capture_output=True,
         text=True,
         timeout=60,
