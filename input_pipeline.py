@@ -1,6 +1,6 @@
 """The data of `ensemble.sources`: sets by name, a user's own, batch order and augmentation."""
 
-from ensemble.sources.input_pipeline import (
+from ensemble.sources import (
     KNOWN_DATASETS,
     Dataset,
     Split,

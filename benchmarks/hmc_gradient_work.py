@@ -7,16 +7,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from ensemble.sources import input_pipeline
+from ensemble import sources
 
 STEP_SIZE = 1e-3
 NUM_LEAPFROG_STEPS = 20
 SECONDS = 4.0
 
 
-def load_dataset() -> input_pipeline.Dataset:
+def load_dataset() -> sources.Dataset:
     """MNIST with all 60,000 training images in one split."""
-    return input_pipeline.load_dataset("mnist", hold_out=False)
+    return sources.load_dataset("mnist", hold_out=False)
 
 
 def load_images() -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ def default_config() -> ml_collections.ConfigDict:
     """Returns every key with its default value; a key's type is the default's type."""
     config = ml_collections.ConfigDict()
     # What is learned, and from what.
-    config.dataset = "digits"  # A name of input_pipeline, npz:PATH or folder:PATH.
+    config.dataset = "digits"  # A name of ensemble.sources, npz:PATH or folder:PATH.
     config.data_dir = ""  # Of prepared TFDS sets; empty: $TFDS_DATA_DIR or ~/tensorflow_datasets.
     config.hold_out = True  # False: learn validation and calibration data too, carve nothing.
     config.model = "cnn"  # A name in the registry of `models`.

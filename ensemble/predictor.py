@@ -17,7 +17,7 @@ from ensemble.method import FAILURES, Status
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
-from ensemble.sources.input_pipeline import Dataset
+from ensemble.sources.dataset import Dataset
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta

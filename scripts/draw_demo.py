@@ -28,7 +28,8 @@ from ensemble.pictures.plot_style import (
     member_line,
     style,
 )
-from ensemble.sources import input_pipeline
+from ensemble.sources import catalogue
+from ensemble.storage.predictions import read_predictions
 
 _BOLD: dict[str, Any] = {"fontsize": 12, "weight": "bold", "color": TEXT_COLOR}
 
@@ -144,8 +145,9 @@ def main() -> int:
         print(f"draw_demo: there is no file {path}", file=sys.stderr)
         return 2
     report = json.loads(path.read_text())
-    inputs, labels = input_pipeline.load_dataset(report["config"]["dataset"]).splits["test"]
-    log_probs = np.load(args.workdir / "predictions" / "test.npz")["log_probs"]
+    inputs, labels = catalogue.load_dataset(report["config"]["dataset"]).splits["test"]
+    stored = read_predictions(args.workdir / "predictions" / "test.npz", report["config"])
+    log_probs = stored.log_probs
     picture = Image.fromarray(figure_to_array(draw(report["test"], log_probs, inputs, labels)))
     picture.quantize(256, dither=Image.Dither.NONE).save(args.out, optimize=True)
     return 0

@@ -32,8 +32,8 @@ from ensemble.errors import UserError
 from ensemble.evaluation.page import _records
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import convergence
-from ensemble.sources import own_data
-from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.sources import folders, own_arrays
+from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
 from ensemble.storage.workdir import Workdir, write_json
 from ensemble.tasks.classification import described_dataset
@@ -327,7 +327,7 @@ def npz(folder, runs):
 
     def one(rng):
         (folder / "data.npz").write_bytes(mutate_npz(rng, file.getvalue()))
-        dataset_from_arrays(own_data.read_npz(str(folder / "data.npz")), "npz:data.npz")
+        dataset_from_arrays(own_arrays.read_npz(str(folder / "data.npz")), "npz:data.npz")
 
     return one
 
@@ -363,10 +363,10 @@ def folder(folder, runs):
                 os.mkfifo(os.path.join(place, b"pipe.png"))
         path = os.fsdecode(root)
         if rng.random() < 0.3:
-            shown, _ = own_data.read_unlabelled_folder(path)
+            shown, _ = folders.read_unlabelled_folder(path)
             "".join(shown).encode()
             return
-        dataset = dataset_from_arrays(own_data.read_folder(path), "folder:images")
+        dataset = dataset_from_arrays(folders.read_folder(path), "folder:images")
         "".join(dataset.class_names).encode()
 
     return one

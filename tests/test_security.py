@@ -26,7 +26,7 @@ from ensemble.draws.draws import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
-from ensemble.sources import own_data
+from ensemble.sources import folders, own_arrays
 from ensemble.storage import npz, schema
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir, check_links
@@ -99,7 +99,7 @@ def read_everywhere(path):
     draws.mkdir(exist_ok=True)
     shutil.copy(path, draws / "000000000.npz")
     readers = [
-        lambda: own_data.read_npz(str(path)),
+        lambda: own_arrays.read_npz(str(path)),
         lambda: predict.read_inputs(str(path)),
         lambda: read_predictions(epath.Path(path), {}),
         lambda: Draws(epath.Path(draws)).scalars(),
@@ -125,7 +125,7 @@ def test_postscript_is_no_image(tmp_path, monkeypatch):
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "a.eps")
     (tmp_path / "a.eps").rename(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png is not an image that Pillow reads"):
-        own_data.read_unlabelled_folder(str(tmp_path))
+        folders.read_unlabelled_folder(str(tmp_path))
 
 
 # It takes no more memory than it may.
@@ -160,7 +160,7 @@ def test_an_archive_that_unpacks_to_more_than_was_allowed_is_not_unpacked(
     tmp_path, monkeypatch, method
 ):
     monkeypatch.setattr(npz, "memory_bytes", lambda: 50_000_000)
-    monkeypatch.setattr(own_data, "memory_bytes", lambda: 50_000_000)
+    monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)
     member = header((2, 1000, 1000)) + bytes(16_000_000)
     path = write_member(tmp_path / "bomb.npz", member, method)
     assert path.stat().st_size < 100_000
@@ -180,9 +180,9 @@ def test_a_name_that_stands_twice_is_refused(tmp_path):
 
 def test_images_that_memory_cannot_hold_are_not_decoded(tmp_path, monkeypatch):
     PIL.Image.new("RGB", (3000, 3000)).save(tmp_path / "a.png")
-    monkeypatch.setattr(own_data, "memory_bytes", lambda: 50_000_000)
+    monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)
     with pytest.raises(UserError, match=r"images of 3000x3000 pixels as .* need 27,000,000 bytes"):
-        own_data.read_unlabelled_folder(str(tmp_path))
+        folders.read_unlabelled_folder(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["report.json", "predictions/test.npz", "metrics.jsonl"])
@@ -300,7 +300,7 @@ def test_pipes_are_not_waited_for(run, tmp_path):
         ensemble.evaluate(run, datasets=[])
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png is not an image"):
-        own_data.read_unlabelled_folder(str(tmp_path))
+        folders.read_unlabelled_folder(str(tmp_path))
 
 
 @pytest.mark.parametrize("path", ["~nobody_at_all/x", "a" * 5000, "x\0y", "loop/x", "x://y"])
@@ -310,8 +310,8 @@ def test_what_is_no_path_is_refused(tmp_path, monkeypatch, path):
     for use in (
         ensemble.load,
         ensemble.evaluate,
-        own_data.read_npz,
-        own_data.read_folder,
+        own_arrays.read_npz,
+        folders.read_folder,
         predict.read_inputs,
     ):
         with pytest.raises(UserError):

@@ -18,11 +18,12 @@ from absl import flags
 import ensemble
 from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
-from ensemble.sources.own_data import check_inputs, local_path, read_npz, read_unlabelled_folder
+from ensemble.sources.folders import read_unlabelled_folder
+from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 
 if TYPE_CHECKING:
     from ensemble.predictor import Prediction
-    from ensemble.sources.input_pipeline import Dataset
+    from ensemble.sources.dataset import Dataset
 
 UNCERTAINTIES = ("total", "aleatoric", "epistemic")
 

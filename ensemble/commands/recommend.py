@@ -17,7 +17,8 @@ from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
 from ensemble.predictor import restore
 from ensemble.sharding import startup
-from ensemble.sources.input_pipeline import WatchDataset, load_dataset
+from ensemble.sources.catalogue import load_dataset
+from ensemble.sources.dataset import WatchDataset
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.factorisation.recommendation import find_user, recommend

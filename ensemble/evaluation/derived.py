@@ -17,7 +17,7 @@ from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
 from ensemble.run.progress import Progress
-from ensemble.sources.input_pipeline import (
+from ensemble.sources.catalogue import (
     KNOWN_DATASETS,
     KNOWN_SHAPES,
     load_test_inputs,

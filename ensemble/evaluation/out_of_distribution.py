@@ -11,7 +11,7 @@ from ensemble.errors import UserError
 from ensemble.storage.predictions import MemberPredictions
 
 UNIFORM, CONSTANT = "uniform", "constant"
-_STREAM = 3  # Of random numbers; input_pipeline has others.
+_STREAM = 3  # Of random numbers; ensemble.sources has others.
 _NUM_LEVELS = 256
 SCORES = ("entropy", "one_minus_max", "mutual_information")
 

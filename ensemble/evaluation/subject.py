@@ -12,7 +12,7 @@ from ensemble.config import WALK
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
-from ensemble.sources.input_pipeline import dataset_from_arrays, load_dataset
+from ensemble.sources.catalogue import dataset_from_arrays, load_dataset
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
@@ -31,7 +31,7 @@ class Subject:
     Args:
         workdir: of the run.
         data_dir: where TFDS sets lie here; None: where the run had them, if they are still there,
-            else as `ensemble.sources.input_pipeline.load_dataset` has it.
+            else as `ensemble.sources.catalogue.load_dataset` has it.
         data: the arrays that the run was given, if it was given arrays.
         num_devices: to predict on; None for all.
 

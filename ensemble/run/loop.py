@@ -28,7 +28,8 @@ from ensemble.run.monitor import Monitor
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import processes, startup
-from ensemble.sources.input_pipeline import WatchDataset, dataset_from_arrays, load_dataset
+from ensemble.sources.catalogue import dataset_from_arrays, load_dataset
+from ensemble.sources.dataset import WatchDataset
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write

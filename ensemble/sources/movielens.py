@@ -32,7 +32,7 @@ _MOVIE_SCALE = 0.5  # Taste moves a log-odds by 0.5 sqrt(8) = 1.4, one standard 
 _LOG_ODDS = -5.5  # Of the least active user and a movie of ordinary popularity.
 _USUAL_MOVIES = 600  # With fewer to choose from, a user watches a larger share of them.
 _USERS_PER_BLOCK = 256
-_WATCH_STREAM, _AGAIN_STREAM, _HOLD_OUT_STREAM = 3, 4, 5  # 1 and 2 are input_pipeline's.
+_WATCH_STREAM, _AGAIN_STREAM, _HOLD_OUT_STREAM = 3, 4, 5  # 1 and 2 are those of batches.py.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

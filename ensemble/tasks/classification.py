@@ -13,7 +13,8 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.networks.linen import init_variables, takes_train
 from ensemble.priors import Prior, log_prior
-from ensemble.sources.input_pipeline import Dataset, Split, normalise
+from ensemble.sources.batches import normalise
+from ensemble.sources.dataset import Dataset, Split
 
 
 @dataclasses.dataclass(frozen=True)

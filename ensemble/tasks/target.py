@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.sources.input_pipeline import Split
+from ensemble.sources.dataset import Split
 from ensemble.tasks.densities import Density, check_density
 
 _NUM_POINTS = 5

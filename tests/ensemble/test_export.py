@@ -16,7 +16,7 @@ from ensemble.commands.export import write
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
-from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 RUN_ELSEWHERE = """

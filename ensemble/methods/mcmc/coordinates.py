@@ -26,7 +26,8 @@ import scipy.special
 from ensemble.errors import UserError
 from ensemble.methods.mcmc.linear_likelihood import is_linear, join_bias, split_bias
 from ensemble.priors import prior_of
-from ensemble.sources.input_pipeline import Split, normalise
+from ensemble.sources.batches import normalise
+from ensemble.sources.dataset import Split
 from ensemble.tasks.classification import Classification
 
 _BLOCK = 8192  # Examples at a time.

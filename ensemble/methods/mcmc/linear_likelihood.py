@@ -21,7 +21,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.sharding import processes
 from ensemble.sharding.chainwise import make_chainwise
-from ensemble.sources.input_pipeline import Dataset, Split, normalise
+from ensemble.sources.batches import normalise
+from ensemble.sources.dataset import Dataset, Split
 
 EXAMPLES_PER_BLOCK = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls, and longer compilation."""

@@ -23,7 +23,7 @@ from ensemble.sharding import processes
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit
-from ensemble.sources.input_pipeline import Split
+from ensemble.sources.dataset import Split
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation import watch_likelihood
 from ensemble.tasks.factorisation.task import Factorisation

@@ -28,7 +28,7 @@ from ensemble.networks.linen import takes_train
 from ensemble.predictor import Predictor
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement
-from ensemble.sources.input_pipeline import epoch_batches
+from ensemble.sources.batches import epoch_batches
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions

@@ -19,7 +19,7 @@ from ensemble.method import Status
 from ensemble.methods.members.member import Stream, TrainState, apply_member, update_member
 from ensemble.networks.linen import takes_train
 from ensemble.sharding.placement import Placement
-from ensemble.sources.input_pipeline import augment
+from ensemble.sources.batches import augment
 from ensemble.tasks.classification import Classification
 
 Metrics = dict[str, clu_metrics.Average]

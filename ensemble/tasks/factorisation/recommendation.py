@@ -12,7 +12,7 @@ import scipy.special
 
 from ensemble.errors import UserError
 from ensemble.metrics import ranking
-from ensemble.sources.input_pipeline import WatchDataset
+from ensemble.sources.dataset import WatchDataset
 from ensemble.sources.movielens import WATCHED
 from ensemble.tasks.factorisation.baselines import fit_popularity
 from ensemble.tasks.factorisation.task import Factorisation

@@ -16,7 +16,7 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
-from ensemble.sources.input_pipeline import WatchDataset
+from ensemble.sources.dataset import WatchDataset
 from ensemble.sources.movielens import HELD_OUT, memory_bytes
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation.baselines import fit_biases

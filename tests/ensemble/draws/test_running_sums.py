@@ -8,7 +8,7 @@ import scipy.special
 from ensemble.draws.running_sums import add_draws, averages, evaluate_draws, zero_sums
 from ensemble.methods.mcmc.log_density import place_split
 from ensemble.sharding.mesh import create_mesh
-from ensemble.sources.input_pipeline import Split
+from ensemble.sources.dataset import Split
 
 NUM_DRAWS, NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 300, 2, 5, 3
 

@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_stored_predictions(evaluated):
 
 def test_shifted_scores_are_those_of_the_shifted_images(evaluated):
     from ensemble.evaluation.shift import shift_images
-    from ensemble.sources.input_pipeline import load_dataset
+    from ensemble.sources.catalogue import load_dataset
 
     workdir, evaluation, _ = evaluated
     assert evaluation["shift"].keys() == SHIFTS.keys()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.sources import clutter, input_pipeline
+from ensemble.sources import batches, catalogue, clutter
 
 
 def _rng(seed=0):
@@ -58,8 +58,8 @@ def rendered(monkeypatch):
 
 def test_a_split_shows_its_own_digits_only(rendered):
     """Also its clutter is made of them: nothing of a test digit is in a training image."""
-    splits = input_pipeline.load_dataset("clutter").splits
-    digits = input_pipeline.load_dataset("digits").splits
+    splits = catalogue.load_dataset("clutter").splits
+    digits = catalogue.load_dataset("digits").splits
     assert list(splits) == list(digits)
     for shown, (name, split) in zip(rendered, splits.items(), strict=True):
         np.testing.assert_array_equal(shown, digits[name].inputs[..., 0])
@@ -68,20 +68,18 @@ def test_a_split_shows_its_own_digits_only(rendered):
 
 
 def test_without_held_out_data_all_but_the_test_split_is_trained_on(rendered):
-    splits = input_pipeline.load_dataset("clutter", hold_out=False).splits
+    splits = catalogue.load_dataset("clutter", hold_out=False).splits
     sizes = {name: len(split.labels) for name, split in splits.items()}
     assert sizes == {"train": 4791, "test": 1500}
 
 
 def test_the_set_is_the_same_everywhere():
     """Runs are resumed and compared by this fingerprint: it may not change unnoticed."""
-    dataset = input_pipeline.load_dataset("clutter", seed=5)
+    dataset = catalogue.load_dataset("clutter", seed=5)
     assert dataset.fingerprint == "6c0c9b3680f27a12"
     sizes = {name: len(split.labels) for name, split in dataset.splits.items()}
     assert sizes == {"train": 3591, "validation": 600, "calibration": 600, "test": 1500}
-    assert dataset.input_shape == input_pipeline.KNOWN_SHAPES["clutter"]
+    assert dataset.input_shape == catalogue.KNOWN_SHAPES["clutter"]
     assert dataset.class_names == tuple("0123456789")
-    scaled = input_pipeline.normalise(
-        dataset.splits["test"].inputs[:100], dataset.shift, dataset.scale
-    )
+    scaled = batches.normalise(dataset.splits["test"].inputs[:100], dataset.shift, dataset.scale)
     assert (scaled.min(), scaled.max()) == (0, 1)

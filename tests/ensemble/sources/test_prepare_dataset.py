@@ -16,7 +16,7 @@ import pytest
 import tfds_sets
 
 from ensemble.errors import UserError
-from ensemble.sources import input_pipeline, prepare_dataset, tfds_records
+from ensemble.sources import catalogue, prepare_dataset, tfds_records
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
@@ -53,7 +53,7 @@ def _tfrecord_only(data_dir):
 def test_without_a_network_one_line_says_what_to_do(tmp_path, name):
     start = time.monotonic()
     with pytest.raises(UserError) as error:
-        input_pipeline.load_dataset(name, str(tmp_path))
+        catalogue.load_dataset(name, str(tmp_path))
     assert time.monotonic() - start < 15
 
     message = str(error.value)

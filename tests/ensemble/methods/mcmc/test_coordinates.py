@@ -10,7 +10,7 @@ from ensemble import UserError, networks
 from ensemble.methods.mcmc.coordinates import identity, kronecker
 from ensemble.methods.mcmc.linear_likelihood import join_bias, split_bias
 from ensemble.priors import parse_prior
-from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 NUM_CLASSES, NUM_FEATURES = 3, 4

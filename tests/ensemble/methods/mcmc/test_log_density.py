@@ -15,7 +15,8 @@ from ensemble import UserError, networks
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
-from ensemble.sources.input_pipeline import Split, dataset_from_arrays
+from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.sources.dataset import Split
 from ensemble.tasks.classification import Classification
 
 NUM_CLASSES = 3

@@ -15,7 +15,7 @@ from ensemble.config import validate
 from ensemble.method import Status
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
-from ensemble.sources.input_pipeline import dataset_from_arrays
+from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 KEY = jax.random.key(0)
@@ -98,7 +98,7 @@ def test_one_member_is_the_plain_single_model(blobs):
     """Against a loop of flax and optax alone, without any of our code but the batch order."""
     import optax
 
-    from ensemble.sources.input_pipeline import epoch_batches, normalise
+    from ensemble.sources.batches import epoch_batches, normalise
 
     method = make_method(blobs, ensemble_size=1, num_devices=1)
     dataset = method.task.dataset

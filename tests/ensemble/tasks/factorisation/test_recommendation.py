@@ -7,7 +7,7 @@ import scipy.special
 import ensemble
 from ensemble.errors import UserError
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
-from ensemble.sources.input_pipeline import load_dataset
+from ensemble.sources.catalogue import load_dataset
 from ensemble.tasks.factorisation import recommendation
 from ensemble.tasks.factorisation.task import Factorisation
 

@@ -7,22 +7,19 @@ parameters), validation (chooses and stops), calibration (fits temperatures and 
 
 import dataclasses
 import difflib
-import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
 from ensemble.errors import UserError
-from ensemble.sources import clutter, movielens, own_data, prepare_dataset, tfds_records
+from ensemble.sources import clutter, folders, movielens, own_arrays, prepare_dataset, tfds_records
+from ensemble.sources.batches import CLUTTER_STREAM, seeded_generator
+from ensemble.sources.dataset import Dataset, Split, WatchDataset, stratified_split
 from ensemble.sources.digits import read_digits
-from ensemble.sources.movielens import Watches
-from ensemble.sources.own_data import SPLITS
+from ensemble.sources.own_arrays import SPLITS
 
 # Examples in train, validation and calibration, consecutive in TFDS's training split, and in test.
 TFDS_SIZES = {
@@ -42,85 +39,8 @@ KNOWN_SHAPES = {
 DIGITS_SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
 DIGITS_SEED = 0  # The digits' split is the same for every run.
 CLUTTER_COPIES = {"train": 3, "validation": 4, "calibration": 4, "test": 5}  # Of each digit.
-# Splits, batches and clutter draw from streams of their own.
-SPLIT_STREAM, BATCH_STREAM, CLUTTER_STREAM = 1, 2, 3
 BUNDLED = ("digits", "clutter")  # These need no file but scikit-learn's.
 KNOWN_DATASETS = (*BUNDLED, *TFDS_SIZES, "npz:PATH", "folder:PATH", *movielens.KNOWN_WATCHES)
-
-
-class Split(NamedTuple):
-    """Examples of one split.
-
-    Attributes:
-        inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
-            `[N, F]`; not normalised.
-        labels: int32 `[N]`, 0..C-1.
-    """
-
-    inputs: np.ndarray
-    labels: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
-    """A data set in host memory.
-
-    Attributes:
-        name: as `load_dataset` was given it.
-        splits: `train`, and those of `validation`, `calibration` and `test` that there are, in
-            this order.
-        num_classes: C.
-        class_names: one per class.
-        shift: float32, broadcastable to an example; see `normalise`.
-        scale: float32, broadcastable to an example; see `normalise`.
-    """
-
-    name: str
-    splits: dict[str, Split]
-    num_classes: int
-    class_names: tuple[str, ...]
-    shift: np.ndarray
-    scale: np.ndarray
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example: (H, W, C) or (F,)."""
-        return self.splits["train"].inputs.shape[1:]
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits that change when any split's content does."""
-        return _fingerprint(self.splits)
-
-    @functools.cached_property
-    def test_fingerprint(self) -> str | None:
-        """The same of the test split alone; None where there is none."""
-        return _fingerprint({"test": self.splits["test"]}) if "test" in self.splits else None
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class WatchDataset(Dataset):
-    """Pairs of a user and a movie, of class 1 if the user watched the movie.
-
-    The split `train` has those that were watched, all others are known not to have been; `test` has
-    those that are held out.
-
-    Attributes:
-        watches: the users, the movies, and who has watched what.
-        observed: [N, M] uint8, 1 where user i has watched movie j, 2 where that is held out.
-    """
-
-    watches: Watches
-    observed: np.ndarray
-
-
-def _fingerprint(splits: Mapping[str, Split]) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for split_name, split in splits.items():
-        for array in split:
-            digest.update(f"{split_name} {array.dtype} {array.shape};".encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def load_dataset(
@@ -131,7 +51,7 @@ def load_dataset(
     Args:
         name: `digits`, or `clutter`, which is generated from them; a TFDS set, `mnist`,
             `fashion_mnist`, `kmnist` or `cifar10`, which is prepared first where it is not; own
-            data, `npz:PATH` or `folder:PATH` (see `own_data`); or who watched what (see
+            data, `npz:PATH` or `folder:PATH` (see `own_arrays`); or who watched what (see
             `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
@@ -152,9 +72,9 @@ def load_dataset(
     if name in movielens.TFDS_NAMES or kind == "watches":
         return _load_watches(name, data_dir, seed)
     if kind == "npz" and path:
-        return dataset_from_arrays(own_data.read_npz(path), name, seed, hold_out)
+        return dataset_from_arrays(own_arrays.read_npz(path), name, seed, hold_out)
     if kind == "folder" and path:
-        return dataset_from_arrays(own_data.read_folder(path), name, seed, hold_out)
+        return dataset_from_arrays(folders.read_folder(path), name, seed, hold_out)
     close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
@@ -234,7 +154,7 @@ def _load_clutter() -> Dataset:
     splits = {}
     for index, (split_name, (inputs, labels)) in enumerate(digits.splits.items()):
         copies = CLUTTER_COPIES[split_name]
-        images = clutter.render(inputs[..., 0], copies, _generator(CLUTTER_STREAM, 0, index))
+        images = clutter.render(inputs[..., 0], copies, seeded_generator(CLUTTER_STREAM, 0, index))
         splits[split_name] = Split(images, np.tile(labels, copies))
     return _dataset("clutter", splits, digits.class_names, scale=1 / 255)
 
@@ -276,9 +196,9 @@ def dataset_from_arrays(
     Raises:
         UserError: if the arrays cannot be used, or are too few to be split.
     """
-    parts, class_names = own_data.check_arrays(arrays, name)
+    parts, class_names = own_arrays.check_arrays(arrays, name)
     splits = {split_name: Split(*pair) for split_name, pair in parts.items()}
-    splits["train"] = source = splits.pop(own_data.POOL, None) or splits["train"]
+    splits["train"] = source = splits.pop(own_arrays.POOL, None) or splits["train"]
     absent = [split_name for split_name in SPLITS[1:] if split_name not in splits]
     if absent and hold_out:
         splits |= _divide(source, _carved_sizes(len(source.labels), absent, name), seed)
@@ -338,120 +258,3 @@ def _dataset(
 ) -> Dataset:
     shift, scale = np.asarray(shift, np.float32), np.asarray(scale, np.float32)
     return Dataset(name, splits, len(class_names), class_names, shift, scale)
-
-
-def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
-    """Splits examples at random, every split with its share of every class.
-
-    The j-th of a class's n shuffled examples, j from 0, gets the position (j + 1/2) / n: each class
-    is spread evenly over 0..1, and the splits are consecutive runs of all examples in this order.
-    So a class of few examples comes into the first split first (train, the largest), and every
-    prefix of a split is stratified, too.
-
-    Args:
-        labels: `[N]`, int, from 0.
-        sizes: of the splits; they sum to N.
-        seed: not negative.
-
-    Returns:
-        The indices of each split, int `[size]`; together a permutation of 0..N-1.
-    """
-    order = _generator(SPLIT_STREAM, seed).permutation(len(labels))
-    counts = np.bincount(labels)
-    # A stable sort keeps each class's examples in random order; the rank is the place among them.
-    by_class = order[np.argsort(labels[order], kind="stable")]
-    starts = np.cumsum(counts) - counts
-    position = np.empty(len(labels))
-    sorted_labels = labels[by_class]
-    rank = np.arange(len(labels)) - starts[sorted_labels]
-    position[by_class] = (rank + 0.5) / counts[sorted_labels]
-    # Ties between classes are resolved by the random order.
-    order = order[np.argsort(position[order], kind="stable")]
-    return np.split(order, np.cumsum(sizes)[:-1])
-
-
-def _generator(stream: int, seed: int, *path: int) -> np.random.Generator:
-    """A NumPy generator for (stream, seed, path): Philox, seeded through SeedSequence's hash.
-
-    Raises:
-        UserError: if the seed is negative.
-    """
-    if seed < 0:
-        raise UserError(f"seed={seed} must not be negative; use any whole number from 0")
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([stream, seed, *path])))
-
-
-def epoch_batches(
-    num_examples: int, batch_size: int, seed: int, epoch: int, member: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The batches of one epoch, a pure function of the arguments: a resumed run goes on alike.
-
-    The order is a permutation by NumPy's Philox generator, seeded with (seed, epoch, member). Every
-    example comes exactly once. The last batch is filled up by repeating its own examples in turn,
-    at weight 0: batch statistics then see real examples only.
-
-    Args:
-        num_examples: N.
-        batch_size: B.
-        seed: of the run.
-        epoch: from 0.
-        member: whose own order it is, or None for the order that members share.
-
-    Returns:
-        indices: int32 `[ceil(N / B), B]`.
-        weights: float32, the same shape: 1, or 0 where an example only fills up the batch.
-
-    Raises:
-        UserError: if a size is not positive or the seed is negative.
-    """
-    for what, size in (("num_examples", num_examples), ("batch_size", batch_size)):
-        if size < 1:
-            raise UserError(f"{what}={size} must be at least 1")
-    # SeedSequence takes [seed, epoch] for [seed, epoch, 0], so that member k has to be k + 1.
-    path = (epoch, 0 if member is None else member + 1)
-    order = _generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)
-    num_steps = -(-num_examples // batch_size)
-    last = order[(num_steps - 1) * batch_size :]
-    indices = np.concatenate([order[: len(order) - len(last)], np.resize(last, batch_size)])
-    weights = np.ones(num_steps * batch_size, np.float32)
-    weights[num_examples:] = 0
-    return indices.reshape(num_steps, batch_size), weights.reshape(num_steps, batch_size)
-
-
-def normalise(
-    inputs: jax.typing.ArrayLike, shift: jax.typing.ArrayLike, scale: jax.typing.ArrayLike
-) -> jax.Array:
-    """What networks see: (inputs - shift) * scale, float32, on the device.
-
-    Args:
-        inputs: `[..., H, W, C]` or `[..., F]`, uint8 or float32.
-        shift: broadcastable to an example.
-        scale: broadcastable to an example.
-    """
-    return (jnp.asarray(inputs, jnp.float32) - shift) * scale
-
-
-def augment(rng_keys: jax.Array, images: jax.Array, shift: int, flip: bool) -> jax.Array:
-    """Moves each image at random, and mirrors it left to right with probability 1/2.
-
-    Args:
-        rng_keys: `[B]`, one key per image.
-        images: `[B, H, W, C]`, any dtype.
-        shift: the largest translation in pixels, along both axes; 0 is none. Zeros come in.
-        flip: whether to mirror.
-
-    Returns:
-        `[B, H, W, C]`, the dtype of `images`.
-    """
-
-    def augment_one(rng_key: jax.Array, image: jax.Array) -> jax.Array:
-        key_shift, key_flip = jax.random.split(rng_key)
-        if shift:
-            padded = jnp.pad(image, ((shift, shift), (shift, shift), (0, 0)))
-            row, column = jax.random.randint(key_shift, (2,), 0, 2 * shift + 1)
-            image = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
-        if flip:
-            image = jnp.where(jax.random.bernoulli(key_flip), image[:, ::-1], image)
-        return image
-
-    return jax.vmap(augment_one)(rng_keys, images)

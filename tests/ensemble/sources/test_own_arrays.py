@@ -8,29 +8,29 @@ import PIL.Image
 import pytest
 
 from ensemble.errors import UserError
-from ensemble.sources import own_data
+from ensemble.sources import folders, own_arrays
 
 IMAGES = np.arange(6 * 4 * 5, dtype=np.uint8).reshape(6, 4, 5)
 LABELS = np.array([0, 1, 2, 0, 1, 2])
 
 
 def _check(**arrays):
-    return own_data.check_arrays(arrays, "mine")
+    return own_arrays.check_arrays(arrays, "mine")
 
 
 def test_types_and_shapes_that_are_kept():
-    inputs, labels = _check(inputs=IMAGES, labels=LABELS).parts[own_data.POOL]
+    inputs, labels = _check(inputs=IMAGES, labels=LABELS).parts[own_arrays.POOL]
     assert inputs.dtype == np.uint8
     assert inputs.shape == (6, 4, 5, 1)
     assert labels.dtype == np.int32
     np.testing.assert_array_equal(labels, LABELS)
 
     for integers in (IMAGES.astype(np.int64), IMAGES > 3, IMAGES.astype(np.int64).tolist()):
-        inputs, _ = _check(inputs=integers, labels=LABELS).parts[own_data.POOL]
+        inputs, _ = _check(inputs=integers, labels=LABELS).parts[own_arrays.POOL]
         assert inputs.dtype == np.uint8
         np.testing.assert_array_equal(inputs[..., 0], np.asarray(integers))
     for numbers in (IMAGES / 255, IMAGES.astype(np.int16) - 1, IMAGES.astype(np.int32) + 200):
-        inputs, _ = _check(inputs=numbers, labels=LABELS).parts[own_data.POOL]
+        inputs, _ = _check(inputs=numbers, labels=LABELS).parts[own_arrays.POOL]
         assert inputs.dtype == np.float32
         np.testing.assert_array_equal(inputs[..., 0], numbers.astype(np.float32))
 
@@ -50,7 +50,7 @@ def test_one_type_for_all_splits():
 )
 def test_whole_numbers_of_any_type_are_labels(labels):
     checked = _check(inputs=IMAGES, labels=labels)
-    np.testing.assert_array_equal(checked.parts[own_data.POOL][1], labels)
+    np.testing.assert_array_equal(checked.parts[own_arrays.POOL][1], labels)
     assert checked.class_names == ("0", "1", "2")
 
 
@@ -123,7 +123,7 @@ REFUSED = {
 @pytest.mark.parametrize(("arrays", "message"), REFUSED.values(), ids=REFUSED)
 def test_arrays_that_are_refused(arrays, message):
     with pytest.raises(UserError, match=message) as error:
-        own_data.check_arrays(arrays, "mine")
+        own_arrays.check_arrays(arrays, "mine")
     assert str(error.value).startswith("mine")
     assert "\n" not in str(error.value)
 
@@ -133,9 +133,9 @@ def test_npz_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for path in (str(tmp_path / "a.npz"), "~/a.npz", "a.npz"):
-        arrays = own_data.read_npz(path)
+        arrays = own_arrays.read_npz(path)
         np.testing.assert_array_equal(arrays["inputs"], IMAGES)
-        assert own_data.check_arrays(arrays, path).class_names == ("a", "b", "c")
+        assert own_arrays.check_arrays(arrays, path).class_names == ("a", "b", "c")
 
 
 def _npy(array):
@@ -181,7 +181,7 @@ BAD_NPZ = {
 def test_npz_that_is_refused(tmp_path, write, message):
     write(tmp_path / "bad.npz")
     with pytest.raises(UserError, match=message) as error:
-        own_data.read_npz(str(tmp_path / "bad.npz"))
+        own_arrays.read_npz(str(tmp_path / "bad.npz"))
     assert str(tmp_path / "bad.npz") in str(error.value)
 
 
@@ -204,7 +204,7 @@ def test_folder_of_gray_images(tmp_path):
     (tmp_path / ".git").mkdir()
     (tmp_path / "README").write_text("about")
 
-    arrays = own_data.read_folder(str(tmp_path))
+    arrays = folders.read_folder(str(tmp_path))
 
     assert list(arrays["class_names"]) == ["cat", "dog"]
     np.testing.assert_array_equal(arrays["labels"], [0, 1, 1])
@@ -220,7 +220,7 @@ def test_one_colour_image_makes_all_rgb(tmp_path):
     _save(tmp_path / "b" / "2.png", colour, "RGBA")
     _save(tmp_path / "b" / "3.gif", colour)
 
-    inputs = own_data.read_folder(str(tmp_path))["inputs"]
+    inputs = folders.read_folder(str(tmp_path))["inputs"]
 
     assert inputs.shape == (4, 3, 2, 3)
     np.testing.assert_array_equal(inputs[:, 0, 0], [[7, 7, 7], *[[1, 2, 3]] * 3])
@@ -232,7 +232,7 @@ def test_folder_with_splits(tmp_path):
             _save(tmp_path / split / "no" / f"{index}.png", _gray(index))
     _save(tmp_path / "train" / "yes" / "0.png", _gray(9))
 
-    checked = own_data.check_arrays(own_data.read_folder(str(tmp_path)), "folder")
+    checked = own_arrays.check_arrays(folders.read_folder(str(tmp_path)), "folder")
 
     assert list(checked.parts) == ["train", "validation", "test"]
     assert checked.class_names == ("no", "yes")
@@ -244,7 +244,7 @@ def test_folder_with_splits(tmp_path):
 def test_a_class_may_be_called_train(tmp_path):
     for name in ("car", "train"):
         _save(tmp_path / name / "1.png", _gray(1))
-    assert list(own_data.read_folder(str(tmp_path))["class_names"]) == ["car", "train"]
+    assert list(folders.read_folder(str(tmp_path))["class_names"]) == ["car", "train"]
 
 
 def _two_classes(root):
@@ -306,7 +306,7 @@ def test_folders_that_are_refused(tmp_path, write, message):
     root.mkdir()
     write(root)
     with pytest.raises(UserError, match=message) as error:
-        own_data.read_folder(str(root))
+        folders.read_folder(str(root))
     assert str(root) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -317,7 +317,7 @@ def test_png_bytes_with_a_wrong_suffix_are_read(tmp_path):
     file = io.BytesIO()
     PIL.Image.fromarray(_gray(5)).save(file, "PNG")
     (tmp_path / "b" / "2.dat").write_bytes(file.getvalue())
-    assert own_data.read_folder(str(tmp_path))["inputs"].max() == 5
+    assert folders.read_folder(str(tmp_path))["inputs"].max() == 5
 
 
 def test_a_folder_of_unlabelled_images(tmp_path):
@@ -326,21 +326,21 @@ def test_a_folder_of_unlabelled_images(tmp_path):
     (tmp_path / ".hidden").write_text("ignored")
     for i, name in enumerate(["z.png", "b/x.png", "a.png"]):
         PIL.Image.fromarray(IMAGES[i]).save(tmp_path / name)
-    names, images = own_data.read_unlabelled_folder(str(tmp_path))
+    names, images = folders.read_unlabelled_folder(str(tmp_path))
     assert names == ["a.png", "b/x.png", "z.png"]
     np.testing.assert_array_equal(images[..., 0], IMAGES[[2, 1, 0]])
 
     (tmp_path / "b" / "empty").mkdir()
     with pytest.raises(UserError, match="holds no images"):
-        own_data.read_unlabelled_folder(str(tmp_path / "b" / "empty"))
+        folders.read_unlabelled_folder(str(tmp_path / "b" / "empty"))
 
 
 def test_inputs_take_the_type_of_the_training_data():
     for values in (IMAGES, IMAGES.astype(np.int64), IMAGES.astype(np.float64), IMAGES > 3):
-        as_uint8 = own_data.check_inputs(values, np.dtype(np.uint8), "mine")
+        as_uint8 = own_arrays.check_inputs(values, np.dtype(np.uint8), "mine")
         assert as_uint8.dtype == np.uint8
         np.testing.assert_array_equal(as_uint8, values)
-        as_float = own_data.check_inputs(values, np.dtype(np.float32), "mine")
+        as_float = own_arrays.check_inputs(values, np.dtype(np.float32), "mine")
         assert as_float.dtype == np.float32
         np.testing.assert_array_equal(as_float, values)
 
@@ -349,4 +349,4 @@ def test_inputs_take_the_type_of_the_training_data():
 def test_inputs_that_are_no_raw_pixels(bad):
     values = np.array([[0.0, 255.0], [3.0, bad]])
     with pytest.raises(UserError, match=rf"mine holds {bad}.*whole numbers 0\.\.255"):
-        own_data.check_inputs(values, np.dtype(np.uint8), "mine")
+        own_arrays.check_inputs(values, np.dtype(np.uint8), "mine")
