@@ -46,12 +46,12 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
 
     from ensemble import networks
     from ensemble.methods.mcmc.coordinates import kronecker
-    from ensemble.methods.mcmc.linear_likelihood import join_bias, split_bias
     from ensemble.methods.mcmc.log_density import make_log_density
     from ensemble.methods.mcmc.start import find_map
     from ensemble.priors import parse_prior
     from ensemble.sharding.mesh import create_mesh
     from ensemble.tasks.classification import Classification
+    from ensemble.tasks.linear_likelihood import join_bias, split_bias
 
     dataset = load_dataset()
     split = dataset.splits["train"]

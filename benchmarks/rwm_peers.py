@@ -5,7 +5,7 @@
 NUM_SAMPLES are draws of each chain. The samplers; the peers have the published scale of .1, which
 makes no difference to their speed:
 
-- ours, ours_256: `RandomWalk` of tuned scale, with vectors as wide as the CPU's and as XLA's
+- ours, ours_256: `Walker` of tuned scale, with vectors as wide as the CPU's and as XLA's
   default; `ours_untuned` has the scale .1, and starts where the tuned one's warm-up ends;
 - ours_correlated: the same walk on a correlated normal in ten dimensions; density_alone: only its
   log density, as often, of as many positions at a time as a device has in its cache;
@@ -51,12 +51,12 @@ def ours(
     startup.configure()
     import jax
 
-    from ensemble.methods.walk.walker import RandomWalk
+    from ensemble.methods.walk.walker import Walker
     from ensemble.sharding.mesh import create_mesh
     from ensemble.tasks import densities
 
     devices = jax.devices()
-    walk = RandomWalk(
+    walk = Walker(
         densities.create(density),
         num_chains,
         create_mesh(len(devices), 1, devices),

@@ -19,7 +19,7 @@ def create_method(num_members: int):
     """The method `sgd` at the default settings, on generated images of MNIST's shape."""
     startup.configure(method="sgd")
     from ensemble import networks
-    from ensemble.config import validate
+    from ensemble.config_rules import validate
     from ensemble.methods.members.sgd import SGD
     from ensemble.sources.catalogue import dataset_from_arrays
     from ensemble.tasks.classification import Classification

@@ -10,7 +10,7 @@ from absl import logging
 
 from ensemble import metrics, networks
 from ensemble.batched_prediction import make_predict
-from ensemble.config import SAMPLERS, WALK
+from ensemble.config import RANDOM_WALK, SAMPLERS
 from ensemble.draws.draws import Draws, draw_variables
 from ensemble.errors import UserError, in_one_line
 from ensemble.method import FAILURES, Status
@@ -207,7 +207,6 @@ class Restored(NamedTuple):
         Raises:
             UserError: the network's name is not registered here.
         """
-
         model = networks.create(self.config["model"], self.dataset.num_classes)
         task = Classification(self.dataset, model)
         if isinstance(model, MatrixFactorisation):
@@ -274,7 +273,6 @@ def load(
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
             calibrated.
     """
-
     startup.configure(num_devices)
     work = Workdir(workdir)
     restored = restore(work)
@@ -288,7 +286,6 @@ def restore(work: Workdir) -> Restored:
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member.
     """
-
     check_is_workdir(work)
     checkpointer = Checkpointer(work.checkpoints)
     saved = checkpointer.restore_latest(read_only=True)
@@ -301,7 +298,7 @@ def restore(work: Workdir) -> Restored:
 
 def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
     """What a checkpoint says; raises anything where it was forged."""
-    if meta["config"]["method"] == WALK:
+    if meta["config"]["method"] == RANDOM_WALK:
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]
     joined, waiting_step = counters["num_members"], counters.get("waiting_step", 0)

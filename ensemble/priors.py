@@ -44,7 +44,6 @@ class Prior(NamedTuple):
 
     def log_density(self, values: jax.Array) -> jax.Array:
         """Log density of the values of one parameter up to a constant, nats."""
-
         scale = self.scale_of(values.shape)
         if self.family == "laplace":
             return -jnp.sum(jnp.abs(values)) / scale
@@ -52,7 +51,6 @@ class Prior(NamedTuple):
 
     def sample(self, rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Draws the values of one parameter, float32 of that shape."""
-
         draw = jax.random.laplace if self.family == "laplace" else jax.random.normal
         return self.scale_of(shape) * draw(rng_key, shape)
 
@@ -93,7 +91,6 @@ def log_prior(priors: tuple[Prior, ...], params: Any) -> jax.Array:
     Raises:
         UserError: a parameter belongs to no group.
     """
-
     total = jnp.zeros(())
     if not priors:
         return total
@@ -108,7 +105,6 @@ def prior_of(priors: tuple[Prior, ...], path: tuple[Any, ...]) -> Prior:
     Raises:
         UserError: it belongs to no group.
     """
-
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     prior = next((one for one in priors if fnmatch.fnmatchcase(name, one.pattern)), None)
     if prior is None:

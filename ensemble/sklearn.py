@@ -180,7 +180,6 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):
     @functools.cached_property
     def predictor_(self) -> Predictor:
         """The ensemble as a function; its labels are positions in `classes_`."""
-
         check_is_fitted(self)
         startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
         return Predictor(*self._ensemble, self.num_devices)

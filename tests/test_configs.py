@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 import ensemble
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.configs import mnist_logreg_hmc, movielens_hmc
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))

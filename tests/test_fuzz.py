@@ -26,7 +26,8 @@ from etils import epath
 from ml_collections import config_flags
 
 import ensemble
-from ensemble.config import default_config, differences, flatten, validate
+from ensemble.config import default_config, differences, flatten
+from ensemble.config_rules import validate
 from ensemble.draws.draws import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation.page import _records

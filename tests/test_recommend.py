@@ -14,7 +14,7 @@ from conftest import ROOT
 import ensemble
 from ensemble import UserError
 from ensemble.commands import recommend
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.draws.draws import Draws
 from ensemble.methods.mcmc.programs import Programs
 from ensemble.run.loop import _create_task

@@ -121,7 +121,6 @@ def _default_names(subject: Subject) -> list[str]:
 
 def _other_dataset(subject: Subject, name: str) -> np.ndarray:
     """Inputs [N, ...] of another set: its test split, or all of own data that has none."""
-
     kind = name.partition(":")[0]
     if name not in KNOWN_DATASETS and kind not in ("npz", "folder"):
         raise UserError(

@@ -51,7 +51,6 @@ def render(
         subject: of the evaluation.
         log_probs: [M, N, C] of the members on shifted and out-of-distribution data, by name.
     """
-
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ensemble.evaluation", "templates"),
         autoescape=True,
@@ -160,7 +159,6 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
 
     Identifiers get the figure's name, for all figures share one document.
     """
-
     content = io.StringIO()
     style: Any = {"svg.hashsalt": name, "svg.fonttype": "none"}  # The browser has all glyphs.
     with matplotlib.rc_context(style), warnings.catch_warnings():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from ensemble.config import WALK
+from ensemble.config import RANDOM_WALK
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
@@ -66,7 +66,7 @@ class Subject:
         else:
             self.config = self._restored.config
             self.description = self._restored.description
-        if self.config["method"] == WALK:
+        if self.config["method"] == RANDOM_WALK:
             raise UserError(
                 f"{self.work.path} has sampled a density, which predicts nothing; its moments are "
                 "in report.json"
@@ -131,7 +131,6 @@ class Subject:
         Raises:
             UserError: the set is there in part.
         """
-
         return self._data_dir or data_dir_of_run(name, self.config["data_dir"])
 
     @functools.cached_property
@@ -141,7 +140,6 @@ class Subject:
         Raises:
             UserError: they have changed since the run.
         """
-
         name, config = self.description["name"], self.config
         hold_out = config.get("hold_out", True)
         try:

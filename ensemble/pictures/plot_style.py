@@ -47,7 +47,6 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
 
 def figure_to_png(figure: Figure) -> bytes:
     """Draws a figure as a PNG file: once, where Matplotlib's `savefig` does so twice."""
-
     content = io.BytesIO()
     Image.fromarray(figure_to_array(figure)).save(content, "png")
     return content.getvalue()

@@ -7,7 +7,7 @@ import ml_collections
 import numpy as np
 
 from ensemble import metrics
-from ensemble.config import FORMAT, WALK
+from ensemble.config import FORMAT, RANDOM_WALK
 from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Method, State, Status
 from ensemble.pictures import plots
@@ -167,7 +167,7 @@ def reported_split(report: Mapping[str, Any]) -> str | None:
 
 def format_table(report: Mapping[str, Any]) -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
-    if report.get("method") == WALK:
+    if report.get("method") == RANDOM_WALK:
         return _moments_table(report["posterior"])
     split = reported_split(report)
     if split is None:
@@ -273,7 +273,7 @@ def _walk_sentence(posterior: Mapping[str, Any]) -> str:
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
-    if report.get("method") == WALK:
+    if report.get("method") == RANDOM_WALK:
         return _walk_sentence(posterior)
     num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
     text = f"{plots.plural(num_chains, 'chain')} of {plots.plural(num_draws, 'draw')}: "

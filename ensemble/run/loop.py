@@ -2,13 +2,11 @@
 
 import contextlib
 import shlex
-import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -16,16 +14,19 @@ import numpy as np
 from absl import logging
 
 from ensemble import networks
-from ensemble.config import WALK, differences, flatten, validate
+from ensemble.config import RANDOM_WALK, flatten
+from ensemble.config_rules import validate
 from ensemble.draws.draws import Draws
 from ensemble.errors import Interrupted, UserError
 from ensemble.method import Method
 from ensemble.methods.members.sgd import SGD
-from ensemble.methods.walk.random_walk import Walking
+from ensemble.methods.walk.random_walk import RandomWalk
 from ensemble.priors import parse_prior
 from ensemble.report import report as reporting
 from ensemble.run.monitor import Monitor
 from ensemble.run.progress import Clock, Progress
+from ensemble.run.resume import check_resumable, check_same_experiment, restore, save
+from ensemble.run.signals import Stop, stop_signals
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import processes, startup
 from ensemble.sources.catalogue import dataset_from_arrays, load_dataset
@@ -86,10 +87,10 @@ def train(
 
         def open_workdir() -> None:
             stack.enter_context(work.opened())
-            _check_same_experiment(config, work)
+            check_same_experiment(config, work)
 
         processes.from_main(open_workdir)
-        stop = stack.enter_context(_stop_signals())
+        stop = stack.enter_context(stop_signals())
         task = _create_task(config, data)
         processes.check_same("data", task.describe().get("fingerprint"))
         try:
@@ -107,7 +108,7 @@ def _train_and_evaluate(
     task: Any,
     work: Workdir,
     started: float,
-    stop: "Stop",
+    stop: Stop,
     keep: bool,
     show_progress: bool,
 ) -> Result:
@@ -115,19 +116,18 @@ def _train_and_evaluate(
 
     Without `keep` nobody will read the workdir: no checkpoints, no results.
     """
-
     method = _create_method(config, task)
     rng_key = jax.random.key(config.seed)
     with contextlib.ExitStack() as stack:
         checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
         stack.callback(checkpointer.close)
-        saved = _restore(work, checkpointer)
+        saved = restore(work, checkpointer)
         if saved is None:
             state, clock, sizes = method.init(rng_key), Clock(started), {}
         else:
             with work.checkpoint_errors():
                 arrays, meta = saved[0], checked_meta(saved[1])
-                _check_resumable(task, method, meta, work)
+                check_resumable(task, method, meta, work)
                 with processes.losses_noticed():  # Else it would be called damage.
                     state = method.from_host(rng_key, arrays, meta["counters"])
                 clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
@@ -171,7 +171,7 @@ def _train_and_evaluate(
             ):
                 monitor.flush()
                 if keep:
-                    _save(work, checkpointer, config, task, method, state, writer, clock)
+                    save(work, checkpointer, config, task, method, state, writer, clock)
                 clock.resume()
             if stops and not done:
                 if not keep:
@@ -211,9 +211,11 @@ def _create_task(
     config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
 ) -> Any:
 
-    if config.method == WALK:
+    if config.method == RANDOM_WALK:
         if data is not None:
-            raise UserError(f"data are not for config.method={WALK!r}, which samples a density")
+            raise UserError(
+                f"data are not for config.method={RANDOM_WALK!r}, which samples a density"
+            )
         return Target(config.density, densities.create(config.density))
     if data is None:
         dataset = load_dataset(
@@ -238,145 +240,12 @@ def _create_task(
 def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
     if config.method == "sgd":
         return SGD(config, task)
-    if config.method == WALK:
-        return Walking(config, task)
+    if config.method == RANDOM_WALK:
+        return RandomWalk(config, task)
     # BlackJAX makes arrays when it is imported, which starts JAX: after `startup.configure` only.
     from ensemble.methods.mcmc.sampling import Sampling
 
     return Sampling(config, task)
-
-
-def _save(
-    work: Workdir,
-    checkpointer: Any,
-    config: ml_collections.FrozenConfigDict,
-    task: Any,
-    method: Any,
-    state: Any,
-    writer: Any,
-    clock: Clock,
-) -> None:
-    """Checkpoints everything that the next chunk, and a program that predicts, will need."""
-
-    arrays, counters = method.to_host(state)
-    if not processes.is_main():
-        return
-    work.check_is_there()
-    meta = {
-        "config": config.to_dict(),
-        "counters": counters,
-        "dataset": task.describe(),
-        "sizes": writer.sizes(),
-        "clock": clock.state(),
-    }
-    checkpointer.save(state.ticks, arrays, meta)
-
-
-def _restore(work: Workdir, checkpointer: Any) -> tuple[Any, Any] | None:
-    """Reads the newest checkpoint, `(arrays, meta)`, in the main process, for all."""
-
-    arrays = None
-
-    def read() -> Any:
-        nonlocal arrays
-        saved = checkpointer.restore_latest()
-        if saved is None:
-            if work.metrics.exists():
-                logging.warning("%s has a run without a checkpoint: it starts again.", work.path)
-            return None
-        arrays, meta = saved
-        return meta
-
-    meta = processes.from_main(read)
-    return None if meta is None else (processes.arrays_from_main(arrays), meta)
-
-
-def _check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:
-    """Refuses another experiment in an old workdir, before anything slow happens.
-
-    Raises:
-        UserError: what differs, and what to do.
-    """
-    before = work.read_config()
-    changed = differences(before, config.to_dict()) if before is not None else []
-    if changed:
-        raise UserError(
-            f"{work.path} holds a run with another configuration: {'; '.join(changed)}; "
-            "restore these values or choose another --workdir"
-        )
-
-
-def _check_resumable(task: Any, method: Any, meta: Any, work: Workdir) -> None:
-    """Refuses to go on with another experiment in an old workdir.
-
-    Raises:
-        UserError: what differs, and what to do.
-    """
-    now, then = task.describe(), meta["dataset"]
-    if now["fingerprint"] != then["fingerprint"]:
-        raise UserError(
-            f"{work.path} holds a run on other data than {now['name']} has now; "
-            "restore the data or choose another --workdir"
-        )
-    method.check_resumable(meta["counters"], str(work.path))
-
-
-class Stop(Protocol):
-    """Whether the run is to stop."""
-
-    def asked(self) -> bool:
-        """Called at every chunk's end; of several processes, all get the same answer."""
-
-
-class _Signalled(threading.Event):
-    """A signal to the one process."""
-
-    def asked(self) -> bool:
-        """Whether it has come."""
-        return self.is_set()
-
-
-class _SignalledAnywhere:
-    """A signal to any of several processes, of which JAX tells the others."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-
-    def asked(self) -> bool:
-        """Whether it has come, and all are at the same chunk."""
-
-        self._calls += 1
-        return processes.may_stop(self._calls)
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[Stop]:
-    """Turns the first SIGTERM or Ctrl-C into a stop; a second one ends the process at once."""
-
-    if processes.count() > 1:
-        with processes.interrupts_forwarded():
-            yield _SignalledAnywhere()
-        return
-    stop = _Signalled()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # Only the main thread may set handlers.
-        return
-    signals = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in signals}
-
-    def note(number: int, _: Any) -> None:
-        logging.warning("%s: the run will stop at the next chunk.", signal.Signals(number).name)
-        stop.set()
-        for each in signals:
-            signal.signal(each, before[each])
-
-    for number in signals:
-        signal.signal(number, note)
-    try:
-        yield stop
-    finally:
-        for number in signals:
-            signal.signal(number, before[number])
 
 
 def _command() -> str:

@@ -74,7 +74,6 @@ class Writer:
             run: sub-directory of the events, which TensorBoard shows as a run of its own.
             **extra: further keys of the line in `metrics.jsonl`.
         """
-
         values = {k: v if math.isfinite(v) else None for k, v in scalars.items()}
         line = json.dumps({"step": step, **extra, **values}) + "\n"
         self._content += line.encode()
@@ -86,12 +85,10 @@ class Writer:
 
     def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
         """Writes a picture [H, W, 3] uint8 to the events."""
-
         self._event(run, step, summary.image(tag, image, dataformats="HWC"))
 
     def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
         """Writes a histogram of values [N] to the events."""
-
         self._event(run, step, summary.histogram(tag, values, bins="auto"))
 
     def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
@@ -101,7 +98,6 @@ class Writer:
             hparams: the configuration, flat.
             metrics: tags of the scalars that the table shows.
         """
-
         values = {k: _hparam_value(v) for k, v in hparams.items()}
         experiment = api_pb2.Experiment(
             hparam_infos=[
@@ -149,7 +145,6 @@ class Writer:
 
     def _open(self, run: str) -> tuple[str, Any, pathlib.Path]:
         """Starts an event file: `(directory below events, writer, path here)`."""
-
         directory = f"{run}/" if run else ""
         root = self._events_dir if self._scratch is None else self._scratch.name
         (self._events_dir / directory).mkdir(parents=True, exist_ok=True)
@@ -203,7 +198,6 @@ _FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method
 
 def _hparam_value(value: Any) -> Any:
     """A value as protobuf has it; None has none, for TensorBoard cannot sort words and numbers."""
-
     if value is None:
         return struct_pb2.Value()
     if isinstance(value, bool):
@@ -224,7 +218,6 @@ def _hparam_type(value: Any) -> Any:
 
 def _metadata_summary(tag: str, metadata: Any) -> Any:
     """A summary that is metadata alone, of TensorBoard's own protobuf."""
-
     own = summary_pb2.SummaryMetadata.FromString(metadata.SerializeToString())
     return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=own)])
 

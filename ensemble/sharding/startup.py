@@ -91,7 +91,6 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
 
 def _default_num_devices() -> int:
     """The number of CPU devices that the user has chosen, else that of cores."""
-
     chosen = jax.config.values["jax_num_cpu_devices"]
     if chosen > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return chosen
@@ -139,7 +138,6 @@ def _in_jaxlib(flags: Iterable[str]) -> set[str]:
 
 def _set_compilation_cache() -> None:
     """Keeps compiled programs between processes, where the user has not chosen a place."""
-
     if jax.config.values["jax_compilation_cache_dir"] is None:
         home = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
         jax.config.update("jax_compilation_cache_dir", str(home / "flax-ensembles" / "xla"))

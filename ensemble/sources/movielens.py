@@ -171,7 +171,6 @@ def _read_movielens(name: str, directory: Path) -> Watches:
 
 def _read_ratings(directory: Path) -> _Ratings:
     """All ratings of the split `train`, which is the only one."""
-
     genre_names = _genre_names(directory)
     parse = tfds_records.example_class().FromString
     user_index: dict[bytes, int] = {}

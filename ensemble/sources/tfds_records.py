@@ -249,7 +249,6 @@ def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 def read_array_record(file: Path, num_examples: int) -> list[bytes]:
     """All records of one file, checked against their number."""
-
     try:
         reader = ArrayRecordReader(str(file))
         records = reader.read_all()
@@ -268,7 +267,6 @@ def read_array_record(file: Path, num_examples: int) -> list[bytes]:
 @functools.cache
 def example_class() -> Any:
     """The message class of `tf.train.Example`, in a pool of its own: TensorFlow has one, too."""
-
     schema = text_format.Parse(EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(schema.SerializeToString())

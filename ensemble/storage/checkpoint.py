@@ -59,7 +59,6 @@ class Checkpointer:
         Raises:
             UserError: this checkpoint or the one before cannot be written.
         """
-
         meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
         self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
         try:
@@ -183,7 +182,6 @@ class Checkpointer:
 
     def _check_claims(self, number: int) -> None:
         """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
-
         state = self._directory / str(number) / "state"
         described = ocp.StandardCheckpointHandler().metadata(state)
         leaves = jax.tree.leaves(described.tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))

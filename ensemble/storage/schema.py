@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.config import WALK, validate
+from ensemble.config import RANDOM_WALK
+from ensemble.config_rules import validate
 
 MAX_BYTES = 100_000_000
 """Of a JSON file; ours have some kilobytes."""
@@ -74,7 +75,7 @@ def checked_report(report: dict[str, Any]) -> dict[str, Any]:
         for k, why in failed.items()
     ):
         raise ValueError(f"failed_members must name reasons of {numbers}")
-    if report["config"]["method"] != WALK:
+    if report["config"]["method"] != RANDOM_WALK:
         check_description(report["dataset"])
         _check_posterior(report.get("posterior"))
     return report
@@ -86,7 +87,7 @@ def checked_meta(meta: Any) -> dict[str, Any]:
         raise ValueError("it is no object")
     _check_values(meta, _MAX_DEPTH)
     config = checked_config(meta["config"])
-    needed_counters = ("step",) if config["method"] == WALK else ("step", "num_members")
+    needed_counters = ("step",) if config["method"] == RANDOM_WALK else ("step", "num_members")
     for key, needed in (("counters", needed_counters), ("sizes", ())):
         counts = meta[key]
         if not isinstance(counts, dict) or not all(_is_whole(one) for one in counts.values()):
@@ -96,7 +97,7 @@ def checked_meta(meta: Any) -> dict[str, Any]:
     clock = meta["clock"]
     if not isinstance(clock, dict) or not all(_is_number(one) for one in clock.values()):
         raise ValueError("its clock must be of numbers, or null")
-    if config["method"] != WALK:
+    if config["method"] != RANDOM_WALK:
         check_description(meta["dataset"])
     return {**meta, "config": config}
 

@@ -5,7 +5,8 @@ import pytest
 
 import ensemble
 from ensemble import UserError
-from ensemble.config import MAY_CHANGE, default_config, differences, flatten, validate
+from ensemble.config import MAY_CHANGE, default_config, differences, flatten
+from ensemble.config_rules import validate
 
 
 def test_what_is_not_given_is_the_default():

@@ -39,7 +39,7 @@ WATCHES = {
     "num_factors": 3,
     "num_chains": 2,
 }
-WALK = {
+RANDOM_WALK = {
     "num_chains": 200,
     "log_every_steps": 50,
     "rwm.num_warmup": 96,
@@ -57,7 +57,7 @@ FAMILIES = {
         "nuts": {**SAMPLER, "method": "nuts", "model": "logistic_regression"},
         "mclmc": {**SAMPLER, "method": "mclmc"},
         "factorisation": {**WATCHES, "method": "hmc"},
-        "rwm": {**WALK, "method": "rwm"},
+        "rwm": {**RANDOM_WALK, "method": "rwm"},
     },
 }
 """Configurations by family and by name; `sgd_cnn` learns digits, the others what `data` gives."""
@@ -74,7 +74,7 @@ WORKDIRS = {
     "nuts": {**LITTLE, **SAMPLER, "method": "nuts"},
     "mclmc": {**LITTLE, **SAMPLER, "method": "mclmc"},
     "factorisation": {**LITTLE, **WATCHES, "method": "hmc", "hmc.num_samples": 20},
-    "rwm": {**LITTLE, **WALK, "method": "rwm"},
+    "rwm": {**LITTLE, **RANDOM_WALK, "method": "rwm"},
 }
 """Configurations of the workdirs that are kept, in the format of their time."""
 

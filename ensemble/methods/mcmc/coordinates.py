@@ -24,11 +24,11 @@ import scipy.sparse.linalg
 import scipy.special
 
 from ensemble.errors import UserError
-from ensemble.methods.mcmc.linear_likelihood import is_linear, join_bias, split_bias
 from ensemble.priors import prior_of
 from ensemble.sources.batches import normalise
 from ensemble.sources.dataset import Split
 from ensemble.tasks.classification import Classification
+from ensemble.tasks.linear_likelihood import is_linear, join_bias, split_bias
 
 _BLOCK = 8192  # Examples at a time.
 _ITERATIONS = 12

@@ -17,13 +17,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
-from ensemble.methods.mcmc import linear_likelihood
 from ensemble.networks.linen import takes_train
 from ensemble.sharding import processes
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit
 from ensemble.sources.dataset import Split
+from ensemble.tasks import linear_likelihood
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation import watch_likelihood
 from ensemble.tasks.factorisation.task import Factorisation

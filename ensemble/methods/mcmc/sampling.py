@@ -5,21 +5,19 @@ warm-up go into running sums on the devices, so that memory does not grow with t
 `config.hmc.thin`-th draw leaves for the disk.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import ml_collections
 import numpy as np
-from flax import serialization
 
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.draws import Draws, draw_variables, tracked_scalars
 from ensemble.draws.running_sums import averages
 from ensemble.method import Method, Status, check_not_longer
-from ensemble.methods.mcmc import chain_monitor
-from ensemble.methods.mcmc.coordinates import Coordinates
+from ensemble.methods.mcmc import chain_monitor, host_state
 from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
 from ensemble.methods.mcmc.start import find_map, starting_points
 from ensemble.networks.layers import convolutions_as_products
@@ -27,7 +25,6 @@ from ensemble.predictor import Predictor
 from ensemble.report.posterior import posterior_section, write_posterior
 from ensemble.report.report import REPORTED_SPLITS
 from ensemble.sharding import processes
-from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.classification import Classification
@@ -312,16 +309,8 @@ class Sampling(Method):
     def to_host(self, state: SamplingState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
         status = self.status(state)
-        chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
-        arrays = serialization.to_state_dict(processes.fetch(state.replace(chains=chains)))
+        arrays = host_state.to_host(self._programs, self.task, state)
         arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
-        # Other devices will pad otherwise.
-        arrays["chains"] = self._programs.layout.strip(arrays["chains"], axis=1)
-        for name, sums in arrays["sums"].items():
-            num_examples = self._num_examples(name)
-            arrays["sums"][name] = jax.tree.map(
-                lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
-            )
         return arrays, {
             "step": state.step,
             "num_members": len(state.indices),
@@ -332,33 +321,9 @@ class Sampling(Method):
         self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
     ) -> SamplingState:
         """The inverse of `to_host`, on any devices; the arguments are as there and for `init`."""
-        num_chains, programs = self.config.num_chains, self._programs
-        positions = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((num_chains, *leaf.shape), leaf.dtype),
-            programs.layout.padded_shapes(self.task.params_shapes()),
-        )
-        template = jax.eval_shape(
-            programs.first_state,
-            jax.random.split(rng_key, num_chains),
-            Coordinates(**arrays["coordinates"]),
-            positions,
-            programs.density.data,
-        )
         arrays = {name: value for name, value in arrays.items() if name != "status"}
-        arrays["chains"] = programs.layout.pad(arrays["chains"], axis=1)
-        arrays["sums"] = {
-            name: jax.tree.map(_padder(len(programs.splits[name].labels)), sums)
-            for name, sums in arrays["sums"].items()
-        }
-        state = serialization.from_state_dict(template, arrays)
-        # Not the warm-up's: the mass counts padding, which depends on the devices.
-        check_shapes(
-            (state.chains.state.position, state.sums),
-            (template.chains.state.position, template.sums),
-        )
-        chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
-        state = state.replace(chains=chains, step=counters["step"])
-        return processes.put(state, programs.shardings(state))
+        keys = jax.random.split(rng_key, self.config.num_chains)
+        return host_state.from_host(self._programs, self.task, keys, arrays, counters["step"])
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.
@@ -409,14 +374,3 @@ class Sampling(Method):
         """Mean scores of single draws, over the live chains."""
         _, scores = averages(state.sums[split], self._num_sampled(state), self._num_examples(split))
         return {name: float(values[list(live)].mean()) for name, values in scores.items()}
-
-
-def _padder(size: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Pads arrays [C, N, ...] with zeros to as many places for examples; leaves [C] alone."""
-
-    def pad(leaf: np.ndarray) -> np.ndarray:
-        if leaf.ndim == 1:
-            return leaf
-        return np.pad(leaf, [(0, 0), (0, size - leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2))
-
-    return pad

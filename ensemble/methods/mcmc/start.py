@@ -13,13 +13,13 @@ from jax.flatten_util import ravel_pytree
 
 from ensemble.config import MAP, PRIOR
 from ensemble.errors import UserError
-from ensemble.methods.mcmc import linear_likelihood
 from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
 from ensemble.methods.mcmc.log_density import LogDensity
 from ensemble.predictor import restore
 from ensemble.priors import Prior, prior_of
 from ensemble.sharding import processes
 from ensemble.storage.workdir import Workdir
+from ensemble.tasks import linear_likelihood
 from ensemble.tasks.classification import Classification
 
 _LOG_EVERY = 50  # Iterations.
@@ -200,7 +200,6 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Classification, sh
     Raises:
         UserError: the workdir has another network or other data, or too few members.
     """
-
     where = f"config.init_from={config.init_from!r}"
     try:
         restored = restore(Workdir(config.init_from))

@@ -1,38 +1,34 @@
 """The method `sgd`: every member descends its own loss, all in one pmapped step."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-from clu import metrics as clu_metrics
 from flax import serialization, struct
 
-from ensemble.batched_prediction import make_predict
-from ensemble.config import MAX_STEPS
+from ensemble.config_rules import MAX_STEPS
 from ensemble.errors import UserError
 from ensemble.method import Method, Status
-from ensemble.methods.members.member import TrainState, create_member, keep_best
+from ensemble.methods.members.batching import Batches
+from ensemble.methods.members.member import TrainState
+from ensemble.methods.members.member_programs import (
+    Programs,
+    build_programs,
+    mark_padding,
+    zero_metrics,
+)
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
 from ensemble.methods.members.train_step import (
-    ENSEMBLE_METRICS,
-    MEMBER_METRICS,
-    Batch,
     Metrics,
-    make_train_step,
 )
-from ensemble.networks.linen import takes_train
 from ensemble.predictor import Predictor
-from ensemble.sharding import processes
-from ensemble.sharding.placement import Placement
-from ensemble.sources.batches import epoch_batches
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
-from ensemble.tasks.class_weights import class_weights
 from ensemble.tasks.classification import Classification
 
 
@@ -82,16 +78,6 @@ class ChunkInfo(NamedTuple):
     compiles: bool = False  # Only the first chunk of a process does.
 
 
-class _Programs(NamedTuple):
-    """The compiled functions for one placement."""
-
-    placement: Placement
-    create: Callable[..., TrainState]
-    train_step: Callable[..., tuple[Any, ...]]
-    keep_best: Callable[..., TrainState]
-    predict: Callable[..., np.ndarray]
-
-
 class SGD(Method):
     """Stochastic gradient descent of every member, `(init, advance)` and what the loop needs.
 
@@ -106,7 +92,6 @@ class SGD(Method):
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
         self.config = config
         self.task = task
-        train = task.dataset.splits["train"]
         # A larger batch would be filled up with what counts nothing, and take memory and time.
         self.batch_size = min(config.batch_size, task.num_train_examples)
         self.steps_per_epoch = -(-task.num_train_examples // self.batch_size)
@@ -114,14 +99,12 @@ class SGD(Method):
         self._check_size()
         self.learning_rate = learning_rate_schedule(config, self.num_steps)
         self.optimizer = create_optimizer(config, self.learning_rate)
-        with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
-            self._class_weights = class_weights(
-                config.class_weights, train.labels, task.dataset.num_classes
-            )
         self.tracked_split = "validation" if "validation" in task.dataset.splits else None
         self.remedy = f"lower config.learning_rate={config.learning_rate}"
-        self._programs = functools.cache(self._build_programs)
-        self._epoch_batches = functools.lru_cache(maxsize=2)(self._build_epoch_batches)
+        self._programs = functools.cache(
+            functools.partial(build_programs, config, task, self.optimizer)
+        )
+        self._batches = Batches(config, task, self.batch_size)
 
     def _check_size(self) -> None:
         if self.num_steps > MAX_STEPS:
@@ -156,9 +139,9 @@ class SGD(Method):
             state = self.join(state)
         programs = self._programs(len(state.indices))
         end = self._chunk_end(state)
-        members, *totals = state.members, *self._zero_metrics(programs.placement)
+        members, *totals = state.members, *zero_metrics(programs.placement)
         for step in range(state.step, end):
-            batch = self._batch(programs.placement, state.indices, step)
+            batch = self._batches.place(programs.placement, state.indices, step)
             members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
         is_end = end % self.steps_per_epoch == 0 or end == self.num_steps
         if self.config.early_stopping_epochs and is_end:
@@ -166,7 +149,8 @@ class SGD(Method):
         info = ChunkInfo(
             step=end,
             indices=state.indices,
-            num_examples=self._examples_before(end) - self._examples_before(state.step),
+            num_examples=self._batches.examples_before(end)
+            - self._batches.examples_before(state.step),
             member_metrics=totals[0],
             ensemble_metrics=totals[1],
             num_waiting=state.indices[0],
@@ -335,7 +319,7 @@ class SGD(Method):
         placement = programs.placement
         numbers = placement.place_members(np.asarray(indices, np.uint32))
         members = programs.create(numbers, rng_key)
-        members = members.replace(status=_mark_padding(placement, members.status))
+        members = members.replace(status=mark_padding(placement, members.status))
         return SGDState(members, tuple(indices), step=0, ticks=ticks)
 
     def join(self, state: SGDState) -> SGDState:
@@ -361,10 +345,10 @@ class SGD(Method):
         members = placement.place_members(restored)
         return members.replace(
             rng_key=jax.random.wrap_key_data(members.rng_key),
-            status=_mark_padding(placement, members.status),
+            status=mark_padding(placement, members.status),
         )
 
-    # Batches.
+    # Chunks.
 
     def _chunk_end(self, state: SGDState) -> int:
         """The first of: next logging step, end of the epoch, level with the waiting, the goal.
@@ -377,96 +361,10 @@ class SGD(Method):
         goal = self.num_steps if state.waiting is None else state.waiting_step
         return min((state.step // every + 1) * every, (state.step // epoch + 1) * epoch, goal)
 
-    def _examples_before(self, step: int) -> int:
-        """Training examples that one member has seen before a step."""
-        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
-        in_epoch = min(step_in_epoch * self.batch_size, self.task.num_train_examples)
-        return epoch * self.task.num_train_examples + in_epoch
+    # Early stopping.
 
-    def _build_epoch_batches(
-        self, epoch: int, indices: tuple[int, ...]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Example numbers and mask of an epoch: [steps, B], or [M, steps, B] if independent."""
-        config = self.config
-        order = functools.partial(
-            epoch_batches, self.task.num_train_examples, self.batch_size, config.seed, epoch
-        )
-        if config.batching == "shared":
-            return order()
-        examples, masks = zip(*(order(member=k) for k in indices), strict=True)
-        return np.stack(examples), np.stack(masks)
-
-    def _batch(self, placement: Placement, indices: tuple[int, ...], step: int) -> Batch:
-        """Builds the batch of a step on the devices: a function of the seed and the step."""
-        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
-        examples, masks = self._epoch_batches(epoch, indices)
-        examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
-        train = self.task.dataset.splits["train"]
-        labels = train.labels[examples]
-        batch = Batch(
-            inputs=train.inputs[examples],
-            labels=labels,
-            mask=mask,
-            weights=mask * self._class_weights[labels],
-            positions=np.broadcast_to(np.arange(mask.shape[-1], dtype=np.int32), mask.shape),
-        )
-        shared = self.config.batching == "shared"
-        return placement.place_shared(batch) if shared else placement.place_separate(batch)
-
-    # Compiled programs.
-
-    def _build_programs(self, num_members: int) -> _Programs:
-        config, task = self.config, self.task
-        devices = processes.devices(config.num_devices)
-        placement = Placement.create(num_members, devices, _splittable(task))
-
-        def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
-            return create_member(
-                jax.random.fold_in(rng_key, number),
-                task.model,
-                self.optimizer,
-                task.dataset.input_shape,
-                keep_best=config.early_stopping_epochs > 0,
-            )
-
-        return _Programs(
-            placement=placement,
-            create=placement.pmap(jax.vmap(create, in_axes=(0, None)), in_axes=(0, None)),
-            train_step=make_train_step(config, task, placement),
-            keep_best=placement.pmap(
-                jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
-                donate_argnums=0,
-            ),
-            predict=make_predict(task, placement),
-        )
-
-    def _zero_metrics(self, placement: Placement) -> tuple[Metrics, Metrics]:
-        def zeros(names: tuple[str, ...], *shape: int) -> Metrics:
-            average = clu_metrics.Average(
-                total=np.zeros(shape, np.float32), count=np.zeros(shape, np.int32)
-            )
-            return dict.fromkeys(names, average)
-
-        num_devices = len(placement.devices)
-        return placement.put(
-            (
-                zeros(MEMBER_METRICS, num_devices, placement.slots),
-                zeros(ENSEMBLE_METRICS, num_devices),
-            )
-        )
-
-    def _stop_early(self, programs: _Programs, members: TrainState) -> TrainState:
+    def _stop_early(self, programs: Programs, members: TrainState) -> TrainState:
         validation = self.task.dataset.splits["validation"]
         log_probs = programs.predict(members.variables, validation.inputs)
         nll = -log_probs[:, np.arange(len(validation.labels)), validation.labels].mean(axis=1)
         return programs.keep_best(members, programs.placement.place_members(nll))
-
-
-def _mark_padding(placement: Placement, status: jax.Array) -> jax.Array:
-    marked = np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
-    return placement.put_own(marked)
-
-
-def _splittable(task: Classification) -> bool:
-    """Whether a batch gives the same gradient in slices: no batch statistics, no dropout."""
-    return not takes_train(task.model)

@@ -16,7 +16,8 @@ from ensemble.draws.draws import Draws
 from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.walk.block_kernel import check_steps
 from ensemble.methods.walk.moments import Summary
-from ensemble.methods.walk.walker import RandomWalk, RandomWalkState
+from ensemble.methods.walk.walker import Walker
+from ensemble.methods.walk.walker_state import WalkerState
 from ensemble.pictures.chain_plots import marginal_plot
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.sharding import processes
@@ -32,10 +33,10 @@ _MAX_RHAT = 1.1
 _COMPILING_WARMUP = 1536  # Steps of a warm-up after which nothing is left to compile.
 
 
-class WalkState(NamedTuple):
+class RandomWalkState(NamedTuple):
     """A random walk as the loop sees it: all chains are one member."""
 
-    walk: RandomWalkState
+    walk: WalkerState
 
     @property
     def step(self) -> int:
@@ -63,7 +64,7 @@ class WalkState(NamedTuple):
         return False
 
 
-class WalkInfo(NamedTuple):
+class RandomWalkInfo(NamedTuple):
     """The diagnostics of one chunk.
 
     Attributes:
@@ -83,7 +84,7 @@ class WalkInfo(NamedTuple):
     num_waiting: int = 0
 
 
-class Walking(Method):
+class RandomWalk(Method):
     """Random-walk Metropolis of many chains, `(init, advance)` and what the loop needs.
 
     Args:
@@ -105,17 +106,17 @@ class Walking(Method):
         self.remedy = f"lower config.rwm.scale={config.rwm.scale}"
         devices = processes.devices(config.num_devices)
         mesh = create_mesh(len(devices), 1, devices)
-        self._walk = RandomWalk(task.density, config.num_chains, mesh)
+        self._walk = Walker(task.density, config.num_chains, mesh)
         self._compiles = True
         check_steps(self.num_steps)
 
     # The protocol of a method.
 
-    def init(self, rng_key: jax.Array) -> WalkState:
+    def init(self, rng_key: jax.Array) -> RandomWalkState:
         """Starts all chains, overdispersed."""
-        return WalkState(self._walk.init(rng_key, scale=self.config.rwm.scale))
+        return RandomWalkState(self._walk.init(rng_key, scale=self.config.rwm.scale))
 
-    def advance(self, state: WalkState) -> tuple[WalkState, WalkInfo]:
+    def advance(self, state: RandomWalkState) -> tuple[RandomWalkState, RandomWalkInfo]:
         """Takes the steps up to the next due logging or the goal; the warm-up is one chunk."""
         first, num_warmup = state.step, self.config.rwm.num_warmup
         if first < num_warmup:
@@ -128,9 +129,9 @@ class Walking(Method):
             compiles, self._compiles = self._compiles, False
         # A copy: the chunk after this one uses the state up.
         accepted = walk.chains.accepted + 0
-        return WalkState(walk), WalkInfo(walk.step, first, compiles, accepted)
+        return RandomWalkState(walk), RandomWalkInfo(walk.step, first, compiles, accepted)
 
-    def finished(self, state: WalkState) -> bool:
+    def finished(self, state: RandomWalkState) -> bool:
         """Whether all steps have been taken."""
         return state.step >= self.num_steps
 
@@ -140,17 +141,17 @@ class Walking(Method):
         """Chunks that `step` steps are."""
         return step / self.steps_per_epoch
 
-    def status(self, info_or_state: WalkInfo | WalkState) -> dict[int, Status]:
+    def status(self, info_or_state: RandomWalkInfo | RandomWalkState) -> dict[int, Status]:
         """The one member is well: a proposal without a log density is but rejected."""
-        if isinstance(info_or_state, WalkInfo):
+        if isinstance(info_or_state, RandomWalkInfo):
             jax.block_until_ready(info_or_state.accepted)
         return {0: Status.ACTIVE}
 
-    def scalars(self, info: WalkInfo) -> dict[str, float]:
+    def scalars(self, info: RandomWalkInfo) -> dict[str, float]:
         """Nothing: all that is known of the chains are sums over their draws."""
         return {}
 
-    def member_examples(self, info: WalkInfo) -> int:
+    def member_examples(self, info: RandomWalkInfo) -> int:
         """Samples of all chains in a chunk."""
         return (info.step - info.first) * self.config.num_chains
 
@@ -159,7 +160,7 @@ class Walking(Method):
         return {"posterior/samples_per_second": member_examples_per_second}
 
     def monitor_scalars(
-        self, state: WalkState, draws: Draws, member_examples_per_second: float | None
+        self, state: RandomWalkState, draws: Draws, member_examples_per_second: float | None
     ) -> dict[str, float]:
         """Moments with their errors, and convergence, as named scalars."""
         if not state.walk.num_draws:
@@ -212,36 +213,36 @@ class Walking(Method):
         ]
         return max(found) < (rhat or _MAX_RHAT) and scalars.get("posterior/ess_min", 0) > ess
 
-    def figures(self, state: WalkState) -> dict[str, Any]:
+    def figures(self, state: RandomWalkState) -> dict[str, Any]:
         """Draws the histograms of all dimensions."""
         found = self._walk.summaries(state.walk)
         title = f"{self.task.name}: what the chains have seen"
         return {"posterior/marginals": marginal_plot(found.edges, found.cdf, title)}
 
-    def _num_invalid(self, state: WalkState) -> int:
+    def _num_invalid(self, state: RandomWalkState) -> int:
         """Proposals that were rejected because their log density was NaN or +inf."""
         return int(self._walk.counts(state.walk)[1].sum(dtype=np.int64))
 
-    def parameters(self, state: WalkState) -> Any:
+    def parameters(self, state: RandomWalkState) -> Any:
         """The position of one chain."""
         return {"position": np.zeros(self._walk.density.num_dims, np.float32)}
 
-    def has_predictions(self, state: WalkState) -> bool:
+    def has_predictions(self, state: RandomWalkState) -> bool:
         """A density has no examples to predict."""
         return False
 
-    def predict_split(self, state: WalkState, name: str) -> MemberPredictions:
+    def predict_split(self, state: RandomWalkState, name: str) -> MemberPredictions:
         """Never called, for there is no split."""
         raise LookupError(name)
 
-    def predictor(self, state: WalkState, live: Sequence[int], draws: Draws) -> Any:
+    def predictor(self, state: RandomWalkState, live: Sequence[int], draws: Draws) -> Any:
         """None: a density predicts nothing."""
         return None
 
     # What is left on disk.
 
     def report_sections(
-        self, state: WalkState, draws: Draws, timing: Mapping[str, float | None]
+        self, state: RandomWalkState, draws: Draws, timing: Mapping[str, float | None]
     ) -> dict[str, Any]:
         """What report.json says: `posterior`, with moments, errors and quantiles [D]."""
         found, rate = self._walk.summaries(state.walk), timing["member_examples_per_second"]
@@ -268,7 +269,7 @@ class Walking(Method):
         }
         return {"posterior": section}
 
-    def write_results(self, state: WalkState, work: Workdir, draws: Draws) -> None:
+    def write_results(self, state: RandomWalkState, work: Workdir, draws: Draws) -> None:
         """Draws the marginals."""
         figures = self.figures(state)
         if not processes.is_main():
@@ -277,13 +278,15 @@ class Walking(Method):
         for tag, figure in figures.items():
             write_bytes(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
 
-    def to_host(self, state: WalkState) -> tuple[dict[str, Any], dict[str, int]]:
+    def to_host(self, state: RandomWalkState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`."""
         return self._walk.to_host(state.walk)
 
-    def from_host(self, rng_key: jax.Array, arrays: Any, counters: dict[str, int]) -> WalkState:
+    def from_host(
+        self, rng_key: jax.Array, arrays: Any, counters: dict[str, int]
+    ) -> RandomWalkState:
         """The inverse of `to_host`, on any devices."""
-        return WalkState(self._walk.from_host(arrays, counters))
+        return RandomWalkState(self._walk.from_host(arrays, counters))
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.

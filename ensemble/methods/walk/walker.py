@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
@@ -27,6 +26,7 @@ from ensemble.methods.walk.block_kernel import (
     compiler_options,
     move_blocks,
 )
+from ensemble.methods.walk.lanes import Lanes
 from ensemble.methods.walk.moments import (
     DRAWS_PER_SEGMENT,
     NUM_SEGMENTS,
@@ -42,6 +42,7 @@ from ensemble.methods.walk.moments import (
     zero_sums,
 )
 from ensemble.methods.walk.moves import SHAPES, as_shape, factor_of, shape_of
+from ensemble.methods.walk.walker_state import WalkerState
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import CHAINS
 from ensemble.storage.npz import memory_bytes
@@ -49,7 +50,6 @@ from ensemble.tasks.densities import Density, check_density
 
 MAX_LANES = 8192
 """Numbers that a device moves at a time: they stay in its cache."""
-_LANE_MULTIPLE = 16  # Floats of a vector: no chain is left to scalar code.
 _NUM_WINDOWS = 24  # Of the warm-up.
 _GAIN = 2.5  # Of the log scale by acceptance: near the targets its slope is -.3 to -.5.
 _MIN_SUPERCHAINS = 16  # Unless asked for.
@@ -59,41 +59,8 @@ _PAIRS = ("pending", "totals", "excess")
 _COUNTERS = ("step", "first", "segment_length", "num_segments")
 
 
-class RandomWalkState(struct.PyTreeNode):
-    """Everything that the next step needs; its size does not depend on the number of samples.
-
-    Attributes:
-        rng_key: of the run; no step changes it.
-        factor: of the moves: [], [D], or a lower triangle [D, D].
-        chains: on the devices.
-        grid: where the draws are expected.
-        sums: over the draws since they began.
-        closed: two of [B, S, D, L], the sums of closed segments.
-        step: steps of each chain so far, those of the warm-up too.
-        first: the step at which the sums began.
-        segment_length: draws of a closed segment.
-        num_segments: how many are closed.
-    """
-
-    rng_key: jax.Array
-    factor: jax.Array
-    chains: Chains
-    grid: Grid
-    sums: Sums
-    closed: tuple[jax.Array, jax.Array]
-    step: int = struct.field(pytree_node=False)
-    first: int = struct.field(pytree_node=False)
-    segment_length: int = struct.field(pytree_node=False, default=DRAWS_PER_SEGMENT)
-    num_segments: int = struct.field(pytree_node=False, default=0)
-
-    @property
-    def num_draws(self) -> int:
-        """Draws of each chain that the sums are over."""
-        return self.step - self.first
-
-
 @dataclasses.dataclass(frozen=True)
-class RandomWalk:
+class Walker:
     """Random-walk Metropolis of many chains of one density.
 
     Attributes:
@@ -131,7 +98,7 @@ class RandomWalk:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        num_blocks, num_lanes = self._layout
+        num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
         # Closed segments and open sums, positions, and copies of those that are placed or fetched.
         floats = (2 * NUM_SEGMENTS + 16) * self.density.num_dims * num_blocks * num_lanes
         needed, there_are = 4 * floats, memory_bytes()
@@ -143,7 +110,7 @@ class RandomWalk:
 
     # Start.
 
-    def init(self, rng_key: jax.Array, positions: Any = None, scale: Any = 1.0) -> RandomWalkState:
+    def init(self, rng_key: jax.Array, positions: Any = None, scale: Any = 1.0) -> WalkerState:
         """Starts the chains, and the sums over their draws.
 
         Args:
@@ -173,21 +140,19 @@ class RandomWalk:
         log_density = np.asarray(jax.jit(self._logdensity)(positions))
         check_start(log_density)
         zeros = np.zeros(self.num_chains, np.int32)
-        chains = Chains(*self._place((positions, log_density, zeros, zeros)))
+        chains = Chains(*self._lanes.place((positions, log_density, zeros, zeros)))
         nothing: Any = None  # `begin` makes it.
-        state = RandomWalkState(
-            key_steps, factor, chains, nothing, nothing, nothing, step=0, first=0
-        )
+        state = WalkerState(key_steps, factor, chains, nothing, nothing, nothing, step=0, first=0)
         return self.begin(state, positions)
 
-    def begin(self, state: RandomWalkState, around: np.ndarray | None = None) -> RandomWalkState:
+    def begin(self, state: WalkerState, around: np.ndarray | None = None) -> WalkerState:
         """Forgets all draws so far: the sums begin here.
 
         Args:
             state: after its burn-in.
             around: points [N, D] among which the draws are expected; None takes the positions.
         """
-        num_blocks, num_lanes = self._layout
+        num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
         num_dims, num_devices = self.density.num_dims, self.mesh.shape[CHAINS]
         shape = num_blocks, NUM_SEGMENTS, num_dims, num_lanes
         accepted, invalid = map(jnp.zeros_like, (state.chains.accepted, state.chains.invalid))
@@ -204,11 +169,11 @@ class RandomWalk:
 
     def warm_up(
         self,
-        state: RandomWalkState,
+        state: WalkerState,
         num_steps: int,
         shape: str = "scalar",
         target_acceptance: float | None = None,
-    ) -> RandomWalkState:
+    ) -> WalkerState:
         """Tunes the moves to an acceptance, and begins the sums anew.
 
         After each window of steps the log of the scale is moved by how far the share of proposals
@@ -255,7 +220,7 @@ class RandomWalk:
 
     # Sampling.
 
-    def advance(self, state: RandomWalkState, num_steps: int) -> RandomWalkState:
+    def advance(self, state: WalkerState, num_steps: int) -> WalkerState:
         """Takes steps of all chains; the devices are not waited for.
 
         Args:
@@ -266,7 +231,7 @@ class RandomWalk:
             UserError: the number is odd or not positive, or the steps are too many in all.
         """
         check_steps(num_steps, state.step)
-        num_blocks, num_lanes = self._layout
+        num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
         most = max_span(num_blocks * num_lanes // self.mesh.shape[CHAINS])
         end = state.step + num_steps
         while state.step < end:
@@ -281,31 +246,31 @@ class RandomWalk:
                 state = self._close_segment(state)
         return state
 
-    def summaries(self, state: RandomWalkState) -> Summary:
+    def summaries(self, state: WalkerState) -> Summary:
         """What the draws say; waits for them."""
         assert self.num_superchains is not None
         return summarise(self._host_sums(state), self.num_superchains)
 
-    def acceptance(self, state: RandomWalkState) -> float:
+    def acceptance(self, state: WalkerState) -> float:
         """Share of the proposals that were accepted since the sums began; NaN of none."""
         accepted = self.counts(state)[0].sum(dtype=np.int64)
         return float(accepted) / (self.num_chains * state.num_draws or math.nan)
 
-    def counts(self, state: RandomWalkState) -> tuple[np.ndarray, np.ndarray]:
+    def counts(self, state: WalkerState) -> tuple[np.ndarray, np.ndarray]:
         """Proposals that each chain [C] accepted, and whose log density was NaN or +inf."""
-        return self._fetch(state.chains.accepted), self._fetch(state.chains.invalid)
+        return self._lanes.fetch(state.chains.accepted), self._lanes.fetch(state.chains.invalid)
 
-    def stuck(self, state: RandomWalkState) -> int:
+    def stuck(self, state: WalkerState) -> int:
         """How many chains are still where the log density is -inf: their draws say nothing."""
-        return int(np.isneginf(self._fetch(state.chains.log_density)).sum())
+        return int(np.isneginf(self._lanes.fetch(state.chains.log_density)).sum())
 
-    def positions(self, state: RandomWalkState) -> np.ndarray:
+    def positions(self, state: WalkerState) -> np.ndarray:
         """Fetches the positions [C, D]."""
-        return self._fetch(state.chains.position)
+        return self._lanes.fetch(state.chains.position)
 
     # To and from the host: what a checkpoint holds.
 
-    def to_host(self, state: RandomWalkState) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    def to_host(self, state: WalkerState) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`; they are the same whatever the devices."""
         pairs = {**{name: getattr(state.sums, name) for name in _PAIRS}, "closed": state.closed}
         arrays = {
@@ -314,20 +279,23 @@ class RandomWalk:
             "origin": np.asarray(state.grid.origin),
             "bin_width": np.asarray(state.grid.bin_width),
             "counts": join_counts(*processes.fetch((state.sums.counts, state.sums.carried))),
-            **{name: self._fetch(getattr(state.chains, name)) for name in _CHAINS},
-            **{name: np.stack([self._fetch(one) for one in pair]) for name, pair in pairs.items()},
+            **{name: self._lanes.fetch(getattr(state.chains, name)) for name in _CHAINS},
+            **{
+                name: np.stack([self._lanes.fetch(one) for one in pair])
+                for name, pair in pairs.items()
+            },
         }
         return arrays, {name: getattr(state, name) for name in _COUNTERS}
 
     def from_host(
         self, arrays: Mapping[str, np.ndarray], counters: Mapping[str, int]
-    ) -> RandomWalkState:
+    ) -> WalkerState:
         """The inverse of `to_host`, on any devices."""
         counts = np.zeros((2, self.mesh.shape[CHAINS], *arrays["counts"].shape), np.int32)
         counts[:, 0] = split_counts(arrays["counts"])
-        placed = self._place({name: arrays[name] for name in _CHAINS})
-        pairs = self._place({name: tuple(arrays[name]) for name in (*_PAIRS, "closed")})
-        state = RandomWalkState(
+        placed = self._lanes.place({name: arrays[name] for name in _CHAINS})
+        pairs = self._lanes.place({name: tuple(arrays[name]) for name in (*_PAIRS, "closed")})
+        state = WalkerState(
             rng_key=jax.random.wrap_key_data(jnp.asarray(arrays["rng_key"])),
             factor=jnp.asarray(arrays["factor"]),
             chains=Chains(**placed),
@@ -338,7 +306,7 @@ class RandomWalk:
         )
         return processes.put(state, self._shardings(state))
 
-    def _host_sums(self, state: RandomWalkState) -> HostSums:
+    def _host_sums(self, state: WalkerState) -> HostSums:
         arrays, _ = self.to_host(state)
         segments = np.moveaxis(arrays["closed"], 2, 1)[:, : state.num_segments]
         rest = arrays["totals"].astype(np.float64) - arrays["excess"] + arrays["pending"]
@@ -357,7 +325,7 @@ class RandomWalk:
     @functools.cached_property
     def _run(self) -> Callable[..., tuple[Chains, Sums]]:
         """The program that takes steps: one for all chunks."""
-        num_blocks, over_chains = self._layout[0], PartitionSpec(CHAINS)
+        num_blocks, over_chains = self._lanes.num_blocks, PartitionSpec(CHAINS)
 
         def run(
             chains: Chains,
@@ -389,7 +357,7 @@ class RandomWalk:
         sharding = NamedSharding(self.mesh, PartitionSpec(CHAINS))
         return jax.jit(put_away, donate_argnums=(0, 1), out_shardings=sharding)
 
-    def _close_segment(self, state: RandomWalkState) -> RandomWalkState:
+    def _close_segment(self, state: WalkerState) -> WalkerState:
         """Closes the open segment; where all places are taken, segments double in length."""
         number, length = state.num_segments, state.segment_length
         sums, closed = self._put_away(state.sums, state.closed, np.int32(number))
@@ -403,34 +371,11 @@ class RandomWalk:
         found = self.density.logdensity_fn(positions)
         return found.astype(jnp.float32) if hasattr(found, "astype") else found
 
-    @property
-    def _layout(self) -> tuple[int, int]:
-        """Blocks on all devices, and lanes of a block."""
-        num_devices = self.mesh.shape[CHAINS]
-        of_device = -(-self.num_chains // num_devices)
-        most = max(self.max_lanes // self.density.num_dims, _LANE_MULTIPLE)
-        blocks = -(-of_device // most)
-        lanes = -(-of_device // (blocks * _LANE_MULTIPLE)) * _LANE_MULTIPLE
-        return blocks * num_devices, lanes
+    @functools.cached_property
+    def _lanes(self) -> Lanes:
+        return Lanes.create(self.mesh, self.num_chains, self.density.num_dims, self.max_lanes)
 
-    def _place(self, tree: Any) -> Any:
-        """Puts leaves [C, ...] on the devices, [B, ..., L]; the last chain pads."""
-        num_blocks, num_lanes = self._layout
-        index = np.minimum(np.arange(num_blocks * num_lanes), self.num_chains - 1)
-        sharding = NamedSharding(self.mesh, PartitionSpec(CHAINS))
-
-        def place(leaf: np.ndarray) -> jax.Array:
-            blocks = leaf[index].reshape(num_blocks, num_lanes, *leaf.shape[1:])
-            return processes.put(np.moveaxis(blocks, 1, -1), sharding)
-
-        return jax.tree.map(place, tree)
-
-    def _fetch(self, leaf: jax.Array) -> np.ndarray:
-        """The inverse of `_place`, of one leaf."""
-        rows = np.moveaxis(processes.fetch(leaf), -1, 1)
-        return rows.reshape(-1, *rows.shape[2:])[: self.num_chains]
-
-    def _shardings(self, state: RandomWalkState) -> RandomWalkState:
+    def _shardings(self, state: WalkerState) -> WalkerState:
         """Where every array of a state lies."""
         over_chains = NamedSharding(self.mesh, PartitionSpec(CHAINS))
         spread = jax.tree.map(lambda _: NamedSharding(self.mesh, PartitionSpec()), state)

@@ -54,7 +54,6 @@ class Factorisation(Classification):
     @functools.cached_property
     def biases(self) -> dict[str, np.ndarray]:
         """The MAP of u [N] and v [M] alone, without factors: a baseline."""
-
         user_bias, movie_bias = fit_biases(self.observed)
         return {"user_bias": user_bias, "movie_bias": movie_bias}
 
@@ -93,7 +92,6 @@ def factor_shapes(num_users: int, num_movies: int, num_factors: int) -> dict[str
 
 def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:
     """Log likelihoods [N] of users by biases alone, float64 nats."""
-
     num_users, num_movies = observed.shape
     no_factors = {"user_embeddings": (num_users, 1), "movie_embeddings": (num_movies, 1)}
     zeros = {name: np.zeros(shape) for name, shape in no_factors.items()}

@@ -385,7 +385,7 @@ def test_a_growing_ensemble_is_loaded_without_those_that_have_not_caught_up(
     workdir = tmp_path / "growing"
     shutil.copytree(finished[0], workdir)
     saves = []
-    save = loop._save
+    save = loop.save
 
     def save_once(work, checkpointer, *args):
         save(work, checkpointer, *args)
@@ -393,7 +393,7 @@ def test_a_growing_ensemble_is_loaded_without_those_that_have_not_caught_up(
         checkpointer.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "_save", save_once)
+    monkeypatch.setattr(loop, "save", save_once)
     with pytest.raises(KeyboardInterrupt):
         ensemble.train(small_config(ensemble_size=6), data=blobs, workdir=str(workdir))
     assert ensemble.load(workdir).members == (0, 1, 2, 3)

@@ -5,7 +5,7 @@ from conftest import small_config
 
 import ensemble
 from ensemble import UserError, networks
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.methods.members.sgd import SGD
 from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.storage import memory

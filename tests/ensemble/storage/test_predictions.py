@@ -5,7 +5,7 @@ import pytest
 from etils import epath
 
 from ensemble import UserError
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
 
 CONFIG = validate({"num_epochs": 1}).to_dict()

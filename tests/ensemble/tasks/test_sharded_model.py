@@ -21,7 +21,8 @@ from numpyro.infer.util import log_density
 from ensemble import UserError
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
-from ensemble.tasks.sharded_model import Sharded, make_model, sharded_plate
+from ensemble.tasks.sharded_distributions import Sharded, sharded_plate
+from ensemble.tasks.sharded_model import make_model
 
 NUM_USERS, NUM_MOVIES, DIM = 203, 7, 3
 NUM_GROUPS = 13

@@ -8,10 +8,10 @@ from jax.flatten_util import ravel_pytree
 
 from ensemble import UserError, networks
 from ensemble.methods.mcmc.coordinates import identity, kronecker
-from ensemble.methods.mcmc.linear_likelihood import join_bias, split_bias
 from ensemble.priors import parse_prior
 from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.tasks.classification import Classification
+from ensemble.tasks.linear_likelihood import join_bias, split_bias
 
 NUM_CLASSES, NUM_FEATURES = 3, 4
 

@@ -12,7 +12,7 @@ from conftest import small_config
 
 import ensemble
 from ensemble import RunFailed, UserError, metrics
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.draws.draws import Draws
 from ensemble.method import Status
 from ensemble.methods.mcmc import start

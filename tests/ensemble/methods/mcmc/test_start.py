@@ -9,7 +9,7 @@ import scipy.special
 from absl import logging
 
 from ensemble import UserError, networks
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.mcmc.start import find_map, sample_prior

@@ -5,7 +5,7 @@ import numpy as np
 import optax
 import pytest
 
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
 
 

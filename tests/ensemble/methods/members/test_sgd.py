@@ -11,7 +11,7 @@ import pytest
 from conftest import small_config
 
 from ensemble import networks
-from ensemble.config import validate
+from ensemble.config_rules import validate
 from ensemble.method import Status
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
@@ -189,7 +189,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
 
     method = make_method(blobs, ensemble_size=5, num_devices=4)
     state = method.init(KEY)
-    examples, mask = method._epoch_batches(0, state.indices)
+    examples, mask = method._batches._epoch(0, state.indices)
     train = method.task.dataset.splits["train"]
     log_probs = method.predict_split(state, "train").log_probs[:, examples[0]]
     labels = train.labels[examples[0]]

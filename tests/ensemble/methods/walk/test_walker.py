@@ -22,7 +22,7 @@ from ensemble.methods.walk.block_kernel import (
     uniform,
 )
 from ensemble.methods.walk.moves import factor_of
-from ensemble.methods.walk.walker import RandomWalk
+from ensemble.methods.walk.walker import Walker
 from ensemble.sharding.mesh import create_mesh
 from ensemble.tasks import densities
 
@@ -43,7 +43,7 @@ def mixture_cdf(x):
 
 def make_walk(density=MIXTURE, num_chains=44, num_devices=1, **options):
     mesh = create_mesh(num_devices, 1, jax.devices())
-    return RandomWalk(density, num_chains, mesh, **options)
+    return Walker(density, num_chains, mesh, **options)
 
 
 @functools.cache

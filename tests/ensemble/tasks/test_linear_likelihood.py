@@ -9,12 +9,12 @@ import pytest
 import scipy.special
 
 from ensemble import networks
-from ensemble.methods.mcmc import linear_likelihood
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.tasks import linear_likelihood
 from ensemble.tasks.classification import Classification
 
 NUM_CLASSES = 4

@@ -1,0 +1,75 @@
+"""What the members see at a step: a function of the seed, the step and, if independent, of them."""
+
+import functools
+
+import ml_collections
+import numpy as np
+
+from ensemble.methods.members.train_step import (
+    Batch,
+)
+from ensemble.sharding.placement import Placement
+from ensemble.sources.batches import epoch_batches
+from ensemble.tasks.class_weights import class_weights
+from ensemble.tasks.classification import Classification
+
+
+class Batches:
+    """The batches of a run, in the order that its seed gives.
+
+    Args:
+        config: of the run.
+        task: whose training examples they are.
+        batch_size: B.
+
+    Raises:
+        UserError: the class weights do not suit the data.
+    """
+
+    def __init__(
+        self, config: ml_collections.FrozenConfigDict, task: Classification, batch_size: int
+    ):
+        self._config = config
+        self._train = train = task.dataset.splits["train"]
+        self._num_examples = task.num_train_examples
+        self._batch_size = batch_size
+        self._steps_per_epoch = -(-task.num_train_examples // batch_size)
+        with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
+            self._class_weights = class_weights(
+                config.class_weights, train.labels, task.dataset.num_classes
+            )
+        self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
+
+    def examples_before(self, step: int) -> int:
+        """Training examples that one member has seen before a step."""
+        epoch, step_in_epoch = divmod(step, self._steps_per_epoch)
+        in_epoch = min(step_in_epoch * self._batch_size, self._num_examples)
+        return epoch * self._num_examples + in_epoch
+
+    def _build_epoch(self, epoch: int, indices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Example numbers and mask of an epoch: [steps, B], or [M, steps, B] if independent."""
+        config = self._config
+        order = functools.partial(
+            epoch_batches, self._num_examples, self._batch_size, config.seed, epoch
+        )
+        if config.batching == "shared":
+            return order()
+        examples, masks = zip(*(order(member=k) for k in indices), strict=True)
+        return np.stack(examples), np.stack(masks)
+
+    def place(self, placement: Placement, indices: tuple[int, ...], step: int) -> Batch:
+        """Builds the batch of a step on the devices: a function of the seed and the step."""
+        epoch, step_in_epoch = divmod(step, self._steps_per_epoch)
+        examples, masks = self._epoch(epoch, indices)
+        examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
+        train = self._train
+        labels = train.labels[examples]
+        batch = Batch(
+            inputs=train.inputs[examples],
+            labels=labels,
+            mask=mask,
+            weights=mask * self._class_weights[labels],
+            positions=np.broadcast_to(np.arange(mask.shape[-1], dtype=np.int32), mask.shape),
+        )
+        shared = self._config.batching == "shared"
+        return placement.place_shared(batch) if shared else placement.place_separate(batch)

@@ -1,0 +1,102 @@
+"""The compiled programs of SGD for one placement of members on the devices."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import ml_collections
+import numpy as np
+import optax
+from clu import metrics as clu_metrics
+
+from ensemble.batched_prediction import make_predict
+from ensemble.method import Status
+from ensemble.methods.members.member import TrainState, create_member, keep_best
+from ensemble.methods.members.train_step import (
+    ENSEMBLE_METRICS,
+    MEMBER_METRICS,
+    Metrics,
+    make_train_step,
+)
+from ensemble.networks.linen import takes_train
+from ensemble.sharding import processes
+from ensemble.sharding.placement import Placement
+from ensemble.tasks.classification import Classification
+
+
+class Programs(NamedTuple):
+    """The compiled functions for one placement."""
+
+    placement: Placement
+    create: Callable[..., TrainState]
+    train_step: Callable[..., tuple[Any, ...]]
+    keep_best: Callable[..., TrainState]
+    predict: Callable[..., np.ndarray]
+
+
+def build_programs(
+    config: ml_collections.FrozenConfigDict,
+    task: Classification,
+    optimizer: optax.GradientTransformation,
+    num_members: int,
+) -> Programs:
+    """Places members on the devices and makes the programs that move them there.
+
+    Args:
+        config: of the run.
+        task: what the members learn.
+        optimizer: one for all placements: the state's tree structure depends on its identity.
+        num_members: M.
+    """
+    devices = processes.devices(config.num_devices)
+    placement = Placement.create(num_members, devices, _splittable(task))
+
+    def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
+        return create_member(
+            jax.random.fold_in(rng_key, number),
+            task.model,
+            optimizer,
+            task.dataset.input_shape,
+            keep_best=config.early_stopping_epochs > 0,
+        )
+
+    return Programs(
+        placement=placement,
+        create=placement.pmap(jax.vmap(create, in_axes=(0, None)), in_axes=(0, None)),
+        train_step=make_train_step(config, task, placement),
+        keep_best=placement.pmap(
+            jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
+            donate_argnums=0,
+        ),
+        predict=make_predict(task, placement),
+    )
+
+
+def zero_metrics(placement: Placement) -> tuple[Metrics, Metrics]:
+    """Sums over no examples: of every member, and of the ensemble."""
+
+    def zeros(names: tuple[str, ...], *shape: int) -> Metrics:
+        average = clu_metrics.Average(
+            total=np.zeros(shape, np.float32), count=np.zeros(shape, np.int32)
+        )
+        return dict.fromkeys(names, average)
+
+    num_devices = len(placement.devices)
+    return placement.put(
+        (
+            zeros(MEMBER_METRICS, num_devices, placement.slots),
+            zeros(ENSEMBLE_METRICS, num_devices),
+        )
+    )
+
+
+def mark_padding(placement: Placement, status: jax.Array) -> jax.Array:
+    """The statuses of all places, those that pad marked as such."""
+    marked = np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
+    return placement.put_own(marked)
+
+
+def _splittable(task: Classification) -> bool:
+    """Whether a batch gives the same gradient in slices: no batch statistics, no dropout."""
+    return not takes_train(task.model)

@@ -1,0 +1,85 @@
+"""Going on with what is in a workdir: what is saved, read back, and refused."""
+
+from typing import Any
+
+import ml_collections
+from absl import logging
+
+from ensemble.config import differences
+from ensemble.errors import UserError
+from ensemble.run.progress import Clock
+from ensemble.sharding import processes
+from ensemble.storage.workdir import Workdir
+
+
+def save(
+    work: Workdir,
+    checkpointer: Any,
+    config: ml_collections.FrozenConfigDict,
+    task: Any,
+    method: Any,
+    state: Any,
+    writer: Any,
+    clock: Clock,
+) -> None:
+    """Checkpoints everything that the next chunk, and a program that predicts, will need."""
+    arrays, counters = method.to_host(state)
+    if not processes.is_main():
+        return
+    work.check_is_there()
+    meta = {
+        "config": config.to_dict(),
+        "counters": counters,
+        "dataset": task.describe(),
+        "sizes": writer.sizes(),
+        "clock": clock.state(),
+    }
+    checkpointer.save(state.ticks, arrays, meta)
+
+
+def restore(work: Workdir, checkpointer: Any) -> tuple[Any, Any] | None:
+    """Reads the newest checkpoint, `(arrays, meta)`, in the main process, for all."""
+    arrays = None
+
+    def read() -> Any:
+        nonlocal arrays
+        saved = checkpointer.restore_latest()
+        if saved is None:
+            if work.metrics.exists():
+                logging.warning("%s has a run without a checkpoint: it starts again.", work.path)
+            return None
+        arrays, meta = saved
+        return meta
+
+    meta = processes.from_main(read)
+    return None if meta is None else (processes.arrays_from_main(arrays), meta)
+
+
+def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:
+    """Refuses another experiment in an old workdir, before anything slow happens.
+
+    Raises:
+        UserError: what differs, and what to do.
+    """
+    before = work.read_config()
+    changed = differences(before, config.to_dict()) if before is not None else []
+    if changed:
+        raise UserError(
+            f"{work.path} holds a run with another configuration: {'; '.join(changed)}; "
+            "restore these values or choose another --workdir"
+        )
+
+
+def check_resumable(task: Any, method: Any, meta: Any, work: Workdir) -> None:
+    """Refuses to go on with another experiment in an old workdir.
+
+    Raises:
+        UserError: what differs, and what to do.
+    """
+    now, then = task.describe(), meta["dataset"]
+    if now["fingerprint"] != then["fingerprint"]:
+        raise UserError(
+            f"{work.path} holds a run on other data than {now['name']} has now; "
+            "restore the data or choose another --workdir"
+        )
+    method.check_resumable(meta["counters"], str(work.path))
