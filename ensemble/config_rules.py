@@ -53,34 +53,36 @@ def _not_negative(value: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rule:
+class Rule:
+    """What a value must be, in words too."""
+
     holds: Callable[[Any], bool]
     text: str
 
 
-def _one_of(*names: str) -> _Rule:
-    return _Rule(lambda value: value in names, f"must be one of {', '.join(names)}")
+def _one_of(*names: str) -> Rule:
+    return Rule(lambda value: value in names, f"must be one of {', '.join(names)}")
 
 
-_POSITIVE = _Rule(_positive, "must be positive")
+_POSITIVE = Rule(_positive, "must be positive")
 
 
-_NOT_NEGATIVE = _Rule(_not_negative, "must not be negative")
+_NOT_NEGATIVE = Rule(_not_negative, "must not be negative")
 
 
-_EVEN = _Rule(lambda value: value >= 0 and value % 2 == 0, "must be even and not negative")
+_EVEN = Rule(lambda value: value >= 0 and value % 2 == 0, "must be even and not negative")
 
 
-_BELOW_ONE = _Rule(lambda value: 0 <= value < 1, "must be at least 0 and below 1")
+_BELOW_ONE = Rule(lambda value: 0 <= value < 1, "must be at least 0 and below 1")
 
 
-_RULES: Mapping[str, _Rule] = {
+RULES: Mapping[str, Rule] = {
     "method": _one_of(*METHODS),
     "ensemble_size": _POSITIVE,
     "num_devices": _POSITIVE,
     "num_epochs": _NOT_NEGATIVE,
     "num_steps": _NOT_NEGATIVE,
-    "seed": _Rule(lambda value: 0 <= value < 2**32, "must be at least 0 and below 2**32"),
+    "seed": Rule(lambda value: 0 <= value < 2**32, "must be at least 0 and below 2**32"),
     "batch_size": _POSITIVE,
     "batching": _one_of("shared", "independent"),
     "augment.shift": _NOT_NEGATIVE,
@@ -103,13 +105,13 @@ _RULES: Mapping[str, _Rule] = {
     "hmc.num_burn_in": _NOT_NEGATIVE,
     "hmc.num_samples": _POSITIVE,
     "hmc.thin": _POSITIVE,
-    "hmc.target_acceptance": _Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),
+    "hmc.target_acceptance": Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),
     "hmc.mass": _one_of(*MASSES),
     "rwm.scale": _POSITIVE,
     "rwm.shape": _one_of(*WALK_SHAPES),
     "rwm.num_warmup": _EVEN,
-    "rwm.num_samples": _Rule(lambda value: value > 0 and value % 2 == 0, "must be even, from 2"),
-    "stop_at.rhat": _Rule(lambda value: value == 0 or value > 1, "must be above 1, or 0 for never"),
+    "rwm.num_samples": Rule(lambda value: value > 0 and value % 2 == 0, "must be even, from 2"),
+    "stop_at.rhat": Rule(lambda value: value == 0 or value > 1, "must be above 1, or 0 for never"),
     "stop_at.ess": _NOT_NEGATIVE,
     "log_every_steps": _POSITIVE,
     "eval_every_epochs": _POSITIVE,
@@ -180,7 +182,7 @@ def _check_value(key: str, value: Any, default: Any) -> None:
     most = _MAX_WHOLE.get(key, MAX_STEPS)
     if isinstance(value, int) and abs(value) > most:
         raise UserError(f"config.{key}={value} must be at most {most}")
-    rule = _RULES.get(key)
+    rule = RULES.get(key)
     if rule is not None and not rule.holds(value):
         raise UserError(f"config.{key}={value!r} {rule.text}")
 

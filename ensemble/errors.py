@@ -32,9 +32,9 @@ def shown(text: str) -> str:
     return text if text.isprintable() else ascii(text)
 
 
-def in_one_line(error: Any) -> str:
-    """What an error says of what a stranger wrote: printable, and short."""
-    return shown(" ".join(str(error).split())[:300])
+def in_one_line(error: Any, limit: int = 300) -> str:
+    """What an error says of what a stranger wrote, or its name: printable, and short."""
+    return shown(" ".join(str(error).split())[:limit] or type(error).__name__)
 
 
 def first_line(error: Exception) -> str:

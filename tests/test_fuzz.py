@@ -239,7 +239,7 @@ def metrics(folder, runs):
         if len(found) < len(records) / 2:
             raise UserError("most lines cannot be drawn")
         if rng.random() < 0.005:
-            ensemble.pictures.plots.training_curves(found)
+            ensemble.pictures.curves.training_curves(found)
 
     return one
 

@@ -15,7 +15,7 @@ import ensemble
 from ensemble.commands import command_line
 from ensemble.config import default_config, flatten, unknown_key
 from ensemble.errors import UserError
-from ensemble.report import report
+from ensemble.report import text
 from ensemble.sharding import processes, startup
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
         result = ensemble.train(config, workdir=values.workdir, started=startup.process_started())
     if not processes.is_main():
         return
-    print(f"\n{report.format_table(result.report)}\n\n{report.summary_sentence(result.report)}")
+    print(f"\n{text.format_table(result.report)}\n\n{text.summary_sentence(result.report)}")
     print(
         f"\nResults: {values.workdir}/report.json, plots/"
         f"{', predictions/' if result.predictor else ''}\n"

@@ -24,8 +24,8 @@ from ensemble.sources.catalogue import (
     sets_of_shape,
 )
 from ensemble.storage.npz import max_bytes, read_arrays
-from ensemble.storage.predictions import MemberPredictions, check_predictions
-from ensemble.storage.workdir import WRITE_ERRORS, write_bytes
+from ensemble.storage.predictions import MemberPredictions, check_predictions, write_arrays
+from ensemble.storage.workdir import WRITE_ERRORS
 
 SHIFT, NONE = "shift", "none"
 SEVERITIES = range(1, 6)
@@ -80,7 +80,7 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
     test, train = splits["test"].inputs, splits["train"].inputs
     value_range = train.min().item(), train.max().item()
     if name == SHIFT:
-        if test.ndim != 4:
+        if not subject.dataset.has_pictures:
             raise UserError(
                 f"--datasets={SHIFT} is for images [H, W, C]; {subject.dataset.name} has inputs of "
                 f"shape {test.shape[1:]}: leave it out"
@@ -116,7 +116,7 @@ def _default_names(subject: Subject) -> list[str]:
 
     shape, own_name = subject.dataset.input_shape, subject.dataset.name
     others = [name for name in sets_of_shape(shape, subject.data_dir(own_name)) if name != own_name]
-    return [*([SHIFT] if len(shape) == 3 else []), *others, ood.UNIFORM, ood.CONSTANT]
+    return [*([SHIFT] if subject.dataset.has_pictures else []), *others, ood.UNIFORM, ood.CONSTANT]
 
 
 def _other_dataset(subject: Subject, name: str) -> np.ndarray:
@@ -246,8 +246,5 @@ def _read(path: epath.Path, source: str, shape: tuple[int, ...]) -> MemberPredic
 
 
 def _write(path: epath.Path, predictions: MemberPredictions, source: str) -> None:
-    content = io.BytesIO()
-    arrays = {name: one for name, one in predictions._asdict().items() if one is not None}
-    np.savez(content, **arrays, source=source)  # Compressing them gains little.
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content.getvalue())
+    write_arrays(path, predictions, np.savez, source=source)  # Compressing them gains little.

@@ -18,7 +18,7 @@ from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available
-from ensemble.pictures import evaluation_figures, plots
+from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import check_size
@@ -84,28 +84,26 @@ def draw(
     if is_available(temperature):
         scores["calibrated_ece"] = temperature["ensemble"]["ece"]
     drawn = {
-        "reliability": evaluation_figures.reliability(
-            mean, labels, temperature.get("value"), scores
-        ),
-        "confusion": evaluation_figures.confusion_matrix(classes["confusion"], classes["names"]),
+        "reliability": reliability.tempered_diagram(mean, labels, temperature.get("value"), scores),
+        "confusion": matrices.confusion_matrix(classes["confusion"], classes["names"]),
     }
     if len(evaluation["members"]) > 1:
-        drawn["sizes"] = evaluation_figures.score_against_size(evaluation["next_member"])
-        drawn["disagreement"] = evaluation_figures.disagreement_matrix(
+        drawn["sizes"] = member_scores.score_against_size(evaluation["next_member"])
+        drawn["disagreement"] = matrices.disagreement_matrix(
             test["disagreement_matrix"], evaluation["members"]
         )
-    outside = evaluation_figures.entropies(
+    outside = uncertainty.entropies(
         {name: each for name, each in log_probs.items() if not name.startswith(f"{SHIFT}/")}
     )
     if outside:
-        inside = evaluation_figures.entropies({"test": subject.test.log_probs})["test"]
-        drawn["entropy"] = evaluation_figures.entropies_in_and_out(inside, outside, mean.shape[1])
-        drawn["roc"] = evaluation_figures.roc_curves(inside, outside)
+        inside = uncertainty.entropies({"test": subject.test.log_probs})["test"]
+        drawn["entropy"] = uncertainty.entropies_in_and_out(inside, outside, mean.shape[1])
+        drawn["roc"] = uncertainty.roc_curves(inside, outside)
     if evaluation["shift"]:
-        drawn["shift"] = evaluation_figures.shift_curves(evaluation["shift"], test)
+        drawn["shift"] = curves.shift_curves(evaluation["shift"], test)
     drawn |= _draw_examples(subject)
     if records := _records(subject):
-        drawn["training"] = plots.training_curves(records)
+        drawn["training"] = curves.training_curves(records)
     return drawn
 
 
@@ -143,12 +141,12 @@ def _draw_examples(subject: Subject) -> dict[str, Figure]:
     inputs = subject.dataset.splits["test"].inputs
     log_probs, labels = subject.test.log_probs, subject.test.labels
     chosen = {
-        "least_certain": evaluation_figures.least_certain(log_probs),
-        "confidently_wrong": evaluation_figures.confidently_wrong(log_probs, labels),
+        "least_certain": examples.least_certain(log_probs),
+        "confidently_wrong": examples.confidently_wrong(log_probs, labels),
     }
     names = subject.description["class_names"]
     return {
-        name: evaluation_figures.examples(inputs, log_probs, labels, names, indices)
+        name: examples.examples(inputs, log_probs, labels, names, indices)
         for name, indices in chosen.items()
         if len(indices)
     }

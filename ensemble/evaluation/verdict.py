@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.evaluation.scoring import is_available
+from ensemble.report.text import agreement, gain
 
 FEW_EXAMPLES = 30
 """With fewer test examples nothing is concluded of calibration."""
@@ -69,7 +70,7 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     else:
         what = f"{who} is right on {accuracy:.2%} [{low:.2%}, {high:.2%}] of {count}"
     if num_members > 1:
-        what += f", {100 * (accuracy - test['mean']['accuracy']):+.2f} points from its mean member"
+        what += f", {gain(accuracy, test['mean']['accuracy'])}"
     if not math.isfinite(nll):
         return f"{what}; its NLL is infinite: labels of probability 0: {test['num_impossible']}."
     what += f", at an NLL of {nll:.4f} nats"
@@ -93,7 +94,7 @@ def convergence(posterior: Mapping[str, Any]) -> str:
         return f"{text}; R-hat of the halves of the only one is {rhat:.3f}, bulk ESS {ess:.0f}."
     agree = rhat < GOOD_RHAT and ess > GOOD_ESS
     text += f"; they {'agree' if agree else 'do not agree well enough yet'}"
-    return f"{text} (R-hat up to {rhat:.3f}, bulk ESS from {ess:.0f})."
+    return f"{text} ({agreement(rhat, ess)})."
 
 
 def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:

@@ -51,6 +51,11 @@ class Dataset:
         """The shape of one example: (H, W, C) or (F,)."""
         return self.splits["train"].inputs.shape[1:]
 
+    @property
+    def has_pictures(self) -> bool:
+        """Whether an example is an image (H, W, C)."""
+        return len(self.input_shape) == 3
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """16 hex digits that change when any split's content does."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ensemble.errors import UserError
-from ensemble.sources.own_arrays import SPLITS, _max_bytes, _one_line, local_path
+from ensemble.errors import UserError, in_one_line
+from ensemble.sources.own_arrays import SPLITS, _max_bytes, local_path
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.
@@ -148,7 +148,7 @@ def _read_image(file: Path, mode: str) -> np.ndarray:
             return np.asarray(image.convert(mode))
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise UserError(
-            f"{_shown(file)} is damaged ({_one_line(error)}); repair or remove it"
+            f"{_shown(file)} is damaged ({in_one_line(error)}); repair or remove it"
         ) from error
 
 

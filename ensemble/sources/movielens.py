@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from ensemble.errors import UserError
 from ensemble.sources import prepare_dataset, tfds_records
-from ensemble.storage.npz import memory_bytes
+from ensemble.storage.memory import check_memory
 
 TFDS_NAMES = ("movielens/1m-ratings", "movielens/100k-ratings")
 KNOWN_WATCHES = (*TFDS_NAMES, "watches:USERSxMOVIES")
@@ -234,11 +234,7 @@ def _generate_watches(name: str, num_users: int, num_movies: int, seed: int) -> 
     """
     _check_seed(seed)
     size = 3 * num_users * num_movies  # Watched, observed, and as the devices have it.
-    if size > memory_bytes():
-        raise UserError(
-            f"dataset={name!r} needs {size:,} bytes of memory, more than the {memory_bytes():,} of "
-            "this machine; use fewer"
-        )
+    check_memory(size, f"dataset={name!r}", "its numbers")
     watched = np.empty((num_users, num_movies), np.uint8)
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
 
 SPLITS = ("train", "validation", "calibration", "test")
@@ -59,7 +59,7 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
             "array of numbers (class_names: of strings)"
         ) from error
     except ValueError as error:
-        raise UserError(f"npz:{path} is damaged ({_one_line(error)}); write it again") from error
+        raise UserError(f"npz:{path} is damaged ({in_one_line(error)}); write it again") from error
 
 
 def local_path(path: str) -> Path:
@@ -72,7 +72,7 @@ def local_path(path: str) -> Path:
         local = Path(path).expanduser()
         local.exists()
     except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"{path} is no path: {_one_line(error)}") from None
+        raise UserError(f"{path} is no path: {in_one_line(error)}") from None
     return local
 
 
@@ -103,11 +103,6 @@ def check_inputs(values: Any, dtype: np.dtype, what: str) -> np.ndarray:
             "inputs on that scale"
         )
     return array.astype(np.uint8, copy=False)
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if text.isprintable() else ascii(text)
 
 
 def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:

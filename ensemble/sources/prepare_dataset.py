@@ -21,7 +21,7 @@ from pathlib import Path
 
 from absl import logging
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.sources import tfds_records
 
 # One file of each download, to find out whether the download can succeed.
@@ -158,7 +158,7 @@ def _unreachable_reason(url: str) -> str:
         # The server answered; TFDS brings certificates of its own.
         if isinstance(reason, ssl.SSLCertVerificationError):
             return ""
-        return " ".join(str(reason).split()) or type(reason).__name__
+        return in_one_line(reason)
     return ""
 
 
@@ -245,7 +245,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # TFDS and TensorFlow raise many types: one line instead.
-        reason = " ".join(str(error).split())[:500]
+        reason = in_one_line(error, 500)
         print(
             f"preparing {name} in {data_dir} failed: {type(error).__name__}: {reason}; run "
             f"again, and if that fails too delete {Path(data_dir) / 'downloads' / name} first"

@@ -21,7 +21,7 @@ from array_record.python.array_record_module import ArrayRecordReader
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.storage.npz import memory_bytes
 
 _MAX_TEXT_BYTES = 10_000_000  # Of a JSON file or the names of classes; they have kilobytes.
@@ -254,7 +254,7 @@ def read_array_record(file: Path, num_examples: int) -> list[bytes]:
         records = reader.read_all()
         reader.close()
     except (RuntimeError, ValueError, IndexError) as error:
-        reason = " ".join(str(error).split())
+        reason = in_one_line(error)
         raise broken(file.parent, f"{file.name} cannot be read ({reason})") from error
     if len(records) != num_examples:
         raise broken(

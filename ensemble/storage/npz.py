@@ -11,6 +11,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from ensemble.errors import in_one_line
+
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """As NumPy compresses. Others may take gigabytes to decompress a byte."""
 _SUFFIX = ".npy"
@@ -61,7 +63,7 @@ def read_arrays(
     except Pickled:
         raise
     except (Exception, RecursionError) as error:  # Whatever damage does to zipfile and to NumPy.
-        raise ValueError(" ".join(str(error).split())[:200] or type(error).__name__) from error
+        raise ValueError(in_one_line(error, 200)) from error
 
 
 def _check_archive(members: list[zipfile.ZipInfo], limit: int, compressed: bool) -> None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,15 +61,31 @@ def write_predictions(
     config: Mapping[str, Any],
 ) -> None:
     """Writes predictions with the configuration that they belong to."""
+    entries = {
+        "labels": labels,
+        "members": np.array(members, np.int32),
+        "config": json.dumps(config),
+    }
+    write_arrays(path, predictions, np.savez_compressed, **entries)
+
+
+def write_arrays(
+    path: epath.Path,
+    predictions: MemberPredictions,
+    save: Callable[..., None],
+    **entries: Any,
+) -> None:
+    """Writes predictions and other entries as one npz file, whole or not at all.
+
+    Args:
+        path: of the file.
+        predictions: to keep.
+        save: `np.savez`, or `np.savez_compressed` of what is read from afar.
+        **entries: beside the predictions.
+    """
     content = io.BytesIO()
     arrays = {name: one for name, one in predictions._asdict().items() if one is not None}
-    np.savez_compressed(
-        content,
-        **arrays,
-        labels=labels,
-        members=np.array(members, np.int32),
-        config=json.dumps(config),
-    )
+    save(content, **arrays, **entries)
     write_bytes(path, content.getvalue())
 
 

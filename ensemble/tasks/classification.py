@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.networks.linen import init_variables, takes_train
 from ensemble.priors import Prior, log_prior
 from ensemble.sources.batches import normalise
@@ -83,7 +83,7 @@ def check_model(task: Classification, name: str) -> None:
     try:
         shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape
     except Exception as error:  # A network is a program, and may raise anything.
-        reason = " ".join(str(error).split())[:200]
+        reason = in_one_line(error, 200)
         raise UserError(
             f"config.model={name!r} cannot take inputs of shape {dataset.input_shape} "
             f"({type(error).__name__}: {reason}); feature vectors and tiny images go to 'mlp'"
@@ -102,7 +102,7 @@ def check_augmentation(config: ml_collections.FrozenConfigDict, task: Classifica
         UserError: as said.
     """
     shape, shift = task.dataset.input_shape, config.augment.shift
-    if (shift or config.augment.flip) and len(shape) != 3:
+    if (shift or config.augment.flip) and not task.dataset.has_pictures:
         raise UserError(
             f"config.augment is for images [H, W, C]; {task.dataset.name} has inputs of shape "
             f"{shape}: set augment.shift=0 and augment.flip=False"

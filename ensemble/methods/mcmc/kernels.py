@@ -15,10 +15,11 @@ from blackjax.mcmc import hmc, mclmc, nuts
 from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
+from ensemble.config import SAMPLERS
+from ensemble.config_rules import RULES
 from ensemble.errors import UserError
 from ensemble.methods.mcmc.warmup import MASSES, Adaptation, make_windows, tune_mclmc
 
-METHODS = ("hmc", "nuts", "mclmc")
 MAX_TREE_DEPTH = 10
 MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
 MAX_DENSE_BYTES = 2**30
@@ -62,9 +63,13 @@ class DrawInfo(NamedTuple):
     num_gradients: jax.Array
 
 
+_NUMBERS = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "target_acceptance")
+"""Settings whose rules are those of the configuration's keys."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Of a sampler.
+    """Settings of a sampler.
 
     Attributes:
         method: 'hmc'; 'nuts', which chooses the lengths itself; or 'mclmc', microcanonical and
@@ -90,23 +95,23 @@ class Settings:
     def __post_init__(self) -> None:
         too_short = self.mass != "identity" and self.num_warmup < MIN_MASS_WARMUP
         too_dense = self.method == "mclmc" and self.mass == "dense"
-        for name, holds, rule in (
-            ("method", self.method in METHODS, f"be one of {', '.join(METHODS)}"),
-            ("step_size", self.step_size > 0, "be positive"),
-            ("num_leapfrog_steps", self.num_leapfrog_steps > 0, "be positive"),
-            ("jitter", 0 <= self.jitter < 1, "be at least 0 and below 1"),
-            ("num_warmup", self.num_warmup >= 0, "not be negative"),
-            ("target_acceptance", 0 < self.target_acceptance < 1, "be between 0 and 1"),
-            ("mass", self.mass in MASSES, f"be one of {', '.join(MASSES)}"),
-            ("mass", not too_dense, "be identity or diagonal with method='mclmc'"),
+        rules = [
+            (name, RULES[f"hmc.{name}"].holds(getattr(self, name)), RULES[f"hmc.{name}"].text)
+            for name in _NUMBERS
+        ]
+        rules += [
+            ("method", self.method in SAMPLERS, f"must be one of {', '.join(SAMPLERS)}"),
+            ("mass", self.mass in MASSES, f"must be one of {', '.join(MASSES)}"),
+            ("mass", not too_dense, "must be identity or diagonal with method='mclmc'"),
             (
                 "num_warmup",
                 not too_short,
-                f"be at least {MIN_MASS_WARMUP} to adapt mass={self.mass!r}; or use identity",
+                f"must be at least {MIN_MASS_WARMUP} to adapt mass={self.mass!r}; or use identity",
             ),
-        ):
+        ]
+        for name, holds, rule in rules:
             if not holds:
-                raise UserError(f"{name}={getattr(self, name)!r} must {rule}")
+                raise UserError(f"{name}={getattr(self, name)!r} {rule}")
 
 
 class Sampler(NamedTuple):

@@ -45,7 +45,7 @@ from ensemble.methods.walk.moves import SHAPES, as_shape, factor_of, shape_of
 from ensemble.methods.walk.walker_state import WalkerState
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import CHAINS
-from ensemble.storage.npz import memory_bytes
+from ensemble.storage.memory import check_memory
 from ensemble.tasks.densities import Density, check_density
 
 MAX_LANES = 8192
@@ -101,12 +101,7 @@ class Walker:
         num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
         # Closed segments and open sums, positions, and copies of those that are placed or fetched.
         floats = (2 * NUM_SEGMENTS + 16) * self.density.num_dims * num_blocks * num_lanes
-        needed, there_are = 4 * floats, memory_bytes()
-        if needed > there_are:
-            raise UserError(
-                f"num_chains={self.num_chains} take {needed:,} bytes, over the {there_are:,} of "
-                "this machine; lower it, or use more samples of each"
-            )
+        check_memory(4 * floats, f"num_chains={self.num_chains}", "it, or use more samples of each")
 
     # Start.
 

@@ -17,7 +17,8 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sources.dataset import WatchDataset
-from ensemble.sources.movielens import HELD_OUT, memory_bytes
+from ensemble.sources.movielens import HELD_OUT
+from ensemble.storage.memory import check_memory
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation.baselines import fit_biases
 from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
@@ -128,11 +129,8 @@ def _check_memory(config: ml_collections.FrozenConfigDict, dataset: WatchDataset
     num_params = (config.num_factors + 1) * sum(dataset.observed.shape)
     # Positions, gradients and momenta before, during and after a trajectory; and what is kept.
     num_copies = 8 + config.log_every_steps // config.hmc.thin + 1
-    num_bytes = 4 * num_copies * config.num_chains * num_params
-    there_are = memory_bytes()
-    if num_bytes > there_are:
-        raise UserError(
-            f"{config.num_chains} chains of {num_params:,} parameters would take "
-            f"{num_bytes / 2**30:.1f} GiB, over the {there_are / 2**30:.1f} of this machine; lower "
-            "config.num_chains, config.num_factors or config.log_every_steps"
-        )
+    check_memory(
+        4 * num_copies * config.num_chains * num_params,
+        f"{config.num_chains} chains of {num_params:,} parameters",
+        "config.num_chains, config.num_factors or config.log_every_steps",
+    )

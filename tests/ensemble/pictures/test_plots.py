@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy.special import log_softmax
 
 from ensemble import metrics
-from ensemble.pictures import plot_style, plots
+from ensemble.pictures import curves, examples, member_scores, plot_style, reliability, uncertainty
 
 
 def random_case(seed=0, num_members=5, num_examples=400, num_classes=10, scale=1.5):
@@ -91,7 +91,7 @@ def left_title(axes):
 
 
 def test_array_holds_the_colours_of_the_figure():
-    pixels = draw(plots.entropy_histogram(*random_case()))
+    pixels = draw(uncertainty.entropy_histogram(*random_case()))
     colors = {tuple(color) for color in pixels.reshape(-1, 3)}
     assert tuple(pixels[0, 0]) == (255, 255, 255)
     for color in (plot_style.RIGHT_COLOR, plot_style.WRONG_COLOR):
@@ -102,9 +102,9 @@ def test_matplotlib_is_imported_late_and_pyplot_never():
     program = """
 import sys
 import numpy as np
-from ensemble.pictures import plot_style, plots
+from ensemble.pictures import plot_style, uncertainty
 assert "matplotlib" not in sys.modules, "imported at start"
-figure = plots.entropy_histogram(np.log(np.full((2, 3, 4), 0.25)), np.zeros(3, int))
+figure = uncertainty.entropy_histogram(np.log(np.full((2, 3, 4), 0.25)), np.zeros(3, int))
 plot_style.figure_to_array(figure)
 assert "matplotlib.pyplot" not in sys.modules, "pyplot keeps global state"
 """
@@ -117,7 +117,7 @@ assert "matplotlib.pyplot" not in sys.modules, "pyplot keeps global state"
 
 def test_reliability_diagram_plots_the_reliability_bins(case):
     log_probs, labels = case
-    figure = plots.reliability_diagram(log_probs, labels, "Reliability on $test_set$")
+    figure = reliability.reliability_diagram(log_probs, labels, "Reliability on $test_set$")
     draw(figure)
     curve, strip = figure.axes
     ensemble = metrics.ensemble_log_probs(log_probs)
@@ -134,7 +134,7 @@ def test_reliability_diagram_plots_the_reliability_bins(case):
 
 def test_reliability_diagram_has_a_line_for_every_member():
     log_probs, labels = random_case(num_members=3)
-    curve, _ = plots.reliability_diagram(log_probs, labels, "").axes
+    curve, _ = reliability.reliability_diagram(log_probs, labels, "").axes
     members = lines(curve, "members")
     assert len(members) == 3
     for log_probs_m, member in zip(log_probs, members, strict=True):
@@ -145,7 +145,7 @@ def test_reliability_diagram_has_a_line_for_every_member():
 
 def test_reliability_bars_are_wilson_intervals():
     log_probs, labels = random_case()
-    curve, _ = plots.reliability_diagram(log_probs, labels, "").axes
+    curve, _ = reliability.reliability_diagram(log_probs, labels, "").axes
     bins = metrics.reliability_bins(metrics.ensemble_log_probs(log_probs), labels)
     (bars,) = curve.collections
     drawn = iter(bars.get_segments())
@@ -159,7 +159,7 @@ def test_reliability_bars_are_wilson_intervals():
 
 
 def test_legend_names_each_kind_of_line_once():
-    (legend,) = plots.reliability_diagram(*random_case(), "").legends
+    (legend,) = reliability.reliability_diagram(*random_case(), "").legends
     expected = ["perfectly calibrated", "members", "ensemble, 95% intervals"]
     assert strings(legend.get_texts()) == expected
 
@@ -169,7 +169,7 @@ def test_legend_names_each_kind_of_line_once():
 
 def test_member_scores_shows_members_mean_deviation_and_ensemble(case):
     summary = metrics.summarise(*case)
-    figure = plots.member_scores(summary)
+    figure = member_scores.member_scores(summary)
     draw(figure)
     for axes, name in zip(figure.axes, ("accuracy", "nll"), strict=True):
         values = np.array(summary["members"][name])
@@ -189,7 +189,7 @@ def test_member_scores_states_the_numbers():
     summary = metrics.summarise(*random_case())
     summary["members"]["accuracy"][:] = [0.875, 0.89, 0.86, 0.875, 0.875]
     summary["ensemble"]["accuracy"] = 0.9125
-    accuracy, nll = plots.member_scores(summary).axes
+    accuracy, nll = member_scores.member_scores(summary).axes
     assert left_title(accuracy) == "ensemble 91.25%, members 87.50% ± 1.06%"
     mean, deviation = np.mean(summary["members"]["nll"]), np.std(summary["members"]["nll"], ddof=1)
     expected = f"ensemble {summary['ensemble']['nll']:.4f}, members {mean:.4f} ± {deviation:.4f}"
@@ -199,7 +199,7 @@ def test_member_scores_states_the_numbers():
 def test_member_scores_says_which_members_cannot_be_drawn():
     summary = metrics.summarise(*random_case(num_members=3))
     summary["members"]["nll"] = [0.5, np.inf, 0.25]
-    figure = plots.member_scores(summary)
+    figure = member_scores.member_scores(summary)
     draw(figure)
     axes = figure.axes[1]
     np.testing.assert_array_equal(line(axes, "members").get_xydata(), [[0, 0.5], [2, 0.25]])
@@ -207,7 +207,7 @@ def test_member_scores_says_which_members_cannot_be_drawn():
 
 
 def test_an_infinite_ensemble_is_written_but_not_drawn():
-    figure = plots.member_scores(metrics.summarise(*certain_case(num_wrong=1)))
+    figure = member_scores.member_scores(metrics.summarise(*certain_case(num_wrong=1)))
     draw(figure)
     axes = figure.axes[1]
     assert left_title(axes) == "ensemble inf (2 infinite, not drawn)"
@@ -236,7 +236,7 @@ def shown_images(figure):
 def test_uncertain_examples_are_those_of_highest_entropy(case):
     log_probs, labels = case
     inputs = images(len(labels))
-    figure = plots.uncertain_examples(inputs, log_probs, labels, names(log_probs))
+    figure = examples.uncertain_examples(inputs, log_probs, labels, names(log_probs))
     draw(figure)
     probs = np.exp(log_probs.astype(float)).mean(axis=0)
     entropies = scipy.stats.entropy(probs, axis=-1)
@@ -250,7 +250,7 @@ def test_uncertain_examples_are_those_of_highest_entropy(case):
 def test_three_channels_are_colours_and_others_are_averaged(channels):
     log_probs, labels = random_case(num_examples=1)
     inputs = images(1, channels, np.float32)
-    figure = plots.uncertain_examples(inputs, log_probs, labels, names(log_probs))
+    figure = examples.uncertain_examples(inputs, log_probs, labels, names(log_probs))
     draw(figure)
     expected = inputs[0] / 16 if channels == 3 else inputs[0].mean(axis=-1) / 16
     np.testing.assert_allclose(shown_images(figure)[0], expected, atol=1e-7)
@@ -258,7 +258,7 @@ def test_three_channels_are_colours_and_others_are_averaged(channels):
 
 def test_uncertain_examples_are_captioned_with_label_and_two_best_classes():
     log_probs = np.log([[[0.5, 0.3, 0.2], [0.3, 0.3, 0.4]]])
-    figure = plots.uncertain_examples(images(2), log_probs, np.array([1, 2]), ["a$_$", "b", "c"])
+    figure = examples.uncertain_examples(images(2), log_probs, np.array([1, 2]), ["a$_$", "b", "c"])
     draw(figure)
     least_certain, second = figure.axes
     assert least_certain.get_title() == "true: c\n✓ c (40%)\na$_$ (30%)"
@@ -271,18 +271,18 @@ def test_uncertain_examples_are_captioned_with_label_and_two_best_classes():
 def test_long_class_names_keep_both_ends():
     log_probs, labels = random_case(num_examples=1, num_classes=2)
     long_names = ["a very long name of an animal, the first", "another one of these, the second"]
-    figure = plots.uncertain_examples(images(1), log_probs, labels, long_names)
+    figure = examples.uncertain_examples(images(1), log_probs, labels, long_names)
     name = long_names[labels[0]]
     assert f"true: {name[:10]}…{name[-10:]}\n" in figure.axes[0].get_title()
 
 
 def test_count_limits_the_examples():
     log_probs, labels = random_case()
-    figure = plots.uncertain_examples(images(400), log_probs, labels, names(log_probs), count=6)
+    figure = examples.uncertain_examples(images(400), log_probs, labels, names(log_probs), count=6)
     draw(figure)
     assert len(shown_images(figure)) == 6
     all_shown = shown_images(
-        plots.uncertain_examples(images(400), log_probs, labels, names(log_probs))
+        examples.uncertain_examples(images(400), log_probs, labels, names(log_probs))
     )
     np.testing.assert_array_equal(shown_images(figure), all_shown[:6])
 
@@ -290,7 +290,7 @@ def test_count_limits_the_examples():
 def test_brightness_is_scaled_over_the_whole_set():
     log_probs, labels = random_case(num_examples=3)
     inputs = np.stack([np.full((4, 4, 3), value) for value in (-2.0, 0.0, 2.0)])
-    figure = plots.uncertain_examples(inputs, log_probs, labels, names(log_probs))
+    figure = examples.uncertain_examples(inputs, log_probs, labels, names(log_probs))
     draw(figure)
     assert sorted(float(image.mean()) for image in shown_images(figure)) == [0.0, 0.5, 1.0]
 
@@ -298,13 +298,13 @@ def test_brightness_is_scaled_over_the_whole_set():
 def test_blank_images_can_be_drawn():
     log_probs, labels = random_case(num_examples=3)
     inputs = np.full((3, 8, 8, 1), 7, np.uint8)
-    draw(plots.uncertain_examples(inputs, log_probs, labels, names(log_probs)))
+    draw(examples.uncertain_examples(inputs, log_probs, labels, names(log_probs)))
 
 
 def test_inputs_that_are_no_images_are_refused():
     log_probs, labels = random_case(num_examples=3)
     with pytest.raises(ValueError, match=r"\(3, 8\), must be images \[N, H, W, C\]"):
-        plots.uncertain_examples(np.zeros((3, 8)), log_probs, labels, names(log_probs))
+        examples.uncertain_examples(np.zeros((3, 8)), log_probs, labels, names(log_probs))
 
 
 # Learning curves.
@@ -331,7 +331,7 @@ def training_records(num_members=3, num_epochs=4, steps_per_epoch=5):
 
 
 def test_training_curves_plot_the_records():
-    figure = plots.training_curves(training_records())
+    figure = curves.training_curves(training_records())
     draw(figure)
     loss, nll, accuracy = figure.axes
     steps, epochs = np.arange(1, 21), np.arange(1, 5)
@@ -365,7 +365,7 @@ def test_a_member_that_failed_ends_at_a_cross():
             for key in record:
                 if "member_01" in key:
                     record[key] = None if key.startswith("validation") else float("nan")
-    figure = plots.training_curves(records)
+    figure = curves.training_curves(records)
     draw(figure)
     loss, nll, accuracy = figure.axes
     for axes, y in ((loss, 2 / 10 + 0.01), (nll, 1 / 10 + 0.02), (accuracy, 1 - 0.5 / 10 - 0.01)):
@@ -379,7 +379,7 @@ def test_a_member_that_is_no_longer_recorded_ends_at_a_cross():
         {key: value for key, value in record.items() if record["epoch"] <= 2 or "_01" not in key}
         for record in training_records()
     ]
-    figure = plots.training_curves(records)
+    figure = curves.training_curves(records)
     draw(figure)
     np.testing.assert_allclose(line(figure.axes[1], "member stopped").get_xdata(), [2.0])
 
@@ -394,7 +394,7 @@ def test_a_member_that_is_no_longer_recorded_ends_at_a_cross():
     ],
 )
 def test_nothing_recorded_is_said(records):
-    figure = plots.training_curves(records)
+    figure = curves.training_curves(records)
     draw(figure)
     for axes in figure.axes:
         assert strings(axes.texts) == ["not recorded"]
@@ -405,7 +405,7 @@ def test_records_without_epochs_are_drawn_against_steps():
         {key: value for key, value in record.items() if key != "epoch"}
         for record in training_records()
     ]
-    figure = plots.training_curves(records)
+    figure = curves.training_curves(records)
     draw(figure)
     np.testing.assert_array_equal(line(figure.axes[1], "ensemble").get_xdata(), [5, 10, 15, 20])
     assert {axes.get_xlabel() for axes in figure.axes} == {"step"}
@@ -414,7 +414,7 @@ def test_records_without_epochs_are_drawn_against_steps():
 @pytest.mark.parametrize("num_members", [1, 150])
 def test_single_points_and_many_members_are_drawn(num_members):
     records = training_records(num_members, num_epochs=1, steps_per_epoch=1)
-    figure = plots.training_curves(records)
+    figure = curves.training_curves(records)
     draw(figure)
     assert len(lines(figure.axes[0], "members")) == num_members
     assert line(figure.axes[1], "ensemble").get_marker() == "."  # a line of one point is nothing
@@ -425,7 +425,7 @@ def test_single_points_and_many_members_are_drawn(num_members):
 
 def test_entropy_histogram_splits_right_from_wrong(case):
     log_probs, labels = case
-    figure = plots.entropy_histogram(log_probs, labels)
+    figure = uncertainty.entropy_histogram(log_probs, labels)
     draw(figure)
     probs = np.exp(log_probs.astype(float)).mean(axis=0)
     entropies = scipy.stats.entropy(probs, axis=-1)
@@ -445,7 +445,7 @@ def test_entropy_histogram_splits_right_from_wrong(case):
 def test_entropy_histogram_bins_by_hand():
     uniform, certain = [0.25] * 4, [1 - 3e-9, 1e-9, 1e-9, 1e-9]
     log_probs = np.log([[uniform, certain, certain]])
-    upper, lower = plots.entropy_histogram(log_probs, np.array([0, 0, 1])).axes
+    upper, lower = uncertainty.entropy_histogram(log_probs, np.array([0, 0, 1])).axes
     assert heights(upper) == [1] + [0] * 28 + [1]
     assert heights(lower) == [1] + [0] * 29
     assert upper.get_xlim() == (0, np.log(4))

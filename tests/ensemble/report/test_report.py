@@ -1,6 +1,6 @@
 """The table and the sentence."""
 
-from ensemble.report.report import format_table, summary_sentence
+from ensemble.report.text import format_table, summary_sentence
 
 
 def make_report(members=2):

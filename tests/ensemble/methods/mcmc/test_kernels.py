@@ -13,7 +13,8 @@ from blackjax.mcmc.metrics import default_metric
 from chains import advance
 
 from ensemble import UserError
-from ensemble.methods.mcmc.kernels import METHODS, Settings, check_dense, make_sampler
+from ensemble.config import SAMPLERS
+from ensemble.methods.mcmc.kernels import Settings, check_dense, make_sampler
 
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
 SETTINGS = {
@@ -116,7 +117,7 @@ def test_mclmc_finds_small_scales_far_from_zero():
     np.testing.assert_allclose(found / scales, 1, atol=0.4)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SAMPLERS)
 def test_gradients_are_counted_as_they_are_taken(method):
     counted, count = counted_gaussian()
     settings = Settings(method, step_size=0.1, num_leapfrog_steps=5, num_warmup=0)
@@ -180,7 +181,7 @@ def test_all_chains_of_a_draw_go_equally_far_and_nuts_farther_on_small_steps():
     assert draw(settings, correlated_gaussian, 5)[3].num_gradients.max() > 60
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SAMPLERS)
 def test_without_warmup_the_step_size_is_as_given(method):
     _, _, _, info = draw(Settings(method, step_size=0.25, num_warmup=0), log_gamma, 5)
     assert set(info.step_size.tolist()) == {0.25}
@@ -231,7 +232,7 @@ def half_line(x):
     return jnp.where(x[0] > 0, -jnp.sum(x**2), jnp.nan)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SAMPLERS)
 def test_a_nan_energy_is_a_rejection(method):
     settings = Settings(method, step_size=0.5, num_leapfrog_steps=4, num_warmup=0)
     _, _, positions, info = draw(settings, half_line, 300, start=(0.5, 0.5))

@@ -355,7 +355,7 @@ def test_a_temperature_is_written_into_every_result(blobs):
     config = sampling_config(temperature=0.5, hmc={"num_warmup": 4, "num_samples": 4})
     report = ensemble.train(config, data=blobs).report
     assert report["posterior"]["temperature"] == 0.5
-    from ensemble.report.report import summary_sentence
+    from ensemble.report.text import summary_sentence
 
     assert "temperature 0.5: this is not Bayes" in summary_sentence(report)
 

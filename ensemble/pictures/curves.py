@@ -1,0 +1,114 @@
+"""Pictures of scores that change: as a run goes on, and as inputs shift."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.pictures.plot_style import (
+    ENSEMBLE_COLOR,
+    PALETTE,
+    WRONG_COLOR,
+    legend,
+    member_line,
+    new_figure,
+    style,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+_MAX_MARKED_POINTS = 30
+
+
+def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure:
+    """Training loss, validation NLL and validation accuracy as the run went on.
+
+    Args:
+        records: the lines of `metrics.jsonl`, with keys such as `epoch`, `train/member_00/loss`
+            and `validation/ensemble/nll`; any may be missing, NaN or None.
+
+    Returns:
+        The figure, against epochs, or against steps if no record has an epoch. A cross marks
+        where a member stopped before the others.
+    """
+    from matplotlib.ticker import PercentFormatter  # As in `plot_style.new_figure`.
+
+    progress = "epoch" if any("epoch" in record for record in records) else "step"
+    figure = new_figure("Learning curves", width=12.0, height=4.2)
+    loss, nll, accuracy = figure.subplots(1, 3)
+    _draw_curves(loss, _curves(records, progress, "train", "loss"))
+    style(loss, "Training loss", xlabel=progress, ylabel="loss (nats)")
+    _draw_curves(nll, _curves(records, progress, "validation", "nll"))
+    style(nll, "Validation NLL (lower is better)", xlabel=progress, ylabel="NLL (nats)")
+    _draw_curves(accuracy, _curves(records, progress, "validation", "accuracy"))
+    style(accuracy, "Validation accuracy", xlabel=progress, ylabel="accuracy")
+    accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
+    return figure
+
+
+def _curves(
+    records: Sequence[Mapping[str, Any]], progress: str, split: str, score: str
+) -> dict[str, NDArray[np.float64]]:
+    """Points `[T, 2]` of (progress, score) for the ensemble and each member that has any.
+
+    Records without the score are left out, so that sparse ones make lines; NaN and None stay and
+    break the line.
+    """
+    pattern = re.compile(f"{split}/(ensemble|member_[0-9]+)/{score}")
+    points: dict[str, list] = {}
+    for record in records:
+        for match in filter(None, map(pattern.fullmatch, record)):
+            if progress in record:
+                points.setdefault(match[1], []).append((record[progress], record[match[0]]))
+    curves = {name: np.array(points[name], dtype=np.float64) for name in sorted(points)}
+    return {name: curve for name, curve in curves.items() if np.isfinite(curve).all(axis=1).any()}
+
+
+def _draw_curves(axes: Axes, curves: Mapping[str, NDArray[np.float64]]) -> None:
+    """Thin lines for members, a bold one for the ensemble; a word if there is nothing to draw."""
+    if not curves:
+        axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center")
+        axes.set(xticks=[], yticks=[])
+        return
+    finite = {name: curve[np.isfinite(curve).all(axis=1)] for name, curve in curves.items()}
+    end = max(curve[-1, 0] for curve in finite.values())
+    bold: dict[str, Any] = {"color": ENSEMBLE_COLOR, "linewidth": 2.5, "zorder": 3}
+    for name, curve in curves.items():
+        style = {**bold, "label": name} if name == "ensemble" else member_line(len(curves))
+        marker = "." if len(curve) <= _MAX_MARKED_POINTS else ""
+        axes.plot(*curve.T, marker=marker, **style)
+        if finite[name][-1, 0] < end:
+            cross: dict[str, Any] = {"color": WRONG_COLOR, "markersize": 8, "zorder": 4}
+            axes.plot(*finite[name][-1], "X", label="member stopped", **cross)
+    values = np.concatenate(list(finite.values()))[:, 1]
+    if values.min() > 0 and values.max() > 10 * values.min():
+        axes.set_yscale("log")
+    legend(axes)
+
+
+def shift_curves(shifts: Mapping[str, Any], test: Mapping[str, Any]) -> Figure:
+    """Accuracy, NLL and ECE against the severity of each shift; severity 0 is the test split.
+
+    Args:
+        shifts: by kind, as evaluation.json has them.
+        test: the section of the test split.
+    """
+    figure = new_figure("", width=11.0, height=4.0)
+    panels = figure.subplots(1, 3)
+    titles = {"accuracy": "accuracy", "nll": "NLL, nats", "ece": "ECE"}
+    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        for color, (kind, section) in zip(PALETTE, shifts.items(), strict=False):
+            values = [test["ensemble"][name], *section["ensemble"][name]]
+            members = [test["mean"][name], *section["mean"][name]]
+            axes.plot(range(6), values, "o-", color=color, markersize=4, label=kind)
+            axes.plot(range(6), members, ":", color=color, linewidth=1)
+        style(axes, xlabel="severity (dotted: mean member)", ylabel=title)
+    legend(panels[0], figure, loc="outside lower center", ncols=5)
+    return figure

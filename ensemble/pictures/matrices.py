@@ -1,0 +1,84 @@
+"""Pictures of matrices: who disagrees with whom, and what is taken for what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.pictures.plot_style import (
+    TEXT_COLOR,
+    literal,
+    new_figure,
+    shorten,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MAX_NUMBERED = 20  # Rows of a matrix whose cells still have room for numbers.
+
+
+def disagreement_matrix(matrix: Sequence[Sequence[float]], members: Sequence[int]) -> Figure:
+    """Share of test examples on which two members predict different classes.
+
+    Args:
+        matrix: [M, M].
+        members: [M], their numbers.
+    """
+    values = 100 * np.array(matrix)
+    figure = new_figure("", width=5.6, height=5.0)
+    axes = figure.subplots()
+    shown = np.where(np.eye(len(values), dtype=bool), np.nan, values)
+    _draw_matrix(axes, shown, [str(k) for k in members], "{:.1f}", "Blues")
+    axes.set(xlabel="member", ylabel="member")
+    return figure
+
+
+def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
+    """Counts of label against prediction; colour is the share of the label's examples.
+
+    Args:
+        confusion: [C, C], rows are labels.
+        names: [C].
+    """
+    counts = np.array(confusion)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    figure = new_figure("", width=6.4, height=5.8)
+    axes = figure.subplots()
+    _draw_matrix(
+        axes, counts, [literal(shorten(name)) for name in names], "{:d}", "Blues", shares**0.4
+    )
+    axes.set(xlabel="prediction", ylabel="label")
+    return figure
+
+
+def _draw_matrix(
+    axes: Axes,
+    values: NDArray,
+    names: Sequence[str],
+    number: str,
+    colours: str,
+    shades: NDArray | None = None,
+) -> None:
+    """A heat map [K, K] with numbers in its cells, where they have room."""
+    shades = values if shades is None else shades
+    top = np.nanmax(shades) if np.isfinite(shades).any() else 1.0
+    axes.imshow(np.where(values == 0, np.nan, shades), cmap=colours, vmin=0, vmax=top or 1.0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(length=0, labelcolor=TEXT_COLOR, labelsize=8)
+    axes.xaxis.label.set_color(TEXT_COLOR)
+    axes.yaxis.label.set_color(TEXT_COLOR)
+    if len(names) > _MAX_NUMBERED:
+        return
+    axes.set_xticks(range(len(names)), names, rotation=60 if max(map(len, names)) > 3 else 0)
+    axes.set_yticks(range(len(names)), names)
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value) and value:
+            dark = shades[row, column] > 0.6 * (top or 1.0)
+            text: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+            axes.text(column, row, number.format(value), color="w" if dark else "#111111", **text)

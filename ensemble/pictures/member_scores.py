@@ -1,0 +1,88 @@
+"""Members beside their ensemble: scores, sizes, disagreement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.pictures.plot_style import ENSEMBLE_COLOR, MEMBER_COLOR, legend, new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def member_scores(summary: Mapping[str, Any]) -> Figure:
+    """Accuracy and NLL of every member beside the ensemble's: what the ensemble brings.
+
+    Args:
+        summary: what `metrics.summarise` returns.
+
+    Returns:
+        The figure.
+    """
+    from matplotlib.ticker import PercentFormatter  # As in `plot_style.new_figure`.
+
+    members, ensemble = summary["members"], summary["ensemble"]
+    figure = new_figure("What the ensemble brings over its members", width=9.0, height=4.4)
+    left, right = figure.subplots(1, 2)
+    _draw_members(left, np.asarray(members["accuracy"]), ensemble["accuracy"], "{:.2%}")
+    left.set_ylabel("accuracy (higher is better)")
+    left.yaxis.set_major_formatter(PercentFormatter(1.0))
+    _draw_members(right, np.asarray(members["nll"]), ensemble["nll"], "{:.4f}")
+    right.set_ylabel("NLL in nats (lower is better)")
+    legend(left, figure, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw_members(axes: Axes, values: NDArray, ensemble: float, number: str) -> None:
+    """Dots for members, a band for their mean and deviation, a line for the ensemble."""
+    finite = np.isfinite(values)
+    title = f"ensemble {number.format(ensemble)}"
+    if finite.any():
+        mean = np.mean(values[finite])
+        deviation = np.std(values[finite], ddof=1) if finite.sum() > 1 else 0.0
+        title += f", members {number.format(mean)} ± {number.format(deviation)}"
+        faint: dict[str, Any] = {"color": MEMBER_COLOR, "alpha": 0.18, "linewidth": 0}
+        axes.axhspan(mean - deviation, mean + deviation, label="their mean ± sd", **faint)
+        axes.axhline(mean, color=MEMBER_COLOR, linestyle="--", linewidth=1)
+    if not finite.all():
+        title += f" ({np.sum(~finite)} infinite, not drawn)"
+    if np.isfinite(ensemble):
+        axes.axhline(ensemble, color=ENSEMBLE_COLOR, linewidth=2.5, label="ensemble")
+    dots: dict[str, Any] = {"color": MEMBER_COLOR, "markersize": 8, "markeredgecolor": "w"}
+    axes.plot(np.flatnonzero(finite), values[finite], "o", label="members", zorder=3, **dots)
+    style(axes, title, xlabel="members, in order")
+    axes.set_xlim(-0.7, len(values) - 0.3)
+    axes.set_xticks([])
+    axes.ticklabel_format(axis="y", useOffset=False)
+
+
+def score_against_size(section: Mapping[str, Any]) -> Figure:
+    """NLL and accuracy against the number of members, and what one more is expected to bring.
+
+    Args:
+        section: as `next_member.score_sizes` returns it.
+    """
+    figure = new_figure("", width=9.0, height=3.8)
+    sizes = np.array(section["sizes"])
+    panels = zip(figure.subplots(1, 2), ("nll", "accuracy"), ("NLL, nats", "accuracy"), strict=True)
+    for axes, name, title in panels:
+        mean = np.array(section["mean"][name], float)
+        low, high = (np.array(section[end][name], float) for end in ("low", "high"))
+        band = {"color": ENSEMBLE_COLOR, "alpha": 0.3, "linewidth": 0}
+        axes.fill_between(sizes, low, high, label="5% to 95% of the subsets", **band)
+        axes.plot(sizes, mean, "o-", color=ENSEMBLE_COLOR, label="mean over subsets")
+        gain = section["expected_gain"][name]
+        if gain is not None:
+            expected = mean[-1] + (-gain if name == "nll" else gain)
+            line = {"color": MEMBER_COLOR, "linestyle": ":", "marker": "D", "markersize": 5}
+            axes.plot([sizes[-1], sizes[-1] + 1], [mean[-1], expected], label="expected", **line)
+        style(axes, xlabel="members", ylabel=title)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.ticklabel_format(axis="y", useOffset=False)
+        legend(axes)
+    return figure
