@@ -9,14 +9,17 @@ WORKDIR ?= runs/clutter
 train: $(VENV)/requirements  ## Trains an ensemble on generated images and prints the report.
 	$(BIN)/python train.py --config=configs/clutter_ensemble.py --workdir=$(WORKDIR)
 
-test: $(VENV)/requirements-dev  ## Runs all tests.
-	$(BIN)/python -m pytest -n auto --durations=20 $(TESTS)
+# A file's tests run in one process, so that what they share is made once.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+
+test: $(VENV)/requirements-dev  ## Runs the tests for every save.
+	$(PYTEST) $(TESTS)
 
 check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every save.
-	$(BIN)/python -m pytest -n auto -m check --durations=20 $(TESTS)
+	$(PYTEST) -m check $(TESTS)
 
-soak: $(VENV)/requirements-dev  ## Runs the tests that take long.
-	$(BIN)/python -m pytest -n auto -m soak -o faulthandler_timeout=0 $(TESTS)
+soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they ended.
+	$(PYTEST) -m soak -o faulthandler_timeout=0 --soak_results=benchmarks/results/soak.json $(TESTS)
 
 lint: $(VENV)/requirements-dev  ## Checks style, format, types and who may import whom.
 	$(BIN)/ruff check .

@@ -2,13 +2,14 @@
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import os
 import pathlib
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 # Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -27,13 +28,31 @@ import fsspec
 import jax
 import numpy as np
 import pytest
+from budget import (
+    pytest_addoption,
+    pytest_configure,
+    pytest_fixture_setup,
+    pytest_runtest_call,
+    pytest_runtest_protocol,
+    pytest_runtest_setup,
+)
 from fsspec.implementations.memory import MemoryFileSystem
 from small_runs import leave_pictures_blank, make_blobs, small_config
 
+import ensemble
 from ensemble.storage.workdir import Workdir
 from scripts.launch_local import reserve_port
 
-__all__ = ["make_blobs", "small_config"]
+__all__ = [
+    "make_blobs",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_fixture_setup",
+    "pytest_runtest_call",
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "small_config",
+]
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -64,7 +83,7 @@ def started(command: Sequence[str], **options) -> Iterator[subprocess.Popen[str]
 def pictures(request):
     """Draws pictures only where they are tested; programs in processes of their own draw theirs."""
     with pytest.MonkeyPatch.context() as patch:
-        if not re.search("plot|figure|page|tensorboard", request.module.__name__):
+        if not re.search("plot|figure|page|security|tensorboard", request.module.__name__):
             leave_pictures_blank(patch.setattr)
         yield
 
@@ -72,6 +91,52 @@ def pictures(request):
 @pytest.fixture(scope="session")
 def blobs() -> dict[str, np.ndarray]:
     return make_blobs()
+
+
+@pytest.fixture(scope="session")
+def blobs_run(blobs, tmp_path_factory):
+    """The workdir of a finished run of `small_config()` on the blobs; only to be read."""
+    with built_once(
+        tmp_path_factory,
+        "blobs_run",
+        lambda path: ensemble.train(small_config(), data=blobs, workdir=str(path)),
+    ) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def built_once(
+    tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[pathlib.Path], object]
+) -> Iterator[pathlib.Path]:
+    """A folder that one process of the tests builds for all; at the end it must be as it was.
+
+    Args:
+        tmp_path_factory: pytest's.
+        name: of the folder.
+        build: called with a path that is not there, which it makes.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # Which all workers of a run have in common.
+    path = base / "shared" / name
+    path.parent.mkdir(exist_ok=True)
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            build(path.with_suffix(".unfinished"))
+            path.with_suffix(".unfinished").rename(path)
+    before = files_of(path)
+    yield path
+    assert files_of(path) == before, f"a test wrote to {path}, which is only to be read: copy it"
+
+
+def files_of(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """Sizes and times of what a workdir holds, but for its lock."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 @pytest.fixture
@@ -124,3 +189,12 @@ def few_memory_maps():
     if maps.exists() and len(maps.read_bytes().splitlines()) > MAX_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+FIRST = ("test_train.py", "test_evaluation.py", "test_sgd.py", "test_sampling.py")
+"""Files whose tests take long together: begun late, one process would wait for them alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs the files that take longest first."""
+    items.sort(key=lambda item: item.path.name not in FIRST)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 MOMENTS = ("starting", "stepping", "saving")
 """Of a process: before its first save, between two of its saves, within one."""
@@ -100,3 +101,22 @@ def _checkpoints(workdir: pathlib.Path) -> set[tuple[str, int]]:
         except FileNotFoundError:  # It has just been finished.
             continue
     return found
+
+
+def read_events(workdir: pathlib.Path) -> list["Event"]:
+    """All that the event files hold, in whatever file."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    return [
+        Event(value.tag, event.step)
+        for path in sorted((workdir / "events").glob("run.out.tfevents.*"))
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    ]
+
+
+class Event(NamedTuple):
+    """A value that TensorBoard shows."""
+
+    tag: str
+    step: int

@@ -61,5 +61,8 @@ def small_config(**overrides):
 
 def leave_pictures_blank(replace: Callable = setattr) -> None:
     """Leaves pictures blank, which take as long as all else in a short run."""
+    from ensemble.evaluation import page
+
+    replace(page, "_svg", lambda *_: "<svg></svg>")
     replace(ConstrainedLayoutEngine, "execute", lambda self, figure: None)
     replace(plot_style, "figure_to_array", lambda figure: np.zeros((1, 1, 3), np.uint8))

@@ -37,6 +37,7 @@ def page(tmp_path, monkeypatch):
     return lambda name: python_blocks(ROOT / "docs" / f"{name}.md")
 
 
+@pytest.mark.check
 def test_predicting(page):
     predicting, exported, tabular = page("prediction")
     namespace = images_of_a_reader()
@@ -55,6 +56,7 @@ def test_predicting(page):
     assert namespace["classifier"].score(namespace["X_test"], namespace["y_test"]) > 0.5
 
 
+@pytest.mark.check
 def test_your_data(page):
     (training,) = page("your_data")
     namespace = names_of_a_reader()
@@ -68,6 +70,7 @@ def test_your_network(page):
     assert isinstance(networks.create("mine", 3), MyModule)
 
 
+@pytest.mark.check
 def test_devices(page):
     (by_hand,) = page("devices")
     namespace = images_of_a_reader()
@@ -75,6 +78,7 @@ def test_devices(page):
     assert namespace["accuracy"].shape == (8,)
 
 
+@pytest.mark.check
 def test_random_walks(page):
     (registering,) = page("random_walks")
     namespace = {}
@@ -132,6 +136,7 @@ def cells():
     return cells
 
 
+@pytest.mark.check
 def test_the_blocks_run_in_order_and_print_what_follows_them(cells):
     namespace = {}
     assert len(cells) > 10

@@ -1,15 +1,13 @@
-"""`python evaluate.py`, as a user runs it."""
+"""`evaluate.py`: what a user sees of it."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, fill, small_config, started
-
-import ensemble
+from conftest import ROOT, fill, started
+from programs import run_here
 
 CONFIG = """
 import flax.linen as nn
@@ -35,35 +33,26 @@ def get_config():
 """
 
 
-def run(program, *arguments, **environment):
-    return subprocess.run(
-        [sys.executable, str(ROOT / program), *map(str, arguments)],
-        env=os.environ | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def own_network(tmp_path_factory):
     """A config file with a network of its own, and a run of it."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine.py").write_text(CONFIG)
-    done = run("train.py", f"--config={folder}/mine.py", f"--workdir={folder}/run")
+    done = run_here("train.py", f"--config={folder}/mine.py", f"--workdir={folder}/run")
     assert done.returncode == 0, done.stderr
     return folder
 
 
+@pytest.mark.costs(5)  # All that a user sees of an evaluation, once.
 def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_path):
     workdir = own_network / "run"
-    done = run("evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out")
+    done = run_here("evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("it is given as --config=FILE")
     config = own_network / "mine.py"
-    done = run("evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out", f"--config={config}")
+    done = run_here(
+        "evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out", f"--config={config}"
+    )
     assert done.returncode == 0, done.stderr
     assert "The ensemble of 2 is right on " in done.stdout
     assert f"Report: {tmp_path}/out/report.html" in done.stdout
@@ -84,13 +73,14 @@ def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_pat
     ],
 )
 def test_mistakes_are_one_line_and_status_2(arguments, line):
-    done = run("evaluate.py", *arguments)
+    done = run_here("evaluate.py", *arguments)
     assert done.returncode == 2
     assert line in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
 
+@pytest.mark.check
 def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
     command = [sys.executable, str(ROOT / "evaluate.py"), f"--workdir={own_network / 'run'}"]
     command += [f"--out={tmp_path}/out", f"--config={own_network / 'mine.py'}"]
@@ -107,10 +97,9 @@ def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
     assert not (tmp_path / "out" / "evaluation.json").exists()
 
 
-def test_a_full_disk_leaves_no_half_written_results(blobs, tmp_path, small_disk):
-    ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(tmp_path / "run"))
-    fill(small_disk, free=64_000)
-    done = run("evaluate.py", f"--workdir={tmp_path}/run", f"--out={small_disk}/out")
+def test_a_full_disk_leaves_no_half_written_results(blobs_run, small_disk):
+    fill(small_disk, free=16_000)
+    done = run_here("evaluate.py", f"--workdir={blobs_run}", f"--out={small_disk}/out")
     assert done.returncode == 2
     assert "cannot be written: No space left on device" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -35,13 +35,6 @@ WATCHES = {
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, blobs):
-    path = tmp_path_factory.mktemp("trained") / "run"
-    ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(path))
-    return path
-
-
-@pytest.fixture(scope="module")
 def sampled(tmp_path_factory):
     path = tmp_path_factory.mktemp("sampled") / "run"
     ensemble.train(WATCHES, workdir=str(path))
@@ -97,8 +90,10 @@ UNPREDICTABLE = {
 
 
 @pytest.mark.parametrize(("change", "line"), UNPREDICTABLE.values(), ids=UNPREDICTABLE)
-def test_what_predicts_by_a_forged_checkpoint_says_one_line(trained, blobs, tmp_path, change, line):
-    path = forge(tmp_path / "forged", trained, change)
+def test_what_predicts_by_a_forged_checkpoint_says_one_line(
+    blobs_run, blobs, tmp_path, change, line
+):
+    path = forge(tmp_path / "forged", blobs_run, change)
     with pytest.raises(UserError) as caught:
         ensemble.load(path)
     assert line in str(caught.value)
@@ -128,20 +123,20 @@ UNTRAINABLE = {
 
 
 @pytest.mark.parametrize("change", UNTRAINABLE.values(), ids=UNTRAINABLE)
-def test_training_goes_on_from_no_forged_checkpoint(trained, tmp_path, blobs, change):
-    path = forge(tmp_path / "forged", trained, change)
+def test_training_goes_on_from_no_forged_checkpoint(blobs_run, tmp_path, blobs, change):
+    path = forge(tmp_path / "forged", blobs_run, change)
     with pytest.raises(UserError, match="is not a file of this program, or damaged"):
-        ensemble.train(small_config(num_epochs=2), data=blobs, workdir=str(path))
+        ensemble.train(small_config(num_epochs=4), data=blobs, workdir=str(path))
 
 
-def test_arrays_that_claim_more_than_the_memory_are_not_restored(trained, monkeypatch):
+def test_arrays_that_claim_more_than_the_memory_are_not_restored(blobs_run, monkeypatch):
     monkeypatch.setattr(checkpoint, "memory_bytes", lambda: 100)
     with pytest.raises(UserError, match=r"none of the .* checkpoints can be read"):
-        ensemble.load(trained)
+        ensemble.load(blobs_run)
 
 
-def test_a_list_of_checkpoints_that_is_none_is_one_line(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
+def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path):
+    shutil.copytree(blobs_run, tmp_path / "run")
     newest = max((tmp_path / "run" / "checkpoints").iterdir(), key=lambda path: int(path.name))
     (newest / "_CHECKPOINT_METADATA").write_text("[]")
     with pytest.raises(UserError, match=r"checkpoints cannot be read: .*; remove what is damaged"):

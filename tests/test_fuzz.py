@@ -1,7 +1,7 @@
 """Whatever a stranger or a slip of the hand gives: every input ends in success or in one line.
 
 Inputs are seeded: a failure names the kind and the number of its input. `make test` takes the first
-of each kind, `make soak` all 100,000.
+of each kind, `make check` more, `make soak` all 100,000.
 """
 
 import collections
@@ -23,7 +23,7 @@ import scipy.special
 from absl import flags, logging
 from conftest import ROOT, make_blobs
 from etils import epath
-from ml_collections import config_flags
+from programs import as_new
 
 import ensemble
 from ensemble.config import default_config, differences, flatten
@@ -50,7 +50,7 @@ COUNTS = {
     "folder": 15_000,
 }
 assert sum(COUNTS.values()) == 100_000
-SHARE_IN_TEST = 0.02
+SHARES = [0.01, pytest.param(0.1, marks=pytest.mark.check), pytest.param(1, marks=pytest.mark.soak)]
 
 TEXTS = [
     "", " ", "0", "-1", "1", "nan", "inf", "-inf", "1e999", "9" * 30, "9" * 400, "9" * 5000, "0x10",
@@ -128,18 +128,10 @@ def overrides(folder, _):
             arguments.insert(rng.randint(1, len(arguments)), form)
         # A process cannot be given a NUL.
         arguments = ["train.py", *(one.replace("\0", "") for one in arguments)]
-        values = flags.FlagValues()
-        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Of ml_collections.
-            patch.setattr(flags, "FLAGS", values)
+        with as_new(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", arguments)
-            flags.DEFINE_string("workdir", None, "", flag_values=values)
-            holder = config_flags.DEFINE_config_file(
-                "config", None, "", lock_config=True, flag_values=values
-            )
-            patch.setattr(train, "_CONFIG", holder)
             train.parse_flags(arguments)
-            validate(holder.value)
+            validate(flags.FLAGS.config)
 
     return one
 
@@ -439,14 +431,8 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
     return work
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_some_inputs_of_every_kind_end_well(kind, runs, tmp_path, monkeypatch):
+def test_inputs_of_every_kind_end_well(kind, share, runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_all(kind, int(COUNTS[kind] * SHARE_IN_TEST), KINDS[kind](tmp_path, runs))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_100_000_inputs_end_well(kind, runs, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run_all(kind, COUNTS[kind], KINDS[kind](tmp_path, runs))
+    run_all(kind, int(COUNTS[kind] * share), KINDS[kind](tmp_path, runs))

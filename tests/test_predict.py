@@ -8,6 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from conftest import ROOT, make_blobs, small_config
+from programs import run_here
 
 import ensemble
 from ensemble.commands import predict
@@ -180,40 +181,36 @@ def test_bad_inputs_are_one_line(trained, tmp_path):
         assert "\n" not in line
 
 
-def run_program(*arguments):
-    command = [sys.executable, str(ROOT / "predict.py"), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def test_the_program(trained, tmp_path):
     """Nothing but the answer on stdout; one line and exit status 2 for what is wrong."""
     workdir, predictor, inputs = trained["grey"]
     (tmp_path / "unfinished").mkdir()
     np.savez(tmp_path / "new.npz", inputs=inputs)
     npz = tmp_path / "new.npz"
-    good = run_program(npz, "--json", f"--workdir={workdir}")
+    good = run_here("predict.py", npz, "--json", f"--workdir={workdir}")
+    assert good.returncode == 0, good.stderr
+    assert_says(json.loads(good.stdout), predictor, inputs, [str(i) for i in range(len(inputs))])
     bad = {
-        "is not a workdir": run_program(f"--workdir={tmp_path}", npz),
-        "FOLDER_OR_NPZ is missing; try --workdir=": run_program(f"--workdir={workdir}"),
-        "--workdir is missing": run_program(npz),
-        "'extra' is not a flag": run_program(f"--workdir={workdir}", npz, "extra"),
+        "is not a workdir": [f"--workdir={tmp_path}", npz],
+        "FOLDER_OR_NPZ is missing; try --workdir=": [f"--workdir={workdir}"],
+        "--workdir is missing": [npz],
+        "'extra' is not a flag": [f"--workdir={workdir}", npz, "extra"],
     }
-    stdout, stderr = good.communicate(timeout=120)
-    assert good.returncode == 0, stderr
-    assert_says(json.loads(stdout), predictor, inputs, [str(i) for i in range(len(inputs))])
-    for line, process in bad.items():
-        stdout, stderr = process.communicate(timeout=120)
-        assert process.returncode == 2, stderr
-        assert not stdout
-        assert stderr.startswith("predict.py: ")
-        assert len(stderr.splitlines()) == 1
-        assert line in stderr
+    for line, arguments in bad.items():
+        done = run_here("predict.py", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert not done.stdout
+        assert done.stderr.startswith("predict.py: ")
+        assert len(done.stderr.splitlines()) == 1
+        assert line in done.stderr
 
 
+@pytest.mark.check
 def test_a_reader_that_has_enough_is_no_error(trained, tmp_path):
     workdir, _, inputs = trained["grey"]
     np.savez(tmp_path / "many.npz", inputs=np.concatenate([inputs] * 100))  # More than a pipe.
-    process = run_program(f"--workdir={workdir}", tmp_path / "many.npz")
+    command = [sys.executable, ROOT / "predict.py", f"--workdir={workdir}", tmp_path / "many.npz"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline().startswith("input ")
     process.stdout.close()
     stderr = process.stderr.read()

@@ -19,6 +19,7 @@ def test_it_is_short():
     assert [line for line in README.read_text().splitlines() if len(line) > 120] == []
 
 
+@pytest.mark.check
 def test_the_python_block_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = python_blocks(README)

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
 import scipy.special
-from conftest import ROOT
+from programs import run_here
 
 import ensemble
 from ensemble import UserError
@@ -85,6 +83,7 @@ def test_padding_is_not_on_disk_and_has_not_moved(finished):
     assert positions["user_bias"].shape == (2, 20, USERS)
 
 
+@pytest.mark.check
 def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_path):
     ensemble.train(watch_config(hmc={"num_samples": 20}), workdir=str(tmp_path / "same"))
     shutil.copytree(tmp_path / "same", tmp_path / "other")
@@ -189,13 +188,7 @@ def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
 
 def test_the_program_answers_and_ends_in_one_line(finished, tmp_path):
     def run(*arguments):
-        command = [
-            sys.executable,
-            str(ROOT / "recommend.py"),
-            f"--workdir={finished[0]}",
-            *arguments,
-        ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return run_here("recommend.py", f"--workdir={finished[0]}", *arguments)
 
     good = run("--user=u7", "--top=2")
     assert good.returncode == 0, good.stderr

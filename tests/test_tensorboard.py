@@ -16,6 +16,8 @@ import ensemble
 from scripts.browser import open_page, require_browser
 from scripts.draw_tensorboard import draw, serving
 
+pytestmark = pytest.mark.check
+
 PATIENCE = 60  # Seconds; a busy machine needs a few.
 RUNS = ["fast/events", "slow/events"]
 METRICS = [f"validation/ensemble/{name}" for name in ("accuracy", "nll", "ece")]

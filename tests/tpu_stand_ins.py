@@ -128,6 +128,15 @@ class Stage:
         starts = [i for i, word in enumerate(words) if word == "train.py"]
         return [words[i + 1 : j] for i, j in zip(starts, [*starts[1:], len(words)], strict=True)]
 
+    def worker(self, worker):
+        """What a worker keeps between starts."""
+        return self.path / f"worker-{worker}" / "flax-ensembles"
+
+    def installed(self, worker):
+        """The commands that uv was given on a worker, word by word."""
+        text = (self.path / f"worker-{worker}" / "uv.log").read_text()
+        return [line.split() for line in text.splitlines()]
+
     def log(self, worker):
         return (self.repo / "runs" / "launch-pod" / f"worker-{worker}.log").read_text()
 

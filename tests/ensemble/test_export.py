@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import ROOT, small_config
+from conftest import small_config
 from etils import epath
+from programs import run_here
 
 import ensemble
 from ensemble import export, metrics, networks
@@ -16,7 +17,7 @@ from ensemble.commands.export import write
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
-from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 RUN_ELSEWHERE = """
@@ -74,7 +75,17 @@ def assert_same(outputs, prediction):
     assert (outputs["epistemic"] >= 0).all()
 
 
+@pytest.mark.costs(6)  # A process of its own: nothing of the project may be there.
 def test_it_runs_without_the_project(members, tmp_path):
+    check_elsewhere({"mlp": members["mlp"]}, tmp_path)
+
+
+@pytest.mark.check
+def test_networks_of_images_run_without_the_project(members, tmp_path):
+    check_elsewhere({model: members[model] for model in ("cnn", "lenet5")}, tmp_path)
+
+
+def check_elsewhere(members, tmp_path):
     sizes = (1, 2, 7, 61)
     for model, (predictor, inputs) in members.items():
         (tmp_path / model).mkdir()
@@ -141,20 +152,12 @@ def test_a_missing_package_and_too_large_an_ensemble_are_said(trained, monkeypat
         export.export(predictor)
 
 
-def run_program(*flags):
-    return subprocess.Popen(
-        [sys.executable, "-m", "ensemble", "export", *map(str, flags)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
 def test_the_program_writes_the_file(trained, tmp_path):
     workdir, predictor, inputs = trained
     out = tmp_path / "model.bin"
-    process = run_program(f"--workdir={workdir}", f"--out={out}")
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
-    assert stdout.startswith(f"{out}: 3 members, ")
+    done = run_here("ensemble.__main__", "export", f"--workdir={workdir}", f"--out={out}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{out}: 3 members, ")
     exported = jax.export.deserialize(bytearray(out.read_bytes()))
     assert_same(exported.call(inputs), predictor(inputs))
     assert list(tmp_path.iterdir()) == [out]
@@ -177,13 +180,13 @@ def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
         "--out=x://y/z begins with no known kind": (f"--workdir={workdir}", "--out=x://y/z"),
         "--out is missing; try --workdir=": (f"--workdir={workdir}",),
     }
-    processes = {line: run_program(*arguments) for line, arguments in cases.items()}
-    for line, process in processes.items():
-        stdout, stderr = process.communicate(timeout=120)
-        assert process.returncode == 2, stderr
-        assert not stdout
-        lines = [text for text in stderr.splitlines() if text.startswith("ensemble export: ")]
-        assert lines == stderr.splitlines()[-1:], stderr
+    for line, arguments in cases.items():
+        done = run_here("ensemble.__main__", "export", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert not done.stdout
+        errors = done.stderr.splitlines()
+        lines = [text for text in errors if text.startswith("ensemble export: ")]
+        assert lines == errors[-1:], errors
         assert line in lines[0]
-        assert "Traceback" not in stderr
+        assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []

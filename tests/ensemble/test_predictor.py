@@ -10,15 +10,8 @@ import ensemble
 from ensemble import UserError, metrics
 
 
-@pytest.fixture(scope="module")
-def trained(blobs, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("trained")
-    return workdir, ensemble.train(small_config(), data=blobs, workdir=str(workdir))
-
-
-def test_any_number_of_examples(trained, blobs):
-    workdir, _ = trained
-    predictor = ensemble.load(workdir)
+def test_any_number_of_examples(blobs_run, blobs):
+    predictor = ensemble.load(blobs_run)
     whole = predictor(blobs["inputs"])
     assert whole.probs.shape == (203, 3)
     assert whole.member_log_probs.shape == (4, 203, 3)
@@ -31,10 +24,9 @@ def test_any_number_of_examples(trained, blobs):
         np.testing.assert_allclose(few.probs, whole.probs[part], rtol=1e-5)
 
 
-def test_a_temperature_sharpens_or_flattens_probs_alone(trained, blobs):
-    workdir, _ = trained
-    plain, calibrated = ensemble.load(workdir), ensemble.load(workdir, calibrated=True)
-    with np.load(workdir / "predictions" / "calibration.npz") as stored:
+def test_a_temperature_sharpens_or_flattens_probs_alone(blobs_run, blobs):
+    plain, calibrated = ensemble.load(blobs_run), ensemble.load(blobs_run, calibrated=True)
+    with np.load(blobs_run / "predictions" / "calibration.npz") as stored:
         mean = metrics.ensemble_log_probs(stored["log_probs"])
         expected = metrics.fit_temperature(mean, stored["labels"])
     assert plain.temperature is None
@@ -57,9 +49,9 @@ def test_a_temperature_sharpens_or_flattens_probs_alone(trained, blobs):
         (np.full((1, 6), "a"), "of dtype <U1: the ensemble takes numbers"),
     ],
 )
-def test_what_cannot_be_predicted_is_refused_in_a_line(trained, inputs, line):
+def test_what_cannot_be_predicted_is_refused_in_a_line(blobs_run, inputs, line):
     with pytest.raises(UserError, match=line):
-        trained[1].predictor(inputs)
+        ensemble.load(blobs_run)(inputs)
 
 
 def test_floats_where_whole_numbers_were_learned_are_warned_of(caplog):
@@ -77,8 +69,8 @@ def test_a_run_without_calibration_data_cannot_be_calibrated(blobs, tmp_path):
         ensemble.load(tmp_path, calibrated=True)
 
 
-def test_a_run_that_has_not_finished_cannot_be_calibrated(trained, tmp_path):
-    shutil.copytree(trained[0], tmp_path / "copy")
+def test_a_run_that_has_not_finished_cannot_be_calibrated(blobs_run, tmp_path):
+    shutil.copytree(blobs_run, tmp_path / "copy")
     (tmp_path / "copy" / "report.json").unlink()
     assert ensemble.load(tmp_path / "copy").members == (0, 1, 2, 3)
     with pytest.raises(UserError, match="has not finished"):

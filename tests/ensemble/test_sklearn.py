@@ -49,6 +49,7 @@ def fitted(wine):
 
 # No check is expected to fail. Where SCIPY_ARRAY_API is not set, scikit-learn itself skips
 # check_array_api_input.
+@pytest.mark.check
 @parametrize_with_checks(
     [EnsembleClassifier(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1)],
     expected_failed_checks=lambda _: {},
@@ -59,7 +60,7 @@ def test_scikit_learn_s_checks(estimator, check):
 
 @pytest.mark.parametrize(
     ("load", "bar"),
-    [(datasets.load_iris, 0.89), (datasets.load_digits, 0.95)],
+    [(datasets.load_iris, 0.89), pytest.param(datasets.load_digits, 0.95, marks=pytest.mark.check)],
 )
 def test_learns_real_tables(load, bar):
     inputs, labels = load(return_X_y=True)
@@ -120,6 +121,7 @@ def test_it_is_the_ensemble_that_train_gives(fitted, wine):
     )
 
 
+@pytest.mark.check
 def test_a_random_state_gives_the_same_bits_and_another_does_not(fitted, wine):
     inputs, test_inputs, labels, _ = wine
     probs = fitted.predict_proba(test_inputs)
@@ -136,6 +138,7 @@ def test_a_random_state_gives_the_same_bits_and_another_does_not(fitted, wine):
     assert seeds[0] == seeds[1]
 
 
+@pytest.mark.check
 def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
     inputs, test_inputs, labels, test_labels = wine
     search = GridSearchCV(
@@ -150,6 +153,7 @@ def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
     assert search.score(test_inputs, test_labels) > -0.5
 
 
+@pytest.mark.costs(5)  # A process of its own.
 def test_it_is_stored_without_its_examples_and_predicts_the_same(fitted, wine, tmp_path):
     inputs, test_inputs, _, _ = wine
     path = tmp_path / "classifier.joblib"
@@ -176,6 +180,7 @@ def test_it_is_stored_without_its_examples_and_predicts_the_same(fitted, wine, t
     np.testing.assert_allclose(json.loads(done.stdout), probs, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.check
 def test_images_go_to_a_network_for_images():
     digits = datasets.load_digits()
     images, labels = digits.images[:300].astype(np.uint8), digits.target[:300]

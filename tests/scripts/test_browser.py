@@ -11,6 +11,7 @@ R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7">
 <script>console.error("from the console"); throw new Error("uncaught")</script>"""
 
 
+@pytest.mark.check
 def test_requests_and_errors_are_noted(tmp_path):
     require_browser()
     path = tmp_path / "page.html"
@@ -23,6 +24,7 @@ def test_requests_and_errors_are_noted(tmp_path):
         assert opened.page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
 
 
+@pytest.mark.check
 def test_a_sound_page_has_no_errors(tmp_path):
     require_browser()
     path = tmp_path / "page.html"

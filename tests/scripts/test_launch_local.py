@@ -15,6 +15,7 @@ import time
 import numpy as np
 import pytest
 from conftest import ROOT, fill, free_port, make_blobs, started
+from programs import run_here
 
 from scripts import launch_local
 
@@ -98,6 +99,7 @@ def kill_one(launcher, k):
         time.sleep(0.05)
 
 
+@pytest.mark.check
 def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     workdir = tmp_path / "run"
     for_long = [*arguments, f"--config.num_epochs={100 * EPOCHS}"]
@@ -139,6 +141,7 @@ def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     assert result_of(workdir) == result_of(tmp_path / "undisturbed")  # To the bit.
 
 
+@pytest.mark.check
 def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     workdir = tmp_path / "run"
     with launch([*arguments, f"--config.num_epochs={100 * EPOCHS}"], workdir) as launcher:
@@ -150,6 +153,7 @@ def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     assert "restart" not in errors
 
 
+@pytest.mark.check
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(arguments, small_disk, tmp_path):
     workdir, logs = small_disk / "run", tmp_path / "logs"
     for_long = [*arguments, f"--config.num_epochs={1000 * EPOCHS}"]
@@ -169,6 +173,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(arguments, small_d
     assert int(re.search(r"Resuming .* at step (\d+) of", again)[1]) >= before
 
 
+@pytest.mark.check
 def test_a_workdir_that_is_removed_is_one_line(arguments, tmp_path):
     workdir = tmp_path / "run"
     with launch([*arguments, f"--config.num_epochs={1000 * EPOCHS}"], workdir) as launcher:
@@ -191,6 +196,7 @@ def check_end_of_workdir(launcher, logs, reason):
     assert "Traceback" not in other
 
 
+@pytest.mark.check
 def test_what_it_cannot_show_or_log_stops_nothing(arguments, small_disk, tmp_path):
     """A reader that has enough, such as `head`, and a full disk under the logs."""
     arguments = [*arguments, "--config.num_epochs=40", "--config.checkpoint_every_epochs=40"]
@@ -217,6 +223,7 @@ def by_hand(arguments, workdir, k, port, **kwargs):
     )  # fmt: skip
 
 
+@pytest.mark.check
 def test_data_that_differ_are_one_line_in_both(arguments, tmp_path):
     arguments = [*arguments, "--config.dataset=npz:data.npz"]
     folders = [tmp_path / "0", tmp_path / "1"]
@@ -287,6 +294,7 @@ def is_running(pid):
         return False
 
 
+@pytest.mark.check
 def test_what_is_wrong_is_not_tried_again(arguments, tmp_path):
     with launch([*arguments, "--config.batch_size=0"], tmp_path / "run") as launcher:
         output, errors = launcher.communicate(timeout=120)
@@ -296,6 +304,7 @@ def test_what_is_wrong_is_not_tried_again(arguments, tmp_path):
     assert "restart" not in errors
 
 
+@pytest.mark.check
 def test_of_a_process_that_fails_alone_the_last_line_is_shown(arguments, tmp_path):
     config = tmp_path / "config.py"
     fails = "import sys\nassert '--process_id=1' not in sys.argv, 'only here'\n"
@@ -312,15 +321,13 @@ def test_of_a_process_that_fails_alone_the_last_line_is_shown(arguments, tmp_pat
 
 
 def test_a_process_alone_says_whom_it_waited_for(arguments, tmp_path):
-    by_hand = [sys.executable, str(ROOT / "train.py"), *arguments, f"--workdir={tmp_path}"]
+    by_hand = [*arguments, f"--workdir={tmp_path}"]
     flags = ["--coordinator_address=127.0.0.1:1", "--num_processes=2", "--process_id=1"]
-    result = subprocess.run(
-        [*by_hand, *flags, "--join_seconds=1"], capture_output=True, text=True, timeout=60
-    )
+    result = run_here("train.py", *by_hand, *flags, "--join_seconds=1")
     assert result.returncode == 75
     assert result.stderr.startswith("train.py: process 1 has not met process 0 at")
     assert len(result.stderr.splitlines()) == 1
-    result = subprocess.run([*by_hand, *flags[:2]], capture_output=True, text=True, timeout=60)
+    result = run_here("train.py", *by_hand, *flags[:2])
     assert result.returncode == 2
     assert result.stderr.startswith("train.py: --process_id is missing")
 

@@ -9,9 +9,10 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, started
 from tpu_stand_ins import WORKERS, Stage, wait_for
 
 SCRIPT = ROOT / "scripts" / "launch_tpu_pod.sh"
@@ -35,69 +36,51 @@ ONCE = 'if mkdir "$STAGE/once-$WORKER" 2>/dev/null; then {}; fi\n'
 TAKE_AWAY = 'echo PREEMPTED > "$STAGE/node"; echo SUSPENDED > "$STAGE/request"; exit 255'
 
 
-def ssh(worker, command):
-    return ["tpu-vm", "ssh", "pod", f"--worker={worker}", *TPU, *ALIVE, f"--command={command}"]
-
-
 def lines(process):
     return [line.removeprefix("launch_tpu_pod.sh: ") for line in process.stderr.splitlines()]
 
 
-CREATE = ["queued-resources", "create", "pod", "--node-id=pod", *TPU]
-CREATE += ["--accelerator-type=v5litepod-8", "--runtime-version=v2-alpha-tpuv5-lite"]
-REQUEST = ["queued-resources", "describe", "pod", *TPU, "--format=value(state.state)"]
-NODE = ["tpu-vm", "describe", "pod", *TPU]
-DELETE = ["queued-resources", "delete", "pod", "--force", *TPU]
 DELETE_LINE = "scripts/launch_tpu_pod.sh --name=pod --zone=us-central1-a --delete"
 
 
-def set_up(worker, commit):
-    return ssh(
-        worker,
-        f"set -eu; mkdir -p ~/flax-ensembles/{commit}; cd ~/flax-ensembles/{commit}; "
-        f"if [ -e .ready ]; then exit 0; fi; tar -xzf ~/{commit}.tar.gz; "
-        "curl -LsSf https://astral.sh/uv/0.13.8/install.sh | "
-        "env UV_UNMANAGED_INSTALL=$HOME/flax-ensembles/uv sh; "
-        "~/flax-ensembles/uv/uv venv --quiet --clear --python 3.11 .venv; "
-        "~/flax-ensembles/uv/uv pip install --quiet --python .venv/bin/python "
-        "-r requirements.txt -r requirements-prepare.txt 'jax[tpu]>=0.10.2,<0.11' gcsfs; "
-        "touch .ready",
-    )
-
-
-STOP = (
-    "pid=$(cat ~/flax-ensembles/pid 2>/dev/null || echo 0); "
-    "ours() { grep -qs train.py /proc/$pid/cmdline; }; if ours; then kill $pid || true; fi; "
-    "for _ in $(seq 60); do if ours; then sleep 1; fi; done; if ours; then kill -9 $pid; fi"
-)
-
-
-def train(worker, commit, arguments, start=0):
-    return ssh(
-        worker,
-        f"set -eu; cd ~/flax-ensembles/{commit}; mkdir -p ../starts; "
-        f"mkdir ../starts/1700000000-{start} || exit 75; {STOP}; echo $$ > ../pid; "
-        f"exec .venv/bin/python train.py {arguments}",
-    )
-
-
-def test_a_run_is_these_commands(tmp_path):
-    stage = Stage(tmp_path)
-    process = stage.launch(*OPTIONS, "--spot", "--", "--config=c.py", "--workdir=gs://bucket/run")
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A run that nothing disturbs."""
+    stage = Stage(tmp_path_factory.mktemp("plain"))
+    process = stage.launch(*OPTIONS, "--spot", "--", *PLAIN)
     assert process.returncode == 0, process.stderr
-    rest, workers = stage.calls()
-    ready = [REQUEST, [*NODE, "--format=value(state)"]]
-    count = [*NODE, "--format=value(networkEndpoints.len())"]
-    assert rest == [REQUEST, [*CREATE, "--spot"], *ready, count, *ready]
+    return stage, process
+
+
+def test_a_tpu_is_created_as_it_was_asked_for(plain):
+    stage, _ = plain
+    assert stage.verbs() == ["create"]
+    (create,) = (call for call in stage.calls()[0] if call[1] == "create")
+    assert create[:3] == ["queued-resources", "create", "pod"]
+    assert {
+        *TPU,
+        "--node-id=pod",
+        "--accelerator-type=v5litepod-8",
+        "--runtime-version=v2-alpha-tpuv5-lite",
+        "--spot",
+    } == {*create[3:]}
+
+
+def test_every_worker_gets_the_code_what_it_needs_and_the_run(plain):
+    stage, process = plain
+    assert stage.trained_with(0) == stage.trained_with(1) == [PLAIN]
     for worker in range(WORKERS):
-        code = [f"pod:{stage.commit}.tar.gz", f"--worker={worker}", *TPU]
-        assert workers[worker] == [
-            *([ssh(0, "true")] if worker == 0 else []),
-            ["tpu-vm", "scp", "runs/launch-pod/code.tar.gz", *code],
-            set_up(worker, stage.commit),
-            train(worker, stage.commit, "--config=c.py --workdir=gs://bucket/run"),
-        ]
+        folder = stage.worker(worker) / stage.commit
+        assert (folder / "train.py").read_text() == (stage.repo / "train.py").read_text()
+        venv, install = stage.installed(worker)
+        assert venv[:1] + venv[-1:] == ["venv", ".venv"]
+        assert install[:2] == ["pip", "install"]
+        assert "requirements.txt" in install
         assert f"step 1 of worker {worker}" in stage.log(worker)
+        # ssh notices a machine that was taken away, and asks nobody.
+        for call in stage.calls()[1][worker]:
+            assert "--quiet" in call
+            assert call[1] != "ssh" or {*ALIVE} < {*call}
     assert "step 1 of worker 0" in process.stdout  # Echoed, as only worker 0 is.
     assert "step 1 of worker 1" not in process.stdout
     assert lines(process)[-2:] == [
@@ -107,12 +90,45 @@ def test_a_run_is_these_commands(tmp_path):
     assert "TensorBoard: tensorboard --logdir=gs://bucket/run --host=localhost" in lines(process)
 
 
-def test_the_workers_install_what_the_docs_say():
+def test_the_first_connection_makes_the_key_alone(plain):
+    stage, _ = plain
+    first, *_ = stage.calls()[1][0]
+    assert (first[1], first[-1]) == ("ssh", "--command=true")
+    assert "--command=true" not in [call[-1] for call in stage.calls()[1][1]]
+
+
+def test_the_workers_install_what_the_docs_say(plain):
     devices = (ROOT / "docs" / "devices.md").read_text()
     requirement = re.search(r"^\| TPU \| `pip install \"(.*?)\"`", devices, re.MULTILINE)
     assert requirement
-    assert f"'{requirement[1]}'" in SCRIPT.read_text()
+    for worker in range(WORKERS):
+        assert {requirement[1], "gcsfs"} < {*plain[0].installed(worker)[1]}
     assert "pip install gcsfs" in (ROOT / "docs" / "configuration.md").read_text()
+
+
+@pytest.mark.parametrize("saves", [True, False], ids=["which saves", "which hangs"])
+def test_an_earlier_start_is_ended_before_the_next(saves, tmp_path):
+    """As one is left by a lost connection; two would write to the same run."""
+    stage = Stage(
+        tmp_path, 'grep -qs train.py /proc/$(cat "$STAGE/left")/cmdline && echo both; echo alone\n'
+    )
+    trap = f"trap 'touch {stage.path}/asked; {'exit 75' if saves else ':'}' TERM"
+    forever = f"{trap}; echo; while true; do /bin/sleep 0.02; done"
+    command = ["bash", "-c", forever, "train.py"]
+    with started(command, stdout=subprocess.PIPE) as left:
+        left.stdout.readline()
+        reaper = threading.Thread(target=left.wait)  # Else its number would be taken for it.
+        reaper.start()
+        stage.worker(0).mkdir(parents=True)
+        for path in (stage.worker(0) / "pid", stage.path / "left"):
+            path.write_text(f"{left.pid}\n")
+        process = stage.launch(*OPTIONS, "--", *PLAIN)
+        reaper.join(timeout=30)
+    assert process.returncode == 0, process.stderr
+    assert (stage.path / "asked").exists()
+    assert left.returncode == (75 if saves else -signal.SIGKILL)
+    assert "alone" in stage.log(0)
+    assert "both" not in stage.log(0)
 
 
 @pytest.fixture(scope="module")
@@ -156,16 +172,12 @@ def test_a_second_run_reuses_the_tpu_and_what_is_installed(tmp_path):
     stage = Stage(tmp_path)
     for _ in range(2):
         # The clock of the stand-ins stands still, and a start runs but once.
-        shutil.rmtree(stage.path / "worker-0" / "flax-ensembles" / "starts", ignore_errors=True)
-        shutil.rmtree(stage.path / "worker-1" / "flax-ensembles" / "starts", ignore_errors=True)
+        for worker in range(WORKERS):
+            shutil.rmtree(stage.worker(worker) / "starts", ignore_errors=True)
         assert stage.launch(*OPTIONS, "--", *PLAIN).returncode == 0
     assert stage.verbs() == ["create"]
     assert stage.trained_with() == [PLAIN, PLAIN]
-    assert (stage.path / "worker-1" / "uv.log").read_text().splitlines() == [
-        "venv --quiet --clear --python 3.11 .venv",
-        "pip install --quiet --python .venv/bin/python -r requirements.txt "
-        "-r requirements-prepare.txt jax[tpu]>=0.10.2,<0.11 gcsfs",
-    ]
+    assert [command[0] for command in stage.installed(1)] == ["venv", "pip"]  # Once.
 
 
 def test_a_start_runs_once_though_gcloud_repeats_it(tmp_path):
@@ -196,7 +208,9 @@ def test_interrupted_once_is_resumed(play, commands, why, tmp_path):
     assert stage.trained_with(0) == stage.trained_with(1) == [PLAIN, PLAIN]
     (restart,) = (line for line in lines(process) if "restart 1 of 5" in line)
     assert why in restart
-    assert stage.calls()[1][1][-1] == train(1, stage.commit, " ".join(PLAIN), start=1)
+    for worker in range(WORKERS):
+        starts = sorted(path.name for path in (stage.worker(worker) / "starts").iterdir())
+        assert starts == ["1700000000-0", "1700000000-1"]
 
 
 def test_preempted_always_ends_when_the_restarts_are_used_up(tmp_path):
@@ -244,10 +258,10 @@ def test_a_worker_that_fails_is_named_with_its_last_lines(status, tmp_path):
 
 
 def test_a_worker_that_hangs_after_another_failed_is_stopped(tmp_path):
-    hangs = "trap 'exit 75' TERM; " + LONG
+    hangs = "trap 'touch $STAGE/saved; exit 75' TERM; " + LONG
     stage = Stage(tmp_path, f"if [ $WORKER = 1 ]; then exit 1; fi; {hangs}")
     assert stage.launch(*OPTIONS, "--", *PLAIN).returncode == 1
-    assert ssh(0, STOP) in stage.calls()[1][0]
+    assert (stage.path / "saved").exists()
     assert not stage.alive()
 
 
@@ -361,10 +375,12 @@ def test_delete_by_itself(tmp_path):
     (stage.path / "node").write_text("READY")
     process = stage.launch(*OPTIONS[:2], "--delete")
     assert process.returncode == 0
-    assert DELETE in stage.calls()[0]
+    assert stage.verbs() == ["delete"]
+    (delete,) = (call for call in stage.calls()[0] if call[1] == "delete")
+    assert not (stage.path / "node").exists()
     assert lines(process)[-1].startswith("there is no TPU pod: none is billed")
     dry = stage.launch(*OPTIONS[:2], "--delete", "--dry_run")
-    assert shlex.split(dry.stdout) == ["gcloud", "compute", "tpus", *DELETE]
+    assert shlex.split(dry.stdout) == ["gcloud", "compute", "tpus", *delete]
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,7 @@ def test_a_hundred_scalars_take_well_under_a_second():
     assert time.process_time() - start < 2  # 0.25 s; machines of tests are busy.
 
 
+@pytest.mark.check
 def test_arviz_is_imported_when_needed_and_without_a_home(tmp_path):
     program = """
 import sys, warnings

@@ -49,6 +49,15 @@ def trained(images_file, tmp_path_factory):
     return workdir
 
 
+@pytest.fixture(scope="module")
+def other(trained, tmp_path_factory):
+    """A longer run on the same images."""
+    workdir = tmp_path_factory.mktemp("run") / "other"
+    config = json.loads((trained / "config.json").read_text())["config"] | {"num_epochs": 8}
+    ensemble.train(config, workdir=str(workdir))
+    return workdir
+
+
 def snapshot(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -140,12 +149,10 @@ def derived_names(evaluation):
     return ["shift", *evaluation["out_of_distribution"]]
 
 
-def test_kept_predictions_of_other_members_are_not_used(trained, tmp_path):
-    config = json.loads((trained / "config.json").read_text())["config"] | {"seed": 1}
-    ensemble.train(config, workdir=str(tmp_path / "other"))
+def test_kept_predictions_of_other_members_are_not_used(trained, other, tmp_path):
     first = ensemble.evaluate(trained, tmp_path / "out", ["uniform"])
     kept = (tmp_path / "out" / "predictions" / "uniform.npz").read_bytes()
-    second = ensemble.evaluate(tmp_path / "other", tmp_path / "out", ["uniform"])
+    second = ensemble.evaluate(other, tmp_path / "out", ["uniform"])
     assert (tmp_path / "out" / "predictions" / "uniform.npz").read_bytes() != kept
     assert first["out_of_distribution"] != second["out_of_distribution"]
 
@@ -190,10 +197,8 @@ def test_compared_with_itself_nothing_differs(trained, tmp_path):
     assert set(other["interval"].values()) == {(0.0, 0.0)}
 
 
-def test_compared_with_another_run_the_scores_differ(trained, tmp_path):
-    config = json.loads((trained / "config.json").read_text())["config"] | {"num_epochs": 8}
-    ensemble.train(config, workdir=str(tmp_path / "longer"))
-    evaluation = ensemble.evaluate(trained, tmp_path / "out", [], compare=[tmp_path / "longer"])
+def test_compared_with_another_run_the_scores_differ(trained, other, tmp_path):
+    evaluation = ensemble.evaluate(trained, tmp_path / "out", [], compare=[other])
     (other,) = evaluation["compare"]
     for name in metrics.SCORES:
         expected = other["ensemble"][name] - evaluation["test"]["ensemble"][name]
@@ -214,8 +219,8 @@ def test_one_member_is_fine(images_file, tmp_path):
     assert (tmp_path / "evaluation" / "report.html").stat().st_size > 10_000
 
 
-def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, tmp_path):
-    ensemble.train(small_config(), data=blobs, workdir=str(tmp_path / "run"))
+def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, blobs_run, tmp_path):
+    shutil.copytree(blobs_run, tmp_path / "run")
     alone = ensemble.evaluate(tmp_path / "run")
     assert alone["out_of_distribution"] == {}
     given = ensemble.evaluate(tmp_path / "run", tmp_path / "out", data=blobs)
@@ -236,6 +241,7 @@ def test_a_run_without_calibration_data_says_so(blobs, tmp_path):
     assert "not available" in (tmp_path / "evaluation" / "report.html").read_text()
 
 
+@pytest.mark.check
 def test_a_run_in_training_is_predicted_from_its_newest_checkpoint(images_file, tmp_path):
     """The real thing: a run is killed in the middle, and evaluated as it lies."""
     workdir = tmp_path / "run"
@@ -325,10 +331,9 @@ def test_one_name_needs_no_list(trained, tmp_path):
     assert len(evaluation["compare"]) == 1
 
 
-def test_feature_vectors_cannot_be_shifted_and_nothing_is_left(blobs, tmp_path):
-    ensemble.train(small_config(num_epochs=1), data=blobs, workdir=str(tmp_path / "run"))
+def test_feature_vectors_cannot_be_shifted_and_nothing_is_left(blobs, blobs_run, tmp_path):
     with pytest.raises(UserError, match=r"--datasets=shift is for images \[H, W, C\]"):
-        ensemble.evaluate(tmp_path / "run", tmp_path / "out", ["shift"], data=blobs)
+        ensemble.evaluate(blobs_run, tmp_path / "out", ["shift"], data=blobs)
     assert not (tmp_path / "out").exists()
 
 
@@ -347,10 +352,9 @@ def test_predictions_of_another_run_are_refused(trained, tmp_path):
     assert not (tmp_path / "run" / "evaluation" / "report.html").exists()
 
 
-def test_runs_on_other_data_cannot_be_compared(trained, blobs, tmp_path):
-    ensemble.train(small_config(), data=blobs, workdir=str(tmp_path / "run"))
+def test_runs_on_other_data_cannot_be_compared(trained, blobs_run, tmp_path):
     with pytest.raises(UserError, match="was tested on other examples"):
-        ensemble.evaluate(trained, tmp_path / "out", [], compare=[tmp_path / "run"])
+        ensemble.evaluate(trained, tmp_path / "out", [], compare=[blobs_run])
 
 
 def test_a_run_without_a_test_split_cannot_be_scored(blobs, tmp_path):

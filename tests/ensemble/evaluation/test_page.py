@@ -12,6 +12,8 @@ import ensemble
 from ensemble.evaluation.page import CAPTIONS
 from scripts.browser import open_page, require_browser
 
+pytestmark = pytest.mark.check
+
 HOSTILE = '<script>document.title = "hacked"</script>'
 
 

@@ -376,6 +376,7 @@ def test_summary_is_plain_and_complete(edge_case):
 # Intervals.
 
 
+@pytest.mark.check
 def test_bootstrap_interval_matches_scipy():
     log_probs, labels = unevenly_calibrated_case(0, num_examples=400)
     ours = metrics.bootstrap_interval(log_probs, labels, num_resamples=4000)

@@ -57,6 +57,7 @@ def test_same_logits_and_gradients(shape):
     )
 
 
+@pytest.mark.check
 def test_same_losses_over_twenty_steps_of_training():
     images = jax.random.uniform(jax.random.key(1), (20, 32, 28, 28, 1))
     labels = jax.random.randint(jax.random.key(2), (20, 32), 0, 10)

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, make_blobs
 from etils import epath
-from kills import MOMENTS, kill_often
+from kills import MOMENTS, kill_often, read_events
 
 from ensemble.draws.draws import Draws
 from ensemble.storage.checkpoint import Checkpointer
@@ -29,13 +30,20 @@ def get_config():
     config.eval_every_epochs = 8
     return config
 """
-SAMPLER = ["--config.num_chains=2", "--config.hmc.num_warmup=20", "--config.hmc.num_samples=100"]
+SAMPLER = ["--config.num_chains=2", "--config.hmc.num_warmup=20", "--config.hmc.num_samples=60"]
 METHODS = {
-    "sgd": ["--config.ensemble_size=3", "--config.num_steps=200", "--config.batch_size=16"],
+    "sgd": ["--config.ensemble_size=3", "--config.num_steps=100", "--config.batch_size=16"],
     "hmc": SAMPLER,
     "mclmc": SAMPLER,
+    "rwm": [
+        "--config.num_devices=2",
+        "--config.num_chains=64",
+        "--config.log_every_steps=64",
+        "--config.rwm.num_warmup=96",
+        "--config.rwm.num_samples=1024",
+    ],
 }
-SOAK_KILLS = {"sgd": 70, "hmc": 70, "mclmc": 60}
+SOAK_KILLS = {"sgd": 60, "hmc": 60, "mclmc": 50, "rwm": 30}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +56,8 @@ def config_file(tmp_path_factory):
 
 
 def command(config_file, workdir, method):
+    if method == "rwm":  # It has no data.
+        config_file = ROOT / "configs" / "mixture_rwm.py"
     return [
         sys.executable, str(ROOT / "train.py"), f"--config={config_file}", f"--workdir={workdir}",
         f"--config.method={method}", *METHODS[method],
@@ -55,19 +65,31 @@ def command(config_file, workdir, method):
 
 
 def result_of(workdir):
-    """All that a run leaves of its last state, its draws and its predictions."""
+    """All that a run leaves: its last state, draws, predictions, metrics, events, its report."""
     checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
     arrays, meta = checkpointer.restore_latest(read_only=True)
     checkpointer.close()
-    draws = Draws(Workdir(workdir).draws)
-    with np.load(workdir / "predictions" / "test.npz") as predictions:
-        return {
-            "counters": meta["counters"],
-            "state": arrays,
-            "scalars": draws.scalars(),
-            "positions": draws.positions(),
-            "log_probs": predictions["log_probs"],
-        }
+    found = {"counters": meta["counters"], "state": arrays}
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    found["metrics"] = [without_rates(json.loads(line)) for line in lines]
+    # Each once, but for rates: a process has none of its first chunk.
+    events = [(event.tag, event.step) for event in read_events(workdir)]
+    found["events"] = sorted(one for one in events if "per_second" not in one[0])
+    report = json.loads((workdir / "report.json").read_text())
+    found["report"] = {
+        name: without_rates(report[name]) for name in ("posterior", "test") if name in report
+    }
+    if (workdir / "draws").exists():
+        draws = Draws(Workdir(workdir).draws)
+        found |= {"scalars": draws.scalars(), "positions": draws.positions()}
+    if (workdir / "predictions" / "test.npz").exists():
+        with np.load(workdir / "predictions" / "test.npz") as predictions:
+            found["log_probs"] = predictions["log_probs"]
+    return found
+
+
+def without_rates(record):
+    return {name: value for name, value in record.items() if "per_second" not in name}
 
 
 def assert_same(workdir, expected):
@@ -82,8 +104,10 @@ def kill_a_run(config_file, folder, method, num_kills):
     return kill_often(killed, folder / "killed", num_kills, len(method), check)
 
 
-def test_killed_at_random_moments_it_ends_with_the_same_bits(config_file, tmp_path):
-    moments = kill_a_run(config_file, tmp_path, "hmc", 3)
+@pytest.mark.check
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_at_random_moments_it_ends_with_the_same_bits(config_file, tmp_path, method):
+    moments = kill_a_run(config_file, tmp_path, method, 3)
     assert all(moments[moment] for moment in MOMENTS)
 
 

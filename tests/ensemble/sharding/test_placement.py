@@ -1,6 +1,7 @@
 """Members on devices: every layout, padding included."""
 
 import itertools
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -33,9 +34,68 @@ def test_members_that_cannot_be_split_leave_devices_idle():
     assert (len(placement.devices), placement.slots, placement.slices) == (3, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("members", "devices"), [*itertools.product([1, 2, 3, 5, 8, 13], [1, 3, 8])]
-)
+class Device(NamedTuple):
+    """What the algebra asks of a device."""
+
+    id: int
+    process_index: int = 0
+
+
+@pytest.mark.parametrize("splittable", [True, False])
+def test_every_layout_of_few_members_and_devices(splittable, monkeypatch):
+    """All that is arithmetic, in NumPy: what arrives where, and what comes back."""
+    monkeypatch.setattr(Placement, "put", lambda self, tree: tree)
+    for members, devices in itertools.product(range(1, 41), range(1, 17)):
+        case = f"{members} members on {devices} devices"
+        all_devices = [Device(i) for i in range(devices)]
+        placement = Placement.create(members, all_devices, splittable)
+        slots, slices, places = placement.slots, placement.slices, placement.num_places
+        used = len(placement.devices)
+        assert list(placement.devices) == all_devices[:used], case
+        # As few places as there can be, of whole devices.
+        if members < devices and splittable:
+            groups = min(g for g in range(members, devices + 1) if devices % g == 0)
+            assert (used, slots, slices) == (devices, 1, devices // groups), case
+        else:
+            assert (used, slots, slices) == (min(members, devices), -(-members // used), 1), case
+        assert placement.num_groups * slices == used, case
+        assert places == placement.num_groups * slots >= members, case
+
+        # Place p is slot p % slots of group p // slots, a group is neighbouring devices.
+        numbers = np.arange(members)
+        placed = placement.place_members({"number": numbers, "twice": np.stack([numbers] * 2, 1)})
+        for device, slot in itertools.product(range(used), range(slots)):
+            place = device // slices * slots + slot
+            assert placed["number"][device, slot] == min(place, members - 1), case
+            assert placement.padding[device, slot] == (place >= members), case
+        assert placed["twice"].shape == (used, slots, 2), case
+        back = placement.gather_members(placed)
+        np.testing.assert_array_equal(back["number"], numbers, case)
+        np.testing.assert_array_equal(back["twice"], np.stack([numbers] * 2, 1), case)
+
+        # The slices of a member's batch are the batch, and zeros, whatever divides it.
+        batch = np.arange(1, 12)
+        padded = np.pad(batch, (0, -len(batch) % slices))
+        shared = placement.place_shared(batch)
+        separate = placement.place_separate(100 * numbers[:, None] + batch)
+        assert shared.shape == (used, len(padded) // slices), case
+        assert separate.shape == (used, slots, len(padded) // slices), case
+        for group in range(placement.num_groups):
+            of_group = slice(group * slices, (group + 1) * slices)
+            np.testing.assert_array_equal(shared[of_group].ravel(), padded, case)
+            for slot in range(slots):
+                member = min(group * slots + slot, members - 1)
+                found = separate[of_group, slot].ravel()
+                np.testing.assert_array_equal(found[: len(batch)], 100 * member + batch, case)
+                assert not found[len(batch) :].any(), case
+
+        # Sums over slices are of one group, sums over groups of the same slice of each.
+        grid = placement._device_grid()
+        assert grid.shape == (placement.num_groups, slices), case
+        np.testing.assert_array_equal(grid.ravel(), np.arange(used), case)
+
+
+@pytest.mark.parametrize(("members", "devices"), [(13, 8), (3, 8), (5, 1)])
 def test_members_come_back_as_they_went(members, devices):
     placement = Placement.create(members, jax.devices()[:devices])
     tree = {"a": np.arange(members * 3.0).reshape(members, 3), "b": np.arange(members)}

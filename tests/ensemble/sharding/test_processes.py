@@ -68,7 +68,10 @@ def numbers_of(workdir):
     return found
 
 
-@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "num_devices",
+    [pytest.param(2, marks=pytest.mark.check), pytest.param(4, marks=pytest.mark.soak)],
+)
 def test_processes_and_resumptions_change_nothing(tmp_path, num_devices):
     """Two processes, one of two devices, again two processes: against one with all their devices.
 
@@ -122,7 +125,7 @@ except UserError as error:
     processes.end(2)
     sys.exit(2)
 """
-TELL = "tell(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))"
+TELL = "tell(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))\n"
 SEND = """
 import numpy as np
 processes._PIECE_BYTES = 5
@@ -171,10 +174,40 @@ def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
     return statuses, [re.findall("TOLD (.*)", one) for one in outputs]  # Gloo talks in between.
 
 
-def test_a_cluster_is_detected():
-    statuses, outputs = run_tasks(TELL)
+DIFFER = """
+try:
+    processes.check_same('data', sys.argv[2])
+except UserError as error:
+    tell(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What each of two processes tells: of their cluster, what is sent, held, and differs."""
+    statuses, outputs = run_tasks(TELL + SEND + HOLD + DIFFER)
     assert statuses == [0, 0]
-    assert outputs == [["True 2 I am 0"], ["False 2 I am 0"]]
+    return [list(column) for column in zip(*outputs, strict=True)]
+
+
+def test_a_cluster_is_detected(told):
+    assert told[0] == ["True 2 I am 0", "False 2 I am 0"]
+
+
+def test_what_process_0_sends_in_pieces_arrives_whole(told):
+    assert told[1] == ["[11, 3.5] int64 float32 [0, 3] {} None"] * 2
+
+
+def test_a_process_holds_its_own_members_and_rows_alone(told):
+    members = np.arange(8 * 3).reshape(8, 3)
+    for line, expected in zip(told[2], (members[:4], members[4:]), strict=True):
+        for held in json.loads(line):
+            np.testing.assert_array_equal(held, expected)
+
+
+def test_data_that_differ_are_noticed(told):
+    expected = "the data of process 1 are not those of process 0; start all processes with the"
+    assert [line[: len(expected)] for line in told[3]] == [expected] * 2
 
 
 def test_in_a_cluster_settings_that_differ_are_noticed():
@@ -189,23 +222,6 @@ def test_processes_of_unequal_devices_are_refused():
     assert statuses == [2, 2]
     assert outputs[0] == outputs[1]
     assert outputs[0][0].startswith("the processes have 1, 2 devices, must have the same number")
-
-
-def test_what_process_0_sends_in_pieces_arrives_whole():
-    statuses, outputs = run_tasks(SEND)
-    assert statuses == [0, 0]
-    assert outputs[0] == outputs[1]
-    assert outputs[0] == ["[11, 3.5] int64 float32 [0, 3] {} None"]
-
-
-def test_data_that_differ_are_noticed():
-    statuses, outputs = run_tasks(
-        "try:\n    processes.check_same('data', sys.argv[2])\n"
-        "except UserError as error:\n    tell(error)"
-    )
-    assert statuses == [0, 0]
-    expected = "the data of process 1 are not those of process 0; start all processes with the"
-    assert [output[0][: len(expected)] for output in outputs] == [expected] * 2
 
 
 def test_the_others_have_time_to_say_that_process_0_has_ended():
@@ -248,12 +264,3 @@ def test_only_what_looks_like_a_loss_is_one():
     assert not processes._is_loss(JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"))
     assert not processes._is_loss(JaxRuntimeError("INTERNAL: CpuCallback error: ZeroDivision"))
     assert not processes._is_loss(UserError("Connection reset is no word of ours"))
-
-
-def test_a_process_holds_its_own_members_and_rows_alone():
-    statuses, outputs = run_tasks(HOLD)
-    assert statuses == [0, 0]
-    members = np.arange(8 * 3).reshape(8, 3)
-    for (line,), expected in zip(outputs, (members[:4], members[4:]), strict=True):
-        for held in json.loads(line):
-            np.testing.assert_array_equal(held, expected)

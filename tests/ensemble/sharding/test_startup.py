@@ -8,6 +8,8 @@ import sys
 import pytest
 from conftest import ROOT
 
+from ensemble.sharding import startup
+
 
 def run_python(code, **env):
     clean = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", *env)}
@@ -37,36 +39,38 @@ def test_the_flags_are_appended_and_jax_accepts_them():
     assert flags.endswith(" --xla_cpu_collective_call_terminate_timeout_seconds=600")
 
 
+@pytest.fixture
+def flags_after(monkeypatch):
+    """XLA's flags after `configure`, in this process, whose JAX has started and heeds none."""
+
+    def flags_after(method=None, before=""):
+        monkeypatch.setenv("XLA_FLAGS", before)
+        startup.configure(None, method)
+        return os.environ["XLA_FLAGS"]
+
+    return flags_after
+
+
 @pytest.mark.parametrize(("method", "has_it"), [("sgd", True), ("hmc", False), (None, False)])
-def test_fused_operations_are_compiled_as_is_best_for_the_method(method, has_it):
-    code = FLAGS.replace("configure()", f"configure(None, {method!r})")
-    flags = printed(code + "print(json.dumps(os.environ['XLA_FLAGS']))")
-    assert ("--xla_cpu_use_fusion_emitters=false" in flags) == has_it
+def test_fused_operations_are_compiled_as_is_best_for_the_method(flags_after, method, has_it):
+    assert ("--xla_cpu_use_fusion_emitters=false" in flags_after(method)) == has_it
 
 
-def test_a_user_s_own_choice_stays():
+def test_a_user_s_own_choice_stays(flags_after):
     own = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
-    flags = printed(FLAGS + "print(json.dumps(os.environ['XLA_FLAGS']))", XLA_FLAGS=own)
+    flags = flags_after(before=own)
     assert flags.startswith(own + " ")
     assert flags.count("ynn") == 1
 
 
-def test_a_flag_that_this_jaxlib_does_not_know_is_not_set():
-    code = (
-        "import json, os; from ensemble.sharding import startup;"
-        "startup._XLA_FLAGS = {'--xla_cpu_no_such_flag': '1'}; startup.configure();"
-        "import jax; jax.devices(); print(json.dumps(os.environ['XLA_FLAGS']))"
-    )
-    assert printed(code) == ""
+def test_a_flag_that_this_jaxlib_does_not_know_is_not_set(flags_after, monkeypatch):
+    monkeypatch.setattr(startup, "_XLA_FLAGS", {"--xla_cpu_no_such_flag": "1"})
+    assert flags_after() == ""
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_num_devices_makes_that_many(number):
-    code = (
-        f"import json; from ensemble.sharding import startup; startup.configure({number});"
-        "import jax; print(json.dumps(jax.device_count()))"
-    )
-    assert printed(code) == number
+def test_num_devices_makes_that_many():
+    code = "import json; from ensemble.sharding import startup; startup.configure(3);"
+    assert printed(code + "import jax; print(json.dumps(jax.device_count()))") == 3
 
 
 def test_the_default_is_a_device_per_core():
@@ -74,12 +78,14 @@ def test_the_default_is_a_device_per_core():
     assert printed(code) == len(os.sched_getaffinity(0))
 
 
+@pytest.mark.check
 def test_a_number_that_the_user_has_set_stays():
     code = FLAGS + "import jax; print(json.dumps(jax.device_count()))"
     assert printed(code, XLA_FLAGS="--xla_force_host_platform_device_count=3") == 3
     assert printed(code, JAX_NUM_CPU_DEVICES="5") == 5
 
 
+@pytest.mark.check
 def test_after_jax_has_started_its_devices_stay():
     code = (
         "import json, jax; jax.config.update('jax_num_cpu_devices', 2); jax.devices();"
@@ -99,6 +105,7 @@ def test_programs_are_cached_between_processes(tmp_path):
     assert list((tmp_path / "flax-ensembles" / "xla").iterdir())
 
 
+@pytest.mark.check
 def test_importing_modules_settles_nothing_but_for_mcmc():
     """JAX reads the flags, and makes its devices, when the first backend starts.
 

@@ -97,6 +97,7 @@ def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share()
     assert np.abs(values[1] - one_by_one[1][0]) > 1
 
 
+@pytest.mark.check
 def test_accelerators_get_one_block_that_says_the_same():
     task = make_task()
     split, mesh = task.dataset.splits["train"], create_mesh(1, 2, jax.devices())
@@ -109,6 +110,7 @@ def test_accelerators_get_one_block_that_says_the_same():
     assert_same(compute(make_params(), many), compute(make_params(), one))
 
 
+@pytest.mark.check
 def test_confident_and_wrong_is_finite_and_exact():
     task = make_task()
     params = make_params(scale=300.0)

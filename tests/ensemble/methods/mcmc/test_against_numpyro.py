@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 from chains import advance
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS
@@ -95,6 +96,7 @@ def moments(draws):
     return mean, sd, *sizes
 
 
+@pytest.mark.check
 def test_means_and_standard_deviations_are_numpyros():
     task = make_task()
     mean, sd, ess, ess_of_squares = moments(sample_ours(task))

@@ -179,6 +179,7 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
     np.testing.assert_allclose(model.call(inputs)["probs"], predictor(inputs).probs, atol=1e-5)
 
 
+@pytest.mark.check  # Of a chain: `test_kernels.py`.
 @pytest.mark.parametrize("method", ["hmc", "mclmc"])
 def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     hmc = {"num_warmup": 12, "num_samples": 24, "step_size": 0.05}
@@ -208,7 +209,10 @@ def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     }
 
 
-@pytest.mark.parametrize(("num_chains", "numbers_of_devices"), [(2, (1, 8)), (3, (4,))])
+@pytest.mark.parametrize(
+    ("num_chains", "numbers_of_devices"),
+    [(2, (8,)), *(pytest.param(*more, marks=pytest.mark.check) for more in [(2, (1,)), (3, (4,))])],
+)
 def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, blobs, tmp_path):
     config = sampling_config(
         num_chains=num_chains, hmc={"num_warmup": 3, "num_samples": 3, "thin": 1}
@@ -240,6 +244,7 @@ def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     )
 
 
+@pytest.mark.check
 def test_a_run_goes_on_on_other_devices(blobs, tmp_path):
     """Which pad the splits otherwise."""
     for num_devices, num_samples in [(2, 4), (8, 8)]:
@@ -271,6 +276,7 @@ def test_a_start_from_a_posterior_is_the_last_draw_of_each_chain(finished, blobs
     )
 
 
+@pytest.mark.costs(5)  # It trains members, and goes on from them.
 def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
     members = tmp_path / "members"
     trained = ensemble.train(
@@ -296,6 +302,7 @@ def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
             ensemble.train({**config, **change}, data=blobs)
 
 
+@pytest.mark.check
 def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
     hmc = {"num_warmup": 64, "num_samples": 96, "num_leapfrog_steps": 3, "step_size": 0.3}
     found = {}
@@ -315,6 +322,7 @@ def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
     assert again.report["posterior"]["rhat_max"] < 1.1
 
 
+@pytest.mark.costs(6)  # It must converge.
 def test_it_ends_when_it_has_converged(blobs, tmp_path):
     config = sampling_config(
         init_from="map",
@@ -333,6 +341,7 @@ def test_it_ends_when_it_has_converged(blobs, tmp_path):
     np.testing.assert_array_equal(stored(tmp_path)["log_probs"], before)
 
 
+@pytest.mark.check
 def test_a_resumed_run_is_judged_when_the_straight_one_was(blobs, tmp_path):
     config = sampling_config(
         init_from="map",

@@ -76,6 +76,7 @@ def ranks_of(name):
     return np.asarray(jax.jit(run)(keys, inputs, mask))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", SETTINGS)
 def test_ranks_are_uniform(name):
     """Chi-square of each parameter's ranks, at a level of 1 in 1000 over all parameters."""

@@ -57,6 +57,13 @@ STARTS = {
 }
 
 
+EVERY = [
+    name if name in ("hmc", "nuts", "mclmc") else pytest.param(name, marks=pytest.mark.check)
+    for name in SETTINGS
+]
+"""The methods are tested on every save on one target, what else there is by `make check`."""
+
+
 @functools.cache
 def sample(name, logdensity_fn, num_draws=NUM_DRAWS):
     """Positions [chains, T, ...] after the warm-up, and all diagnostics of those draws."""
@@ -90,7 +97,7 @@ def assert_mean(name, values, expected, what, bias):
     assert abs(values.mean() - expected) < error, (what, values.mean(), expected, error)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", EVERY)
 def test_correlated_gaussian(name):
     draws, info = sample(name, product)
     draws, sd = draws["gaussian"], np.sqrt(np.diag(COVARIANCE))
@@ -107,6 +114,7 @@ def test_correlated_gaussian(name):
         assert 0.7 < info.acceptance_rate.mean() < 0.97
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", SETTINGS)
 def test_asymmetric_density(name):
     draws = sample(name, product)[0]["skewed"]
@@ -117,6 +125,7 @@ def test_asymmetric_density(name):
         assert_mean(name, squares, exact.var(), "variance", VARIANCE_BIAS * exact.var())
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", SETTINGS)
 def test_quantiles(name):
     draws = sample(name, product)[0]
@@ -126,6 +135,7 @@ def test_quantiles(name):
         assert_mean(name, below, level, (block, level), PROBABILITY_BIAS * level * (1 - level))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["hmc", "nuts", "mclmc"])
 def test_the_funnel_defeats_every_method_and_says_so(name):
     """No one step size suits both the mouth and the neck: this must fail, visibly."""

@@ -19,6 +19,7 @@ from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 KEY = jax.random.key(0)
+PAIRS = [*itertools.permutations([1, 2, 8], 2)]
 
 
 def make_method(blobs, model="tiny", **overrides):
@@ -43,10 +44,20 @@ def scored(method, state):
     return method.predict_split(state, "test").log_probs
 
 
-@pytest.mark.parametrize("ensemble_size", [1, 3, 4, 7, 8])
-def test_the_number_of_devices_changes_nothing(blobs, ensemble_size):
+def slow(*values):
+    """Parameters of which `make check` tests more."""
+    return pytest.param(*values, marks=pytest.mark.check)
+
+
+@pytest.mark.parametrize(
+    ("ensemble_size", "devices"),
+    # Three members of one device, on two, which do not divide them, and on eight, which they share:
+    # `test_placement.py` has all other numbers, and `make check` trains some of them.
+    [(3, (1, 2, 8)), *(slow(size, (1, 2, 4, 8)) for size in (1, 4, 7, 8))],
+)
+def test_the_number_of_devices_changes_nothing(blobs, ensemble_size, devices):
     results = {}
-    for num_devices in (1, 2, 4, 8):
+    for num_devices in devices:
         method = make_method(
             blobs,
             ensemble_size=ensemble_size,
@@ -66,7 +77,7 @@ def test_the_number_of_devices_changes_nothing(blobs, ensemble_size):
             np.testing.assert_allclose(value, scalars[name], rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("ensemble_size", [2, 3])
+@pytest.mark.parametrize("ensemble_size", [slow(2), 3])
 def test_independent_batches_depend_on_the_member_alone(blobs, ensemble_size):
     results = [
         scored(method, run(method)[0])
@@ -163,7 +174,7 @@ def poisoned(monkeypatch):
     monkeypatch.setattr(train_step, "update_member", update)
 
 
-@pytest.mark.parametrize("num_devices", [1, 4, 8])
+@pytest.mark.parametrize("num_devices", [slow(1), slow(4), 8])
 def test_a_failing_member_is_frozen_and_poisons_nobody(blobs, poisoned, num_devices, monkeypatch):
     method = make_method(blobs, ensemble_size=4, num_devices=num_devices)
     state, infos = run(method)
@@ -275,7 +286,9 @@ def test_growth_gives_the_members_of_a_fresh_run(blobs):
     np.testing.assert_allclose(scored(large, state), scored(fresh, run(fresh)[0]), atol=1e-4)
 
 
-@pytest.mark.parametrize("devices", [*itertools.permutations([1, 2, 8], 2)])
+@pytest.mark.parametrize(
+    "devices", [(8, 2), *map(slow, [pair for pair in PAIRS if pair != (8, 2)])]
+)
 def test_a_state_moves_between_devices(blobs, devices):
     before, after = (make_method(blobs, ensemble_size=4, num_devices=d) for d in devices)
     state = before.init(KEY)

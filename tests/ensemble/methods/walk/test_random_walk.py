@@ -11,7 +11,7 @@ import pytest
 
 import ensemble
 from ensemble import UserError
-from ensemble.report import report
+from ensemble.report import text
 from ensemble.tasks import densities
 
 
@@ -117,7 +117,7 @@ def test_one_chunk_after_a_long_warm_up_has_a_rate():
 def test_one_chain_says_that_it_can_say_nothing():
     result = ensemble.train(walk_config(num_chains=1, num_devices=1))
     assert math.isnan(result.report["posterior"]["ess_min"])
-    assert "too few chains or samples" in report.summary_sentence(result.report)
+    assert "too few chains or samples" in text.summary_sentence(result.report)
 
 
 def test_another_density_of_the_same_name_is_refused(finished, tmp_path):
@@ -160,7 +160,7 @@ def test_nothing_can_be_predicted_or_evaluated(finished):
         ({"num_steps": 10}, "leave it at None; rwm.num_samples says how long"),
         ({"num_chains": 8, "stop_at": {"ess": 9.0}}, "config.stop_at needs 16 chains with"),
         ({"dataset": "mnist"}, "config.dataset='mnist' is not for random walks: with"),
-        ({"num_chains": 2**31 - 1}, r"num_chains=2147483647 take [0-9,]+ bytes, over the"),
+        ({"num_chains": 2**31 - 1}, r"num_chains=2147483647 would take [0-9.]+ GiB, over the"),
         ({"log_every_steps": 7}, "config.log_every_steps=7 must be even with config.method='rwm'"),
     ],
 )

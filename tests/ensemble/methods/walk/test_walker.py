@@ -226,7 +226,9 @@ def mixture_walk():
     return make_walk(num_chains=4096, num_devices=8)
 
 
-@pytest.fixture(scope="module", params=["overdispersed", "exact"])
+@pytest.fixture(
+    scope="module", params=["overdispersed", pytest.param("exact", marks=pytest.mark.check)]
+)
 def mixture(request, mixture_walk):
     """A walk on the mixture: from far out after its warm-up, and from the mixture without any."""
     if request.param == "overdispersed":
@@ -284,6 +286,7 @@ def correlated():
     return walk, walk.advance(state, 600)
 
 
+@pytest.mark.check
 def test_ten_correlated_dimensions(correlated):
     walk, state = correlated
     found = walk.summaries(state)

@@ -130,6 +130,7 @@ def test_held_out_entries_are_neither_watched_nor_unwatched(dataset):
     np.testing.assert_array_equal(task.biases["user_bias"], changed.biases["user_bias"])
 
 
+@pytest.mark.check
 def test_the_posterior_recovers_the_planted_probabilities_best():
     config = {
         "dataset": "watches:160x80",
