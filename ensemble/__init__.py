@@ -11,7 +11,7 @@ from typing import Any
 _EXPORTS = {
     "train": "ensemble.run.loop",
     "load": "ensemble.predictor",
-    "evaluate": "ensemble.evaluation.evaluation",
+    "evaluate": "ensemble.evaluation.assembly",
     "EnsembleClassifier": "ensemble.sklearn",
     "default_config": "ensemble.config",
     "create_train_state": "ensemble.methods.members.member",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import jax
     import ml_collections
 
-    from ensemble.draws.draws import Draws
+    from ensemble.draws.store import Draws
     from ensemble.predictor import Predictor
     from ensemble.storage.predictions import MemberPredictions
     from ensemble.storage.workdir import Workdir

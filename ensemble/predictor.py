@@ -11,7 +11,7 @@ from absl import logging
 from ensemble import metrics, networks
 from ensemble.batched_prediction import make_predict
 from ensemble.config import RANDOM_WALK, SAMPLERS
-from ensemble.draws.draws import Draws, draw_variables
+from ensemble.draws.store import Draws, draw_variables
 from ensemble.errors import UserError, in_one_line
 from ensemble.method import FAILURES, Status
 from ensemble.networks.matrix_factorisation import MatrixFactorisation

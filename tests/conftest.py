@@ -191,7 +191,7 @@ def few_memory_maps():
         gc.collect()
 
 
-FIRST = ("test_train.py", "test_evaluation.py", "test_sgd.py", "test_sampling.py")
+FIRST = ("test_train.py", "test_assembly.py", "test_sgd.py", "test_sampling.py")
 """Files whose tests take long together: begun late, one process would wait for them alone."""
 
 

@@ -11,7 +11,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 import ensemble
 from ensemble.commands import recommend
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.errors import UserError
 from ensemble.storage import checkpoint
 from ensemble.storage.checkpoint import Checkpointer

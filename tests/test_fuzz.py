@@ -28,7 +28,7 @@ from programs import as_new
 import ensemble
 from ensemble.config import default_config, differences, flatten
 from ensemble.config_rules import validate
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation.page import _records
 from ensemble.evaluation.subject import Subject

@@ -13,7 +13,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.commands import recommend
 from ensemble.config_rules import validate
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.methods.mcmc.programs import Programs
 from ensemble.run.loop import _create_task
 from ensemble.storage.workdir import Workdir

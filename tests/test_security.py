@@ -22,7 +22,7 @@ from test_fuzz import runs, write_run  # noqa: F401  A fixture.
 
 import ensemble
 from ensemble.commands import predict
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject

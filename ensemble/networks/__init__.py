@@ -2,8 +2,8 @@
 
 A network of your own joins in two lines, after which `model=mine` in a config finds it:
 
-    import models
-    models.register("mine", MyModule)
+    import ensemble
+    ensemble.networks.register("mine", MyModule)
 
 where `MyModule` is a Linen module with a field `num_classes`, or any function of `num_classes`
 that returns a module. Modules are applied as `module.apply(variables, images)`; one that behaves

@@ -10,7 +10,7 @@ import numpy as np
 
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
-from ensemble.draws.draws import LOG_DENSITY, LOG_PROB, MAX_DRAWS, Draws, tracked_scalars
+from ensemble.draws.store import LOG_DENSITY, LOG_PROB, MAX_DRAWS, Draws, tracked_scalars
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.storage.workdir import Workdir, write_bytes

@@ -7,7 +7,7 @@ import numpy as np
 
 from ensemble.config import RANDOM_WALK
 from ensemble.pictures import plot_style
-from ensemble.report.report import SCORES, reported_split
+from ensemble.report.results import SCORES, reported_split
 
 
 def format_table(report: Mapping[str, Any]) -> str:

@@ -16,13 +16,13 @@ from absl import logging
 from ensemble import networks
 from ensemble.config import RANDOM_WALK, flatten
 from ensemble.config_rules import validate
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted, UserError
 from ensemble.method import Method
 from ensemble.methods.members.sgd import SGD
 from ensemble.methods.walk.random_walk import RandomWalk
 from ensemble.priors import parse_prior
-from ensemble.report import report as reporting
+from ensemble.report import results
 from ensemble.run.monitor import Monitor
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.resume import check_resumable, check_same_experiment, restore, save
@@ -184,18 +184,18 @@ def _train_and_evaluate(
                 )
 
         state = method.join(state)
-        predictions, status = reporting.live_predictions(
+        predictions, status = results.live_predictions(
             method, state, [name for name in task.splits if name != "train"]
         )
         timing = clock.timing()
-        report = reporting.build_report(config, task, predictions, status, timing)
+        report = results.build_report(config, task, predictions, status, timing)
         report |= method.report_sections(state, draws, timing)
         writer.flush()
         predictor = method.predictor(state, report["live_members"], draws)
         if keep:
             method.write_results(state, work, draws)
         if keep and processes.is_main():
-            reporting.write_results(work, task, report, predictions)
+            results.write_results(work, task, report, predictions)
         processes.wait_for_all("written")
         if not processes.is_main():
             return Result({}, None)

@@ -8,11 +8,11 @@ from absl import logging
 from clu import parameter_overview
 
 from ensemble import metrics
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Info, Method, State, Status
 from ensemble.pictures import plot_style
-from ensemble.report import report
+from ensemble.report import results
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
@@ -127,7 +127,7 @@ class Monitor:
             if self._draws_now(state):
                 self._write_images(state.step, self._method.figures(state))
             return
-        predictions, status = report.live_predictions(self._method, state, [self._split])
+        predictions, status = results.live_predictions(self._method, state, [self._split])
         self._note_failures(state.step, status)
         log_probs, entropies = predictions[self._split]
         labels = self._task.splits[self._split].labels
@@ -135,7 +135,7 @@ class Monitor:
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
             f"{self._split}/member_{k:02d}/{name}": summary["members"][name][i]
-            for name in report.SCORES
+            for name in results.SCORES
             for i, k in enumerate(numbers)
         }
         # Newcomers that catch up are not the ensemble.
@@ -166,7 +166,7 @@ class Monitor:
         if state.is_growing or not self._draws_now(state):
             return
         assert self._split is not None
-        figures = report.split_figures(self._task, self._split, log_probs)
+        figures = results.split_figures(self._task, self._split, log_probs)
         self._write_images(
             state.step, {f"{self._split}/{name}": figure for name, figure in figures.items()}
         )
@@ -214,4 +214,4 @@ class Monitor:
                 f"config.on_nonfinite='stop'; {self._method.remedy}"
             )
         if self._failed.issuperset(status) and not num_waiting:
-            raise report.all_failed(self._method, status, step)
+            raise results.all_failed(self._method, status, step)

@@ -2,7 +2,7 @@
 
 A density of your own joins in two lines, after which `create("mine")` finds it:
 
-    from models import densities
+    from ensemble import densities
     densities.register("mine", densities.Density(my_logdensity, num_dims=2))
 
 where `my_logdensity` maps positions [C, D] to [C] nats, up to a constant; -inf says that a point is

@@ -14,8 +14,8 @@ import numpy as np
 
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
-from ensemble.draws.draws import Draws, draw_variables, tracked_scalars
 from ensemble.draws.running_sums import averages
+from ensemble.draws.store import Draws, draw_variables, tracked_scalars
 from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
 from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
@@ -23,7 +23,7 @@ from ensemble.methods.mcmc.start import find_map, starting_points
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.predictor import Predictor
 from ensemble.report.posterior import posterior_section, write_posterior
-from ensemble.report.report import REPORTED_SPLITS
+from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir

@@ -12,7 +12,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.walk.block_kernel import check_steps
 from ensemble.methods.walk.moments import Summary

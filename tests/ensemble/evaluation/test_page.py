@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from conftest import small_config
-from test_evaluation import make_images
+from test_assembly import make_images
 
 import ensemble
 from ensemble.evaluation.page import CAPTIONS

@@ -12,7 +12,7 @@ from conftest import ROOT, make_blobs
 from etils import epath
 from kills import MOMENTS, kill_often, read_events
 
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
 

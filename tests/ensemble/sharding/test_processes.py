@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT, free_port, started
 from jax.errors import JaxRuntimeError
 
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.errors import UserError
 from ensemble.sharding import processes
 from ensemble.storage.workdir import Workdir

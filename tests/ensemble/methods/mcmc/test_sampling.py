@@ -13,7 +13,7 @@ from conftest import small_config
 import ensemble
 from ensemble import RunFailed, UserError, metrics
 from ensemble.config_rules import validate
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 from ensemble.method import Status
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.sampling import Sampling
@@ -393,7 +393,7 @@ def test_a_chain_that_never_moves_is_named_and_left_out(blobs):
     assert set(method.status(state).values()) == {Status.ACTIVE}
     stuck = state.replace(num_moves=state.num_moves.at[1].set(0))
     assert method.status(stuck) == {0: Status.ACTIVE, 1: Status.STUCK}
-    from ensemble.report.report import build_report, live_predictions
+    from ensemble.report.results import build_report, live_predictions
 
     predictions, status = live_predictions(method, stuck, ["validation", "test"])
     assert predictions["test"].log_probs.shape[0] == 1

@@ -10,7 +10,7 @@ import pytest
 from etils import epath
 
 from ensemble import UserError
-from ensemble.draws.draws import Draws
+from ensemble.draws.store import Draws
 
 NUM_CHAINS = 3
 CHUNKS = [(0, 5), (5, 6), (6, 16)]
