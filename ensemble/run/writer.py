@@ -18,7 +18,7 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
-from ensemble.storage.metrics_log import _record
+from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir, write_text
 
 
@@ -238,7 +238,7 @@ def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
 def _whole_records(path: epath.Path, size: int) -> bytes:
     """The first `size` bytes of a file of JSON lines, without lines that are damaged."""
     lines = path.read_bytes()[:size].splitlines(keepends=True) if path.exists() else []
-    whole = [line for line in lines if line.endswith(b"\n") and _record(line) is not None]
+    whole = [line for line in lines if line.endswith(b"\n") and parse_record(line) is not None]
     content = b"".join(whole)
     if len(content) < size:
         logging.warning("%s is damaged: some of what was measured before is lost.", path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line
-from ensemble.sources.own_arrays import SPLITS, _max_bytes, local_path
+from ensemble.sources.own_arrays import SPLITS, local_path, max_data_bytes
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.
@@ -110,10 +110,10 @@ def read_images(files: list[Path]) -> np.ndarray:
 def _check_total(files: list[Path], size: tuple[int, int], num_channels: int) -> None:
     """Refuses images that memory cannot hold, before they are decoded."""
     needed = len(files) * math.prod(size) * num_channels
-    if needed > _max_bytes():
+    if needed > max_data_bytes():
         raise UserError(
             f"{len(files)} images of {_by(size)} pixels as {_shown(files[0])} need {needed:,} "
-            f"bytes of memory, more than the {_max_bytes():,} allowed here; use fewer or smaller"
+            f"bytes of memory, more than the {max_data_bytes():,} allowed here; use fewer or smaller"
         )
 
 

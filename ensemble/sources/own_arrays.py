@@ -52,7 +52,7 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
     if not zipfile.is_zipfile(file):
         raise UserError(f"npz:{path} is not an npz file; write one with numpy.savez_compressed")
     try:
-        return read_arrays(file, _max_bytes())
+        return read_arrays(file, max_data_bytes())
     except Pickled as error:
         raise UserError(
             f"npz:{path}: {error}, which are never loaded since they can run code; save it as an "
@@ -76,7 +76,7 @@ def local_path(path: str) -> Path:
     return local
 
 
-def _max_bytes() -> int:
+def max_data_bytes() -> int:
     """What one data set may take: while it is checked and split there are some copies."""
     return memory_bytes() // 4
 

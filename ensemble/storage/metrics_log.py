@@ -10,7 +10,8 @@ from etils import epath
 _MAX_DRAWN = 1e30
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """A line of the file as a dict; None where it is damaged."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -32,7 +33,7 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
 
 def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     """Returns the records of a `metrics.jsonl`; what cannot be drawn comes back as NaN."""
-    records = [_record(line) for line in path.read_bytes().splitlines()]
+    records = [parse_record(line) for line in path.read_bytes().splitlines()]
     return [
         {key: _drawable(value) for key, value in record.items()}
         for record in records

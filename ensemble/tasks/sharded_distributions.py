@@ -12,7 +12,7 @@ from numpyro.distributions import Distribution
 from ensemble.errors import UserError
 
 MARK = "sharded_plate"  # In a site's `infer`: the name of its sharded plate, and the axis.
-_total_sizes: contextvars.ContextVar[dict[str, int]] = contextvars.ContextVar("total_sizes")
+total_sizes: contextvars.ContextVar[dict[str, int]] = contextvars.ContextVar("total_sizes")
 
 
 class Sharded(Distribution):
@@ -123,7 +123,7 @@ class sharded_plate(numpyro.plate):
         except NameError:
             super().__init__(name, size, dim=dim)
             return
-        size = _total_sizes.get({}).get(name, size)
+        size = total_sizes.get({}).get(name, size)
         num_rows = math.ceil(size / jax.lax.axis_size(axis_name))
         self._mask = index * num_rows + jnp.arange(num_rows) < size
         super().__init__(name, num_rows, dim=dim)
@@ -160,7 +160,7 @@ def _check_rows(found: Any, expected: Any) -> None:
 def _shard_index(axis_name: str) -> jax.Array:
     """The number of this shard; a NameError of JAX's where there are none."""
     index = jax.lax.axis_index(axis_name)
-    if not _varies(index):
+    if not varies(index):
         raise UserError(
             f"what is sharded over {axis_name!r} must be inside jax.shard_map with check_vma=True: "
             "under pmap, or without it, gradients would be wrong"
@@ -168,6 +168,6 @@ def _shard_index(axis_name: str) -> jax.Array:
     return index
 
 
-def _varies(value: Any) -> bool:
+def varies(value: Any) -> bool:
     """Whether a value may differ from shard to shard."""
     return bool(jax.typeof(value).manual_axis_type.varying)

@@ -19,7 +19,7 @@ from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 
 from ensemble.errors import UserError
 from ensemble.sharding import processes
-from ensemble.tasks.sharded_distributions import MARK, _total_sizes, _varies
+from ensemble.tasks.sharded_distributions import MARK, total_sizes, varies
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -148,21 +148,21 @@ class ShardedModel:
 
     def _log_density_on_shard(self, params: dict[str, jax.Array], data: Any) -> jax.Array:
         args, kwargs = data
-        token = _total_sizes.set(self.sizes)
+        token = total_sizes.set(self.sizes)
         try:
             # TPUs and TF32 would round the products to some 3 digits, which are nats here.
             with jax.default_matmul_precision("highest"):
                 log_density = -potential_energy(self.model, args, kwargs, params)
-            if _varies(log_density):
+            if varies(log_density):
                 values = constrain_fn(self.model, args, kwargs, params)
                 terms, _ = compute_log_probs(self.model, args, kwargs, values)
-                sites = ", ".join(repr(name) for name, term in terms.items() if _varies(term))
+                sites = ", ".join(repr(name) for name, term in terms.items() if varies(term))
                 raise UserError(
                     f"the log density of {sites} differs from shard to shard; what depends on "
                     "sharded variables must be inside the sharded_plate"
                 )
         finally:
-            _total_sizes.reset(token)
+            total_sizes.reset(token)
         return log_density
 
 

@@ -26,7 +26,7 @@ def test_a_clock_goes_on_where_the_one_before_stopped(monkeypatch):
 def test_the_time_left_counts_from_where_this_process_began(caplog, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with caplog.at_level("INFO"), Progress(done=50, total=100) as progress:
+    with caplog.at_level("INFO", logger="absl"), Progress(done=50, total=100) as progress:
         now[0] += 30
         progress.log(60, 1.5, {"validation accuracy": 0.5})
     assert "step 60/100, epoch 1.5: validation accuracy 0.5000; 2:00 left" in caplog.text
