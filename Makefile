@@ -16,7 +16,7 @@ test: $(VENV)/requirements-dev  ## Runs the tests for every save.
 	$(PYTEST) $(TESTS)
 
 check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every save.
-	$(PYTEST) -m check $(TESTS)
+	$(PYTEST) -m 'check and not soak' $(TESTS)
 
 soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they ended.
 	$(PYTEST) -m soak -o faulthandler_timeout=0 --soak_results=benchmarks/results/soak.json $(TESTS)

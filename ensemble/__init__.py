@@ -29,7 +29,6 @@ __all__ = [*_EXPORTS, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
-
     if name in _ROOMS:
         return importlib.import_module(_ROOMS[name])
     if name not in _EXPORTS:

@@ -1,8 +1,7 @@
-"""The configuration: every key, its default, and the rules that a value must keep.
+"""The configuration: every key, with its default.
 
 A configuration is an `ml_collections.ConfigDict`; the files in `configs/` start from
-`default_config()` and override. `validate` is called once, by `ensemble.train`, on whatever
-arrives.
+`default_config()` and override. `config_rules.validate` checks whatever arrives.
 """
 
 import difflib

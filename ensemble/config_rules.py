@@ -1,4 +1,7 @@
-"""The rules that values of a configuration must keep, one by one and together."""
+"""The rules that values of a configuration must keep, one by one and together.
+
+`validate` is called once, by `ensemble.train`, on whatever arrives.
+"""
 
 import dataclasses
 import math
@@ -207,13 +210,12 @@ def _check_training(config: ml_collections.ConfigDict) -> None:
             f"config.num_epochs={config.num_epochs} and config.num_steps={config.num_steps}: "
             "set exactly one of the two, the other to 0"
         )
-    flat = flatten(config)
-    for key, neutral in _NOT_IN_TRAINING.items():
-        if flat[key] != neutral:
-            raise UserError(
-                f"config.{key}={flat[key]!r} is for samplers: with config.method='sgd' leave it at "
-                f"{neutral!r}, or choose one of {', '.join(SAMPLERS)}"
-            )
+    _check_neutral(
+        config,
+        _NOT_IN_TRAINING,
+        "is for samplers",
+        lambda key: f", or choose one of {', '.join(SAMPLERS)}",
+    )
 
 
 _NOT_IN_A_POSTERIOR: Mapping[str, Any] = {
@@ -236,7 +238,9 @@ def _check_sampling(config: ml_collections.ConfigDict) -> None:
         UserError: a key that they cannot heed is set, there is no prior to sample, or there are
             too many chains or draws.
     """
-    _check_neutral(config, _NOT_IN_A_POSTERIOR, "is not part of a posterior", "hmc.num_samples")
+    _check_neutral(
+        config, _NOT_IN_A_POSTERIOR, "is not part of a posterior", _says("hmc.num_samples")
+    )
     if config.prior == "none":
         raise UserError(
             f"config.method={config.method!r} samples a posterior, which config.prior='none' does "
@@ -284,7 +288,7 @@ def _check_walk(config: ml_collections.ConfigDict) -> None:
         UserError: a key that they cannot heed is set, steps would not come in pairs, or too few
             chains are to say when to end.
     """
-    _check_neutral(config, _NOT_IN_A_WALK, "is not for random walks", "rwm.num_samples")
+    _check_neutral(config, _NOT_IN_A_WALK, "is not for random walks", _says("rwm.num_samples"))
     if (config.stop_at.rhat or config.stop_at.ess) and config.num_chains < _MIN_CHAINS_TO_STOP:
         raise UserError(
             f"config.stop_at needs {_MIN_CHAINS_TO_STOP} chains with config.method="
@@ -298,15 +302,32 @@ def _check_walk(config: ml_collections.ConfigDict) -> None:
         )
 
 
+def _says(duration: str) -> Callable[[str], str]:
+    """The remedy for keys of SGD's duration: the one that says how long a sampler runs."""
+    return lambda key: f"; {duration} says how long" if key.startswith("num_") else ""
+
+
 def _check_neutral(
-    config: ml_collections.ConfigDict, neutral_values: Mapping[str, Any], why: str, duration: str
+    config: ml_collections.ConfigDict,
+    neutral_values: Mapping[str, Any],
+    why: str,
+    remedy: Callable[[str], str],
 ) -> None:
-    """Refuses keys that a method cannot heed, unless they have the values that say nothing."""
+    """Refuses keys that a method cannot heed, unless they have the values that say nothing.
+
+    Args:
+        config: of the run.
+        neutral_values: by key, what says nothing.
+        why: the method cannot heed them.
+        remedy: beside leaving it, for a key.
+
+    Raises:
+        UserError: one of them is set.
+    """
     flat = flatten(config)
     for key, neutral in neutral_values.items():
         if flat[key] != neutral and (flat[key] or neutral):
             raise UserError(
                 f"config.{key}={flat[key]!r} {why}: with config.method={config.method!r} leave it "
-                f"at {neutral!r}"
-                + (f"; {duration} says how long" if key.startswith("num_") else "")
+                f"at {neutral!r}{remedy(key)}"
             )

@@ -1,7 +1,6 @@
 """The networks of `ensemble.networks`, to read, to copy and to register your own beside.
 
 import models
-
 models.register("mine", MyModule)  # Then `config.model = "mine"`.
 """
 

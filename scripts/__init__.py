@@ -1,1 +1,1 @@
-"""What the project draws and checks with a browser; nothing here is installed."""
+"""Launchers, and what draws the pictures of the docs with a browser; nothing here is installed."""

@@ -30,12 +30,15 @@ def train(config, workdir, *overrides):
     return run("train.py", f"--config=configs/{config}", f"--workdir={workdir}", *overrides)
 
 
+SMALL = ["num_epochs=2", "model=mlp", "batching=shared"]  # It compiles faster than the CNN.
+
+
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     """The README's ensemble, smaller, and enlarged by a member."""
     workdir = tmp_path_factory.mktemp("digits") / "run"
     for size in (2, 3):
-        done = train("digits_ensemble.py", workdir, "num_epochs=2", f"ensemble_size={size}")
+        done = train("digits_ensemble.py", workdir, *SMALL, f"ensemble_size={size}")
         assert f"The ensemble of {size} is right on" in done.stdout
     return workdir
 
@@ -91,6 +94,7 @@ def test_a_density_is_sampled(tmp_path):
     assert abs(posterior["mean"][0] - 0.92) < 5 * posterior["mcse_mean"][0]
 
 
+@pytest.mark.soak
 def test_mnist_takes_some_steps(tmp_path):
     data_dir = pathlib.Path(
         os.environ.get("TFDS_DATA_DIR") or ROOT / "../shared/tensorflow_datasets"

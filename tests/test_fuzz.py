@@ -50,7 +50,11 @@ COUNTS = {
     "folder": 15_000,
 }
 assert sum(COUNTS.values()) == 100_000
-SHARES = [0.01, pytest.param(0.1, marks=pytest.mark.check), pytest.param(1, marks=pytest.mark.soak)]
+SHARES = [
+    0.01,
+    pytest.param(0.05, marks=pytest.mark.check),
+    pytest.param(1, marks=pytest.mark.soak),
+]
 
 TEXTS = [
     "", " ", "0", "-1", "1", "nan", "inf", "-inf", "1e999", "9" * 30, "9" * 400, "9" * 5000, "0x10",

@@ -89,7 +89,7 @@ def parse(
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
-        raise UserError(_in_one_line(str(error))) from None
+        raise UserError(_without_traceback(str(error))) from None
     if len(rest) > 1 + len(arguments):
         allowed = f" beside {' '.join(arguments)}" if arguments else ""
         raise UserError(
@@ -174,10 +174,12 @@ def run_config_file(path: str | None) -> None:
 
 def cannot_load(what: str, error: Exception) -> UserError:
     """The line for a config file that raised an error."""
-    return UserError(f"{what} cannot be loaded: {_in_one_line(f'{type(error).__name__}: {error}')}")
+    return UserError(
+        f"{what} cannot be loaded: {_without_traceback(f'{type(error).__name__}: {error}')}"
+    )
 
 
-def _in_one_line(text: str) -> str:
+def _without_traceback(text: str) -> str:
     """A message without its line breaks, and without the traceback of a config file in it."""
     before, traceback, rest = text.partition("Error whilst parsing config file:")
     if traceback:

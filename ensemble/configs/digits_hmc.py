@@ -1,6 +1,6 @@
 """Digits: the posterior of the small CNN, by HMC from the members of a trained ensemble.
 
-    make train    # runs/digits, whose members the chains start from
+    python train.py --config=configs/digits_ensemble.py --workdir=runs/digits  # Starts the chains.
     python train.py --config=configs/digits_hmc.py --workdir=runs/digits_hmc
     python evaluate.py --workdir=runs/digits --compare=runs/digits_hmc,runs/digits_mclmc
 

@@ -1,6 +1,6 @@
 """Digits: the posterior of the small CNN, by MCLMC from the members of a trained ensemble.
 
-    make train    # runs/digits, whose members the chains start from
+    python train.py --config=configs/digits_ensemble.py --workdir=runs/digits  # Starts the chains.
     python train.py --config=configs/digits_mclmc.py --workdir=runs/digits_mclmc
 
 Two CPU cores, shared with other work: 28 minutes for at most 20,000 gradients of the 1,197 images.

@@ -1,4 +1,4 @@
-"""What a finished run leaves: scores, predictions, pictures, a table on the terminal."""
+"""What a finished run leaves: scores, predictions, pictures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -91,7 +91,7 @@ def train(
 
         processes.from_main(open_workdir)
         stop = stack.enter_context(stop_signals())
-        task = _create_task(config, data)
+        task = create_task(config, data)
         processes.check_same("data", task.describe().get("fingerprint"))
         try:
             return _train_and_evaluate(
@@ -207,9 +207,14 @@ def is_due(step: int, every: int) -> bool:
     return step % every == 0
 
 
-def _create_task(
+def create_task(
     config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
 ) -> Any:
+    """Makes what is to be learned: data, network and prior, or a density.
+
+    Raises:
+        UserError: they cannot be had, or do not suit each other.
+    """
 
     if config.method == RANDOM_WALK:
         if data is not None:
@@ -249,7 +254,6 @@ def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method
 
 
 def _command() -> str:
-
     if processes.count() > 1:  # This process's own would not do.
         return "the same command, for all processes"
     return shlex.join([sys.executable, *sys.orig_argv[1:]])

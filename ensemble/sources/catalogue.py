@@ -1,8 +1,9 @@
-"""Data in: image sets by name, the user's own data, splits, batch order and augmentation.
+"""Data sets by name, a user's own among them, and how they are split.
 
 Every data set is whole in host memory, uint8 wherever it can be, and split into train (fits
 parameters), validation (chooses and stops), calibration (fits temperatures and thresholds) and test
-(only scores). Normalisation happens on the device, by `normalise`.
+(only scores). Normalisation happens on the device, by
+`batches.normalise`.
 """
 
 import dataclasses

@@ -113,7 +113,8 @@ def _check_total(files: list[Path], size: tuple[int, int], num_channels: int) ->
     if needed > max_data_bytes():
         raise UserError(
             f"{len(files)} images of {_by(size)} pixels as {_shown(files[0])} need {needed:,} "
-            f"bytes of memory, more than the {max_data_bytes():,} allowed here; use fewer or smaller"
+            f"bytes of memory, more than the {max_data_bytes():,} allowed here; use fewer or "
+            "smaller"
         )
 
 

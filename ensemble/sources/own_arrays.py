@@ -1,6 +1,7 @@
-"""The user's own data: npz files, folders of images and arrays, checked before they are used.
+"""The user's own data: arrays and npz files, checked before they are used.
 
-Every form comes down to a mapping of arrays with these keys, which are also those of an npz file:
+Every form, folders of images too, comes down to a mapping of arrays with these keys, which are also
+those of an npz file:
 
 * `inputs` and `labels`: one pool of examples, to be split; or
 * `train_inputs` and `train_labels`, and any of `validation_*`, `calibration_*` and `test_*`: splits

@@ -171,7 +171,7 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
 
     Args:
         model: with a `sharded_plate`, whose axis the mesh has.
-        mesh: of axes of type Auto, such as `log_density.create_mesh`'s.
+        mesh: of axes of type Auto, such as `sharding.mesh.create_mesh`'s.
         *args: of the model: arrays with a row for every row of a sharded plate, or trees of them.
             They are split as the plate is. What all shards share the model closes over.
         **kwargs: likewise.

@@ -1,6 +1,7 @@
 """`python -m ensemble`: its commands, the bundled configurations, and an installed copy alone."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -59,9 +60,11 @@ def test_dir_shows_the_api():
 @pytest.mark.check
 def test_an_installed_copy_is_one_name_and_meets_no_folder_of_the_user(tmp_path):
     """Installed outside the clone, beside a user's own folders of the repository's names."""
-    site, user = tmp_path / "site", tmp_path / "user"
+    source, site, user = tmp_path / "source", tmp_path / "site", tmp_path / "user"
+    left_out = shutil.ignore_patterns(".*", "build", "runs", "*.egg-info", "tests", "benchmarks")
+    shutil.copytree(ROOT, source, ignore=left_out)  # pip builds in place, over what was built.
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--no-deps", "--target", str(site), str(ROOT)], check=True, timeout=300)
+    subprocess.run([*pip, "--no-deps", "--target", str(site), str(source)], check=True, timeout=300)
     assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == {"ensemble"}
     for name in DECOYS:
         (user / name).mkdir(parents=True)

@@ -99,7 +99,7 @@ def kill_one(launcher, k):
         time.sleep(0.05)
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     workdir = tmp_path / "run"
     for_long = [*arguments, f"--config.num_epochs={100 * EPOCHS}"]
@@ -141,7 +141,7 @@ def test_stopped_and_killed_it_ends_as_the_undisturbed_run(arguments, tmp_path):
     assert result_of(workdir) == result_of(tmp_path / "undisturbed")  # To the bit.
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     workdir = tmp_path / "run"
     with launch([*arguments, f"--config.num_epochs={100 * EPOCHS}"], workdir) as launcher:
@@ -153,7 +153,7 @@ def test_ctrl_c_stops_all_after_a_checkpoint(arguments, tmp_path):
     assert "restart" not in errors
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on(arguments, small_disk, tmp_path):
     workdir, logs = small_disk / "run", tmp_path / "logs"
     for_long = [*arguments, f"--config.num_epochs={1000 * EPOCHS}"]
@@ -196,7 +196,7 @@ def check_end_of_workdir(launcher, logs, reason):
     assert "Traceback" not in other
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_what_it_cannot_show_or_log_stops_nothing(arguments, small_disk, tmp_path):
     """A reader that has enough, such as `head`, and a full disk under the logs."""
     arguments = [*arguments, "--config.num_epochs=40", "--config.checkpoint_every_epochs=40"]

@@ -4,7 +4,7 @@ The trap it avoids: a `psum` inside a function that is differentiated on every s
 or `shard_map` without `check_vma`, the gradient then comes out wrong by a factor or worse, without
 an error. Here each shard computes the value and the gradient of its own examples, both are summed,
 and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels run unmodified.
-Logistic regression has a value and gradient of its own, in `linear.py`.
+Logistic regression has a value and gradient of its own, in `ensemble.tasks.linear_likelihood`.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The method `rwm`: thousands to millions of chains walk at random, and only sums are kept.
 
 A step is one step of every chain. The warm-up, which tunes the moves, is the first chunk, whole.
-`rwm.py` does the walking; here is what the loop asks for.
+`walker.py` does the walking; here is what the loop asks for.
 """
 
 import math

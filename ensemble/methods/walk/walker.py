@@ -1,8 +1,8 @@
 """Random-walk Metropolis of very many chains: nothing is stored, convergence is watched.
 
 Thousands of chains move together, and only sums over their draws are kept. Any number of devices,
-blocks or chunks gives the same draws, bit for bit: see `rwm_kernel.py` for the steps,
-`rwm_moves.py` for their moves, and `rwm_sums.py` for what the sums say.
+blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps,
+`moves.py` for their moves, and `moments.py` for what the sums say.
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ class Walker:
     Attributes:
         density: what is sampled.
         num_chains: C.
-        mesh: of `log_density.create_mesh`; chains lie over its axis `ensemble`.
+        mesh: of `sharding.mesh.create_mesh`; chains lie over its axis `ensemble`.
         num_superchains: groups of neighbouring chains that start at the same point, for nested
             R-hat; a divisor of C, None takes the largest up to 64, or C where that is below 16.
         max_lanes: numbers of one dimension that a device moves at a time.

@@ -15,7 +15,7 @@ from ensemble.commands import recommend
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.methods.mcmc.programs import Programs
-from ensemble.run.loop import _create_task
+from ensemble.run.loop import create_task
 from ensemble.storage.workdir import Workdir
 
 USERS = 41  # Which 2 and 4 shards do not divide.
@@ -83,7 +83,7 @@ def test_padding_is_not_on_disk_and_has_not_moved(finished):
     assert positions["user_bias"].shape == (2, 20, USERS)
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_path):
     ensemble.train(watch_config(hmc={"num_samples": 20}), workdir=str(tmp_path / "same"))
     shutil.copytree(tmp_path / "same", tmp_path / "other")
@@ -101,7 +101,7 @@ def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_p
 
 def test_no_users_factors_are_gathered():
     config = validate(watch_config(hmc={"num_samples": 2, "num_warmup": 0, "thin": 1}))
-    programs = Programs(config, _create_task(config, None))
+    programs = Programs(config, create_task(config, None))
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype),
         programs.layout.padded_shapes(programs.task.params_shapes()),
@@ -127,7 +127,7 @@ def test_no_users_factors_are_gathered():
 def test_who_has_watched_less_is_known_less(finished):
     workdir, _ = finished
     config = validate(watch_config())
-    dataset = _create_task(config, None).dataset
+    dataset = create_task(config, None).dataset
     _, positions, _ = draws_of(workdir)
     counts = dataset.watches.watched.sum(axis=1, dtype=int)
     order = np.argsort(counts)
@@ -137,7 +137,7 @@ def test_who_has_watched_less_is_known_less(finished):
 
 def test_who_has_watched_less_is_recommended_less_surely(finished):
     workdir, _ = finished
-    dataset = _create_task(validate(watch_config()), None).dataset
+    dataset = create_task(validate(watch_config()), None).dataset
     counts = dataset.watches.watched.sum(axis=1, dtype=int)
     order, widths = np.argsort(counts), []
     for user in (*order[:8], *order[-8:]):

@@ -159,7 +159,7 @@ def test_killed_it_ends_with_the_same_bits(unbroken, config_file, tmp_path):
 
 @pytest.mark.costs(12)  # Two starts.
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.check)]
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
 )
 def test_interrupted_it_checkpoints_and_says_how_to_resume(unbroken, config_file, tmp_path, number):
     workdir = tmp_path / "interrupted"
