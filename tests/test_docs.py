@@ -34,6 +34,7 @@ COMMANDS = [(page.name, command) for page in PAGES for command in training_comma
 def page(tmp_path, monkeypatch):
     """Reads the Python blocks of a page, which run in a folder of their own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(networks, "_factories", dict(networks._factories))  # Pages register.
     return lambda name: python_blocks(ROOT / "docs" / f"{name}.md")
 
 

@@ -22,6 +22,7 @@ def test_it_is_short():
 @pytest.mark.check
 def test_the_python_block_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
     (block,) = python_blocks(README)
     namespace = names_of_a_reader()
     exec(block, namespace)
