@@ -241,7 +241,8 @@ set_up() {
 # shellcheck disable=SC2016 # The worker expands it.
 stop_command='pid=$(cat ~/flax-ensembles/pid 2>/dev/null || echo 0); '\
 'ours() { grep -qs train.py /proc/$pid/cmdline; }; if ours; then kill $pid || true; fi; '\
-'for _ in $(seq 60); do if ours; then sleep 1; fi; done; if ours; then kill -9 $pid; fi'
+'for _ in $(seq 60); do ours || break; sleep 1; done; if ours; then kill -9 $pid; fi; '\
+'for _ in $(seq 300); do ours || break; sleep 0.1; done'
 # gcloud repeats a command whose connection was lost; `mkdir` lets each start run once.
 train() {
   on_worker "$1" "set -eu; cd ~/flax-ensembles/$commit; mkdir -p ../starts;\
