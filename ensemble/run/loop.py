@@ -20,7 +20,6 @@ from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted, UserError
 from ensemble.method import Method
 from ensemble.methods.members.sgd import SGD
-from ensemble.methods.walk.random_walk import RandomWalk
 from ensemble.priors import parse_prior
 from ensemble.report import results
 from ensemble.run.monitor import Monitor
@@ -246,6 +245,10 @@ def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method
     if config.method == "sgd":
         return SGD(config, task)
     if config.method == RANDOM_WALK:
+        from ensemble.methods.walk.random_walk import (
+            RandomWalk,
+        )  # And scipy.stats, a quarter second.
+
         return RandomWalk(config, task)
     # BlackJAX makes arrays when it is imported, which starts JAX: after `startup.configure` only.
     from ensemble.methods.mcmc.sampling import Sampling

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_record.python.array_record_module import ArrayRecordReader
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
@@ -249,6 +248,8 @@ def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
 
 def read_array_record(file: Path, num_examples: int) -> list[bytes]:
     """All records of one file, checked against their number."""
+    from array_record.python.array_record_module import ArrayRecordReader  # Only where they are.
+
     try:
         reader = ArrayRecordReader(str(file))
         records = reader.read_all()
