@@ -58,7 +58,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     network = networks.create("logistic_regression", dataset.num_classes)
     task = Classification(dataset, network, parse_prior("normal(1)"))
     density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
-    images = split.inputs.reshape(len(split.labels), -1) * np.float64(dataset.scale)
+    images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
     template = split_bias(np.zeros((images.shape[1] + 1, dataset.num_classes), np.float32))
     coordinates = kronecker(task, split, find_map(task, density, template))
 
@@ -80,8 +80,8 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     def exact(z: np.ndarray) -> tuple[float, np.ndarray]:
         params = location + sd[:, None] * (left @ (scale * stretched(z)) @ right.T)
         log_probs = scipy.special.log_softmax(images @ params, axis=1)
-        chosen = log_probs[np.arange(len(log_probs)), split.labels]
-        residuals = np.eye(log_probs.shape[1])[split.labels] - np.exp(log_probs)
+        chosen = log_probs[np.arange(len(log_probs)), split.targets]
+        residuals = np.eye(log_probs.shape[1])[split.targets] - np.exp(log_probs)
         grads = images.T @ residuals - params
         grads = scale * (left.T @ (sd[:, None] * grads) @ right)
         return chosen.sum() - 0.5 * (params**2).sum(), stretched(grads)  # It is symmetric.

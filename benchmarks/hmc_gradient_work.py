@@ -23,9 +23,9 @@ def load_images() -> tuple[np.ndarray, np.ndarray]:
     """The training images [60000, 784] float32, 0..1, and their labels."""
     dataset = load_dataset()
     split = dataset.splits["train"]
-    return (split.inputs.reshape(len(split.labels), -1) * dataset.scale).astype(
+    return (split.inputs.reshape(len(split.targets), -1) * dataset.scale).astype(
         np.float32
-    ), split.labels
+    ), split.targets
 
 
 def measure(

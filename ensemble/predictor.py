@@ -148,8 +148,8 @@ class Predictor:
             )
         if inputs.dtype.kind not in "buif":
             raise UserError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
-        if isinstance(self.task.model, MatrixFactorisation):
-            _check_pairs(inputs, self.variables["params"])
+        if hasattr(self.task.network, "check_inputs"):
+            self.task.network.check_inputs(inputs, self.variables["params"])
         if inputs.dtype.kind == "f":
             if not np.isfinite(inputs).all():
                 raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
@@ -162,18 +162,6 @@ class Predictor:
                     1 / float(np.min(dataset.scale)),
                 )
         return inputs
-
-
-def _check_pairs(pairs: np.ndarray, params: Any) -> None:
-    """Raises UserError unless pairs [P, 2] are numbers of users and of movies."""
-    for column, kind in ((0, "user"), (1, "movie")):
-        count, numbers = params[f"{kind}_bias"].shape[1], pairs[:, column]
-        unknown = (numbers < 0) | (numbers >= count) | (numbers != np.floor(numbers))
-        if unknown.any():
-            raise UserError(
-                f"{kind} {numbers[unknown][0]} is unknown: the {kind}s are the whole numbers from "
-                f"0 to {count - 1}"
-            )
 
 
 class Restored(NamedTuple):
@@ -368,7 +356,7 @@ def stored_temperature(work: Workdir, config: Mapping[str, Any]) -> float:
         raise UserError(f"{work.path} has no calibration split to fit a temperature on")
     stored = read_predictions(path, config)
     try:
-        return metrics.fit_temperature(metrics.ensemble_log_probs(stored.log_probs), stored.labels)
+        return metrics.fit_temperature(metrics.ensemble_log_probs(stored.log_probs), stored.targets)
     except ValueError as error:
         raise UserError(f"{path} gives no temperature: {error}") from None
 

@@ -217,5 +217,5 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
 def _without_examples(predictor: Predictor) -> tuple[Classification, Any, tuple[int, ...]]:
     """What builds a predictor again, on the host: the task without its data, variables, members."""
     dataset = described_dataset(describe(predictor.task.dataset))
-    task = Classification(dataset, predictor.task.model)
+    task = Classification(dataset, predictor.task.network)
     return task, predictor.variables, predictor.members

@@ -68,7 +68,7 @@ def test_your_data(page):
 def test_your_network(page):
     (registering,) = page("your_network")
     exec(registering, names_of_a_reader())
-    assert isinstance(networks.create("mine", 3), MyModule)
+    assert isinstance(networks.create("mine", 3).module, MyModule)
 
 
 @pytest.mark.check

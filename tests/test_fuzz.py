@@ -297,7 +297,7 @@ def predictions(folder, runs):
     def one(rng):
         path.write_bytes(mutate_npz(rng, content))
         stored = read_predictions(path, config)
-        ensemble.metrics.summarise(stored.log_probs, stored.labels, stored.entropies)
+        ensemble.metrics.summarise(stored.log_probs, stored.targets, stored.entropies)
 
     return one
 

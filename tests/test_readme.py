@@ -26,7 +26,7 @@ def test_the_python_block_runs(tmp_path, monkeypatch):
     (block,) = python_blocks(README)
     namespace = names_of_a_reader()
     exec(block, namespace)
-    assert isinstance(networks.create("mine", 3), MyModule)
+    assert isinstance(networks.create("mine", 3).module, MyModule)
     assert namespace["p"].probs.shape == (7, 4)
 
 

@@ -122,7 +122,7 @@ def test_histograms_of_entropy_count_every_validation_example(server, folder):
         shown = ask(f"{server}/data/plugin/histograms/histograms", run=run, tag=tag)
         assert len(shown) == 3
         count = len(
-            np.load(folder / run.split("/")[0] / "predictions" / "validation.npz")["labels"]
+            np.load(folder / run.split("/")[0] / "predictions" / "validation.npz")["targets"]
         )
         for _, _, buckets in shown:
             assert sum(number for *_, number in buckets) == count

@@ -55,7 +55,7 @@ def evaluate_draws(log_probs: jax.Array, split: PlacedSplit) -> dict[str, jax.Ar
         `log_probs`, and beside the probabilities the terms of `PredictiveSums.totals`.
     """
     probs = jnp.exp(log_probs)
-    of_label = jnp.take_along_axis(log_probs, split.labels[None, :, None], axis=-1)[..., 0]
+    of_label = jnp.take_along_axis(log_probs, split.targets[None, :, None], axis=-1)[..., 0]
     squares = jnp.sum(probs**2, axis=-1) - 2 * jnp.exp(of_label) + 1
     num_examples = jnp.sum(split.mask)
 
@@ -65,7 +65,7 @@ def evaluate_draws(log_probs: jax.Array, split: PlacedSplit) -> dict[str, jax.Ar
     return {
         "log_probs": log_probs,
         "entropies": -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1),
-        "accuracy": mean((jnp.argmax(log_probs, axis=-1) == split.labels).astype(jnp.float32)),
+        "accuracy": mean((jnp.argmax(log_probs, axis=-1) == split.targets).astype(jnp.float32)),
         "nll": mean(-of_label),
         "brier": mean(squares),
     }

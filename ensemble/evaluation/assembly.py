@@ -164,7 +164,7 @@ def _score_shifts(subject: Subject, predictions: Mapping[str, MemberPredictions]
             continue
         summaries = [
             metrics.summarise(
-                predictions[name].log_probs, subject.test.labels, predictions[name].entropies
+                predictions[name].log_probs, subject.test.targets, predictions[name].entropies
             )
             for name in names
         ]

@@ -29,7 +29,7 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
     """
     check_comparable(subject, other)
     ours, theirs = (metrics.ensemble_log_probs(one.test.log_probs) for one in (subject, other))
-    labels = subject.test.labels
+    labels = subject.test.targets
     terms, other_terms = metrics.terms(ours, labels), metrics.terms(theirs, labels)
 
     def difference(counts: NDArray) -> dict[str, float]:
@@ -64,7 +64,7 @@ def check_comparable(subject: Subject, other: Subject) -> None:
             "same data"
         )
     prints = [one.description.get("test_fingerprint") for one in (subject, other)]
-    if prints[0] != prints[1] or not np.array_equal(ours.labels, theirs.labels):
+    if prints[0] != prints[1] or not np.array_equal(ours.targets, theirs.targets):
         raise UserError(
             f"--compare={other.work.path} was tested on other examples of "
             f"{other.description['name']} than {subject.work.path} of "

@@ -33,7 +33,7 @@ def score_sizes(predictions: StoredPredictions) -> dict[str, Any]:
         one more member by score, positive for better, None where it cannot be said; its paired 95%
         `gain_interval` for the NLL, nats; `sentence`.
     """
-    log_probs, labels = predictions.log_probs, predictions.labels
+    log_probs, labels = predictions.log_probs, predictions.targets
     num_members = len(log_probs)
     mixtures = _Mixtures(log_probs)
     by_size = [

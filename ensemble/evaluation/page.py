@@ -78,7 +78,7 @@ def draw(
 ) -> dict[str, Figure]:
     """Draws every picture that there are data for, by name."""
     test, classes = evaluation["test"], evaluation["classes"]
-    mean, labels = metrics.ensemble_log_probs(subject.test.log_probs), subject.test.labels
+    mean, labels = metrics.ensemble_log_probs(subject.test.log_probs), subject.test.targets
     temperature = evaluation["calibrated"]["temperature"]
     scores = {"ece": test["ensemble"]["ece"]}
     if is_available(temperature):
@@ -139,7 +139,7 @@ def _draw_examples(subject: Subject) -> dict[str, Figure]:
     if subject.dataset is None or len(subject.dataset.input_shape) != 3:
         return {}
     inputs = subject.dataset.splits["test"].inputs
-    log_probs, labels = subject.test.log_probs, subject.test.labels
+    log_probs, labels = subject.test.log_probs, subject.test.targets
     chosen = {
         "least_certain": examples.least_certain(log_probs),
         "confidently_wrong": examples.confidently_wrong(log_probs, labels),

@@ -27,7 +27,7 @@ def score_predictions(predictions: StoredPredictions) -> dict[str, Any]:
         `disagreement_matrix` [M, M]; `num_impossible`: labels that the ensemble gave probability 0;
         `ece_by_chance`: below it lie 95% of the ECEs that labels drawn from the prediction give.
     """
-    log_probs, labels = predictions.log_probs, predictions.labels
+    log_probs, labels = predictions.log_probs, predictions.targets
     summary = metrics.summarise(log_probs, labels, predictions.entropies)
     terms = metrics.terms(metrics.ensemble_log_probs(log_probs), labels)
     overconfidence = np.empty(len(labels))
@@ -82,7 +82,7 @@ def score_classes(predictions: StoredPredictions, class_names: Sequence[str]) ->
         `balanced_accuracy`, the mean recall of the others, and its 95% `interval`; `confusion`
         [C, C], rows are labels.
     """
-    log_probs, labels = predictions.log_probs, predictions.labels
+    log_probs, labels = predictions.log_probs, predictions.targets
     mean = metrics.ensemble_log_probs(log_probs)
     confusion = metrics.confusion_matrix(mean, labels)
     hits = mean.argmax(axis=-1) == labels
@@ -128,8 +128,8 @@ def score_calibrated(
     mean = metrics.ensemble_log_probs(test.log_probs)
     held_out = metrics.ensemble_log_probs(calibration.log_probs)
     return {
-        "temperature": _score_temperature(mean, test.labels, held_out, calibration.labels),
-        "conformal": _score_conformal(mean, test.labels, held_out, calibration.labels),
+        "temperature": _score_temperature(mean, test.targets, held_out, calibration.targets),
+        "conformal": _score_conformal(mean, test.targets, held_out, calibration.targets),
     }
 
 

@@ -1,32 +1,35 @@
-"""Networks by name: each an `nn.Module` from images `[N, H, W, C]` to logits `[N, num_classes]`.
+"""Networks by name: each maps inputs [N, ...] to outputs [N, num_outputs].
 
 A network of your own joins in two lines, after which `model=mine` in a config finds it:
 
     import ensemble
     ensemble.networks.register("mine", MyModule)
 
-where `MyModule` is a Linen module with a field `num_classes`, or any function of `num_classes`
-that returns a module. Modules are applied as `module.apply(variables, images)`; one that behaves
-differently in training (dropout, batch statistics) declares a keyword `train: bool` in its
-`__call__`. Logits are float32.
+where `MyModule` is a Linen module whose one field is the number of outputs, or any function of
+that number that returns a module. A module that behaves differently in training (dropout, batch
+statistics) declares a keyword `train: bool` in its `__call__`. A classifier's outputs are logits.
+
+Whatever has the two functions of `ensemble.network.Network` may be returned in a module's place.
 """
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from flax import linen as nn
 
 from ensemble.errors import UserError
+from ensemble.network import Network
 from ensemble.networks.cnn import CNN
 from ensemble.networks.lenet5 import LeNet5
+from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.networks.mlp import MLP
 from ensemble.networks.resnet import ResNet20
 
-Factory = Callable[[int], nn.Module]
-F = TypeVar("F", bound=Callable[..., nn.Module])
+Factory = Callable[[int], Any]
+F = TypeVar("F", bound=Callable[..., Any])
 
 _factories: dict[str, Factory] = {}
 
@@ -40,8 +43,8 @@ def register(name, factory=None):
 
     Args:
         name: what a config's `model` says.
-        factory: called as `factory(num_classes)`, returns the module. Left out, `register(name)`
-            is a decorator for the factory.
+        factory: called as `factory(num_outputs)`, returns a Linen module or a `Network`. Left out,
+            `register(name)` is a decorator for the factory.
 
     Returns:
         The factory, unchanged.
@@ -57,18 +60,15 @@ def names() -> list[str]:
     return sorted(_factories)
 
 
-def create(name: str, num_classes: int) -> nn.Module:
+def create(name: str, num_outputs: int) -> Network:
     """Builds the network registered as `name`.
 
     Args:
         name: one of `names()`.
-        num_classes: how many logits the network puts out.
-
-    Returns:
-        The module, without parameters.
+        num_outputs: K, how many numbers the network puts out for an example.
 
     Raises:
-        UserError: when no network of that name is registered.
+        UserError: no network of that name is registered, or its factory returns something else.
     """
     if name not in _factories:
         raise UserError(
@@ -76,7 +76,23 @@ def create(name: str, num_classes: int) -> nn.Module:
             "or register your own with ensemble.networks.register(name, factory); programs "
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
-    return _factories[name](num_classes)
+    return as_network(_factories[name](num_outputs), name)
+
+
+def as_network(made: Any, name: str) -> Network:
+    """Adapts what a factory returns.
+
+    Raises:
+        UserError: it is neither a module nor a network.
+    """
+    if isinstance(made, nn.Module):
+        return LinenNetwork(made)
+    if callable(getattr(made, "init", None)) and callable(getattr(made, "apply", None)):
+        return made
+    raise UserError(
+        f"model={name!r} makes a {type(made).__name__}, which is no network; its factory must "
+        "return a Linen module, or an object with the functions init and apply"
+    )
 
 
 register("cnn", CNN)

@@ -13,16 +13,16 @@ class CNN(nn.Module):
     """Two convolutions with average pooling, one hidden layer; 824,458 parameters on MNIST.
 
     Attributes:
-        num_classes: number of logits.
+        num_outputs: K, of a classifier its logits.
     """
 
-    num_classes: int
+    num_outputs: int
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps images `[N, H, W, C]`, of any H and W from 4 up, to logits `[N, num_classes]`."""
+        """Maps images `[N, H, W, C]`, of any H and W from 4 up, to outputs `[N, num_outputs]`."""
         x = ConvReluPool(features=32, name="Conv_0")(images)
         x = ConvReluPool(features=64, name="Conv_1")(x)
         x = x.reshape((x.shape[0], -1))
         x = nn.relu(nn.Dense(features=256)(x))
-        return nn.Dense(features=self.num_classes)(x)
+        return nn.Dense(features=self.num_outputs)(x)

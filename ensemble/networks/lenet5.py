@@ -16,14 +16,14 @@ class LeNet5(nn.Module):
     """Two 5x5 convolutions, dense layers of 120 and 84; 107,786 parameters on MNIST.
 
     Attributes:
-        num_classes: number of logits.
+        num_outputs: K, of a classifier its logits.
     """
 
-    num_classes: int
+    num_outputs: int
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps images `[N, H, W, C]` of any size to logits `[N, num_classes]`."""
+        """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
         x = nn.relu(Conv(features=6, kernel_size=(5, 5))(images))
         x = nn.max_pool(x, window_shape=(2, 2), strides=(2, 2), padding="SAME")
         x = nn.relu(Conv(features=16, kernel_size=(5, 5))(x))
@@ -31,4 +31,4 @@ class LeNet5(nn.Module):
         x = x.reshape((x.shape[0], -1))
         x = nn.relu(nn.Dense(features=120)(x))
         x = nn.relu(nn.Dense(features=84)(x))
-        return nn.Dense(features=self.num_classes)(x)
+        return nn.Dense(features=self.num_outputs)(x)

@@ -1,27 +1,55 @@
-"""What is asked of a Linen module."""
+"""Linen modules as networks."""
 
+import dataclasses
+import functools
 import inspect
 from typing import Any
 
-import flax.linen as nn
 import jax
-import jax.numpy as jnp
+
+from ensemble.network import Variables
 
 
-def takes_train(model: nn.Module) -> bool:
-    """Whether the model distinguishes training: whether its call has an argument `train`."""
-    return "train" in inspect.signature(type(model).__call__).parameters
+@dataclasses.dataclass(frozen=True)
+class LinenNetwork:
+    """A Linen module, whose call may have an argument `train`.
 
-
-def init_variables(
-    rng_key: jax.Array, model: nn.Module, input_shape: tuple[int, ...]
-) -> dict[str, Any]:
-    """Starts a module's variables, `params` and its other collections.
-
-    Args:
-        rng_key: typed or raw; `model.init` takes it as it is.
-        model: from [B, *input_shape] to logits [B, C].
-        input_shape: of one example.
+    Attributes:
+        module: a `flax.linen.Module` from [B, ...] to outputs [B, K].
     """
-    kwargs: dict[str, Any] = {"train": False} if takes_train(model) else {}
-    return dict(model.init(rng_key, jnp.ones((1, *input_shape)), **kwargs))
+
+    module: Any
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the module says that it is multinomial logistic regression."""
+        return bool(getattr(self.module, "is_linear", False))
+
+    @functools.cached_property
+    def _takes_train(self) -> bool:
+        return "train" in inspect.signature(type(self.module).__call__).parameters
+
+    def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+        """Starts the variables; `module.init` takes the key as it is."""
+        return dict(self.module.init(rng_key, inputs, **self._mode(False)))
+
+    def apply(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Variables]:
+        """Maps inputs to outputs; noise of the stream `dropout` comes from `rng_key`."""
+        state = {name: value for name, value in variables.items() if name != "params"}
+        mode = self._mode(train)
+        if not train:
+            outputs: Any = self.module.apply(variables, inputs, **mode)
+            return outputs, state
+        outputs, state = self.module.apply(
+            variables, inputs, rngs={"dropout": rng_key}, mutable=list(state), **mode
+        )
+        return outputs, dict(state)
+
+    def _mode(self, train: bool) -> dict[str, bool]:
+        return {"train": train} if self._takes_train else {}

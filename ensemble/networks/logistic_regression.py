@@ -8,12 +8,13 @@ class LogisticRegression(nn.Module):
     """One dense layer: 7,850 parameters on MNIST.
 
     Attributes:
-        num_classes: number of logits.
+        num_outputs: K, of a classifier its logits.
     """
 
-    num_classes: int
+    num_outputs: int
+    is_linear = True
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Maps inputs `[N, ...]`, flattened, to logits `[N, num_classes]`."""
-        return nn.Dense(features=self.num_classes)(inputs.reshape((inputs.shape[0], -1)))
+        """Maps inputs `[N, ...]`, flattened, to outputs `[N, num_outputs]`."""
+        return nn.Dense(features=self.num_outputs)(inputs.reshape((inputs.shape[0], -1)))

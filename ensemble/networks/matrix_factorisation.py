@@ -1,33 +1,68 @@
 """Matrix factorisation: who watches what."""
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.network import Variables
 
 
-class MatrixFactorisation(nn.Module):
+@dataclasses.dataclass(frozen=True)
+class MatrixFactorisation:
     """The logit of user i watching movie j is U_i V_j' + u_i + v_j.
 
     Its parameters are `user_embeddings` [N, D], `user_bias` [N], `movie_embeddings` [M, D] and
-    `movie_bias` [M]. It says nothing of how they start: `ensemble.tasks.factorisation` knows their
-    sizes. Of a user or a movie that there is not, the logit is NaN.
+    `movie_bias` [M]. `ensemble.tasks.factorisation` starts them, for it knows their sizes. The
+    logit of an unknown user or movie is NaN.
 
     Attributes:
-        num_classes: 2, not watched and watched.
+        num_outputs: 2, not watched and watched.
     """
 
-    num_classes: int = 2
+    num_outputs: int = 2
 
-    @nn.compact
-    def __call__(self, pairs: jax.Array) -> jax.Array:
+    def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+        """Never called: the inputs do not tell how many users and movies there are."""
+        raise NotImplementedError("a factorisation is started by its task")
+
+    def apply(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Variables]:
         """Maps pairs [P, 2], the numbers of a user and of a movie, to logits [P, 2]."""
-        users, movies = pairs.astype(jnp.int32).T
+        users, movies = inputs.astype(jnp.int32).T
 
         def rows(name: str, index: jax.Array) -> jax.Array:
-            values = jnp.asarray(self.get_variable("params", name))
+            values = jnp.asarray(variables["params"][name])
             index = jnp.where(index < 0, len(values), index)  # Not counted from the end.
             return values.at[index].get(mode="fill", fill_value=jnp.nan)
 
         products = rows("user_embeddings", users) * rows("movie_embeddings", movies)
         logits = products.sum(axis=-1) + rows("user_bias", users) + rows("movie_bias", movies)
-        return jnp.stack([jnp.zeros_like(logits), logits], axis=-1)
+        return jnp.stack([jnp.zeros_like(logits), logits], axis=-1), {}
+
+    def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
+        """Refuses pairs [P, 2] that are not numbers of users and of movies.
+
+        Args:
+            inputs: to predict.
+            params: of members, [M, ...].
+
+        Raises:
+            UserError: as said.
+        """
+        for column, kind in ((0, "user"), (1, "movie")):
+            count, numbers = params[f"{kind}_bias"].shape[1], inputs[:, column]
+            unknown = (numbers < 0) | (numbers >= count) | (numbers != np.floor(numbers))
+            if unknown.any():
+                raise UserError(
+                    f"{kind} {numbers[unknown][0]} is unknown: the {kind}s are the whole numbers "
+                    f"from 0 to {count - 1}"
+                )

@@ -44,17 +44,17 @@ class ResNet20(nn.Module):
     """Stages of 16, 32 and 64 channels, three blocks each; 269,722 parameters on CIFAR-10.
 
     Attributes:
-        num_classes: number of logits.
+        num_outputs: K, of a classifier its logits.
     """
 
-    num_classes: int
+    num_outputs: int
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps images `[N, H, W, C]` of any size to logits `[N, num_classes]`."""
+        """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
         x = nn.relu(_Norm()(_Conv3x3(16)(images)))
         for stage, features in enumerate((16, 32, 64)):
             for block in range(3):
                 x = ResidualBlock(features, stride=2 if stage > 0 and block == 0 else 1)(x)
         x = jnp.mean(x, axis=(1, 2))
-        return nn.Dense(self.num_classes)(x)
+        return nn.Dense(self.num_outputs)(x)

@@ -93,7 +93,7 @@ def build_report(
         "num_train_examples": task.num_train_examples,
         **{
             name: metrics.summarise(
-                predictions[name].log_probs, splits[name].labels, predictions[name].entropies
+                predictions[name].log_probs, splits[name].targets, predictions[name].entropies
             )
             for name in REPORTED_SPLITS
             if name in splits
@@ -112,7 +112,7 @@ def write_results(
     workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
     for name, values in predictions.items():
-        labels = task.splits[name].labels
+        labels = task.splits[name].targets
         path = workdir.predictions / f"{name}.npz"
         write_predictions(path, values, labels, report["live_members"], report["config"])
     log_probs = {name: values.log_probs for name, values in predictions.items()}
@@ -134,7 +134,7 @@ def final_figures(
     split = reported_split(report)
     if split is None:
         return figures
-    labels = task.splits[split].labels
+    labels = task.splits[split].targets
     if "recommendation" in report:
         figures |= first_choice_figures(report["recommendation"]["first_choices"])
     return {

@@ -16,7 +16,7 @@ class PlacedSplit(NamedTuple):
     """A split on the devices, spread over the axis `data`; the mask is false for padding."""
 
     inputs: jax.Array
-    labels: jax.Array
+    targets: jax.Array
     mask: jax.Array
 
 

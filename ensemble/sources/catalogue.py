@@ -122,7 +122,7 @@ def _load_watches(name: str, data_dir: str | None, seed: int) -> WatchDataset:
     train = Split(pairs, np.ones(len(pairs), np.int32))
     return WatchDataset(
         name=name,
-        splits={"train": train, "test": Split(held_out.pairs, held_out.labels)},
+        splits={"train": train, "test": Split(held_out.pairs, held_out.targets)},
         num_classes=2,
         class_names=("not watched", "watched"),
         shift=np.zeros((), np.float32),
@@ -202,9 +202,9 @@ def dataset_from_arrays(
     splits["train"] = source = splits.pop(own_arrays.POOL, None) or splits["train"]
     absent = [split_name for split_name in SPLITS[1:] if split_name not in splits]
     if absent and hold_out:
-        splits |= _divide(source, _carved_sizes(len(source.labels), absent, name), seed)
+        splits |= _divide(source, _carved_sizes(len(source.targets), absent, name), seed)
     splits = {split_name: splits[split_name] for split_name in SPLITS if split_name in splits}
-    _warn_of_absent_classes(name, splits["train"].labels, class_names)
+    _warn_of_absent_classes(name, splits["train"].targets, class_names)
     return _dataset(name, splits, class_names, *_own_shift_and_scale(splits["train"].inputs))
 
 
@@ -221,9 +221,9 @@ def _carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[s
 
 
 def _divide(source: Split, sizes: Mapping[str, int], seed: int) -> dict[str, Split]:
-    parts = stratified_split(source.labels, [*sizes.values()], seed)
+    parts = stratified_split(source.targets, [*sizes.values()], seed)
     return {
-        split_name: Split(source.inputs[part], source.labels[part])
+        split_name: Split(source.inputs[part], source.targets[part])
         for split_name, part in zip(sizes, parts, strict=True)
     }
 

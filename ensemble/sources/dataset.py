@@ -18,11 +18,11 @@ class Split(NamedTuple):
     Attributes:
         inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
             `[N, F]`; not normalised.
-        labels: int32 `[N]`, 0..C-1.
+        targets: int32 `[N]`, 0..C-1.
     """
 
     inputs: np.ndarray
-    labels: np.ndarray
+    targets: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

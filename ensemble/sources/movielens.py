@@ -83,11 +83,11 @@ class HeldOut(NamedTuple):
 
     Attributes:
         pairs: int32 `[P, 2]`, (user, movie), in the order of the users.
-        labels: int32 `[P]`, 1 where the user watched the movie, else 0.
+        targets: int32 `[P]`, 1 where the user watched the movie, else 0.
     """
 
     pairs: np.ndarray
-    labels: np.ndarray
+    targets: np.ndarray
 
 
 def load_watches(name: str, data_dir: str | None = None, seed: int = 0) -> Watches:
@@ -199,7 +199,7 @@ def _read_ratings(directory: Path) -> _Ratings:
 
 
 def _genre_names(directory: Path) -> dict[int, str]:
-    file = directory / "movie_genres.labels.txt"
+    file = directory / "movie_genres.targets.txt"
     try:
         return dict(enumerate(file.read_text().splitlines()))
     except (OSError, UnicodeDecodeError) as error:
@@ -313,7 +313,7 @@ def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarra
         pairs.append(np.stack([np.full_like(movies, user), movies], axis=1))
         labels.append(np.repeat([1, 0], sizes))
     held_out = HeldOut(_int32(pairs), _int32(labels))
-    if not len(held_out.labels):
+    if not len(held_out.targets):
         raise UserError(
             f"{watches.name} has no user with two watched and two unwatched movies, which is what "
             f"holding out takes; use more movies"

@@ -42,13 +42,13 @@ class StoredPredictions(NamedTuple):
 
     Attributes:
         log_probs: [M, N, C] float32.
-        labels: int [N].
+        targets: int [N].
         members: int [M], their numbers.
         entropies: as of `MemberPredictions`.
     """
 
     log_probs: np.ndarray
-    labels: np.ndarray
+    targets: np.ndarray
     members: np.ndarray
     entropies: np.ndarray | None = None
 
@@ -56,13 +56,13 @@ class StoredPredictions(NamedTuple):
 def write_predictions(
     path: epath.Path,
     predictions: MemberPredictions,
-    labels: np.ndarray,
+    targets: np.ndarray,
     members: Sequence[int],
     config: Mapping[str, Any],
 ) -> None:
     """Writes predictions with the configuration that they belong to."""
     entries = {
-        "labels": labels,
+        "targets": targets,
         "members": np.array(members, np.int32),
         "config": json.dumps(config),
     }
@@ -104,6 +104,8 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
     check_size(path)
     try:
         arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
+        if "labels" in arrays:  # As targets were called in format 1's first files.
+            arrays["targets"] = arrays.pop("labels")
         names = [name for name in StoredPredictions._fields if name in arrays]
         stored = StoredPredictions(**{name: arrays[name] for name in names})
         theirs = checked_config(parse(str(arrays["config"]).encode()))
@@ -118,26 +120,26 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
             f"{path} has the predictions of another configuration: {'; '.join(changed)}; remove "
             "it and run train.py again with the same --workdir"
         )
-    shape, labels = stored.log_probs.shape, stored.labels
+    shape, targets = stored.log_probs.shape, stored.targets
     if (
         len(shape) != 3
         or 0 in shape
-        or labels.shape != shape[1:2]
+        or targets.shape != shape[1:2]
         or stored.members.shape != shape[:1]
         or stored.members.dtype.kind not in "iu"
         or stored.log_probs.dtype.kind != "f"
-        or labels.dtype.kind not in "iu"
-        or not (labels.min() >= 0 and labels.max() < shape[2])
+        or targets.dtype.kind not in "iu"
+        or not (targets.min() >= 0 and targets.max() < shape[2])
     ):
         raise UserError(
-            f"{path} holds log_probs {shape}, labels {labels.shape} and members "
+            f"{path} holds log_probs {shape}, targets {targets.shape} and members "
             f"{stored.members.shape}; they must be [M, N, C], [N] in 0..C-1 and [M], none empty"
         )
     try:
         check_predictions(MemberPredictions(stored.log_probs, stored.entropies))
     except ValueError as error:
         raise UserError(f"{path}: {in_one_line(error)}") from None
-    return stored._replace(labels=labels.astype(np.int32))
+    return stored._replace(targets=targets.astype(np.int32))
 
 
 def check_predictions(predictions: MemberPredictions) -> None:

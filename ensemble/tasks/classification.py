@@ -1,17 +1,17 @@
 """The task of classification: its data, its network, its likelihood and its prior."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line
-from ensemble.networks.linen import init_variables, takes_train
+from ensemble.network import Network, Traits, Variables, traits
 from ensemble.priors import Prior, log_prior
 from ensemble.sources.batches import normalise
 from ensemble.sources.dataset import Dataset, Split
@@ -23,18 +23,18 @@ class Classification:
 
     Attributes:
         dataset: all splits, in host memory.
-        model: a Linen module from [N, *input_shape] to logits [N, C].
+        network: from [N, *input_shape] to logits [N, C].
         priors: on the parameters, by `ensemble.priors.parse_prior`; empty: none.
     """
 
     dataset: Dataset
-    model: nn.Module
+    network: Network
     priors: tuple[Prior, ...] = ()
 
     @property
     def num_train_examples(self) -> int:
         """N that the members learn from."""
-        return len(self.dataset.splits["train"].labels)
+        return len(self.dataset.splits["train"].targets)
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -45,9 +45,18 @@ class Classification:
         """Returns what a checkpoint says of what was learned, JSON-ready."""
         return describe(self.dataset)
 
+    @functools.cached_property
+    def traits(self) -> Traits:
+        """What the network does beside mapping inputs to logits."""
+        return traits(self.network, self.dataset.input_shape)
+
+    def init_variables(self, rng_key: jax.Array) -> Variables:
+        """Starts the variables of one network; the key is typed or raw."""
+        return self.network.init(rng_key, jnp.ones((1, *self.dataset.input_shape)))
+
     def init_params(self, rng_key: jax.Array) -> Any:
         """Starts the parameters of one network as training does."""
-        return init_variables(rng_key, self.model, self.dataset.input_shape)["params"]
+        return self.init_variables(rng_key)["params"]
 
     def params_shapes(self) -> Any:
         """The shapes of one network's parameters."""
@@ -59,8 +68,7 @@ class Classification:
 
     def log_probs(self, variables: Any, inputs: jax.Array) -> jax.Array:
         """Returns log p(class | input) [N, C] float32 of one member for raw inputs [N, ...]."""
-        kwargs: dict[str, Any] = {"train": False} if takes_train(self.model) else {}
-        logits: Any = self.model.apply(variables, self.prepare(inputs), **kwargs)
+        logits, _ = self.network.apply(variables, self.prepare(inputs))
         return jax.nn.log_softmax(logits.astype(jnp.float32))
 
     def log_prior(self, params: Any) -> jax.Array:
@@ -78,7 +86,7 @@ def check_model(task: Classification, name: str) -> None:
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.splits["train"].inputs.dtype)
 
     def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
-        return task.log_probs(init_variables(rng_key, task.model, dataset.input_shape), inputs)
+        return task.log_probs(task.init_variables(rng_key), inputs)
 
     try:
         shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape
@@ -125,7 +133,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "dtype": train.dtype.name,
         "shift": np.asarray(dataset.shift).tolist(),
         "scale": np.asarray(dataset.scale).tolist(),
-        "num_examples": {name: len(split.labels) for name, split in dataset.splits.items()},
+        "num_examples": {name: len(split.targets) for name, split in dataset.splits.items()},
         "fingerprint": dataset.fingerprint,
         "test_fingerprint": dataset.test_fingerprint,
     }

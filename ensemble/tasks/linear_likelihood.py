@@ -12,13 +12,12 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ensemble.networks.logistic_regression import LogisticRegression
+from ensemble.network import Network
 from ensemble.sharding import processes
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sources.batches import normalise
@@ -37,13 +36,13 @@ class Block(NamedTuple):
         features: [K], which of the F + 1 rows of the weights, the last of which is the bias.
         inputs: [B, K] float32, normalised, 1 for the bias; zero in the rows that pad.
         inputs_transposed: [K, B]; None for `inputs.T`.
-        labels: [B] int32; -1 in the rows that pad.
+        targets: [B] int32; -1 in the rows that pad.
     """
 
     features: jax.Array
     inputs: jax.Array
     inputs_transposed: jax.Array | None
-    labels: jax.Array
+    targets: jax.Array
 
 
 def place_blocks(
@@ -74,14 +73,14 @@ def place_blocks(
     def place_block(examples: np.ndarray, features: np.ndarray) -> Block:
         padding = -len(examples) % mesh.shape[axis]
         rows = np.pad(with_bias[np.ix_(examples, features)], ((0, padding), (0, 0)))
-        labels = np.pad(split.labels[examples].astype(np.int32), (0, padding), constant_values=-1)
+        labels = np.pad(split.targets[examples].astype(np.int32), (0, padding), constant_values=-1)
         return Block(
             features=place(features.astype(np.int32), specs.features),
             inputs=place(rows, specs.inputs),
             inputs_transposed=place(np.ascontiguousarray(rows.T), specs.inputs_transposed)
             if in_blocks
             else None,
-            labels=place(labels, specs.labels),
+            targets=place(labels, specs.targets),
         )
 
     return tuple(place_block(*group) for group in groups)
@@ -94,7 +93,7 @@ def block_specs(axis: str) -> Any:
         features=PartitionSpec(),
         inputs=PartitionSpec(axis),
         inputs_transposed=PartitionSpec(None, axis),
-        labels=PartitionSpec(axis),
+        targets=PartitionSpec(axis),
     )
 
 
@@ -126,9 +125,9 @@ def make_value_and_grad(
     return make_chainwise(of_chains, mesh, chains_axis)
 
 
-def is_linear(model: nn.Module) -> bool:
-    """Whether the model is the logistic regression that this module knows."""
-    return type(model) is LogisticRegression
+def is_linear(network: Network) -> bool:
+    """Whether the network is the logistic regression that this module knows."""
+    return bool(getattr(network, "is_linear", False))
 
 
 def join_bias(params: Any) -> jax.Array:
@@ -158,11 +157,11 @@ def _value_and_grad_on_shard(
         # No smaller: products of subnormal numbers take CPUs ten times as long.
         exponentials = jnp.exp(jnp.maximum(shifted, _SMALLEST_LOG))
         total = jnp.sum(exponentials, axis=0)
-        is_label = jnp.arange(num_classes)[:, None, None] == block.labels
-        chosen = jnp.broadcast_to(jnp.maximum(block.labels, 0), (1, *total.shape))
+        is_label = jnp.arange(num_classes)[:, None, None] == block.targets
+        chosen = jnp.broadcast_to(jnp.maximum(block.targets, 0), (1, *total.shape))
         log_probs = jnp.take_along_axis(shifted, chosen, axis=0)[0] - jnp.log(total)
         # A plain sum: a NaN must show.
-        value += jnp.sum(jnp.where(block.labels >= 0, log_probs, 0), axis=-1)
+        value += jnp.sum(jnp.where(block.targets >= 0, log_probs, 0), axis=-1)
         # Of rows that pad it is not zero, but their inputs are.
         residuals = (is_label - exponentials / total).reshape(num_classes * num_chains, -1)
         # The barrier keeps XLA from folding the transposition into a product that is slower.

@@ -28,7 +28,7 @@ def test_a_temperature_sharpens_or_flattens_probs_alone(blobs_run, blobs):
     plain, calibrated = ensemble.load(blobs_run), ensemble.load(blobs_run, calibrated=True)
     with np.load(blobs_run / "predictions" / "calibration.npz") as stored:
         mean = metrics.ensemble_log_probs(stored["log_probs"])
-        expected = metrics.fit_temperature(mean, stored["labels"])
+        expected = metrics.fit_temperature(mean, stored["targets"])
     assert plain.temperature is None
     assert calibrated.temperature == expected
     p, q = plain(blobs["inputs"]), calibrated(blobs["inputs"])

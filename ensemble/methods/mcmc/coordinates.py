@@ -86,7 +86,7 @@ def check_kronecker(task: Classification) -> None:
     Raises:
         UserError: the network is not linear, or the task has no prior.
     """
-    if not is_linear(task.model):
+    if not is_linear(task.network):
         raise UserError(
             "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
             "identity, diagonal or dense"
@@ -148,7 +148,7 @@ def _hessian_product(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
-    for start in range(0, len(split.labels), _BLOCK):
+    for start in range(0, len(split.targets), _BLOCK):
         inputs = _with_bias(task, split.inputs[start : start + _BLOCK]).astype(np.float32)
         blocks.append((inputs, scipy.special.softmax(inputs @ params.astype(np.float32), axis=1)))
 
@@ -230,7 +230,7 @@ def _curvature(
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_classes = params.shape
     moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_classes, num_classes))
-    for start in range(0, len(split.labels), _BLOCK):
+    for start in range(0, len(split.targets), _BLOCK):
         inputs = _with_bias(task, split.inputs[start : start + _BLOCK])
         probs = scipy.special.softmax(inputs @ params, axis=1)
         roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))

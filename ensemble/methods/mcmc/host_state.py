@@ -21,7 +21,7 @@ def to_host(programs: Programs, task: Classification, state: SamplingState) -> d
     # Other devices will pad otherwise.
     arrays["chains"] = programs.layout.strip(arrays["chains"], axis=1)
     for name, sums in arrays["sums"].items():
-        num_examples = len(task.dataset.splits[name].labels)
+        num_examples = len(task.dataset.splits[name].targets)
         arrays["sums"][name] = jax.tree.map(
             lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
         )
@@ -60,7 +60,7 @@ def from_host(
     )
     arrays = {**arrays, "chains": programs.layout.pad(arrays["chains"], axis=1)}
     arrays["sums"] = {
-        name: jax.tree.map(_padder(len(programs.splits[name].labels)), sums)
+        name: jax.tree.map(_padder(len(programs.splits[name].targets)), sums)
         for name, sums in arrays["sums"].items()
     }
     state = serialization.from_state_dict(template, arrays)

@@ -17,7 +17,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
-from ensemble.networks.linen import takes_train
 from ensemble.sharding import processes
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
@@ -79,7 +78,7 @@ def make_log_density(
         num_users = len(task.observed)
         num_places = num_users + -num_users % mesh.shape[DATA]
         layout = Layout(watch_likelihood.USERS, num_users, num_places, DATA)
-    elif linear_likelihood.is_linear(task.model):
+    elif linear_likelihood.is_linear(task.network):
         data = linear_likelihood.place_blocks(task.dataset, split, mesh, DATA)
         value_and_grad = linear_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
     else:
@@ -105,12 +104,12 @@ def make_log_probs(task: Classification, mesh: Mesh) -> Callable[[Any, jax.Array
 
 def place_split(split: Split, mesh: Mesh) -> PlacedSplit:
     """Puts a split on the devices; the last example pads, for zeros may be no input."""
-    num_examples = len(split.labels)
+    num_examples = len(split.targets)
     num_places = num_examples + -num_examples % mesh.shape[DATA]
     index = np.minimum(np.arange(num_places), num_examples - 1)
     mask = np.arange(num_places) < num_examples
     sharding = NamedSharding(mesh, PartitionSpec(DATA))
-    arrays = split.inputs[index], split.labels[index], mask
+    arrays = split.inputs[index], split.targets[index], mask
     return PlacedSplit(*processes.put(arrays, sharding))
 
 
@@ -131,7 +130,7 @@ def _make_value_and_grad(
         def log_likelihood(params: Any) -> jax.Array:
             # TPUs and TF32 would round the products to some 3 digits, which are nats here.
             with jax.default_matmul_precision("highest"):
-                logits: Any = task.model.apply({"params": params}, inputs)
+                logits, _ = task.network.apply({"params": params}, inputs)
             log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
             chosen = jnp.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
             return jnp.sum(jnp.where(mask, chosen, 0))  # A plain sum: a NaN must show.
@@ -151,12 +150,12 @@ def _make_value_and_grad(
 
 
 def _check(task: Classification, split: Split, mesh: Mesh, temperature: float) -> None:
-    if takes_train(task.model):
+    if not task.traits.examples_are_independent:
         raise UserError(
             "a posterior needs a likelihood that is a function of the parameters alone: networks "
             "with batch statistics or dropout have none; choose another config.model"
         )
-    what, num_examples, num_shards = "examples", len(split.labels), mesh.shape[DATA]
+    what, num_examples, num_shards = "examples", len(split.targets), mesh.shape[DATA]
     if isinstance(task, Factorisation):
         what, num_examples = "users", len(task.observed)
     if num_examples < num_shards:

@@ -132,7 +132,7 @@ class Programs:
         num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
         sums = jax.eval_shape(
             lambda: [
-                zero_sums(1, len(split.labels), task.dataset.num_classes)
+                zero_sums(1, len(split.targets), task.dataset.num_classes)
                 for split in self.splits.values()
             ]
         )
@@ -179,7 +179,7 @@ class Programs:
     def _tracked_examples(self) -> np.ndarray:
         """Numbers of the examples whose log-probability is recorded, evenly spread."""
         assert self.tracked_split is not None
-        num_examples = len(self.task.dataset.splits[self.tracked_split].labels)
+        num_examples = len(self.task.dataset.splits[self.tracked_split].targets)
         count = min(NUM_TRACKED, num_examples)
         return np.linspace(0, num_examples - 1, count).astype(int)
 
@@ -203,7 +203,7 @@ class Programs:
             chains=chains,
             coordinates=coordinates,
             sums={
-                name: zero_sums(num_chains, len(split.labels), num_classes)
+                name: zero_sums(num_chains, len(split.targets), num_classes)
                 for name, split in self.splits.items()
             },
             num_moves=jnp.zeros(num_chains, jnp.int32),
@@ -272,7 +272,7 @@ class Programs:
             )
             if name == self.tracked_split:
                 tracked = self._tracked_examples
-                log_probs = predicted[:, tracked, split.labels[tracked]]
+                log_probs = predicted[:, tracked, split.targets[tracked]]
         index = self.num_kept(t) - self.num_kept(first)
         kept = jax.lax.cond(
             self.num_kept(t + 1) > self.num_kept(t),

@@ -120,7 +120,7 @@ def find_map(
         UserError: the log density is not finite at the start.
     """
     coordinates = identity()
-    if linear_likelihood.is_linear(task.model):
+    if linear_likelihood.is_linear(task.network):
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
         if task.priors:
             # There the Kronecker form is exact: nothing is left to stretch.

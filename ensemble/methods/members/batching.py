@@ -36,7 +36,7 @@ class Batches:
         self._steps_per_epoch = -(-task.num_train_examples // batch_size)
         with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
             self._class_weights = class_weights(
-                config.class_weights, train.labels, task.dataset.num_classes
+                config.class_weights, train.targets, task.dataset.num_classes
             )
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
 
@@ -63,10 +63,10 @@ class Batches:
         examples, masks = self._epoch(epoch, indices)
         examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
         train = self._train
-        labels = train.labels[examples]
+        labels = train.targets[examples]
         batch = Batch(
             inputs=train.inputs[examples],
-            labels=labels,
+            targets=labels,
             mask=mask,
             weights=mask * self._class_weights[labels],
             positions=np.broadcast_to(np.arange(mask.shape[-1], dtype=np.int32), mask.shape),

@@ -19,7 +19,8 @@ from flax.training import train_state
 
 from ensemble import networks
 from ensemble.method import Status
-from ensemble.networks.linen import init_variables
+from ensemble.network import Network
+from ensemble.networks import as_network
 from ensemble.sharding.placement import AXIS
 
 
@@ -79,7 +80,7 @@ class Output(NamedTuple):
 
 def create_member(
     rng_key: jax.Array,
-    model: nn.Module,
+    network: Network,
     optimizer: optax.GradientTransformation,
     input_shape: tuple[int, ...],
     keep_best: bool = False,
@@ -87,13 +88,13 @@ def create_member(
     """Starts one member.
 
     Args:
-        rng_key: the member's own, typed or raw; `model.init` takes it as it is.
-        model: a Linen module from [B, *input_shape] to logits [B, C].
+        rng_key: the member's own, typed or raw; `network.init` takes it as it is.
+        network: from [B, *input_shape] to logits [B, C].
         optimizer: built once: the state's tree structure depends on its identity.
         input_shape: of one example.
         keep_best: whether early stopping will need `best`.
     """
-    model_state = init_variables(rng_key, model, input_shape)
+    model_state = network.init(rng_key, jnp.ones((1, *input_shape)))
     params = model_state.pop("params")
     best = Best(
         variables={"params": params, **model_state},
@@ -101,7 +102,7 @@ def create_member(
         epochs_since=jnp.array(0, jnp.int32),
     )
     return TrainState.create(
-        apply_fn=model.apply,
+        apply_fn=network.apply,
         params=params,
         tx=optimizer,
         model_state=model_state,
@@ -117,7 +118,6 @@ def apply_member(
     labels: jax.Array,
     weights: jax.Array,
     *,
-    train_kwargs: bool = False,
     label_smoothing: float = 0.0,
 ) -> Output:
     """Runs one member on a batch and differentiates its loss; no collective is crossed.
@@ -127,20 +127,13 @@ def apply_member(
         images: [B, ...] float32, normalised.
         labels: [B] int32.
         weights: [B] float32 of the examples in the loss, zero for padding.
-        train_kwargs: whether the model takes `train=True` (see `takes_train`).
         label_smoothing: share of the target spread evenly over the classes.
     """
-    kwargs = {"train": True} if train_kwargs else {}
     key_dropout = state.step_key(Stream.DROPOUT, state.step)
 
     def loss_fn(params: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
-        logits, model_state = state.apply_fn(
-            {"params": params, **state.model_state},
-            images,
-            rngs={"dropout": key_dropout},
-            mutable=list(state.model_state),
-            **kwargs,
-        )
+        variables = {"params": params, **state.model_state}
+        logits, model_state = state.apply_fn(variables, images, True, key_dropout)
         log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
         target = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), label_smoothing)
         cross_entropy = -jnp.sum(target * log_probs, axis=-1)
@@ -220,17 +213,17 @@ def _create_train_state(
     rng_key: jax.Array,
     learning_rate: float,
     momentum: float,
-    model: nn.Module,
+    network: Network,
     input_shape: tuple[int, ...],
 ) -> TrainState:
-    return create_member(rng_key, model, optax.sgd(learning_rate, momentum), input_shape)
+    return create_member(rng_key, network, optax.sgd(learning_rate, momentum), input_shape)
 
 
 def create_train_state(
     rng_keys: jax.Array,
     learning_rate: float,
     momentum: float,
-    model: nn.Module | None = None,
+    model: nn.Module | Network | None = None,
     input_shape: tuple[int, ...] = (28, 28, 1),
 ) -> TrainState:
     """Starts one member on each device, for SGD with momentum.
@@ -239,15 +232,16 @@ def create_train_state(
         rng_keys: [D], one key per device, for instance `jax.random.split(key, D)`.
         learning_rate: constant.
         momentum: of SGD.
-        model: a Linen module; the how-to's CNN with ten classes if None.
+        model: a Linen module or a `Network`; the how-to's CNN with ten classes if None.
         input_shape: of one example.
 
     Returns:
         The states, every leaf with a leading axis [D].
     """
     if model is None:
-        model = networks.create("cnn", num_classes=10)
-    return _create_train_state(rng_keys, learning_rate, momentum, model, tuple(input_shape))
+        model = networks.create("cnn", num_outputs=10)
+    network = as_network(model, "model")
+    return _create_train_state(rng_keys, learning_rate, momentum, network, tuple(input_shape))
 
 
 @functools.partial(jax.pmap, axis_name=AXIS)

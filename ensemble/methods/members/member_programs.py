@@ -19,7 +19,6 @@ from ensemble.methods.members.train_step import (
     Metrics,
     make_train_step,
 )
-from ensemble.networks.linen import takes_train
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement
 from ensemble.tasks.classification import Classification
@@ -50,12 +49,12 @@ def build_programs(
         num_members: M.
     """
     devices = processes.devices(config.num_devices)
-    placement = Placement.create(num_members, devices, _splittable(task))
+    placement = Placement.create(num_members, devices, task.traits.examples_are_independent)
 
     def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
         return create_member(
             jax.random.fold_in(rng_key, number),
-            task.model,
+            task.network,
             optimizer,
             task.dataset.input_shape,
             keep_best=config.early_stopping_epochs > 0,
@@ -95,8 +94,3 @@ def mark_padding(placement: Placement, status: jax.Array) -> jax.Array:
     """The statuses of all places, those that pad marked as such."""
     marked = np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
     return placement.put_own(marked)
-
-
-def _splittable(task: Classification) -> bool:
-    """Whether a batch gives the same gradient in slices: no batch statistics, no dropout."""
-    return not takes_train(task.model)

@@ -114,7 +114,7 @@ class SGD(Method):
             )
         num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
         splits = self.task.dataset.splits
-        num_predicted = sum(len(split.labels) for name, split in splits.items() if name != "train")
+        num_predicted = sum(len(split.targets) for name, split in splits.items() if name != "train")
         # Parameters and momentum, on the devices and as a checkpoint fetches them; predictions.
         num_floats = 4 * num_params + num_predicted * self.task.dataset.num_classes
         size = self.config.ensemble_size
@@ -366,5 +366,5 @@ class SGD(Method):
     def _stop_early(self, programs: Programs, members: TrainState) -> TrainState:
         validation = self.task.dataset.splits["validation"]
         log_probs = programs.predict(members.variables, validation.inputs)
-        nll = -log_probs[:, np.arange(len(validation.labels)), validation.labels].mean(axis=1)
+        nll = -log_probs[:, np.arange(len(validation.targets)), validation.targets].mean(axis=1)
         return programs.keep_best(members, programs.placement.place_members(nll))

@@ -17,7 +17,6 @@ from flax import struct
 
 from ensemble.method import Status
 from ensemble.methods.members.member import Stream, TrainState, apply_member, update_member
-from ensemble.networks.linen import takes_train
 from ensemble.sharding.placement import Placement
 from ensemble.sources.batches import augment
 from ensemble.tasks.classification import Classification
@@ -35,7 +34,7 @@ class Batch(struct.PyTreeNode):
     Attributes:
         inputs: [B, ...] raw, uint8 images or float32; every leaf is [slots, B, ...] where the
             members have batches of their own.
-        labels: [B] int32.
+        targets: [B] int32.
         mask: [B] float32, one for examples and zero for padding.
         weights: [B] float32, the mask times the class weights.
         positions: [B] int32 in the whole batch, whatever the slice: what augmentation's keys
@@ -43,7 +42,7 @@ class Batch(struct.PyTreeNode):
     """
 
     inputs: Any
-    labels: Any
+    targets: Any
     mask: Any
     weights: Any
     positions: Any
@@ -78,7 +77,6 @@ def make_train_step(
     that go in are donated; the metrics that come out have the step added.
     """
     shared = config.batching == "shared"
-    train_kwargs = takes_train(task.model)
     # Member k's key is the seed's folded with k; no member has this number.
     key_augment = jax.random.fold_in(jax.random.key(config.seed), 2**32 - 1)
 
@@ -98,9 +96,8 @@ def make_train_step(
         output = apply_member(
             state,
             inputs,
-            batch.labels,
+            batch.targets,
             batch.weights,
-            train_kwargs=train_kwargs,
             label_smoothing=config.label_smoothing,
         )
         gradients, loss, weight = placement.sum_over_slices(
@@ -135,7 +132,7 @@ def make_train_step(
             # Of the status after the step: one that has just failed must not poison the mean.
             live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
             mean = ensemble_log_probs(log_probs, live, placement)
-            nll = -jnp.take_along_axis(mean, batch.labels[:, None], axis=-1)[:, 0]
+            nll = -jnp.take_along_axis(mean, batch.targets[:, None], axis=-1)[:, 0]
             metrics = {
                 "nll": clu_metrics.Average.from_model_output(nll, mask=batch.mask),
                 "accuracy": _accuracy(mean, batch),
@@ -147,7 +144,7 @@ def make_train_step(
 
 
 def _accuracy(log_probs: jax.Array, batch: Batch) -> clu_metrics.Average:
-    correct = (jnp.argmax(log_probs, axis=-1) == batch.labels).astype(jnp.float32)
+    correct = (jnp.argmax(log_probs, axis=-1) == batch.targets).astype(jnp.float32)
     return clu_metrics.Average.from_model_output(correct, mask=batch.mask)
 
 

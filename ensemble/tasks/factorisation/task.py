@@ -15,6 +15,7 @@ import ml_collections
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.network import Traits
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sources.dataset import WatchDataset
 from ensemble.sources.movielens import HELD_OUT
@@ -65,6 +66,11 @@ class Factorisation(Classification):
         The posterior's log density is relative to their sum: nearer to zero, float32 keeps more.
         """
         return reference_of(self.observed, self.biases)
+
+    @property
+    def traits(self) -> Traits:
+        """The factors have no state and draw no noise."""
+        return Traits(has_state=False, is_random=False)
 
     def init_params(self, rng_key: jax.Array) -> Any:
         """Small random factors, for at zero all of them are alike, and no biases."""

@@ -17,7 +17,7 @@ def run(log_probs, labels):
     """Averages over draws [T, C, N, K], padded to three shards."""
     mesh = create_mesh(1, 3, jax.devices())
     split = place_split(Split(np.zeros((NUM_EXAMPLES, 1), np.float32), labels), mesh)
-    assert len(split.labels) == 6
+    assert len(split.targets) == 6
     padded = np.concatenate([log_probs, log_probs[:, :, -1:]], axis=2).astype(np.float32)
 
     @jax.jit

@@ -21,7 +21,7 @@ def test_scores_of_all_subsets_match_brute_force():
     for size in section["sizes"]:
         scored = [
             metrics.scores(
-                metrics.ensemble_log_probs(predictions.log_probs[list(subset)]), predictions.labels
+                metrics.ensemble_log_probs(predictions.log_probs[list(subset)]), predictions.targets
             )
             for subset in itertools.combinations(range(4), size)
         ]
@@ -86,7 +86,7 @@ def test_of_many_members_a_seeded_sample_of_subsets_is_scored():
     assert section["num_subsets"][0] == section["num_subsets"][-2] == 12
     many = make_predictions(0, num_members=75, num_examples=5)
     section_of_many = score_sizes(many)
-    members = [metrics.nll(one, many.labels) for one in many.log_probs]
+    members = [metrics.nll(one, many.targets) for one in many.log_probs]
     assert section_of_many["mean"]["nll"][0] == pytest.approx(np.mean(members))
     assert max(section["num_subsets"]) == MAX_SUBSETS
     assert section == score_sizes(predictions)
@@ -107,7 +107,7 @@ def test_the_interval_of_the_gain_is_paired():
     rows = np.arange(300)
 
     def surprisals(log_probs):
-        return -metrics.ensemble_log_probs(log_probs)[rows, predictions.labels]
+        return -metrics.ensemble_log_probs(log_probs)[rows, predictions.targets]
 
     without = np.mean(
         [surprisals(np.delete(predictions.log_probs, k, axis=0)) for k in range(5)], axis=0

@@ -26,7 +26,7 @@ def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharp
 def test_every_score_has_its_value_interval_and_members():
     predictions = make_predictions(0)
     section = score_predictions(predictions)
-    summary = metrics.summarise(predictions.log_probs, predictions.labels)
+    summary = metrics.summarise(predictions.log_probs, predictions.targets)
     assert section["num_examples"] == 300
     for name in metrics.SCORES:
         assert section["ensemble"][name] == summary["ensemble"][name]
@@ -65,7 +65,7 @@ def test_classes_match_scikit_learn():
     predictions = make_predictions(1)
     section = score_classes(predictions, list("abcde"))
     predicted = metrics.ensemble_log_probs(predictions.log_probs).argmax(axis=1)
-    labels = predictions.labels
+    labels = predictions.targets
     expected = sklearn.metrics.balanced_accuracy_score(labels, predicted)
     assert section["balanced_accuracy"] == pytest.approx(expected)
     np.testing.assert_array_equal(
@@ -78,7 +78,7 @@ def test_classes_match_scikit_learn():
 
 def test_a_class_without_examples_has_no_recall_and_does_not_count():
     predictions = make_predictions(1)
-    predictions = predictions._replace(labels=np.minimum(predictions.labels, 3))
+    predictions = predictions._replace(targets=np.minimum(predictions.targets, 3))
     section = score_classes(predictions, list("abcde"))
     assert section["counts"][4] == 0
     assert np.isnan(section["recall"][4])
@@ -90,21 +90,21 @@ def test_calibration_is_fitted_on_its_own_split():
     test, calibration = make_predictions(2, **sizes), make_predictions(3, **sizes)
     section = score_calibrated(test, calibration)
     held_out = metrics.ensemble_log_probs(calibration.log_probs)
-    temperature = metrics.fit_temperature(held_out, calibration.labels)
+    temperature = metrics.fit_temperature(held_out, calibration.targets)
     assert section["temperature"]["value"] == temperature
     assert temperature > 1
     mean = metrics.ensemble_log_probs(test.log_probs)
     calibrated = metrics.apply_temperature(mean, temperature)
-    assert section["temperature"]["ensemble"] == metrics.scores(calibrated, test.labels)
+    assert section["temperature"]["ensemble"] == metrics.scores(calibrated, test.targets)
     assert section["temperature"]["interval"] == metrics.bootstrap_interval(
-        calibrated[None], test.labels
+        calibrated[None], test.targets
     )
-    change = section["temperature"]["ensemble"]["nll"] - metrics.nll(mean, test.labels)
+    change = section["temperature"]["ensemble"]["nll"] - metrics.nll(mean, test.targets)
     assert section["temperature"]["nll_change"] == pytest.approx(change)
     low, high = section["temperature"]["nll_change_interval"]
     assert low < change < high < 0
     conformal = section["conformal"]
-    assert conformal["threshold"] == metrics.conformal_threshold(held_out, calibration.labels)
+    assert conformal["threshold"] == metrics.conformal_threshold(held_out, calibration.targets)
     assert sum(conformal["sizes"]) == 300
     assert 0.85 < conformal["coverage"] < 0.95
     low, high = conformal["coverage_range"]

@@ -14,7 +14,7 @@ SHAPES = [(28, 28, 1), (8, 8, 1), (32, 32, 3), (9, 13, 2)]
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_of_any_image_shape(name, shape):
-    module = networks.create(name, 7)
+    module = networks.create(name, 7).module
     images = jax.random.normal(jax.random.key(1), (3, *shape))
     logits, variables = jax.eval_shape(module.init_with_output, jax.random.key(0), images)
     assert logits.shape == (3, 7)
@@ -24,7 +24,7 @@ def test_logits_of_any_image_shape(name, shape):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_scored_alone_as_in_its_batch(name):
-    module = networks.create(name, 10)
+    module = networks.create(name, 10).module
     images = jax.random.normal(jax.random.key(1), (4, 8, 8, 1))
     variables = jax.jit(module.init)(jax.random.key(0), images[:1])
     apply = jax.jit(module.apply)
@@ -43,14 +43,14 @@ def test_an_example_is_scored_alone_as_in_its_batch(name):
     ],
 )
 def test_number_of_parameters(name, shape, count):
-    module = networks.create(name, 10)
+    module = networks.create(name, 10).module
     variables = jax.eval_shape(module.init, jax.random.key(0), jnp.ones([1, *shape]))
     assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == count
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_has_a_gradient(name):
-    module = networks.create(name, 10)
+    module = networks.create(name, 10).module
     images = jax.random.normal(jax.random.key(1), (8, 8, 8, 1))
     params = jax.jit(module.init)(jax.random.key(0), images[:1])["params"]
 

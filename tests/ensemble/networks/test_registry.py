@@ -36,10 +36,12 @@ def test_a_module_of_ones_own_is_registered_by_a_call():
             return nn.Dense(self.num_classes)(inputs)
 
     networks.register("linear", Linear)
-    module = networks.create("linear", 3)
-    assert module.apply(
-        module.init(jax.random.key(0), jnp.ones([1, 4])), jnp.ones([5, 4])
-    ).shape == (5, 3)
+    network = networks.create("linear", 3)
+    outputs, state = network.apply(
+        network.init(jax.random.key(0), jnp.ones([1, 4])), jnp.ones([5, 4])
+    )
+    assert outputs.shape == (5, 3)
+    assert state == {}
     assert "linear" in networks.names()
 
 
@@ -48,5 +50,5 @@ def test_register_decorates_a_function():
     def wide(num_classes):
         return nn.Dense(10 * num_classes)
 
-    assert networks.create("wide", 2).features == 20
+    assert networks.create("wide", 2).module.features == 20
     assert wide(3).features == 30

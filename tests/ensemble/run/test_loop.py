@@ -49,7 +49,7 @@ def test_the_report_has_every_number_and_the_scores_of_the_stored_predictions(fi
     assert all(value > 0 for value in report["timing"].values())
     for split in ("validation", "calibration", "test"):
         with np.load(workdir / "predictions" / f"{split}.npz") as predictions:
-            log_probs, labels = predictions["log_probs"], predictions["labels"]
+            log_probs, labels = predictions["log_probs"], predictions["targets"]
             assert predictions["members"].tolist() == [0, 1, 2, 3]
         assert log_probs.dtype == np.float32
         assert log_probs.shape == (4, report["dataset"]["num_examples"][split], 3)

@@ -48,13 +48,13 @@ def test_digits_are_scikit_learns():
     dataset = input_pipeline.load_dataset("digits")
     splits = dataset.splits
     assert list(splits) == SPLITS
-    assert [len(split.labels) for split in splits.values()] == [1197, 150, 150, 300]
+    assert [len(split.targets) for split in splits.values()] == [1197, 150, 150, 300]
     assert dataset.input_shape == (8, 8, 1)
     assert dataset.num_classes == 10
     assert dataset.class_names == tuple("0123456789")
 
     inputs = np.concatenate([split.inputs for split in splits.values()])
-    labels = np.concatenate([split.labels for split in splits.values()])
+    labels = np.concatenate([split.targets for split in splits.values()])
     assert inputs.dtype == np.uint8
     assert labels.dtype == np.int32
     bundled = sklearn.datasets.load_digits()
@@ -69,7 +69,7 @@ def test_digits_are_scikit_learns():
 
 def test_digits_are_stratified_and_the_same_for_every_seed():
     splits = input_pipeline.load_dataset("digits", seed=0).splits
-    counts = np.array([np.bincount(split.labels, minlength=10) for split in splits.values()])
+    counts = np.array([np.bincount(split.targets, minlength=10) for split in splits.values()])
     share = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
     assert np.abs(counts - share).max() <= 1
     other = input_pipeline.load_dataset("digits", seed=5)
@@ -98,13 +98,13 @@ def test_real_sets(name, mean_pixel, class_name):
     dataset = input_pipeline.load_dataset(name, _real_data_dir(name))
     splits = dataset.splits
     assert list(splits) == SPLITS
-    assert [len(split.labels) for split in splits.values()] == [50_000, 5_000, 5_000, 10_000]
+    assert [len(split.targets) for split in splits.values()] == [50_000, 5_000, 5_000, 10_000]
     assert dataset.input_shape == (28, 28, 1)
     assert dataset.class_names[9] == class_name
     images = np.concatenate([splits[split_name].inputs for split_name in SPLITS[:3]])
     assert images.dtype == np.uint8
     np.testing.assert_allclose(images.mean() / 255, mean_pixel, atol=5e-5)
-    counts = np.bincount(np.concatenate([splits[split_name].labels for split_name in SPLITS[:3]]))
+    counts = np.bincount(np.concatenate([splits[split_name].targets for split_name in SPLITS[:3]]))
     mnist_counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     np.testing.assert_array_equal(counts, mnist_counts if name == "mnist" else [6000] * 10)
     scaled = input_pipeline.normalise(splits["test"].inputs[:100], dataset.shift, dataset.scale)
@@ -129,7 +129,7 @@ def test_tfds_splits_are_consecutive(small_mnist):
         ("calibration", slice(47, 50)),
     ):
         np.testing.assert_array_equal(splits[split_name].inputs, written["train"][0][part])
-        np.testing.assert_array_equal(splits[split_name].labels, written["train"][1][part])
+        np.testing.assert_array_equal(splits[split_name].targets, written["train"][1][part])
     np.testing.assert_array_equal(splits["test"].inputs, written["test"][0])
 
 
@@ -181,7 +181,7 @@ def test_npz_and_folder_by_name(tmp_path):
     assert dataset.class_names == ("a", "b")
     assert dataset.input_shape == (4, 3, 1)
     for split in dataset.splits.values():
-        np.testing.assert_array_equal(split.inputs[:, 0, 0, 0] % 2, split.labels)
+        np.testing.assert_array_equal(split.inputs[:, 0, 0, 0] % 2, split.targets)
     with pytest.raises(UserError, match=r"no\.npz; check the path"):
         input_pipeline.load_dataset(f"npz:{tmp_path / 'no.npz'}")
 
@@ -190,12 +190,12 @@ def test_own_pool_is_split_70_10_10_10():
     arrays = _arrays(200)
     dataset = input_pipeline.dataset_from_arrays(arrays, seed=3)
     assert list(dataset.splits) == SPLITS
-    assert [len(split.labels) for split in dataset.splits.values()] == [140, 20, 20, 20]
+    assert [len(split.targets) for split in dataset.splits.values()] == [140, 20, 20, 20]
     numbers = np.concatenate([_numbers(split) for split in dataset.splits.values()])
     np.testing.assert_array_equal(np.sort(numbers), np.arange(200))
     for split in dataset.splits.values():
         np.testing.assert_array_equal(split.inputs, arrays["inputs"][_numbers(split)])
-        np.testing.assert_array_equal(split.labels, arrays["labels"][_numbers(split)])
+        np.testing.assert_array_equal(split.targets, arrays["labels"][_numbers(split)])
 
 
 def test_own_split_depends_on_the_seed_alone():
@@ -211,7 +211,7 @@ def test_what_is_not_given_is_carved_from_train():
     arrays = {f"train_{key}": value for key, value in train.items()}
     arrays |= {f"test_{key}": value for key, value in test.items()}
     dataset = input_pipeline.dataset_from_arrays(arrays)
-    assert [len(split.labels) for split in dataset.splits.values()] == [80, 10, 10, 7]
+    assert [len(split.targets) for split in dataset.splits.values()] == [80, 10, 10, 7]
     np.testing.assert_array_equal(dataset.splits["test"].inputs, test["inputs"])
     numbers = np.concatenate([_numbers(dataset.splits[split]) for split in SPLITS[:3]])
     np.testing.assert_array_equal(np.sort(numbers), np.arange(100))
@@ -223,14 +223,14 @@ def test_what_is_not_given_is_carved_from_train():
     for split_name in SPLITS:  # As given, order included.
         given = train if split_name == "train" else test
         np.testing.assert_array_equal(dataset.splits[split_name].inputs, given["inputs"])
-        np.testing.assert_array_equal(dataset.splits[split_name].labels, given["labels"])
+        np.testing.assert_array_equal(dataset.splits[split_name].targets, given["labels"])
 
 
 def test_few_examples():
     for num_examples in (4, 5, 7, 11):
         splits = input_pipeline.dataset_from_arrays(_arrays(num_examples, 2)).splits
-        assert sum(len(split.labels) for split in splits.values()) == num_examples
-        assert min(len(split.labels) for split in splits.values()) >= 1
+        assert sum(len(split.targets) for split in splits.values()) == num_examples
+        assert min(len(split.targets) for split in splits.values()) >= 1
     arrays = {"inputs": np.zeros((3, 2)), "labels": [0, 1, 0]}
     with pytest.raises(UserError, match="arrays has 3 examples to carve train, validation, cal"):
         input_pipeline.dataset_from_arrays(arrays)
@@ -406,10 +406,10 @@ def test_own_data_that_hold_nothing_out_keep_the_splits_they_have():
     pool = {"inputs": inputs, "labels": labels}
     dataset = input_pipeline.dataset_from_arrays(pool, hold_out=False)
     assert list(dataset.splits) == ["train"]
-    np.testing.assert_array_equal(dataset.splits["train"].labels, labels)
+    np.testing.assert_array_equal(dataset.splits["train"].targets, labels)
     given = {f"{s}_{k}": v for s in ("train", "test") for k, v in pool.items()}
     dataset = input_pipeline.dataset_from_arrays(given, hold_out=False)
-    assert {name: len(split.labels) for name, split in dataset.splits.items()} == {
+    assert {name: len(split.targets) for name, split in dataset.splits.items()} == {
         "train": 20,
         "test": 20,
     }

@@ -63,13 +63,13 @@ def test_a_split_shows_its_own_digits_only(rendered):
     assert list(splits) == list(digits)
     for shown, (name, split) in zip(rendered, splits.items(), strict=True):
         np.testing.assert_array_equal(shown, digits[name].inputs[..., 0])
-        copies = len(split.labels) // len(shown)
-        np.testing.assert_array_equal(split.labels, np.tile(digits[name].labels, copies))
+        copies = len(split.targets) // len(shown)
+        np.testing.assert_array_equal(split.targets, np.tile(digits[name].targets, copies))
 
 
 def test_without_held_out_data_all_but_the_test_split_is_trained_on(rendered):
     splits = catalogue.load_dataset("clutter", hold_out=False).splits
-    sizes = {name: len(split.labels) for name, split in splits.items()}
+    sizes = {name: len(split.targets) for name, split in splits.items()}
     assert sizes == {"train": 4791, "test": 1500}
 
 
@@ -77,7 +77,7 @@ def test_the_set_is_the_same_everywhere():
     """Runs are resumed and compared by this fingerprint: it may not change unnoticed."""
     dataset = catalogue.load_dataset("clutter", seed=5)
     assert dataset.fingerprint == "6c0c9b3680f27a12"
-    sizes = {name: len(split.labels) for name, split in dataset.splits.items()}
+    sizes = {name: len(split.targets) for name, split in dataset.splits.items()}
     assert sizes == {"train": 3591, "validation": 600, "calibration": 600, "test": 1500}
     assert dataset.input_shape == catalogue.KNOWN_SHAPES["clutter"]
     assert dataset.class_names == tuple("0123456789")

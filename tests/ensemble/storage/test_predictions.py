@@ -23,10 +23,10 @@ def path(tmp_path):
 def test_what_was_written_comes_back(path):
     stored = read_predictions(path, CONFIG)
     np.testing.assert_array_equal(stored.log_probs, LOG_PROBS)
-    np.testing.assert_array_equal(stored.labels, LABELS)
+    np.testing.assert_array_equal(stored.targets, LABELS)
     np.testing.assert_array_equal(stored.members, [0, 2])
     longer = {**CONFIG, "num_epochs": 9}  # What may change in a workdir may change here.
-    np.testing.assert_array_equal(read_predictions(path, longer).labels, LABELS)
+    np.testing.assert_array_equal(read_predictions(path, longer).targets, LABELS)
 
 
 def test_those_of_another_configuration_are_refused(path):
@@ -45,7 +45,7 @@ def test_absent_and_damaged_files_are_refused(path):
 
 
 @pytest.mark.parametrize(
-    ("log_probs", "labels", "members"),
+    ("log_probs", "targets", "members"),
     [
         (LOG_PROBS[:, :0], LABELS[:0], [0, 2]),
         (LOG_PROBS[0], LABELS, [0, 2]),
@@ -56,13 +56,13 @@ def test_absent_and_damaged_files_are_refused(path):
         (LOG_PROBS, LABELS / 2, [0, 2]),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(path, log_probs, labels, members):
-    write_predictions(path, MemberPredictions(log_probs), labels, members, CONFIG)
+def test_arrays_that_do_not_fit_are_refused(path, log_probs, targets, members):
+    write_predictions(path, MemberPredictions(log_probs), targets, members, CONFIG)
     with pytest.raises(UserError, match=r"must be \[M, N, C\]"):
         read_predictions(path, CONFIG)
 
 
 def test_pickled_objects_are_never_loaded(path):
-    np.savez(path, log_probs=np.array([{}]), labels=LABELS, members=[0], config="{}")
+    np.savez(path, log_probs=np.array([{}]), targets=LABELS, members=[0], config="{}")
     with pytest.raises(UserError, match="is damaged or not of this program"):
         read_predictions(path, CONFIG)

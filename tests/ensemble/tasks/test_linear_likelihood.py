@@ -10,6 +10,7 @@ import scipy.special
 
 from ensemble import networks
 from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
@@ -72,7 +73,7 @@ def several_blocks(monkeypatch):
 @pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (4, 2)])
 def test_it_agrees_with_the_general_way(groups, shards):
     task = make_task()
-    general = dataclasses.replace(task, model=General(NUM_CLASSES))
+    general = dataclasses.replace(task, network=LinenNetwork(General(NUM_CLASSES)))
     mesh = create_mesh(groups, shards, jax.devices())
     fast, slow = value_and_grad(task, mesh), value_and_grad(general, mesh)
     params = make_params()

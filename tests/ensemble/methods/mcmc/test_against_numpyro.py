@@ -49,7 +49,7 @@ def sample_ours(task):
     mesh = create_mesh(1, 2, jax.devices())
     density = make_log_density(task, task.dataset.splits["train"], mesh)
     settings = Settings("hmc", 0.1, num_leapfrog_steps=8, num_warmup=NUM_WARMUP, mass="diagonal")
-    start = task.model.init(jax.random.key(0), jnp.zeros((1, NUM_FEATURES)))["params"]
+    start = task.network.init(jax.random.key(0), jnp.zeros((1, NUM_FEATURES)))["params"]
 
     @jax.jit
     def run(keys, data):

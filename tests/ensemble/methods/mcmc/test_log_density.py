@@ -13,6 +13,7 @@ import scipy.special
 
 from ensemble import UserError, networks
 from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.sources.catalogue import dataset_from_arrays
@@ -163,9 +164,9 @@ def test_padding_is_no_input_of_zeros():
             x = nn.Dense(2, use_bias=False)(x)
             return nn.Dense(self.num_classes)(x / jnp.linalg.norm(x, axis=-1, keepdims=True))
 
-    task = dataclasses.replace(make_task(), model=Direction(NUM_CLASSES))
+    task = dataclasses.replace(make_task(), network=LinenNetwork(Direction(NUM_CLASSES)))
     mean = jnp.asarray(task.dataset.shift)  # What would be zero for the network.
-    params = task.model.init(jax.random.key(0), mean[None] + 1)["params"]
+    params = task.network.init(jax.random.key(0), mean[None] + 1)["params"]
     grads = [jax.grad(density_of(task, mesh_of(1, n)))(params) for n in (1, 8)]
     for one, eight in zip(*map(jax.tree.leaves, grads), strict=True):
         np.testing.assert_allclose(one, eight, rtol=1e-3, atol=1e-3)
@@ -212,7 +213,7 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
     task = make_task()
     split = task.dataset.splits["train"]
     with pytest.raises(UserError, match="3 examples cannot be spread over 8 shards; use at most 3"):
-        make_log_density(task, Split(split.inputs[:3], split.labels[:3]), mesh_of(1, 8))
+        make_log_density(task, Split(split.inputs[:3], split.targets[:3]), mesh_of(1, 8))
     for temperature in (0, float("inf")):
         with pytest.raises(UserError, match=f"temperature={temperature} must be positive and fin"):
             make_log_density(task, split, mesh_of(1, 1), temperature)
@@ -228,7 +229,7 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
         def __call__(self, x, train: bool):
             return nn.Dense(self.num_classes)(nn.Dropout(0.5, deterministic=not train)(x))
 
-    noisy = dataclasses.replace(task, model=Dropout(NUM_CLASSES))
+    noisy = dataclasses.replace(task, network=LinenNetwork(Dropout(NUM_CLASSES)))
     with pytest.raises(UserError, match="networks with batch statistics or dropout have none"):
         make_log_density(noisy, split, mesh_of(1, 1))
 

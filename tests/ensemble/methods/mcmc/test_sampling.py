@@ -98,7 +98,7 @@ def test_the_report_is_as_for_members_and_has_its_diagnostics(finished):
     assert report == json.loads(json.dumps(result.report))
     assert report["method"] == "hmc"
     assert report["live_members"] == [0, 1]
-    labels = stored(workdir)["labels"]
+    labels = stored(workdir)["targets"]
     summary = metrics.summarise(stored(workdir)["log_probs"], labels, stored(workdir)["entropies"])
     assert report["test"] == summary
     posterior = report["posterior"]

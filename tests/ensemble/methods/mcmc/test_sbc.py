@@ -16,6 +16,7 @@ from chains import advance
 
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, create_mesh
@@ -42,7 +43,7 @@ def make_task():
         "class_names": list("abc"),
     }
     dataset = dataset_from_arrays(data, hold_out=False)
-    return Classification(dataset, Regression(NUM_CLASSES), parse_prior("normal(1)"))
+    return Classification(dataset, LinenNetwork(Regression(NUM_CLASSES)), parse_prior("normal(1)"))
 
 
 @functools.cache
@@ -52,13 +53,13 @@ def ranks_of(name):
     split = task.dataset.splits["train"]
     density = make_log_density(task, split, create_mesh(2, 2, jax.devices()))
     inputs, _, mask = density.data
-    like = jax.eval_shape(task.model.init, jax.random.key(0), inputs)["params"]
+    like = jax.eval_shape(task.network.init, jax.random.key(0), inputs)["params"]
 
     def rank(rng_key, inputs, mask):
         key_truth, key_labels, key_start, key_chain = jax.random.split(rng_key, 4)
         flat, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(jnp.zeros_like, like))
         truth = jax.random.normal(key_truth, flat.shape)
-        logits = task.model.apply({"params": unravel(truth)}, inputs)
+        logits, _ = task.network.apply({"params": unravel(truth)}, inputs)
         labels = jax.random.categorical(key_labels, logits)
         sampler = make_sampler(settings, density.bind((inputs, labels, mask)))
         chain = sampler.init(key_chain, unravel(jax.random.normal(key_start, flat.shape)))

@@ -90,7 +90,9 @@ def test_the_map_is_the_maximum(blobs, num_shards):
 def test_another_network_ends_at_a_zero_of_its_gradient_and_again_at_the_same(blobs):
     task = make_task(blobs, model="tiny")
     density = make_density(task)
-    shapes = jax.eval_shape(lambda: task.model.init(jax.random.key(0), jnp.zeros((1, 6)))["params"])
+    shapes = jax.eval_shape(
+        lambda: task.network.init(jax.random.key(0), jnp.zeros((1, 6)))["params"]
+    )
     found, again = find_map(task, density, shapes), find_map(task, density, shapes)
     jax.tree.map(np.testing.assert_array_equal, found, again)
     logdensity_fn = density.bind(density.data)
@@ -104,7 +106,7 @@ def test_progress_is_logged(blobs, monkeypatch):
     lines = []
     monkeypatch.setattr(logging, "info", lambda line, *values: lines.append(line % values))
     task = make_task(blobs, model="tiny")
-    params = task.model.init(jax.random.key(0), jnp.zeros((1, 6)))["params"]
+    params = task.network.init(jax.random.key(0), jnp.zeros((1, 6)))["params"]
     find_map(task, make_density(task), params, max_iterations=60)
     assert "MAP: iteration 50, log density" in lines[0]
     assert "after 60 iterations" in lines[-1]

@@ -14,6 +14,7 @@ from flax.training import train_state
 from ensemble import apply_model, create_train_state, networks, update_model
 from ensemble.method import Status
 from ensemble.methods.members.member import apply_member, create_member, update_member
+from ensemble.networks.linen import LinenNetwork
 
 NUM_DEVICES = 8
 
@@ -66,7 +67,7 @@ def test_the_default_model_is_the_how_to_s_cnn():
 
 def test_equal_to_the_published_functions():
     """Same losses, gradients, ensemble accuracy and updates as the guide's code, step by step."""
-    model = networks.create("mlp", 10)
+    model = networks.create("mlp", 10).module
 
     @functools.partial(jax.pmap, axis_name="ensemble")
     def published_apply_model(state, images, labels):
@@ -172,9 +173,9 @@ class WithNoise(nn.Module):
 
 
 def test_dropout_differs_by_step_and_batch_statistics_move():
-    state = create_member(jax.random.key(0), WithNoise(3), optax.sgd(0.1), (6,))
+    state = create_member(jax.random.key(0), LinenNetwork(WithNoise(3)), optax.sgd(0.1), (6,))
     images = jnp.asarray(np.random.default_rng(0).normal(size=(32, 6)), jnp.float32)
-    apply = functools.partial(apply_member, train_kwargs=True)
+    apply = apply_member
     first = apply(state, images, jnp.zeros(32, int), jnp.ones(32))
     again = apply(state, images, jnp.zeros(32, int), jnp.ones(32))
     np.testing.assert_array_equal(first.log_probs, again.log_probs)

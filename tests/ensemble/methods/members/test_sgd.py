@@ -114,7 +114,7 @@ def test_one_member_is_the_plain_single_model(blobs):
     method = make_method(blobs, ensemble_size=1, num_devices=1)
     dataset = method.task.dataset
     train = dataset.splits["train"]
-    model = networks.create("tiny", 3)
+    model = networks.create("tiny", 3).module
     params = model.init(jax.random.fold_in(KEY, 0), jnp.ones((1, 6)))["params"]
     optimizer = optax.sgd(0.1, momentum=0.9)
     opt_state = optimizer.init(params)
@@ -124,10 +124,10 @@ def test_one_member_is_the_plain_single_model(blobs):
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     for epoch in range(3):
-        for index, mask in zip(*epoch_batches(len(train.labels), 29, 0, epoch), strict=True):
+        for index, mask in zip(*epoch_batches(len(train.targets), 29, 0, epoch), strict=True):
             index = index[mask > 0]
             inputs = normalise(train.inputs[index], dataset.shift, dataset.scale)
-            grads = jax.grad(loss_fn)(params, inputs, train.labels[index])
+            grads = jax.grad(loss_fn)(params, inputs, train.targets[index])
             updates, opt_state = optimizer.update(grads, opt_state, params)
             params = optax.apply_updates(params, updates)
     test = normalise(dataset.splits["test"].inputs, dataset.shift, dataset.scale)
@@ -203,7 +203,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
     examples, mask = method._batches._epoch(0, state.indices)
     train = method.task.dataset.splits["train"]
     log_probs = method.predict_split(state, "train").log_probs[:, examples[0]]
-    labels = train.labels[examples[0]]
+    labels = train.targets[examples[0]]
     _, info = method.advance(state)
     scalars = method.scalars(info)
     assert mask[0].all()
@@ -232,10 +232,10 @@ def test_early_stopping_keeps_the_best_parameters(blobs):
 
             programs = method._programs(3)
             log_probs = programs.predict(state.members.variables, validation.inputs)
-            history.append([metrics.nll(p, validation.labels) for p in log_probs])
+            history.append([metrics.nll(p, validation.targets) for p in log_probs])
     assert set(method.status(state).values()) == {Status.STOPPED_EARLY}
     best = [
-        metrics.nll(p, validation.labels)
+        metrics.nll(p, validation.targets)
         for p in method.predict_split(state, "validation").log_probs
     ]
     np.testing.assert_allclose(best, np.min(history, axis=0), rtol=1e-5)

@@ -118,7 +118,7 @@ def test_the_section_counts_first_choices_of_the_extreme_users(dataset, draws):
 
 def test_held_out_entries_are_neither_watched_nor_unwatched(dataset):
     task = Factorisation(dataset, MatrixFactorisation(), (), num_factors=3)
-    assert task.num_train_examples == 30 * 20 - len(dataset.splits["test"].labels)
+    assert task.num_train_examples == 30 * 20 - len(dataset.splits["test"].targets)
     # The baseline does not see them: what was held out could as well be the other way round.
     pairs = dataset.splits["test"].inputs
     watched = dataset.watches.watched.copy()

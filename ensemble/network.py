@@ -1,0 +1,90 @@
+"""The contract of networks: a pair of pure functions of variables and inputs.
+
+`ensemble.networks` has the tenants: Linen modules, NNX modules by a factory, and whatever else has
+these two functions. Nothing outside that folder knows which library a network is written in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+Variables = dict[str, Any]
+"""`params`, a tree of arrays, and the network's other collections, such as batch statistics."""
+
+
+class Network(Protocol):
+    """A network without variables of its own; one object serves all members.
+
+    A network may also say `is_linear = True`: it then is multinomial logistic regression with the
+    parameters of one dense layer, for which samplers have a faster gradient and better coordinates.
+    It may have `check_inputs(inputs, params)`, which raises a `UserError` where inputs [N, ...] are
+    none that it can predict with the parameters [M, ...] of members.
+    """
+
+    def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+        """Starts the variables.
+
+        Args:
+            rng_key: of the member, typed or raw.
+            inputs: [B, *input_shape] float32, of which only the shape counts.
+
+        Returns:
+            `params` and, where the network has state, other collections.
+        """
+
+    def apply(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Variables]:
+        """Maps inputs to outputs.
+
+        Args:
+            variables: of `init`, or of training since.
+            inputs: [B, *input_shape] float32, normalised.
+            train: whether this is a training step: dropout drops, batch statistics move. Static.
+            rng_key: of the noise in training; not used otherwise.
+
+        Returns:
+            Outputs [B, K], and the collections beside `params` after the call; without `train` they
+            are those that went in.
+        """
+
+
+class Traits(NamedTuple):
+    """What a network does beside mapping inputs to outputs.
+
+    Attributes:
+        has_state: whether it has collections beside `params`.
+        is_random: whether it draws noise in training.
+    """
+
+    has_state: bool
+    is_random: bool
+
+    @property
+    def examples_are_independent(self) -> bool:
+        """Whether a batch gives the same gradient in slices, and a likelihood is a function."""
+        return not (self.has_state or self.is_random)
+
+
+def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
+    """Finds out what a network does by tracing it; nothing is computed.
+
+    Args:
+        network: any.
+        input_shape: of one example.
+    """
+    rng_key = jax.eval_shape(jax.random.key, 0)
+    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
+    variables = jax.eval_shape(network.init, rng_key, inputs)
+    train_step = jax.make_jaxpr(lambda *args: network.apply(args[0], args[1], True, args[2]))
+    jaxpr = train_step(variables, inputs, rng_key).jaxpr
+    key = jaxpr.invars[-1]
+    is_random = any(key is one for equation in jaxpr.eqns for one in equation.invars)
+    return Traits(has_state=variables.keys() > {"params"}, is_random=is_random)

@@ -1,0 +1,62 @@
+"""What is found out about a network by tracing it."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+
+from ensemble.network import Traits, traits
+from ensemble.networks import as_network
+
+
+class Plain:
+    """A network as a pair of functions."""
+
+    def init(self, rng_key, inputs):
+        return {"params": {"w": jax.random.normal(rng_key, (inputs.shape[-1], 3))}}
+
+    def apply(self, variables, inputs, train=False, rng_key=None):
+        return inputs @ variables["params"]["w"], {}
+
+
+class Noisy(nn.Module):
+    """Dropout of some rate, and batch statistics if wanted."""
+
+    rate: float = 0.0
+    has_statistics: bool = False
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        if self.has_statistics:
+            x = nn.BatchNorm(use_running_average=not train)(x)
+        return nn.Dropout(self.rate, deterministic=not train)(nn.Dense(3)(x))
+
+
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        (Plain(), Traits(has_state=False, is_random=False)),
+        (Noisy(), Traits(has_state=False, is_random=False)),
+        (Noisy(rate=0.5), Traits(has_state=False, is_random=True)),
+        (Noisy(has_statistics=True), Traits(has_state=True, is_random=False)),
+        (Noisy(rate=0.5, has_statistics=True), Traits(has_state=True, is_random=True)),
+    ],
+)
+def test_state_and_noise_are_found(network, expected):
+    found = traits(as_network(network, "mine"), (4,))
+    assert found == expected
+    assert found.examples_are_independent == (expected == Traits(False, False))
+
+
+def test_a_linen_network_is_random_in_training_alone():
+    network = as_network(Noisy(rate=0.5, has_statistics=True), "mine")
+    inputs = jnp.arange(8.0).reshape(2, 4)
+    variables = network.init(jax.random.key(0), inputs)
+    calm, kept = network.apply(variables, inputs)
+    noisy, moved = network.apply(variables, inputs, True, jax.random.key(1))
+    assert (calm != noisy).any()
+    assert jax.tree.all(
+        jax.tree.map(lambda a, b: (a == b).all(), kept, {"batch_stats": variables["batch_stats"]})
+    )
+    means = [one["batch_stats"]["BatchNorm_0"]["mean"] for one in (kept, moved)]
+    assert (means[0] != means[1]).any()
