@@ -65,5 +65,5 @@ def write_ratings(
         "splits": [{"name": "train", "shardLengths": [str(len(part)) for part in parts]}],
     }
     (directory / "dataset_info.json").write_text(json.dumps(info))
-    (directory / "movie_genres.targets.txt").write_text("\n".join(GENRE_NAMES) + "\n")
+    (directory / "movie_genres.labels.txt").write_text("\n".join(GENRE_NAMES) + "\n")
     return directory

@@ -199,7 +199,7 @@ def _read_ratings(directory: Path) -> _Ratings:
 
 
 def _genre_names(directory: Path) -> dict[int, str]:
-    file = directory / "movie_genres.targets.txt"
+    file = directory / "movie_genres.labels.txt"
     try:
         return dict(enumerate(file.read_text().splitlines()))
     except (OSError, UnicodeDecodeError) as error:

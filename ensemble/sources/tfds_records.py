@@ -4,7 +4,7 @@ A prepared set is a directory `DATA_DIR/NAME/VERSION`, or `DATA_DIR/NAME/CONFIG/
 `dataset_info.json` (splits and their shard lengths) and shards
 `NAME-SPLIT.array_record-00000-of-00001` of `tf.train.Example` protos. Those of image sets, which
 are decoded here, hold an encoded `image` and a `label`; beside them are `features.json` (image
-shape, number of classes), and `label.targets.txt` where classes have names.
+shape, number of classes), and `label.labels.txt` where classes have names.
 """
 
 import functools
@@ -237,12 +237,12 @@ def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
         raise broken(directory, f"features.json has images of shape {shape}, not [H, W, 1 or 3]")
     if not 2 <= num_classes <= _MAX_CLASSES:
         raise broken(directory, f"features.json has {num_classes} classes")
-    names_file = directory / "label.targets.txt"
+    names_file = directory / "label.labels.txt"
     if not names_file.is_file():
         return shape, tuple(str(label) for label in range(num_classes))
     class_names = tuple(_read_text(names_file, "replace").split("\n"))[:num_classes]
     if len(class_names) != num_classes or not all(class_names):
-        raise broken(directory, f"label.targets.txt does not name {num_classes} classes")
+        raise broken(directory, f"label.labels.txt does not name {num_classes} classes")
     return shape, class_names
 
 

@@ -97,8 +97,8 @@ DAMAGES = {
     "not UTF-8": (_replace([LATIN]), "cannot be decoded"),
     "no protos": (_replace([b"\xff"]), "cannot be decoded"),
     "no genre names": (
-        lambda directory: (directory / "movie_genres.targets.txt").unlink(),
-        "movie_genres.targets.txt cannot be read",
+        lambda directory: (directory / "movie_genres.labels.txt").unlink(),
+        "movie_genres.labels.txt cannot be read",
     ),
     "no shard": (
         lambda directory: (directory / "movielens-train.array_record-00000-of-00001").unlink(),

@@ -33,11 +33,11 @@ def test_reads_what_was_written(tmp_path, shape, num_shards):
 def test_class_names_come_from_the_labels_file(tmp_path):
     directory = tfds_sets.write_set(tmp_path, "mnist", tfds_sets.random_splits())
     names = ["T-shirt/top", "ankle boot", *"cdefghij"]
-    (directory / "label.targets.txt").write_text("\n".join(names) + "\n")
+    (directory / "label.labels.txt").write_text("\n".join(names) + "\n")
 
     assert tfds_records.read_records(directory).class_names == tuple(names)
 
-    (directory / "label.targets.txt").write_text("\n".join(names[:9]))
+    (directory / "label.labels.txt").write_text("\n".join(names[:9]))
     with pytest.raises(UserError, match="does not name 10 classes"):
         tfds_records.read_records(directory)
 
