@@ -1,333 +1,249 @@
-"""The rules that values of a configuration must keep, one by one and together.
+"""Which of the keys that were set a run has, and the rules that their values must keep.
 
-`validate` is called once, by `ensemble.train`, on whatever arrives.
+`validate` is called on whatever arrives. The method and the model are read first, and say which
+keys there are; what then cannot stand is told at once.
 """
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
+from absl import logging
 
-from ensemble.config import (
-    MASSES,
-    METHODS,
-    OPTIMIZERS,
-    PRIOR,
-    RANDOM_WALK,
-    SAMPLERS,
-    SCHEDULES,
-    WALK_SHAPES,
-    default_config,
-    flatten,
-    unknown_key,
-)
+from ensemble import registry
+from ensemble.config import RUN, all_keys, blank, flatten, method_block, task_block, unknown_key
 from ensemble.errors import UserError
-from ensemble.priors import parse_prior
-
-MAX_STEPS = 2**31 - 1
-"""Of a run, or draws of a chain: they are numbered in 32 bits on the devices."""
-
-
-_MAX_MEMBERS = 2**20  # Of an ensemble or a posterior: each has its own scalars and report entries.
-
-
-_MAX_WHOLE: Mapping[str, int] = {
-    "seed": 2**32 - 1,
-    "ensemble_size": _MAX_MEMBERS,
-    "hmc.num_leapfrog_steps": 2**20,
-    "hmc.num_warmup": 2**20,  # A list says what happens at each.
-    "rwm.num_samples": 2**32 - 1,  # Random walks have a rule of their own.
-}
-"""The largest whole numbers, by key; of all others it is `MAX_STEPS`."""
-
+from ensemble.keys import Block, Key
 
 _FLOATS = (1e-15, 1e15)  # The squares of what is beyond would leave float32.
+_NO_PRIOR = "none"
+_NOTHING = ml_collections.FrozenConfigDict()
 
 
-def _positive(value: Any) -> bool:
-    return value > 0
+class Checked(NamedTuple):
+    """A configuration, and what is wrong with it.
+
+    Attributes:
+        config: the keys of the run; what breaks its own rule has its default.
+        keys: of the run, by name: those of every run, of the task, of the method.
+        conflicts: lines, each with values, a rule and a remedy; empty where all is well.
+        dropped: `key=value` of what the configuration sets for other methods and tasks.
+        default_prior: the prior, where nobody has set the one that the method requires.
+    """
+
+    config: ml_collections.FrozenConfigDict
+    keys: Mapping[str, Key]
+    conflicts: list[str]
+    dropped: list[str]
+    default_prior: str | None
 
 
-def _not_negative(value: Any) -> bool:
-    return value >= 0
+def validate(
+    config: Mapping[str, Any], by_hand: Collection[str] | None = None
+) -> ml_collections.FrozenConfigDict:
+    """Completes a configuration with the defaults of its method and task, and checks every value.
 
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """What a value must be, in words too."""
-
-    holds: Callable[[Any], bool]
-    text: str
-
-
-def _one_of(*names: str) -> Rule:
-    return Rule(lambda value: value in names, f"must be one of {', '.join(names)}")
-
-
-_POSITIVE = Rule(_positive, "must be positive")
-
-
-_NOT_NEGATIVE = Rule(_not_negative, "must not be negative")
-
-
-_EVEN = Rule(lambda value: value >= 0 and value % 2 == 0, "must be even and not negative")
-
-
-_BELOW_ONE = Rule(lambda value: 0 <= value < 1, "must be at least 0 and below 1")
-
-
-RULES: Mapping[str, Rule] = {
-    "method": _one_of(*METHODS),
-    "ensemble_size": _POSITIVE,
-    "num_devices": _POSITIVE,
-    "num_epochs": _NOT_NEGATIVE,
-    "num_steps": _NOT_NEGATIVE,
-    "seed": Rule(lambda value: 0 <= value < 2**32, "must be at least 0 and below 2**32"),
-    "batch_size": _POSITIVE,
-    "batching": _one_of("shared", "independent"),
-    "augment.shift": _NOT_NEGATIVE,
-    "label_smoothing": _BELOW_ONE,
-    "optimizer": _one_of(*OPTIMIZERS),
-    "learning_rate": _POSITIVE,
-    "momentum": _BELOW_ONE,
-    "weight_decay": _NOT_NEGATIVE,
-    "schedule": _one_of(*SCHEDULES),
-    "warmup_fraction": _BELOW_ONE,
-    "early_stopping_epochs": _NOT_NEGATIVE,
-    "on_nonfinite": _one_of("freeze", "stop"),
-    "num_chains": _POSITIVE,
-    "temperature": _POSITIVE,
-    "num_factors": _POSITIVE,
-    "hmc.step_size": _POSITIVE,
-    "hmc.num_leapfrog_steps": _POSITIVE,
-    "hmc.jitter": _BELOW_ONE,
-    "hmc.num_warmup": _NOT_NEGATIVE,
-    "hmc.num_burn_in": _NOT_NEGATIVE,
-    "hmc.num_samples": _POSITIVE,
-    "hmc.thin": _POSITIVE,
-    "hmc.target_acceptance": Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),
-    "hmc.mass": _one_of(*MASSES),
-    "rwm.scale": _POSITIVE,
-    "rwm.shape": _one_of(*WALK_SHAPES),
-    "rwm.num_warmup": _EVEN,
-    "rwm.num_samples": Rule(lambda value: value > 0 and value % 2 == 0, "must be even, from 2"),
-    "stop_at.rhat": Rule(lambda value: value == 0 or value > 1, "must be above 1, or 0 for never"),
-    "stop_at.ess": _NOT_NEGATIVE,
-    "log_every_steps": _POSITIVE,
-    "eval_every_epochs": _POSITIVE,
-    "plot_every_epochs": _POSITIVE,
-    "checkpoint_every_epochs": _POSITIVE,
-    "keep_checkpoints": _POSITIVE,
-}
-
-
-def validate(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
-    """Completes a configuration with the defaults and checks every value.
+    What the configuration sets for other methods and tasks is left out, with one line in the log;
+    what somebody has set by hand is refused.
 
     Args:
         config: a `ConfigDict` or a nested dict with some or all of the keys of `default_config`.
+        by_hand: the keys that were set by hand, on the command line; None: all that are there, but
+            of a configuration with every key, which started from `default_config`, none.
 
     Returns:
-        The whole configuration, frozen.
+        The keys of this run, frozen.
 
     Raises:
-        UserError: a key is unknown, or a value has the wrong type or breaks its rule.
+        UserError: keys are unknown or of another method or task, or values have the wrong type,
+            break their rules or cannot stand together; all in one line.
     """
-    complete = default_config()
-    known = flatten(complete)
-    for key, value in flatten(config).items():
-        if key not in known:
-            raise UserError(unknown_key(key, known))
-        if isinstance(value, np.generic):
-            value = value.item()
-        try:
-            complete.update_from_flattened_dict({key: value})
-        except (TypeError, ValueError, OverflowError) as error:
-            raise UserError(f"config.{key}={value!r} has the wrong type: {error}") from None
-    for key, value in flatten(complete).items():
-        _check_value(key, value, known[key])
-    parse_prior(complete.prior)
-    if complete.method in SAMPLERS:
-        _check_sampling(complete)
-    elif complete.method == RANDOM_WALK:
-        _check_walk(complete)
-    else:
-        _check_training(complete)
-    if complete.early_stopping_epochs and not complete.hold_out:
-        raise UserError(
-            f"config.early_stopping_epochs={complete.early_stopping_epochs} needs a validation "
-            "split: set config.hold_out=True, or early_stopping_epochs=0"
+    checked = check(config, by_hand)
+    refuse(checked.conflicts)
+    if checked.dropped:
+        logging.warning(
+            "Left out, for config.method=%r has no use for them here: %s.",
+            checked.config.method,
+            ", ".join(checked.dropped),
         )
-    return ml_collections.FrozenConfigDict(complete)
+    if checked.default_prior:
+        logging.info(
+            "config.prior was not set; config.method=%r takes %r.",
+            checked.config.method,
+            checked.default_prior,
+        )
+    return checked.config
 
 
-def _check_value(key: str, value: Any, default: Any) -> None:
-    """Checks what holds for one value, whatever the others are.
+def validate_stored(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
+    """As `validate`, of what a run has written; quietly, for runs once wrote every key.
 
     Raises:
-        UserError: it breaks its rule, or is missing, or beyond what the devices' numbers hold.
+        UserError: as `validate`.
     """
+    given = flatten(config)
+    checked = check(given, by_hand=[key for key in given if key == "prior"])
+    refuse(checked.conflicts)
+    return checked.config
+
+
+def refuse(conflicts: list[str]) -> None:
+    """Raises `UserError` with all the conflicts in one line, if there are any."""
+    if len(conflicts) == 1:
+        raise UserError(conflicts[0])
+    if conflicts:
+        numbered = "; ".join(f"({k}) {line}" for k, line in enumerate(conflicts, 1))
+        raise UserError(f"{len(conflicts)} settings cannot stand: {numbered}")
+
+
+def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> Checked:
+    """Finds a run's keys and values, and all that is wrong with them; `validate` has the arguments.
+
+    Where the method is unknown, nothing can be said of the rest.
+    """
+    known = all_keys()
+    given = {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in flatten(config).items()
+    }
+    unknown = [unknown_key(key, known) for key in given if key not in known]
+    given = {key: value for key, value in given.items() if key in known}
+    is_whole = given.keys() >= known.keys()
+    if by_hand is None:
+        by_hand = () if is_whole else given.keys()
+    method = given.get("method", RUN.keys["method"].default)
+    if not isinstance(method, str) or method not in registry.METHODS:
+        line = f"config.method={method!r} {RUN.keys['method'].rule.text}"
+        return Checked(_NOTHING, {}, [*unknown, line], [], None)
+    model = given.get("model", known["model"].default)
+    task, conflicts = _task(method, model)
+    conflicts = unknown + conflicts
+    blocks = [RUN, task_block(task), method_block(method)]
+    own = {key: one for block in blocks for key, one in block.keys.items()}
+    foreign = {key: value for key, value in given.items() if key not in own}
+    conflicts += _foreign_conflicts(
+        {k: v for k, v in foreign.items() if k in by_hand and not known[k].is_off(v)},
+        method,
+        model,
+        blocks,
+    )
+    complete, default_prior = blank(own), None
+    broken = set()
+    for key, value in given.items():
+        if key not in own:
+            continue
+        problem = _set(complete, key, value, own[key])
+        if problem:
+            conflicts.append(problem)
+            broken.add(key)
+    if registry.METHODS[method].requires_prior and complete.prior == _NO_PRIOR:
+        if "prior" in by_hand:
+            conflicts.append(
+                f"config.method={method!r} samples a posterior, which config.prior='none' does "
+                f"not have; set it to such as 'normal(1)', or leave it out for "
+                f"{registry.TASKS[task].default_prior!r}"
+            )
+            broken.add("prior")
+        else:
+            complete.prior = default_prior = registry.TASKS[task].default_prior
+    values = flatten(complete)
+    for block in blocks:
+        found = block.conflicts(values)
+        conflicts += [one.line for one in found if broken.isdisjoint(one.keys)]
+    dropped = [
+        f"{key}={value!r}"
+        for key, value in foreign.items()
+        if key not in by_hand and value != known[key].default and not known[key].is_off(value)
+    ]
+    frozen = ml_collections.FrozenConfigDict(complete)
+    return Checked(frozen, own, conflicts, dropped, default_prior)
+
+
+def _task(method: str, model: Any) -> tuple[str, list[str]]:
+    """The task of a run, and what is wrong with it."""
+    own = registry.METHODS[method].tasks
+    for task, entry in registry.TASKS.items():
+        if model not in entry.models:
+            continue
+        if task in own:
+            return task, []
+        if "model" in task_block(own[0]).keys:
+            able = [name for name, one in registry.METHODS.items() if task in one.tasks]
+            rule = f"must be {' or '.join(able)} for config.model={model!r}"
+            return task, [f"config.method={method!r} {rule}; or choose another model"]
+    return own[0], []
+
+
+def _set(config: ml_collections.ConfigDict, name: str, value: Any, key: Key) -> str | None:
+    """Sets a value, if it can stand; else returns the line that says why not."""
+    try:
+        config.update_from_flattened_dict({name: value})
+    except (TypeError, ValueError, OverflowError) as error:
+        return f"config.{name}={value!r} has the wrong type: {error}"
+    value = flatten(config)[name]
+    line = _broken_rule(name, value, key)
+    if line:
+        config.update_from_flattened_dict({name: key.default})
+    return line
+
+
+def _broken_rule(name: str, value: Any, key: Key) -> str | None:
+    """What is wrong with one value, whatever the others are: it breaks its rule, or is missing, or
+    beyond what the devices' numbers hold."""
     if value is None:
-        if default is not None:
-            raise UserError(f"config.{key}=None must have a value; leave it out for {default!r}")
-        return
+        if key.default is None:
+            return None
+        return f"config.{name}=None must have a value; leave it out for {key.default!r}"
     if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"config.{key}={value} must be finite")
+        return f"config.{name}={value} must be finite"
     smallest, largest = _FLOATS
     if isinstance(value, float) and value and not smallest <= abs(value) <= largest:
-        raise UserError(
-            f"config.{key}={value} must be from {smallest:g} to {largest:g} in size: its square "
+        return (
+            f"config.{name}={value} must be from {smallest:g} to {largest:g} in size: its square "
             "must fit in float32"
         )
-    most = _MAX_WHOLE.get(key, MAX_STEPS)
-    if isinstance(value, int) and abs(value) > most:
-        raise UserError(f"config.{key}={value} must be at most {most}")
-    rule = RULES.get(key)
-    if rule is not None and not rule.holds(value):
-        raise UserError(f"config.{key}={value!r} {rule.text}")
+    if isinstance(value, int) and abs(value) > key.most:
+        return f"config.{name}={value} must be at most {key.most}"
+    return None if key.rule.holds(value) else f"config.{name}={value!r} {key.rule.text}"
 
 
-_NOT_IN_TRAINING: Mapping[str, Any] = {
-    "temperature": 1.0,
-    "init_from": PRIOR,
-    "stop_at.rhat": 0.0,
-    "stop_at.ess": 0.0,
-}
-"""Keys of samplers that SGD cannot heed, with the value that they must keep."""
+def _foreign_conflicts(
+    foreign: Mapping[str, Any], method: str, model: Any, blocks: Iterable[Block]
+) -> list[str]:
+    """Lines for keys that were set by hand and belong to other methods or tasks; one an owner."""
+    instead = {key: text for block in blocks for key, text in block.instead.items()}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for key in foreign:
+        groups.setdefault(_owner(key, method, model), []).append(key)
+    lines = []
+    for (owner, own), keys in groups.items():
+        is_one = len(keys) == 1
+        texts = [f"config.{key}={foreign[key]!r}" for key in keys]
+        line = f"{_listed(texts, 'and')} {'is' if is_one else 'are'} for {owner}, "
+        line += f"and this run has {own}: leave {'it' if is_one else 'them'} out, or choose {owner}"
+        remedies = dict.fromkeys(instead[key] for key in keys if key in instead)
+        lines.append("; ".join([line, *remedies]))
+    return lines
 
 
-def _check_training(config: ml_collections.ConfigDict) -> None:
-    """Checks what holds for SGD alone.
-
-    Raises:
-        UserError: the duration is not clear, or a key that is for samplers is set.
-    """
-    if bool(config.num_epochs) == bool(config.num_steps):
-        raise UserError(
-            f"config.num_epochs={config.num_epochs} and config.num_steps={config.num_steps}: "
-            "set exactly one of the two, the other to 0"
-        )
-    _check_neutral(
-        config,
-        _NOT_IN_TRAINING,
-        "is for samplers",
-        lambda key: f", or choose one of {', '.join(SAMPLERS)}",
-    )
+def _owner(key: str, method: str, model: Any) -> tuple[str, str]:
+    """What a run must have for a key to be its own, and what it has instead."""
+    methods = [name for name in registry.METHODS if key in method_block(name).keys]
+    if not methods:
+        tasks = {name: one for name, one in registry.TASKS.items() if key in task_block(name).keys}
+        models = [repr(name) for one in tasks.values() for name in one.models]
+        if all(one.models for one in tasks.values()):
+            has_model = "model" in task_block(registry.METHODS[method].tasks[0]).keys
+            own = f"config.model={model!r}" if has_model else f"config.method={method!r}"
+            return f"config.model={_listed(models, 'or')}", own
+        methods = [
+            name for name, one in registry.METHODS.items() if not set(tasks).isdisjoint(one.tasks)
+        ]
+    return f"config.method={_listed(map(repr, methods), 'or')}", f"config.method={method!r}"
 
 
-_NOT_IN_A_POSTERIOR: Mapping[str, Any] = {
-    "num_epochs": None,
-    "num_steps": None,
-    "augment.shift": 0,
-    "augment.flip": False,
-    "label_smoothing": 0.0,
-    "class_weights": "none",
-    "weight_decay": 0.0,
-    "early_stopping_epochs": 0,
-}
-"""Keys that samplers have no place for, with the value that they must keep."""
-
-
-def _check_sampling(config: ml_collections.ConfigDict) -> None:
-    """Checks what holds for samplers alone.
-
-    Raises:
-        UserError: a key that they cannot heed is set, there is no prior to sample, or there are
-            too many chains or draws.
-    """
-    _check_neutral(
-        config, _NOT_IN_A_POSTERIOR, "is not part of a posterior", _says("hmc.num_samples")
-    )
-    if config.prior == "none":
-        raise UserError(
-            f"config.method={config.method!r} samples a posterior, which config.prior='none' does "
-            "not have; set it to such as 'normal(1)'"
-        )
-    if config.num_chains > _MAX_MEMBERS:
-        raise UserError(
-            f"config.num_chains={config.num_chains} must be at most {_MAX_MEMBERS} with "
-            f"config.method={config.method!r}; millions of chains are for {RANDOM_WALK!r}"
-        )
-    num_draws = config.hmc.num_warmup + config.hmc.num_burn_in + config.hmc.num_samples
-    if num_draws > MAX_STEPS:
-        raise UserError(
-            f"config.hmc has {num_draws} draws of each chain in all, which must be at most "
-            f"{MAX_STEPS}; lower hmc.num_samples"
-        )
-    if config.hmc.thin > config.hmc.num_samples:
-        raise UserError(
-            f"config.hmc.thin={config.hmc.thin} keeps none of config.hmc.num_samples="
-            f"{config.hmc.num_samples} draws; lower it"
-        )
-    if config.method == "mclmc" and config.hmc.mass == "dense":
-        raise UserError("config.hmc.mass='dense' is for hmc and nuts; with mclmc use 'diagonal'")
-
-
-_NOT_IN_A_WALK: Mapping[str, Any] = {
-    "dataset": "digits",
-    "model": "cnn",
-    "num_epochs": None,
-    "num_steps": None,
-    "prior": "none",
-    "temperature": 1.0,
-    "init_from": PRIOR,
-}
-"""Keys that random walks have no place for, with the value that they must keep."""
-
-
-_MIN_CHAINS_TO_STOP = 16
-
-
-def _check_walk(config: ml_collections.ConfigDict) -> None:
-    """Checks what holds for random walks alone.
-
-    Raises:
-        UserError: a key that they cannot heed is set, steps would not come in pairs, or too few
-            chains are to say when to end.
-    """
-    _check_neutral(config, _NOT_IN_A_WALK, "is not for random walks", _says("rwm.num_samples"))
-    if (config.stop_at.rhat or config.stop_at.ess) and config.num_chains < _MIN_CHAINS_TO_STOP:
-        raise UserError(
-            f"config.stop_at needs {_MIN_CHAINS_TO_STOP} chains with config.method="
-            f"{RANDOM_WALK!r}, whose errors are the spread between chains; there are "
-            f"{config.num_chains}"
-        )
-    if config.log_every_steps % 2:
-        raise UserError(
-            f"config.log_every_steps={config.log_every_steps} must be even with config.method="
-            f"{RANDOM_WALK!r}, for steps are taken in pairs; use {config.log_every_steps + 1}"
-        )
-
-
-def _says(duration: str) -> Callable[[str], str]:
-    """The remedy for keys of SGD's duration: the one that says how long a sampler runs."""
-    return lambda key: f"; {duration} says how long" if key.startswith("num_") else ""
-
-
-def _check_neutral(
-    config: ml_collections.ConfigDict,
-    neutral_values: Mapping[str, Any],
-    why: str,
-    remedy: Callable[[str], str],
-) -> None:
-    """Refuses keys that a method cannot heed, unless they have the values that say nothing.
-
-    Args:
-        config: of the run.
-        neutral_values: by key, what says nothing.
-        why: the method cannot heed them.
-        remedy: beside leaving it, for a key.
-
-    Raises:
-        UserError: one of them is set.
-    """
-    flat = flatten(config)
-    for key, neutral in neutral_values.items():
-        if flat[key] != neutral and (flat[key] or neutral):
-            raise UserError(
-                f"config.{key}={flat[key]!r} {why}: with config.method={config.method!r} leave it "
-                f"at {neutral!r}{remedy(key)}"
-            )
+def _listed(texts: Iterable[str], word: str) -> str:
+    *others, last = texts
+    return f"{', '.join(others)} {word} {last}" if others else last

@@ -8,9 +8,8 @@ import jax
 import numpy as np
 from absl import logging
 
-from ensemble import metrics, networks
+from ensemble import metrics, networks, registry
 from ensemble.batched_prediction import make_predict
-from ensemble.config import RANDOM_WALK, SAMPLERS
 from ensemble.draws.store import Draws, draw_variables
 from ensemble.errors import UserError, in_one_line
 from ensemble.method import FAILURES, Status
@@ -286,7 +285,8 @@ def restore(work: Workdir) -> Restored:
 
 def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
     """What a checkpoint says; raises anything where it was forged."""
-    if meta["config"]["method"] == RANDOM_WALK:
+    method = registry.METHODS[meta["config"]["method"]]
+    if not method.predicts:
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]
     joined, waiting_step = counters["num_members"], counters.get("waiting_step", 0)
@@ -300,7 +300,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     ]
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
-    if meta["config"]["method"] in SAMPLERS:
+    if method.keeps_draws:
         draws = Draws(work.draws)
         if draws.end < counters.get("num_recorded", 0):
             raise UserError(

@@ -83,7 +83,10 @@ UNPREDICTABLE = {
     "inputs of too many": (set_shape([2, 8, 8, 1]), "give the config file of"),
     "huge inputs": (set_shape([2**20, 2**20]), "is larger than an example can be"),
     "another network": (set_model("logistic_regression"), "other parameters than config.model="),
-    "a factorisation": (set_model("matrix_factorisation"), "other parameters than config.model="),
+    "a factorisation": (
+        set_model("matrix_factorisation"),
+        "'sgd' must be hmc or nuts for config.model=",
+    ),
     "numbers that are whole": (map_params(np.int8), "other parameters than config.model="),
     "members of lengths that differ": (map_params(lambda leaf: leaf[:2]), "is not a file of"),
 }

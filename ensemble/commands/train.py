@@ -13,7 +13,8 @@ from ml_collections import config_flags
 
 import ensemble
 from ensemble.commands import command_line
-from ensemble.config import default_config, flatten, unknown_key
+from ensemble.config import all_keys, flatten, unknown_key
+from ensemble.config_rules import refuse, validate
 from ensemble.errors import UserError
 from ensemble.report import text
 from ensemble.sharding import processes, startup
@@ -22,9 +23,10 @@ from ensemble.sharding import processes, startup
 def main(argv: Sequence[str]) -> None:
     """Runs the experiment that the flags describe and prints its table."""
     values: Any = flags.FLAGS
-    config = values.config
-    method = config.get("method", default_config().method)
-    startup.configure_devices(config.get("num_devices"), method)
+    config = validate(
+        values.config, by_hand=config_flags.get_override_values(flags.FLAGS["config"]).keys()
+    )
+    startup.configure_devices(config.num_devices, config.method)
 
     processes.start(
         values.coordinator_address,
@@ -63,10 +65,9 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     """Parses the command line; a mistake in it, or in the config file, is a `UserError`."""
     argv = [argv[0], *command_line.with_bundled_config(argv[1:])]
     _define_flags()
-    known = flatten(default_config())
-    for key in re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE):
-        if key not in known:
-            raise UserError(unknown_key(key, known))
+    known = all_keys()
+    overridden = re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE)
+    refuse([unknown_key(key, known) for key in dict.fromkeys(overridden) if key not in known])
     try:
         rest = command_line.parse(
             argv,

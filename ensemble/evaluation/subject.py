@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from ensemble.config import RANDOM_WALK
+from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
@@ -66,7 +66,7 @@ class Subject:
         else:
             self.config = self._restored.config
             self.description = self._restored.description
-        if self.config["method"] == RANDOM_WALK:
+        if not registry.METHODS[self.config["method"]].predicts:
             raise UserError(
                 f"{self.work.path} has sampled a density, which predicts nothing; its moments are "
                 "in report.json"

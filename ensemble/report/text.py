@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.config import RANDOM_WALK
+from ensemble import registry
 from ensemble.pictures import plot_style
 from ensemble.report.results import SCORES, reported_split
 
 
 def format_table(report: Mapping[str, Any]) -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
-    if report.get("method") == RANDOM_WALK:
+    if not registry.METHODS[report["method"]].predicts:
         return _moments_table(report["posterior"])
     split = reported_split(report)
     if split is None:
@@ -127,7 +127,7 @@ def _walk_sentence(posterior: Mapping[str, Any]) -> str:
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
-    if report.get("method") == RANDOM_WALK:
+    if not registry.METHODS[report["method"]].predicts:
         return _walk_sentence(posterior)
     num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
     text = f"{plot_style.plural(num_chains, 'chain')} of {plot_style.plural(num_draws, 'draw')}: "
@@ -137,7 +137,7 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     else:
         text += "too few or degenerate draws for R-hat, "
     accepted = f"{posterior['accept']:.0%} accepted"
-    if report["method"] == "mclmc":
+    if not registry.METHODS[report["method"]].is_exact:
         accepted = "unadjusted, so somewhat biased"
     text += f"{accepted}, {posterior['divergences']} divergent."
     if posterior["temperature"] != 1:

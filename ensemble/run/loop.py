@@ -13,13 +13,12 @@ import ml_collections
 import numpy as np
 from absl import logging
 
-from ensemble import networks
-from ensemble.config import RANDOM_WALK, flatten
+from ensemble import networks, registry
+from ensemble.config import flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted, UserError
 from ensemble.method import Method
-from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
 from ensemble.report import results
 from ensemble.run.monitor import Monitor
@@ -34,7 +33,7 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write
 from ensemble.tasks import densities
-from ensemble.tasks.classification import Classification, check_augmentation, check_model
+from ensemble.tasks.classification import Classification, check_model
 from ensemble.tasks.factorisation.task import MODEL, create_factorisation
 from ensemble.tasks.target import Target
 
@@ -57,8 +56,10 @@ def train(
     """Trains an ensemble, or goes on training the one in `workdir`, and scores it.
 
     Args:
-        config: some or all of the keys of `ensemble.config.default_config`. Of several processes
-            all call this with the same arguments, after `jax.distributed.initialize`.
+        config: some or all of the keys of `ensemble.config.default_config`. Those of other methods
+            are refused; but in a configuration with every key, which started from
+            `default_config()`, they are left out. Of several processes all call this with the same
+            arguments, after `jax.distributed.initialize`.
         data: arrays to learn instead of `config.dataset`; `ensemble.sources.dataset_from_arrays`
             says which.
         workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
@@ -215,10 +216,10 @@ def create_task(
         UserError: they cannot be had, or do not suit each other.
     """
 
-    if config.method == RANDOM_WALK:
+    if "density" in config:
         if data is not None:
             raise UserError(
-                f"data are not for config.method={RANDOM_WALK!r}, which samples a density"
+                f"data are not for config.method={config.method!r}, which samples a density"
             )
         return Target(config.density, densities.create(config.density))
     if data is None:
@@ -237,23 +238,13 @@ def create_task(
         )
     task = Classification(dataset, networks.create(config.model, dataset.num_classes), priors)
     check_model(task, config.model)
-    check_augmentation(config, task)
     return task
 
 
 def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
-    if config.method == "sgd":
-        return SGD(config, task)
-    if config.method == RANDOM_WALK:
-        from ensemble.methods.walk.random_walk import (
-            RandomWalk,
-        )  # And scipy.stats, a quarter second.
-
-        return RandomWalk(config, task)
-    # BlackJAX makes arrays when it is imported, which starts JAX: after `startup.configure` only.
-    from ensemble.methods.mcmc.sampling import Sampling
-
-    return Sampling(config, task)
+    # Imported here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
+    method: Method = registry.load(registry.METHODS[config.method].factory)(config, task)
+    return method
 
 
 def _command() -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 import jax
 from absl import logging
 
+from ensemble import registry
 from ensemble.errors import UserError
 
 
@@ -35,11 +36,6 @@ _XLA_FLAGS = {
     # Virtual devices wait for each other in collectives, 40 s by default, and then abort the
     # process: on a busy machine that is no deadlock.
     "--xla_cpu_collective_call_terminate_timeout_seconds": "600",
-}
-_SGD_XLA_FLAGS = {
-    # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one
-    # before it, and takes longer to make them. Sampling is faster with it: decision 0005.
-    "--xla_cpu_use_fusion_emitters": "false",
 }
 
 
@@ -81,7 +77,7 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
             "leave it out to have all that there are"
         )
     _keep_freed_memory()
-    _set_xla_flags(_XLA_FLAGS | (_SGD_XLA_FLAGS if method == "sgd" else {}))
+    _set_xla_flags(_XLA_FLAGS | registry.xla_flags(method))
 
     try:
         jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())

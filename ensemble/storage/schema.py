@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.config import RANDOM_WALK
-from ensemble.config_rules import validate
+from ensemble import registry
+from ensemble.config_rules import validate_stored
 
 MAX_BYTES = 100_000_000
 """Of a JSON file; ours have some kilobytes."""
@@ -57,7 +57,7 @@ def checked_config(config: Any) -> dict[str, Any]:
     """Returns the configuration of a run, with defaults for keys that are newer than it."""
     if not isinstance(config, dict):
         raise ValueError("its config is no object")
-    return dict(validate(config).to_dict())
+    return dict(validate_stored(config).to_dict())
 
 
 def checked_report(report: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def checked_report(report: dict[str, Any]) -> dict[str, Any]:
         for k, why in failed.items()
     ):
         raise ValueError(f"failed_members must name reasons of {numbers}")
-    if report["config"]["method"] != RANDOM_WALK:
+    if registry.METHODS[report["config"]["method"]].predicts:
         check_description(report["dataset"])
         _check_posterior(report.get("posterior"))
     return report
@@ -87,7 +87,8 @@ def checked_meta(meta: Any) -> dict[str, Any]:
         raise ValueError("it is no object")
     _check_values(meta, _MAX_DEPTH)
     config = checked_config(meta["config"])
-    needed_counters = ("step",) if config["method"] == RANDOM_WALK else ("step", "num_members")
+    has_members = registry.METHODS[config["method"]].predicts
+    needed_counters = ("step", "num_members") if has_members else ("step",)
     for key, needed in (("counters", needed_counters), ("sizes", ())):
         counts = meta[key]
         if not isinstance(counts, dict) or not all(_is_whole(one) for one in counts.values()):
@@ -97,7 +98,7 @@ def checked_meta(meta: Any) -> dict[str, Any]:
     clock = meta["clock"]
     if not isinstance(clock, dict) or not all(_is_number(one) for one in clock.values()):
         raise ValueError("its clock must be of numbers, or null")
-    if config["method"] != RANDOM_WALK:
+    if has_members:
         check_description(meta["dataset"])
     return {**meta, "config": config}
 

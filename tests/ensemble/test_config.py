@@ -1,12 +1,26 @@
 """Every key and every rule of the configuration."""
 
+import re
+import subprocess
+import sys
+
 import ml_collections
 import pytest
+from conftest import ROOT
 
 import ensemble
-from ensemble import UserError
-from ensemble.config import MAY_CHANGE, default_config, differences, flatten
-from ensemble.config_rules import validate
+from ensemble import UserError, registry
+from ensemble.config import (
+    RUN,
+    all_keys,
+    default_config,
+    differences,
+    flatten,
+    method_block,
+    task_block,
+)
+from ensemble.config_rules import validate, validate_stored
+from ensemble.configs import digits_ensemble, movielens_hmc
 
 
 def test_what_is_not_given_is_the_default():
@@ -121,7 +135,8 @@ def test_only_what_may_change_may_differ():
     for key in flatten(config):
         changed = flatten(default_config())
         changed[key] = "something else"
-        assert bool(differences(flatten(config), changed)) == (key not in MAY_CHANGE)
+        is_free = all_keys()[key].may_change
+        assert bool(differences(flatten(config), changed)) == (not is_free)
     assert differences({"a": {"b": (1, 2)}}, {"a": {"b": [1, 2]}}) == []
     assert differences({"seed": 1}, {"seed": 2, "new": 3}) == ["new: None -> 3", "seed: 1 -> 2"]
 
@@ -131,3 +146,203 @@ def test_a_key_that_is_newer_than_the_workdir_had_its_default():
     old = {key: value for key, value in new.items() if key != "hold_out"}
     assert differences(old, new) == []
     assert differences(old, {**new, "hold_out": False}) == ["hold_out: True -> False"]
+
+
+BLOCKS = [
+    RUN,
+    *map(task_block, registry.TASKS),
+    *map(method_block, registry.METHODS),
+]
+
+
+@pytest.mark.parametrize("name", sorted(all_keys()))
+def test_every_key_has_a_meaning_and_a_rule_that_its_default_keeps(name):
+    key = all_keys()[name]
+    assert key.meaning
+    assert re.match("must (not )?be ", key.rule.text)
+    assert key.default is None or key.rule.holds(key.default)
+    assert (key.default is None) == (key.kind is not None)
+    for block in BLOCKS:  # What several have is one thing.
+        assert block.keys.get(name, key) is key
+
+
+def test_a_key_stands_in_one_block_of_a_run():
+    for method, entry in registry.METHODS.items():
+        for task in entry.tasks:
+            blocks = [RUN.keys, task_block(task).keys, method_block(method).keys]
+            assert len({key for block in blocks for key in block}) == sum(map(len, blocks))
+
+
+def test_what_to_use_instead_is_of_keys_that_others_have():
+    for block in BLOCKS:
+        assert not block.instead.keys() & block.keys.keys()
+        assert block.instead.keys() <= all_keys().keys()
+
+
+def test_the_keys_are_listed_before_jax_is_imported():
+    """For XLA's flags depend on the method."""
+    program = (
+        "import sys, ensemble, ensemble.registry as registry; ensemble.default_config();"
+        "registry.xla_flags('sgd'); assert 'jax' not in sys.modules and 'flax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "own", "others"),
+    [
+        (
+            {"num_epochs": 1},
+            {"seed", "model", "learning_rate", "augment.flip"},
+            {"hmc.", "rwm.", "num_factors", "density", "num_chains", "temperature", "stop_at."},
+        ),
+        (
+            {"method": "nuts"},
+            {"seed", "model", "prior", "hmc.thin", "num_chains", "stop_at.ess"},
+            {"rwm.", "num_factors", "density", "learning_rate", "augment.", "class_weights"},
+        ),
+        (
+            {"method": "hmc", "model": "matrix_factorisation"},
+            {"seed", "model", "prior", "hmc.thin", "num_factors"},
+            {"rwm.", "density", "learning_rate", "num_epochs"},
+        ),
+        (
+            {"method": "rwm"},
+            {"seed", "density", "num_chains", "stop_at.rhat", "rwm.scale"},
+            {"hmc.", "model", "prior", "dataset", "data_dir", "learning_rate", "num_factors"},
+        ),
+    ],
+)
+def test_a_run_has_its_own_keys_only(config, own, others):
+    found = flatten(validate(config)).keys()
+    assert own <= found
+    assert [key for key in found if key.startswith(tuple(others))] == []
+
+
+def test_what_was_validated_is_valid_and_stays_as_it_is():
+    for method in registry.METHODS:
+        duration = {"num_epochs": 1} if method == "sgd" else {}
+        once = validate({"method": method, **duration})
+        assert validate(once).to_dict() == once.to_dict()
+        assert validate_stored(once.to_dict()).to_dict() == once.to_dict()
+
+
+def swapped(method, **changes):
+    """A file's configuration, with another method."""
+    config = digits_ensemble.get_config()
+    config.method = method
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def test_one_word_swaps_the_method_and_what_the_file_says_for_the_old_is_left_out(caplog):
+    caplog.set_level("INFO", logger="absl")
+    config = validate(swapped("hmc"), by_hand=["method"])
+    assert config.method == "hmc"
+    assert config.dataset == "digits"
+    dropped, prior = caplog.messages
+    assert re.match("Left out, for config.method='hmc' has no use for them here: ", dropped)
+    assert set(re.findall(r"([\w.]+)=", dropped.partition("here: ")[2])) == {
+        "num_epochs", "batch_size", "batching", "learning_rate", "schedule", "augment.shift",
+    }  # fmt: skip
+    assert prior == f"config.prior was not set; config.method='hmc' takes {config.prior!r}."
+    assert config.prior == "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)"
+
+
+def test_a_whole_configuration_in_python_is_a_file_s(caplog):
+    assert "num_epochs" not in validate(swapped("mclmc"))
+    assert len(caplog.messages) == 1
+    caplog.clear()
+    assert "model" not in validate(swapped("rwm"))
+    assert len(caplog.messages) == 1
+
+
+def test_a_prior_that_the_file_has_set_stays(caplog):
+    config = validate(swapped("nuts", prior="normal(3)"))
+    assert config.prior == "normal(3)"
+    assert "prior" not in " ".join(caplog.messages)
+    assert validate({"num_epochs": 1}).prior == "none"
+    watches = movielens_hmc.get_config()
+    watches.prior = "none"
+    assert validate(watches).prior == "normal(1)"  # Its parameters have no fan-in.
+
+
+def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
+    hand = {"learning_rate": 0.5, "num_epochs": 3, "rwm.scale": 2.0, "hmc.thin": 0, "prior": "none"}
+    with pytest.raises(UserError) as error:
+        validate(swapped("hmc", **hand), by_hand=["method", *hand])
+    line = str(error.value)
+    assert "\n" not in line
+    assert line.startswith("4 settings cannot stand: (1) ")
+    for part in (
+        "config.num_epochs=3",
+        "config.learning_rate=0.5",
+        "are for config.method='sgd', and this run has config.method='hmc': leave them out, or "
+        "choose config.method='sgd'; config.hmc.num_samples says how long",
+        "config.rwm.scale=2.0 is for config.method='rwm', and this run has config.method='hmc': "
+        "leave it out, or choose config.method='rwm'",
+        "config.hmc.thin=0 must be positive",
+        "config.prior='none' does not have; set it to such as 'normal(1)', or leave it out",
+    ):
+        assert part in line
+
+
+def test_what_says_that_nothing_is_used_may_be_said_to_all():
+    by_hand = {"num_epochs": 0, "num_steps": None, "label_smoothing": 0.0, "class_weights": "none"}
+    assert "num_epochs" not in validate({"method": "hmc", **by_hand})
+    with pytest.raises(UserError, match=r"config.temperature=1.0 is for config.method='hmc', 'nut"):
+        validate({"num_epochs": 1, "temperature": 1.0})
+
+
+def test_values_that_cannot_stand_together_are_told_with_all_else():
+    config = {
+        "learning_rate": -1.0,
+        "hold_out": False,
+        "early_stopping_epochs": 2,
+        "num_factors": 3,
+        "zzz": 1,
+    }
+    with pytest.raises(UserError) as error:
+        validate(config)
+    for k, part in enumerate(
+        (
+            "config.zzz is not a key",
+            "config.num_factors=3 is for config.model='matrix_factorisation', and this run has "
+            "config.model='cnn'",
+            "config.learning_rate=-1.0 must be positive",
+            "config.num_epochs=None and config.num_steps=None: set exactly one",
+            "config.early_stopping_epochs=2 needs a validation split",
+        ),
+        start=1,
+    ):
+        assert f"({k}) {part}" in str(error.value)
+
+
+def test_what_breaks_its_own_rule_is_not_told_twice():
+    with pytest.raises(UserError) as error:
+        validate({"method": "hmc", "hmc.num_samples": 0, "hmc.thin": 20})
+    assert str(error.value) == "config.hmc.num_samples=0 must be positive"
+
+
+def test_a_method_that_cannot_learn_what_the_model_means_is_refused():
+    config = {"method": "mclmc", "model": "matrix_factorisation", "num_factors": 3}
+    with pytest.raises(UserError, match=r"config.method='mclmc' must be hmc or nuts for config.mo"):
+        validate(config)
+
+
+def test_a_stored_configuration_with_every_key_loses_those_of_others_quietly(caplog):
+    stored = flatten(default_config())
+    stored |= {"num_epochs": 2, "hmc.step_size": "forged", "density": 3, "temperature": 2.0}
+    found = validate_stored(stored)
+    assert found.to_dict() == validate({"num_epochs": 2}).to_dict()
+    assert caplog.messages == []
+    with pytest.raises(UserError, match=r"config.prior='none' does not have"):
+        validate_stored({**stored, "method": "hmc", "hmc.step_size": 0.1, "temperature": 1.0})
+
+
+def test_of_two_methods_the_keys_of_both_are_compared():
+    sgd = validate({"num_epochs": 1, "seed": 3})
+    hmc = validate({"method": "hmc", "prior": "normal(1)"})
+    assert differences(sgd, hmc) == [
+        "method: 'sgd' -> 'hmc'", "prior: 'none' -> 'normal(1)'", "seed: 3 -> 0",
+    ]  # fmt: skip

@@ -19,6 +19,7 @@ import record
 
 import ensemble
 from ensemble.config import FORMAT
+from ensemble.config_rules import validate
 
 pytestmark = pytest.mark.check
 
@@ -88,6 +89,27 @@ def test_its_moments_are_those_of_its_report(work, archive):
     found = ensemble.train(config, workdir=str(work), show_progress=False).report["posterior"]
     for name in ("mean", "variance", "num_total_samples"):
         assert found[name] == pytest.approx(expected[name])
+
+
+LONGER = {
+    "sgd": {"num_steps": 70},
+    "hmc": {"hmc.num_samples": 75},
+    "factorisation": {"hmc.num_samples": 30},
+    "rwm": {"rwm.num_samples": 100},
+}
+
+
+@archives(*LONGER)
+def test_it_goes_on_and_has_its_own_keys_from_then_on(work, archive):
+    """Those of format 1 were first written with the keys of every method."""
+    name = archive.stem
+    config = {**record.WORKDIRS[name], **LONGER[name]}
+    report = ensemble.train(
+        config, record.data(name), workdir=str(work), show_progress=False
+    ).report
+    found = read(work / "config.json")["config"]
+    assert found == report["config"] == validate(config).to_dict()
+    assert ("hmc" in found) == (report["method"] == "hmc")
 
 
 def make(name, folder):

@@ -15,9 +15,8 @@ from blackjax.mcmc import hmc, mclmc, nuts
 from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
-from ensemble.config import SAMPLERS
-from ensemble.config_rules import RULES
 from ensemble.errors import UserError
+from ensemble.methods.mcmc.sampler_keys import BLOCK, SAMPLERS
 from ensemble.methods.mcmc.warmup import MASSES, Adaptation, make_windows, tune_mclmc
 
 MAX_TREE_DEPTH = 10
@@ -96,8 +95,9 @@ class Settings:
         too_short = self.mass != "identity" and self.num_warmup < MIN_MASS_WARMUP
         too_dense = self.method == "mclmc" and self.mass == "dense"
         rules = [
-            (name, RULES[f"hmc.{name}"].holds(getattr(self, name)), RULES[f"hmc.{name}"].text)
+            (name, rule.holds(getattr(self, name)), rule.text)
             for name in _NUMBERS
+            for rule in [BLOCK.keys[f"hmc.{name}"].rule]
         ]
         rules += [
             ("method", self.method in SAMPLERS, f"must be one of {', '.join(SAMPLERS)}"),

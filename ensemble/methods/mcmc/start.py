@@ -11,10 +11,10 @@ import scipy.optimize
 from absl import logging
 from jax.flatten_util import ravel_pytree
 
-from ensemble.config import MAP, PRIOR
 from ensemble.errors import UserError
 from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
 from ensemble.methods.mcmc.log_density import LogDensity
+from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR
 from ensemble.predictor import restore
 from ensemble.priors import Prior, prior_of
 from ensemble.sharding import processes

@@ -10,8 +10,8 @@ import ml_collections
 import numpy as np
 from flax import serialization, struct
 
-from ensemble.config_rules import MAX_STEPS
 from ensemble.errors import UserError
+from ensemble.keys import MAX_STEPS
 from ensemble.method import Method, Status
 from ensemble.methods.members.batching import Batches
 from ensemble.methods.members.member import TrainState
@@ -29,7 +29,7 @@ from ensemble.predictor import Predictor
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.classification import Classification, check_augmentation
 
 
 class SGDState(struct.PyTreeNode):
@@ -92,6 +92,7 @@ class SGD(Method):
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
         self.config = config
         self.task = task
+        check_augmentation(config, task)
         # A larger batch would be filled up with what counts nothing, and take memory and time.
         self.batch_size = min(config.batch_size, task.num_train_examples)
         self.steps_per_epoch = -(-task.num_train_examples // self.batch_size)

@@ -14,6 +14,7 @@ import jax
 import ml_collections
 import numpy as np
 
+from ensemble.config import flatten
 from ensemble.errors import UserError
 from ensemble.network import Traits
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
@@ -113,15 +114,16 @@ def create_factorisation(
     Raises:
         UserError: it does not, or the chains would not fit in memory.
     """
-    for key, value, holds, allowed in (
-        ("model", config.model, config.model == MODEL, MODEL),
-        ("method", config.method, config.method in _METHODS, " or ".join(_METHODS)),
-        ("hmc.mass", config.hmc.mass, config.hmc.mass == "identity", "identity"),
-        ("hold_out", config.hold_out, config.hold_out, "True"),
-        ("prior", config.prior, not any(p.is_over_fan_in for p in priors), "without a fan-in"),
+    flat = flatten(config)
+    for key, allowed, holds in (  # Once these two hold, the configuration has the other keys.
+        ("model", MODEL, lambda value: value == MODEL),
+        ("method", " or ".join(_METHODS), lambda value: value in _METHODS),
+        ("hmc.mass", "identity", lambda value: value == "identity"),
+        ("hold_out", "True", bool),
+        ("prior", "without a fan-in", lambda value: not any(p.is_over_fan_in for p in priors)),
     ):
-        if not holds:
-            raise UserError(f"config.{key}={value!r} must be {allowed} for {dataset.name}")
+        if not holds(flat[key]):
+            raise UserError(f"config.{key}={flat[key]!r} must be {allowed} for {dataset.name}")
     _check_memory(config, dataset)
     return Factorisation(dataset, MatrixFactorisation(), priors, config.num_factors)
 

@@ -216,7 +216,7 @@ def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"model": "cnn"}, "config.model='cnn' must be matrix_factorisation for watches:41x30"),
+        ({"model": "cnn"}, "config.num_factors=2 is for config.model='matrix_factorisation', and"),
         ({"method": "mclmc"}, "config.method='mclmc' must be hmc or nuts for"),
         ({"hmc": {"mass": "diagonal"}}, "config.hmc.mass='diagonal' must be identity for"),
         ({"num_factors": 0}, "config.num_factors=0 must be positive"),

@@ -252,6 +252,42 @@ def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
     assert line in run_expecting_one_line(config_file, tmp_path / "w", *flags)
 
 
+HMC = ["--config.method=hmc", "--config.hmc.num_leapfrog_steps=2", "--config.hmc.num_warmup=4"]
+HMC += ["--config.hmc.num_samples=20", "--config.hmc.thin=5", "--config.num_devices=2"]
+
+
+@pytest.mark.costs(8)
+def test_one_word_swaps_the_method(config_file, tmp_path):
+    done = run(config_file, tmp_path / "w", *HMC)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "Left out, for" in line]
+    for key in ("num_epochs=15", "ensemble_size=3", "batch_size=16"):
+        assert key in line
+    (line,) = [line for line in done.stderr.splitlines() if "config.prior was not set" in line]
+    config = json.loads((tmp_path / "w" / "config.json").read_text())["config"]
+    assert f"takes {config['prior']!r}." in line
+    assert config["hmc"]["thin"] == 5
+    assert not {"num_epochs", "learning_rate", "rwm", "density", "num_factors"} & config.keys()
+    report = json.loads((tmp_path / "w" / "report.json").read_text())
+    assert report["config"] == config
+    assert newest_checkpoint(tmp_path / "w")[1]["config"] == config
+    again = run(config_file, tmp_path / "w", *HMC)
+    assert again.returncode == 0, again.stderr
+
+
+def test_what_is_set_by_hand_for_another_method_is_refused_in_one_line(config_file, tmp_path):
+    by_hand = ["--config.learning_rate=0.5", "--config.ensemble_size=4", "--config.seed=-1"]
+    line = run_expecting_one_line(config_file, tmp_path / "w", *HMC, *by_hand)
+    assert "2 settings cannot stand: (1) config." in line
+    assert "config.learning_rate=0.5" in line
+    assert "config.ensemble_size=4" in line
+    assert "leave them out, or choose config.method='sgd'" in line
+    assert "(2) config.seed=-1 must be at least 0" in line
+    assert "num_epochs" not in line  # The file has set it.
+    line = run_expecting_one_line(config_file, tmp_path / "w", "--config.hmc.thin=5")
+    assert "config.hmc.thin=5 is for config.method='hmc', 'nuts' or 'mclmc'" in line
+
+
 def test_a_config_file_that_raises_is_one_line(tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("def get_config():\n    return 1 / 0\n")

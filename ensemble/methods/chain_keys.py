@@ -1,0 +1,25 @@
+"""The keys of every method whose members are Markov chains."""
+
+from ensemble.keys import NOT_NEGATIVE, POSITIVE, Key, Rule
+
+NUM_CHAINS = Key(4, "chains in all, whatever the number of devices", POSITIVE)
+
+STOP_AT = {
+    "stop_at.rhat": Key(
+        0.0,
+        "ends the run when R-hat is below it and the ESS is enough; 0: never",
+        Rule(lambda value: value == 0 or value > 1, "must be above 1, or 0 for never"),
+        may_change=True,
+    ),
+    "stop_at.ess": Key(
+        0.0,
+        "ends the run when the bulk ESS is above it and R-hat is low; 0: never",
+        NOT_NEGATIVE,
+        may_change=True,
+    ),
+}
+"""Both are reached when sampling ends; 0 leaves one out. Samplers of networks need a bulk ESS of
+100 anyway, and random walks an R-hat below 1.1."""
+
+INSTEAD_OF_MEMBERS = {"ensemble_size": "config.num_chains says how many chains"}
+"""What to use in place of keys of SGD."""

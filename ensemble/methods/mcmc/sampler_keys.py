@@ -1,0 +1,113 @@
+"""The keys of the samplers hmc, nuts and mclmc, whose steps are draws."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ensemble.keys import (
+    BELOW_ONE,
+    MAX_MEMBERS,
+    MAX_STEPS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Block,
+    Conflict,
+    Key,
+    Rule,
+    described,
+    one_of,
+)
+from ensemble.methods.chain_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS, STOP_AT
+
+SAMPLERS = ("hmc", "nuts", "mclmc")
+MASSES = ("identity", "diagonal", "dense", "kronecker")
+PRIOR, MAP = "prior", "map"
+"""Values of `init_from`; any other is a workdir."""
+
+
+def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
+    found, method = [], values["method"]
+    num_chains, mass = values["num_chains"], values["hmc.mass"]
+    thin, num_samples = values["hmc.thin"], values["hmc.num_samples"]
+    durations = ("hmc.num_warmup", "hmc.num_burn_in", "hmc.num_samples")
+    num_draws = sum(values[key] for key in durations)
+    if num_chains > MAX_MEMBERS:
+        found.append(
+            Conflict(
+                ("num_chains",),
+                f"config.num_chains={num_chains} must be at most {MAX_MEMBERS} with "
+                f"config.method={method!r}; millions of chains are for 'rwm'",
+            )
+        )
+    if num_draws > MAX_STEPS:
+        found.append(
+            Conflict(
+                durations,
+                f"config.hmc has {num_draws} draws of each chain in all, which must be at most "
+                f"{MAX_STEPS}; lower hmc.num_samples",
+            )
+        )
+    if thin > num_samples:
+        found.append(
+            Conflict(
+                ("hmc.thin", "hmc.num_samples"),
+                f"config.hmc.thin={thin} keeps none of config.hmc.num_samples={num_samples} "
+                "draws; lower it",
+            )
+        )
+    if method == "mclmc" and mass == "dense":
+        found.append(
+            Conflict(
+                ("hmc.mass",),
+                "config.hmc.mass='dense' is for hmc and nuts; with mclmc use 'diagonal'",
+            )
+        )
+    return found
+
+
+_DURATION = "config.hmc.num_samples says how long"
+_HMC = {
+    "step_size": Key(0.01, "of the integrator, where the warm-up starts", POSITIVE),
+    "num_leapfrog_steps": Key(
+        32, "of a draw of hmc and mclmc; nuts chooses its own", POSITIVE, most=2**20
+    ),
+    "jitter": Key(0.2, "share by which the length of hmc's draws varies", BELOW_ONE),
+    "num_warmup": Key(
+        500,
+        "draws that adapt step size and mass; of mclmc, steps that tune it",
+        NOT_NEGATIVE,
+        most=2**20,  # A list says what happens at each.
+    ),
+    "num_burn_in": Key(0, "draws after the warm-up that do not count either", NOT_NEGATIVE),
+    "num_samples": Key(1000, "how long: draws of each chain that count", POSITIVE, may_change=True),
+    "thin": Key(10, "every so many draws one is kept; all count in predictions", POSITIVE),
+    "target_acceptance": Key(
+        0.8,
+        "that the warm-up aims at",
+        Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),
+    ),
+    "mass": Key(
+        "identity", "coordinates of the moves; kronecker: logistic regression", one_of(*MASSES)
+    ),
+}
+
+BLOCK = Block(
+    {
+        "num_chains": NUM_CHAINS,
+        "init_from": Key(
+            PRIOR,
+            "where chains start; from a workdir, chain k at its member k",
+            described("must be prior, map, or a workdir"),
+        ),
+        "temperature": Key(1.0, "divides the log likelihood; 1 is Bayes", POSITIVE),
+        **{f"hmc.{name}": key for name, key in _HMC.items()},
+        **STOP_AT,
+    },
+    _conflicts,
+    instead={
+        **INSTEAD_OF_MEMBERS,
+        "num_epochs": _DURATION,
+        "num_steps": _DURATION,
+        "rwm.num_samples": _DURATION,
+        "weight_decay": "config.prior says how small parameters are",
+    },
+)

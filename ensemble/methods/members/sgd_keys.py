@@ -1,0 +1,100 @@
+"""The keys of SGD: how long, in which batches, and how its members descend."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ensemble.keys import (
+    BELOW_ONE,
+    MAX_MEMBERS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    TRUE_OR_FALSE,
+    Block,
+    Conflict,
+    Key,
+    described,
+    one_of,
+)
+
+OPTIMIZERS = ("sgd", "adam", "adamw")
+SCHEDULES = ("constant", "cosine", "warmup_cosine")
+
+
+def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
+    found = []
+    num_epochs, num_steps = values["num_epochs"], values["num_steps"]
+    if bool(num_epochs) == bool(num_steps):
+        found.append(
+            Conflict(
+                ("num_epochs", "num_steps"),
+                f"config.num_epochs={num_epochs} and config.num_steps={num_steps}: "
+                "set exactly one of the two, the other to 0",
+            )
+        )
+    if values["early_stopping_epochs"] and not values["hold_out"]:
+        found.append(
+            Conflict(
+                ("early_stopping_epochs", "hold_out"),
+                f"config.early_stopping_epochs={values['early_stopping_epochs']} needs a "
+                "validation split: set config.hold_out=True, or early_stopping_epochs=0",
+            )
+        )
+    return found
+
+
+BLOCK = Block(
+    {
+        "ensemble_size": Key(
+            8,
+            "members in all, whatever the number of devices",
+            POSITIVE,
+            may_change=True,
+            most=MAX_MEMBERS,
+        ),
+        "num_epochs": Key(
+            None,
+            "how long: passes over the data; None or 0 where num_steps says it",
+            NOT_NEGATIVE,
+            may_change=True,
+            kind=int,
+        ),
+        "num_steps": Key(
+            None,
+            "how long: batches; None or 0 where num_epochs says it",
+            NOT_NEGATIVE,
+            may_change=True,
+            kind=int,
+        ),
+        "batch_size": Key(128, "examples that one member sees in a step", POSITIVE),
+        "batching": Key(
+            "shared",
+            "whether members see one order of the examples or one each",
+            one_of("shared", "independent"),
+        ),
+        "augment.shift": Key(0, "pixels by which images are shifted at most", NOT_NEGATIVE),
+        "augment.flip": Key(False, "whether images are mirrored, left to right", TRUE_OR_FALSE),
+        "class_weights": Key(
+            "none",
+            "how much each class counts in the loss",
+            described("must be none, balanced, or one weight per class: 1,2,0.5"),
+        ),
+        "label_smoothing": Key(0.0, "share of the target that all classes divide", BELOW_ONE),
+        "optimizer": Key("sgd", "what makes a step of a gradient", one_of(*OPTIMIZERS)),
+        "learning_rate": Key(0.1, "the peak of the schedule", POSITIVE),
+        "momentum": Key(0.9, "of sgd; adam and adamw keep optax's b1 and b2", BELOW_ONE),
+        "weight_decay": Key(
+            0.0, "on every parameter: L2 for sgd and adam, decoupled for adamw", NOT_NEGATIVE
+        ),
+        "schedule": Key("constant", "the learning rate over time", one_of(*SCHEDULES)),
+        "warmup_fraction": Key(0.05, "share of the steps in which warmup_cosine rises", BELOW_ONE),
+        "early_stopping_epochs": Key(
+            0, "epochs without a better validation NLL that end a member; 0: never", NOT_NEGATIVE
+        ),
+    },
+    _conflicts,
+    instead={
+        "num_chains": "config.ensemble_size says how many members",
+        "hmc.num_samples": "config.num_epochs or num_steps says how long",
+        "rwm.num_samples": "config.num_epochs or num_steps says how long",
+    },
+)

@@ -1,0 +1,109 @@
+"""Which methods and tasks there are: one line each, read before anything of them is imported.
+
+An entry names code as `"module:NAME"`, because the configuration and XLA's flags must be settled
+before JAX starts, and importing a method may start it.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodEntry:
+    """How members move.
+
+    Attributes:
+        factory: called as `factory(config, task)`; returns an `ensemble.method.Method`.
+        block: its keys of the configuration, an `ensemble.keys.Block`.
+        tasks: what it can learn; the first is meant where the model does not say another.
+        requires_prior: whether it needs a prior to do anything; a task has a default one for it.
+        predicts: whether there is something that predicts, with members and their statuses.
+        keeps_draws: whether a member is many draws on disk, and not one set of parameters.
+        is_exact: whether it keeps to its target, up to the error of finitely many draws.
+        xla_flags: that make its programs faster, by name; a user's own come first.
+    """
+
+    factory: str
+    block: str
+    tasks: tuple[str, ...]
+    requires_prior: bool = False
+    predicts: bool = True
+    keeps_draws: bool = False
+    is_exact: bool = True
+    xla_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskEntry:
+    """What is learned.
+
+    Attributes:
+        block: its keys of the configuration, an `ensemble.keys.Block`.
+        models: values of `config.model` that mean this task.
+        default_prior: of methods that require one, where nobody has set `config.prior`.
+    """
+
+    block: str
+    models: tuple[str, ...] = ()
+    default_prior: str = "normal(1)"
+
+
+_SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
+_CHAINS = "ensemble.methods.mcmc.sampler_keys:BLOCK"
+
+METHODS: Mapping[str, MethodEntry] = {
+    "sgd": MethodEntry(
+        "ensemble.methods.members.sgd:SGD",
+        "ensemble.methods.members.sgd_keys:BLOCK",
+        tasks=("supervised",),
+        # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the
+        # one before it, and takes longer to make them. Sampling is faster with it: decision 0005.
+        xla_flags={"--xla_cpu_use_fusion_emitters": "false"},
+    ),
+    "hmc": MethodEntry(
+        _SAMPLING, _CHAINS, ("supervised", "factorisation"), requires_prior=True, keeps_draws=True
+    ),
+    "nuts": MethodEntry(
+        _SAMPLING, _CHAINS, ("supervised", "factorisation"), requires_prior=True, keeps_draws=True
+    ),
+    "mclmc": MethodEntry(
+        _SAMPLING, _CHAINS, ("supervised",), requires_prior=True, keeps_draws=True, is_exact=False
+    ),
+    "rwm": MethodEntry(
+        "ensemble.methods.walk.random_walk:RandomWalk",
+        "ensemble.methods.walk.walk_keys:BLOCK",
+        tasks=("density",),
+        predicts=False,
+    ),
+}
+
+TASKS: Mapping[str, TaskEntry] = {
+    "supervised": TaskEntry(
+        "ensemble.tasks.supervised_keys:BLOCK",
+        # He's scale for kernels: the outputs of wide networks then stay within reason.
+        default_prior="*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)",
+    ),
+    "factorisation": TaskEntry(
+        "ensemble.tasks.factorisation.factorisation_keys:BLOCK", models=("matrix_factorisation",)
+    ),
+    "density": TaskEntry("ensemble.tasks.density_keys:BLOCK"),
+}
+
+
+def load(place: str) -> Any:
+    """Imports what an entry names as `"module:NAME"`."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def models_of_tasks() -> list[str]:
+    """Values of `config.model` that mean a task of their own."""
+    return [model for entry in TASKS.values() for model in entry.models]
+
+
+def xla_flags(method: str | None) -> dict[str, str]:
+    """XLA's flags of a method; none of one that is not known."""
+    entry = METHODS.get(method) if method else None
+    return dict(entry.xla_flags) if entry else {}

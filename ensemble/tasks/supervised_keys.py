@@ -1,0 +1,43 @@
+"""The keys of what is learned from a data set by a network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ensemble.errors import UserError
+from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, described
+
+
+def prior_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
+    """A prior that cannot be read."""
+    from ensemble.priors import parse_prior  # It imports JAX; the keys do not.
+
+    try:
+        parse_prior(values["prior"])
+    except UserError as error:
+        return [Conflict(("prior",), str(error))]
+    return []
+
+
+DATA = {
+    "dataset": Key(
+        "digits", "what is learned from", described("must be a known name, npz:PATH or folder:PATH")
+    ),
+    "data_dir": Key(
+        "",
+        "where prepared TFDS sets lie; empty: $TFDS_DATA_DIR or ~/tensorflow_datasets",
+        described("must be a path, or empty"),
+        may_change=True,
+    ),
+    "hold_out": Key(
+        True, "False: learn validation and calibration data too, carve nothing", TRUE_OR_FALSE
+    ),
+    "model": Key("cnn", "the network", described("must be a registered name")),
+    "prior": Key(
+        "none",
+        "of the parameters, by group; samplers have a default one",
+        described("must be none, or terms such as *bias=normal(1), *=laplace(0.1)"),
+    ),
+}
+"""Keys of every task that has a data set, a model and a prior."""
+
+BLOCK = Block(DATA, prior_conflicts, instead={"density": "config.dataset says what is learned"})
