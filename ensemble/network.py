@@ -1,7 +1,7 @@
 """The contract of networks: a pair of pure functions of variables and inputs.
 
-`ensemble.networks` has the tenants: Linen modules, NNX modules by a factory, and whatever else has
-these two functions. Nothing outside that folder knows which library a network is written in.
+`ensemble.networks` has the tenants, one adapter for each library, and takes whatever else has these
+two functions. Nothing outside that folder knows which library a network is written in.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Jaxpr, Var
+
+from ensemble.errors import UserError
 
 Variables = dict[str, Any]
 """`params`, a tree of arrays, and the network's other collections, such as batch statistics."""
@@ -85,6 +88,30 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
     variables = jax.eval_shape(network.init, rng_key, inputs)
     train_step = jax.make_jaxpr(lambda *args: network.apply(args[0], args[1], True, args[2]))
     jaxpr = train_step(variables, inputs, rng_key).jaxpr
-    key = jaxpr.invars[-1]
-    is_random = any(key is one for equation in jaxpr.eqns for one in equation.invars)
-    return Traits(has_state=variables.keys() > {"params"}, is_random=is_random)
+    return Traits(
+        has_state=variables.keys() > {"params"},
+        is_random=jaxpr.invars[-1] in _needed(jaxpr),
+    )
+
+
+def _needed(jaxpr: Jaxpr) -> set[Var]:
+    """The variables of a program that its results depend on: keys may be made and never used."""
+    needed = {one for one in jaxpr.outvars if isinstance(one, Var)}
+    for equation in reversed(jaxpr.eqns):
+        if equation.effects or not needed.isdisjoint(equation.outvars):
+            needed.update(one for one in equation.invars if isinstance(one, Var))
+    return needed
+
+
+def check_outputs(outputs: Any) -> jax.Array:
+    """Returns what a network has put out.
+
+    Raises:
+        UserError: it is no array.
+    """
+    if isinstance(outputs, jax.Array):
+        return outputs
+    raise UserError(
+        f"the network returns a {type(outputs).__name__}; it must return one array, the outputs "
+        "[N, K] of N examples"
+    )

@@ -85,6 +85,11 @@ def as_network(made: Any, name: str) -> Network:
     Raises:
         UserError: it is neither a module nor a network.
     """
+    if isinstance(made, type):
+        raise UserError(
+            f"model={name!r} makes the class {made.__name__}, which is no network; its factory "
+            f"must return an object, such as {made.__name__}(num_outputs)"
+        )
     if isinstance(made, nn.Module):
         return LinenNetwork(made)
     if callable(getattr(made, "init", None)) and callable(getattr(made, "apply", None)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from ensemble.network import Variables
+from ensemble.network import Variables, check_outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +45,11 @@ class LinenNetwork:
         mode = self._mode(train)
         if not train:
             outputs: Any = self.module.apply(variables, inputs, **mode)
-            return outputs, state
+            return check_outputs(outputs), state
         outputs, state = self.module.apply(
             variables, inputs, rngs={"dropout": rng_key}, mutable=list(state), **mode
         )
-        return outputs, dict(state)
+        return check_outputs(outputs), dict(state)
 
     def _mode(self, train: bool) -> dict[str, bool]:
         return {"train": train} if self._takes_train else {}

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
+from ensemble.errors import UserError
 from ensemble.network import Traits, traits
 from ensemble.networks import as_network
 
@@ -17,6 +18,15 @@ class Plain:
 
     def apply(self, variables, inputs, train=False, rng_key=None):
         return inputs @ variables["params"]["w"], {}
+
+
+class Wasteful(Plain):
+    """Makes keys that it does not use."""
+
+    def apply(self, variables, inputs, train=False, rng_key=None):
+        if train:
+            jax.random.split(jax.random.fold_in(rng_key, 3))
+        return super().apply(variables, inputs)
 
 
 class Noisy(nn.Module):
@@ -36,6 +46,7 @@ class Noisy(nn.Module):
     ("network", "expected"),
     [
         (Plain(), Traits(has_state=False, is_random=False)),
+        (Wasteful(), Traits(has_state=False, is_random=False)),
         (Noisy(), Traits(has_state=False, is_random=False)),
         (Noisy(rate=0.5), Traits(has_state=False, is_random=True)),
         (Noisy(has_statistics=True), Traits(has_state=True, is_random=False)),
@@ -60,3 +71,20 @@ def test_a_linen_network_is_random_in_training_alone():
     )
     means = [one["batch_stats"]["BatchNorm_0"]["mean"] for one in (kept, moved)]
     assert (means[0] != means[1]).any()
+
+
+class Pair(nn.Module):
+    """Returns more than its outputs."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3)(x), x
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_outputs_that_are_no_array_are_refused(train):
+    inputs = jnp.ones((2, 4))
+    network = as_network(Pair(), "mine")
+    variables = network.init(jax.random.key(0), inputs)
+    with pytest.raises(UserError, match=r"returns a tuple; it must return one array"):
+        network.apply(variables, inputs, train, jax.random.key(1))

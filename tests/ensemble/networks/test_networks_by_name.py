@@ -52,3 +52,16 @@ def test_register_decorates_a_function():
 
     assert networks.create("wide", 2).module.features == 20
     assert wide(3).features == 30
+
+
+@pytest.mark.parametrize(
+    ("factory", "line"),
+    [
+        (lambda num_outputs: nn.Dense, r"'mine' makes the class Dense.*such as Dense\(num_out"),
+        (lambda num_outputs: {"init": 3}, r"'mine' makes a dict, which is no network"),
+    ],
+)
+def test_what_is_no_network_is_refused(factory, line):
+    networks.register("mine", factory)
+    with pytest.raises(UserError, match=line):
+        networks.create("mine", 3)
