@@ -12,6 +12,7 @@ from ensemble.networks import (
     MatrixFactorisation,
     ResNet20,
     create,
+    from_nnx,
     names,
     register,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "ResNet20",
     "create",
     "densities",
+    "from_nnx",
     "names",
     "register",
 ]

@@ -5,6 +5,7 @@ import io
 import pathlib
 import re
 
+import jax
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -66,9 +67,15 @@ def test_your_data(page):
 
 
 def test_your_network(page):
-    (registering,) = page("your_network")
-    exec(registering, names_of_a_reader())
+    namespace = names_of_a_reader()
+    for registering in page("your_network"):
+        exec(registering, namespace)
     assert isinstance(networks.create("mine", 3).module, MyModule)
+    for name in ("mine", "mine_nnx"):
+        network = networks.create(name, 3)
+        variables = network.init(jax.random.key(0), namespace["inputs"])
+        outputs, _ = network.apply(variables, namespace["inputs"])
+        assert outputs.shape == (200, 3)
 
 
 @pytest.mark.check

@@ -9,6 +9,15 @@ where `MyModule` is a Linen module whose one field is the number of outputs, or 
 that number that returns a module. A module that behaves differently in training (dropout, batch
 statistics) declares a keyword `train: bool` in its `__call__`. A classifier's outputs are logits.
 
+An NNX module holds its weights already, so a factory makes one for each member:
+
+    ensemble.networks.register(
+        "mine",
+        lambda num_outputs: ensemble.networks.from_nnx(
+            lambda rngs: MyModule(num_outputs, rngs=rngs)
+        ),
+    )
+
 Whatever has the two functions of `ensemble.network.Network` may be returned in a module's place.
 """
 
@@ -26,6 +35,8 @@ from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.networks.mlp import MLP
+from ensemble.networks.nnx_modules import from_nnx as from_nnx
+from ensemble.networks.nnx_modules import refuse
 from ensemble.networks.resnet import ResNet20
 
 Factory = Callable[[int], Any]
@@ -76,6 +87,7 @@ def create(name: str, num_outputs: int) -> Network:
             "or register your own with ensemble.networks.register(name, factory); programs "
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
+    refuse(_factories[name], name)
     return as_network(_factories[name](num_outputs), name)
 
 
@@ -85,6 +97,7 @@ def as_network(made: Any, name: str) -> Network:
     Raises:
         UserError: it is neither a module nor a network.
     """
+    refuse(made, name)
     if isinstance(made, type):
         raise UserError(
             f"model={name!r} makes the class {made.__name__}, which is no network; its factory "
@@ -96,7 +109,8 @@ def as_network(made: Any, name: str) -> Network:
         return made
     raise UserError(
         f"model={name!r} makes a {type(made).__name__}, which is no network; its factory must "
-        "return a Linen module, or an object with the functions init and apply"
+        "return a Linen module, what ensemble.networks.from_nnx returns, or an object with the "
+        "functions init and apply"
     )
 
 
