@@ -50,11 +50,12 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     from ensemble.methods.mcmc.start import find_map
     from ensemble.priors import parse_prior
     from ensemble.sharding.mesh import create_mesh
+    from ensemble.source import in_memory
     from ensemble.tasks.classification import Classification
     from ensemble.tasks.linear_likelihood import join_bias, split_bias
 
     dataset = load_dataset()
-    split = dataset.splits["train"]
+    split = in_memory(dataset, "train")
     network = networks.create("logistic_regression", dataset.num_classes)
     task = Classification(dataset, network, parse_prior("normal(1)"))
     density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))

@@ -23,6 +23,7 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     from ensemble.methods.mcmc.log_density import make_log_density
     from ensemble.priors import parse_prior
     from ensemble.sharding.mesh import CHAINS, create_mesh
+    from ensemble.source import in_memory
     from ensemble.tasks.classification import Classification
 
     dataset = load_dataset()
@@ -30,7 +31,7 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     task = Classification(dataset, network, parse_prior("normal(1)"))
     devices = jax.devices()
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
-    density = make_log_density(task, dataset.splits["train"], mesh)
+    density = make_log_density(task, in_memory(dataset, "train"), mesh)
     settings = Settings(
         "hmc", STEP_SIZE, num_leapfrog_steps=NUM_LEAPFROG_STEPS, jitter=0, num_warmup=0
     )

@@ -14,7 +14,7 @@ NUM_LEAPFROG_STEPS = 20
 SECONDS = 4.0
 
 
-def load_dataset() -> sources.Dataset:
+def load_dataset() -> sources.Source:
     """MNIST with all 60,000 training images in one split."""
     return sources.load_dataset("mnist", hold_out=False)
 
@@ -22,7 +22,7 @@ def load_dataset() -> sources.Dataset:
 def load_images() -> tuple[np.ndarray, np.ndarray]:
     """The training images [60000, 784] float32, 0..1, and their labels."""
     dataset = load_dataset()
-    split = dataset.splits["train"]
+    split = sources.in_memory(dataset, "train")
     return (split.inputs.reshape(len(split.targets), -1) * dataset.scale).astype(
         np.float32
     ), split.targets

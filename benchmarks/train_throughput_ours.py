@@ -21,7 +21,7 @@ def create_method(num_members: int):
     from ensemble import networks
     from ensemble.config_rules import validate
     from ensemble.methods.members.sgd import SGD
-    from ensemble.sources.catalogue import dataset_from_arrays
+    from ensemble.sources.dataset import dataset_from_arrays
     from ensemble.tasks.classification import Classification
 
     rng = np.random.default_rng(0)

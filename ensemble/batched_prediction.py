@@ -6,36 +6,33 @@ from typing import Any
 import numpy as np
 
 from ensemble.sharding.placement import Placement, pad_to_multiple
+from ensemble.source import Inputs
 from ensemble.tasks.classification import Classification
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
 
 
-def make_predict(
-    task: Classification, placement: Placement
-) -> Callable[[Any, np.ndarray], np.ndarray]:
+def make_predict(task: Classification, placement: Placement) -> Callable[[Any, Inputs], np.ndarray]:
     """Returns `predict(variables, inputs) -> log_probs`, compiled once per batch shape.
 
     The returned function takes `variables` on the devices, [D, slots, ...], and raw `inputs`
-    [N, ...] with N > 0 in host memory, and returns log p(class | input, member) [M, N, C] float32.
+    [N, ...] with N > 0, of which it reads one batch at a time, and returns log p(class | input,
+    member) [M, N, C] float32.
     """
 
     @placement.pmap
     def predict_batch(variables: Any, inputs: Any) -> Any:
         return placement.map_slots(task.log_probs, in_axes=(0, None))(variables, inputs)
 
-    def predict(variables: Any, inputs: np.ndarray) -> np.ndarray:
+    def predict(variables: Any, inputs: Inputs) -> np.ndarray:
         num_examples = len(inputs)
         batch_size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
-        inputs = pad_to_multiple(inputs, batch_size)
-        batches = [
-            _join_slices(
-                placement,
-                predict_batch(variables, placement.place_shared(inputs[i : i + batch_size])),
-            )
-            for i in range(0, len(inputs), batch_size)
-        ]
+        batches = []
+        for start in range(0, num_examples, batch_size):
+            batch = pad_to_multiple(inputs[start : start + batch_size], batch_size)
+            log_probs = predict_batch(variables, placement.place_shared(batch))
+            batches.append(_join_slices(placement, log_probs))
         return np.concatenate(batches, axis=1)[:, :num_examples]
 
     return predict

@@ -54,9 +54,7 @@ def export(predictor: Predictor) -> bytes:
         )
     dataset = predictor.task.dataset
     (batch,) = jax.export.symbolic_shape("batch")
-    inputs = jax.ShapeDtypeStruct(
-        (batch, *dataset.input_shape), dataset.splits["train"].inputs.dtype
-    )
+    inputs = jax.ShapeDtypeStruct((batch, *dataset.input_shape), dataset.input_dtype)
 
     def predict(inputs: jax.Array) -> dict[str, jax.Array]:
         # A loop over members: the file and its compilation hold one member's program, whatever M,

@@ -1,7 +1,8 @@
 """An ensemble as a function, for other programs."""
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from ensemble.method import FAILURES, Status
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
-from ensemble.sources.dataset import Dataset
+from ensemble.source import Source, SplitInputs
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
@@ -108,15 +109,17 @@ class Predictor:
             **metrics.uncertainty(log_probs),
         )
 
-    def log_probs(self, inputs: np.ndarray) -> np.ndarray:
-        """Returns only the `member_log_probs` [M, N, C] of a call.
+    def log_probs(self, inputs: np.ndarray | SplitInputs) -> np.ndarray:
+        """Returns only the `member_log_probs` [M, N, C] of a call, or those of a whole split.
 
         Raises:
             UserError: as a call.
         """
+        if isinstance(inputs, SplitInputs):
+            return self._predict(self._placed_variables, _Checked(inputs, self._checked))
         return self._predict(self._placed_variables, self._checked(inputs))
 
-    def predict_members(self, inputs: np.ndarray) -> MemberPredictions:
+    def predict_members(self, inputs: np.ndarray | SplitInputs) -> MemberPredictions:
         """Predicts with each member; with a chain by the average over its draws.
 
         Raises:
@@ -152,7 +155,7 @@ class Predictor:
         if inputs.dtype.kind == "f":
             if not np.isfinite(inputs).all():
                 raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
-            if dataset.splits["train"].inputs.dtype == np.uint8 and 0 < inputs.max() <= 1:
+            if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
                 logging.log_first_n(
                     logging.WARNING,
                     "Inputs are floats within 0..1, but the ensemble learned raw images of whole "
@@ -161,6 +164,20 @@ class Predictor:
                     1 / float(np.min(dataset.scale)),
                 )
         return inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Checked:
+    """Inputs of a split, each slice of which is checked when it is read."""
+
+    inputs: SplitInputs
+    check: Callable[[np.ndarray], np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        return self.check(self.inputs[where])
 
 
 class Restored(NamedTuple):
@@ -178,7 +195,7 @@ class Restored(NamedTuple):
     """
 
     config: dict[str, Any]
-    dataset: Dataset
+    dataset: Source
     description: dict[str, Any]
     step: int
     variables: Any

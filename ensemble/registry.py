@@ -1,4 +1,4 @@
-"""Which methods and tasks there are: one line each, read before anything of them is imported.
+"""Which methods, tasks and sources there are: one line each, read before any is imported.
 
 An entry names code as `"module:NAME"`, because the configuration and XLA's flags must be settled
 before JAX starts, and importing a method may start it.
@@ -50,6 +50,22 @@ class TaskEntry:
     default_prior: str = "normal(1)"
 
 
+@dataclasses.dataclass(frozen=True)
+class SourceEntry:
+    """Where examples come from.
+
+    Attributes:
+        loader: called as `loader(name, request)`; returns an `ensemble.source.Source`.
+        input_shape: of an example, if it is known before the data are loaded.
+        finder: called as `finder(name, data_dir)`; returns whether the data are here already. Empty
+            for those that always are.
+    """
+
+    loader: str
+    input_shape: tuple[int, ...] | None = None
+    finder: str = ""
+
+
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
 _CHAINS = "ensemble.methods.mcmc.sampler_keys:BLOCK"
 
@@ -90,6 +106,24 @@ TASKS: Mapping[str, TaskEntry] = {
     ),
     "density": TaskEntry("ensemble.tasks.density_keys:BLOCK"),
 }
+
+_TFDS = "ensemble.sources.image_sets:load_images"
+_IS_PREPARED = "ensemble.sources.image_sets:is_prepared"
+
+SOURCES: Mapping[str, SourceEntry] = {
+    "digits": SourceEntry("ensemble.sources.digits:load_digits", (8, 8, 1)),
+    "clutter": SourceEntry("ensemble.sources.clutter:load_clutter", (20, 20, 1)),
+    "mnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
+    "fashion_mnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
+    "kmnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
+    "cifar10": SourceEntry(_TFDS, (32, 32, 3), _IS_PREPARED),
+    "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
+    "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder"),
+    "movielens/1m-ratings": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
+    "movielens/100k-ratings": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
+    "watches:USERSxMOVIES": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
+}
+"""By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
 
 def load(place: str) -> Any:

@@ -28,7 +28,7 @@ from ensemble.pictures.plot_style import (
     member_line,
     style,
 )
-from ensemble.sources import catalogue
+from ensemble.sources import in_memory, load_dataset
 from ensemble.storage.predictions import read_predictions
 
 _BOLD: dict[str, Any] = {"fontsize": 12, "weight": "bold", "color": TEXT_COLOR}
@@ -145,7 +145,7 @@ def main() -> int:
         print(f"draw_demo: there is no file {path}", file=sys.stderr)
         return 2
     report = json.loads(path.read_text())
-    inputs, labels = catalogue.load_dataset(report["config"]["dataset"]).splits["test"]
+    inputs, labels = in_memory(load_dataset(report["config"]["dataset"]), "test")
     stored = read_predictions(args.workdir / "predictions" / "test.npz", report["config"])
     log_probs = stored.log_probs
     picture = Image.fromarray(figure_to_array(draw(report["test"], log_probs, inputs, labels)))

@@ -34,7 +34,7 @@ from ensemble.evaluation.page import _records
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import convergence
 from ensemble.sources import folders, own_arrays
-from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
 from ensemble.storage.workdir import Workdir, write_json
 from ensemble.tasks.classification import described_dataset

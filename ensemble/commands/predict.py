@@ -23,7 +23,7 @@ from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 
 if TYPE_CHECKING:
     from ensemble.predictor import Prediction
-    from ensemble.sources.dataset import Dataset
+    from ensemble.source import Source
 
 UNCERTAINTIES = ("total", "aleatoric", "epistemic")
 
@@ -90,7 +90,7 @@ def read_inputs(path: str) -> tuple[list[str], np.ndarray]:
     return [str(i) for i in range(len(np.atleast_1d(inputs)))], inputs
 
 
-def as_trained(inputs: np.ndarray, dataset: "Dataset", path: str) -> np.ndarray:
+def as_trained(inputs: np.ndarray, dataset: "Source", path: str) -> np.ndarray:
     """Brings inputs to the form of the training data, where that needs no guess.
 
     Args:
@@ -104,7 +104,7 @@ def as_trained(inputs: np.ndarray, dataset: "Dataset", path: str) -> np.ndarray:
     Raises:
         UserError: the inputs are no such numbers.
     """
-    dtype = dataset.splits["train"].inputs.dtype
+    dtype = dataset.input_dtype
     if local_path(path).is_dir():
         if dtype != np.uint8:
             raise UserError(

@@ -18,8 +18,8 @@ from ensemble.errors import UserError, shown
 from ensemble.predictor import restore
 from ensemble.sharding import startup
 from ensemble.sources.catalogue import load_dataset
-from ensemble.sources.dataset import WatchDataset
 from ensemble.sources.tfds_records import data_dir_of_run
+from ensemble.sources.watches import WatchDataset
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.factorisation.recommendation import find_user, recommend
 

@@ -17,9 +17,10 @@ from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
 from ensemble.run.progress import Progress
+from ensemble.source import SplitInputs, block_size, check_in_memory, in_memory, value_range
 from ensemble.sources.catalogue import (
     KNOWN_DATASETS,
-    KNOWN_SHAPES,
+    find_entry,
     load_test_inputs,
     sets_of_shape,
 )
@@ -38,13 +39,13 @@ class DerivedSet(NamedTuple):
         name: such as `shift/rotation/3` or `fashion_mnist`.
         content: whatever the inputs are a function of.
         num_examples: N.
-        make: returns the inputs [N, ...].
+        make: returns the inputs [N, ...], which are read in slices.
     """
 
     name: str
     content: str
     num_examples: int
-    make: Callable[[], np.ndarray]
+    make: Callable[[], np.ndarray | SplitInputs]
 
 
 def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
@@ -76,53 +77,64 @@ def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
 
 def _sets(subject: Subject, name: str) -> list[DerivedSet]:
     """What one name stands for."""
-    splits, fingerprint = subject.dataset.splits, subject.dataset.fingerprint
-    test, train = splits["test"].inputs, splits["train"].inputs
-    value_range = train.min().item(), train.max().item()
+    dataset = subject.dataset
+    assert dataset is not None
+    shape, dtype, num_examples = dataset.input_shape, dataset.input_dtype, dataset.sizes["test"]
     if name == SHIFT:
-        if not subject.dataset.has_pictures:
+        if not dataset.has_pictures:
             raise UserError(
-                f"--datasets={SHIFT} is for images [H, W, C]; {subject.dataset.name} has inputs of "
-                f"shape {test.shape[1:]}: leave it out"
+                f"--datasets={SHIFT} is for images [H, W, C]; {dataset.name} has inputs of shape "
+                f"{shape}: leave it out"
             )
+        low_high = value_range(dataset, "train")
+
+        def shifted(kind: str, severity: int) -> np.ndarray:
+            images = in_memory(dataset, "test").inputs
+            return shift_images(images, kind, severity, value_range=low_high)
+
         return [
             DerivedSet(
                 f"{SHIFT}/{kind}/{severity}",
-                f"{fingerprint} {value_range} {shift.amounts}",
-                len(test),
-                functools.partial(shift_images, test, kind, severity, value_range=value_range),
+                f"{dataset.fingerprint} {low_high} {shift.amounts}",
+                num_examples,
+                functools.partial(shifted, kind, severity),
             )
             for kind, shift in SHIFTS.items()
             for severity in SEVERITIES
         ]
     if name == ood.UNIFORM:
-        make = functools.partial(ood.uniform_noise, test.shape, value_range, train.dtype)
-        return [DerivedSet(name, f"{fingerprint} {value_range}", len(test), make)]
+        low_high = value_range(dataset, "train")
+        check_in_memory(dataset, "test")
+        make = functools.partial(ood.uniform_noise, (num_examples, *shape), low_high, dtype)
+        return [DerivedSet(name, f"{dataset.fingerprint} {low_high}", num_examples, make)]
     if name == ood.CONSTANT:
-        inputs = ood.constant_inputs(train.shape[1:], value_range, train.dtype)
+        low_high = value_range(dataset, "train")
+        inputs: np.ndarray | SplitInputs = ood.constant_inputs(shape, low_high, dtype)
     else:
         inputs = _other_dataset(subject, name)
-    return [
-        DerivedSet(
-            name,
-            hashlib.blake2b(np.ascontiguousarray(inputs).data).hexdigest(),
-            len(inputs),
-            lambda: inputs,
-        )
-    ]
+    return [DerivedSet(name, _digest_of(inputs), len(inputs), lambda: inputs)]
+
+
+def _digest_of(inputs: np.ndarray | SplitInputs) -> str:
+    digest = hashlib.blake2b()
+    size = block_size(inputs[:1].shape[1:])
+    for start in range(0, len(inputs), size):
+        digest.update(np.ascontiguousarray(inputs[start : start + size]).data)
+    return digest.hexdigest()
 
 
 def _default_names(subject: Subject) -> list[str]:
-
+    assert subject.dataset is not None
     shape, own_name = subject.dataset.input_shape, subject.dataset.name
     others = [name for name in sets_of_shape(shape, subject.data_dir(own_name)) if name != own_name]
     return [*([SHIFT] if subject.dataset.has_pictures else []), *others, ood.UNIFORM, ood.CONSTANT]
 
 
-def _other_dataset(subject: Subject, name: str) -> np.ndarray:
+def _other_dataset(subject: Subject, name: str) -> SplitInputs:
     """Inputs [N, ...] of another set: its test split, or all of own data that has none."""
-    kind = name.partition(":")[0]
-    if name not in KNOWN_DATASETS and kind not in ("npz", "folder"):
+    assert subject.dataset is not None
+    entry = find_entry(name)
+    if entry is None:
         raise UserError(
             f"--datasets={name} is unknown; choose from {SHIFT}, {ood.UNIFORM}, {ood.CONSTANT}, "
             f"{', '.join(KNOWN_DATASETS)}, or {NONE}"
@@ -130,10 +142,10 @@ def _other_dataset(subject: Subject, name: str) -> np.ndarray:
     if name == subject.dataset.name:
         raise UserError(f"--datasets={name} is what the ensemble has learned; leave it out")
     shape = subject.dataset.input_shape
-    if name in KNOWN_SHAPES:
-        ood.check_same_shape(name, KNOWN_SHAPES[name], shape)  # Before it is prepared.
+    if entry.input_shape is not None:
+        ood.check_same_shape(name, entry.input_shape, shape)  # Before it is prepared.
     inputs = load_test_inputs(name, subject.data_dir(name))
-    ood.check_same_shape(name, inputs.shape[1:], shape)
+    ood.check_same_shape(name, inputs.source.input_shape, shape)
     return inputs
 
 

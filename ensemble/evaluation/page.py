@@ -136,17 +136,17 @@ def _is_drawable(record: Mapping[str, Any]) -> bool:
 
 
 def _draw_examples(subject: Subject) -> dict[str, Figure]:
-    if subject.dataset is None or len(subject.dataset.input_shape) != 3:
+    if subject.dataset is None or not subject.dataset.has_pictures:
         return {}
-    inputs = subject.dataset.splits["test"].inputs
     log_probs, labels = subject.test.log_probs, subject.test.targets
     chosen = {
         "least_certain": examples.least_certain(log_probs),
         "confidently_wrong": examples.confidently_wrong(log_probs, labels),
     }
     names = subject.description["class_names"]
+    read = subject.dataset.read
     return {
-        name: examples.examples(inputs, log_probs, labels, names, indices)
+        name: examples.examples(read("test", indices).inputs, log_probs, labels, names, indices)
         for name, indices in chosen.items()
         if len(indices)
     }

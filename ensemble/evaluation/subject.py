@@ -12,13 +12,13 @@ from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
-from ensemble.sources.catalogue import dataset_from_arrays, load_dataset
+from ensemble.source import Source, SplitInputs
+from ensemble.sources.catalogue import load_dataset
+from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.factorisation.task import MODEL
-
-IN_MEMORY = "arrays"  # The name of data that a program gave as arrays.
 
 
 class Subject:
@@ -134,7 +134,7 @@ class Subject:
         return self._data_dir or data_dir_of_run(name, self.config["data_dir"])
 
     @functools.cached_property
-    def dataset(self) -> Any:
+    def dataset(self) -> Source | None:
         """The data; None, with a warning, where they cannot be had here.
 
         Raises:
@@ -144,9 +144,9 @@ class Subject:
         hold_out = config.get("hold_out", True)
         try:
             if self._data is not None:
-                dataset = dataset_from_arrays(self._data, seed=config["seed"], hold_out=hold_out)
-            elif name == IN_MEMORY:
-                raise UserError("its data were arrays, which a workdir does not keep")
+                dataset: Source = dataset_from_arrays(
+                    self._data, seed=config["seed"], hold_out=hold_out
+                )
             else:
                 dataset = load_dataset(name, self.data_dir(name), config["seed"], hold_out)
         except UserError as error:
@@ -187,11 +187,11 @@ class Subject:
             return stored
         if self.dataset is None:
             raise UserError(f"{self.work.path} is still in training, and needs its data to predict")
-        inputs, labels = self.dataset.splits[split]
-        predictions = self.predictor.predict_members(inputs)
+        predictions = self.predictor.predict_members(SplitInputs(self.dataset, split))
         live = ~np.isnan(predictions.log_probs).any(axis=(1, 2))
         if not live.any():
             raise UserError(f"{self.work.path} has no member that predicts finite probabilities")
         kept = predictions.of_members(np.flatnonzero(live))
         members = np.array(self.predictor.members)[live]
+        labels = self.dataset.targets(split)
         return StoredPredictions(kept.log_probs, labels, members, kept.entropies)

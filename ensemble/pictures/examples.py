@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,7 @@ _NUM_EXAMPLES = 8
 
 
 def uncertain_examples(
-    inputs: ArrayLike,
+    read: Callable[[NDArray], NDArray],
     log_probs: ArrayLike,
     labels: ArrayLike,
     class_names: Sequence[str],
@@ -41,7 +41,8 @@ def uncertain_examples(
     """The images whose ensemble prediction has the highest entropy, the least certain first.
 
     Args:
-        inputs: `[N, H, W, C]` images of any range; drawn in colour if C is 3, else in grey.
+        read: returns the images `[K, H, W, C]` of examples by their indices `[K]`; of any range,
+            drawn in colour if C is 3, else in grey.
         log_probs: `[M, N, C]` log-probabilities of the members.
         labels: `[N]` integer labels.
         class_names: a name for every class.
@@ -51,9 +52,10 @@ def uncertain_examples(
         The figure: above each image its label and the two most probable classes, in blue if the
         first of them is right and in vermilion if not.
     """
-    pictures, labels = as_pictures(np.asarray(inputs)), np.asarray(labels)
+    labels = np.asarray(labels)
     probs = np.exp(metrics.ensemble_log_probs(log_probs))
     chosen = least_certain(np.asarray(log_probs), count)
+    pictures = as_pictures(read(chosen))
     num_columns = min(_MAX_COLUMNS, len(chosen))
     num_rows = -(-len(chosen) // num_columns)
     figure = new_figure(
@@ -64,8 +66,8 @@ def uncertain_examples(
     grid = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for axes in grid:
         axes.set_axis_off()
-    for axes, n in zip(grid, chosen, strict=False):
-        axes.imshow(pictures[n], cmap="gray", vmin=0, vmax=1)
+    for axes, n, picture in zip(grid, chosen, pictures, strict=False):
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=1)
         first, *others = np.argsort(-probs[n], kind="stable")[:2]
         right = first == labels[n]
         lines = [
@@ -110,15 +112,15 @@ def examples(
     """Images beside the probabilities of their likeliest classes, a dot for each member.
 
     Args:
-        inputs: [N, H, W, C] of any range.
+        inputs: [K, H, W, C], the chosen images, of any range.
         log_probs: [M, N, C] of the members.
         labels: [N].
         class_names: C names.
-        chosen: indices of the examples, at least one.
+        chosen: [K], indices of the examples, at least one.
     """
     probs = np.exp(log_probs[:, chosen])
     mean = np.exp(metrics.ensemble_log_probs(log_probs[:, chosen]))
-    pictures = as_pictures(inputs[chosen])
+    pictures = as_pictures(inputs)
     num_rows = -(-len(chosen) // _MAX_COLUMNS)
     figure = new_figure("", width=12.0, height=1.9 * num_rows)
     grid = figure.subplots(num_rows, 2 * _MAX_COLUMNS, squeeze=False).reshape(-1, 2)

@@ -80,7 +80,6 @@ def build_report(
         The content of report.json.
     """
     failed = {k: FAILURES[s] for k, s in status.items() if s in FAILURES}
-    splits = task.splits
     return {
         "format": FORMAT,
         "config": config.to_dict(),
@@ -93,10 +92,10 @@ def build_report(
         "num_train_examples": task.num_train_examples,
         **{
             name: metrics.summarise(
-                predictions[name].log_probs, splits[name].targets, predictions[name].entropies
+                predictions[name].log_probs, task.dataset.targets(name), predictions[name].entropies
             )
             for name in REPORTED_SPLITS
-            if name in splits
+            if name in task.sizes
         },
         "timing": dict(timing),
     }
@@ -112,7 +111,7 @@ def write_results(
     workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
     for name, values in predictions.items():
-        labels = task.splits[name].targets
+        labels = task.dataset.targets(name)
         path = workdir.predictions / f"{name}.npz"
         write_predictions(path, values, labels, report["live_members"], report["config"])
     log_probs = {name: values.log_probs for name, values in predictions.items()}
@@ -128,13 +127,13 @@ def final_figures(
     log_probs: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
     """Draws the pictures of a finished run from its predictions [M, N, C] of each split."""
-    if not task.splits:
+    if not task.sizes:
         return {}
     figures = {"training": curves.training_curves(read_metrics(workdir.metrics))}
     split = reported_split(report)
     if split is None:
         return figures
-    labels = task.splits[split].targets
+    labels = task.dataset.targets(split)
     if "recommendation" in report:
         figures |= first_choice_figures(report["recommendation"]["first_choices"])
     return {
@@ -147,15 +146,18 @@ def final_figures(
 
 def split_figures(task: Classification, split: str, log_probs: np.ndarray) -> dict[str, Any]:
     """Draws the pictures of one split: reliability, and the least certain images."""
-    inputs, labels = task.splits[split]
+    dataset, labels = task.dataset, task.dataset.targets(split)
     figures = {
         "reliability": reliability.reliability_diagram(
-            log_probs, labels, title=f"{task.dataset.name} {split}"
+            log_probs, labels, title=f"{dataset.name} {split}"
         )
     }
-    if task.dataset.has_pictures:
+    if dataset.has_pictures:
         figures["uncertain"] = examples.uncertain_examples(
-            inputs, log_probs, labels, task.dataset.class_names
+            lambda indices: dataset.read(split, indices).inputs,
+            log_probs,
+            labels,
+            dataset.class_names or (),
         )
     return figures
 

@@ -27,8 +27,9 @@ from ensemble.run.resume import check_resumable, check_same_experiment, restore,
 from ensemble.run.signals import Stop, stop_signals
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import processes, startup
-from ensemble.sources.catalogue import dataset_from_arrays, load_dataset
-from ensemble.sources.dataset import WatchDataset
+from ensemble.sources.catalogue import load_dataset
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources.watches import WatchDataset
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write
@@ -185,7 +186,7 @@ def _train_and_evaluate(
 
         state = method.join(state)
         predictions, status = results.live_predictions(
-            method, state, [name for name in task.splits if name != "train"]
+            method, state, [name for name in task.sizes if name != "train"]
         )
         timing = clock.timing()
         report = results.build_report(config, task, predictions, status, timing)

@@ -130,7 +130,7 @@ class Monitor:
         predictions, status = results.live_predictions(self._method, state, [self._split])
         self._note_failures(state.step, status)
         log_probs, entropies = predictions[self._split]
-        labels = self._task.splits[self._split].targets
+        labels = self._task.dataset.targets(self._split)
         summary = metrics.summarise(log_probs, labels, entropies)
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {

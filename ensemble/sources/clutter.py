@@ -8,11 +8,28 @@ the brightness of the two, the less the image says which of them is meant.
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble.source import Examples, Request
+from ensemble.sources.batches import CLUTTER_STREAM, seeded_generator
+from ensemble.sources.dataset import Dataset, make_dataset
+from ensemble.sources.digits import CLASS_NAMES, split_digits
+
+COPIES = {"train": 3, "validation": 4, "calibration": 4, "test": 5}
+"""Images of each digit."""
 SIDE = 20
 """Rows and columns of an image."""
 _NUM_PIECES = 3  # Of other digits, in every image.
 _PAIRED = 0.25  # Share of the images with a second digit.
 _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinearly.
+
+
+def load_clutter(name: str, request: Request) -> Dataset:
+    """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
+    splits = {}
+    for index, (split, (inputs, labels)) in enumerate(split_digits().items()):
+        copies = COPIES[split]
+        images = render(inputs[..., 0], copies, seeded_generator(CLUTTER_STREAM, 0, index))
+        splits[split] = Examples(images, np.tile(labels, copies))
+    return make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
 
 
 def render(digits: NDArray[np.uint8], copies: int, rng: np.random.Generator) -> NDArray[np.uint8]:

@@ -1,122 +1,136 @@
-"""A data set whole in host memory, and its splits."""
+"""The tenant that most data are: arrays in host memory."""
 
 import dataclasses
 import functools
-import hashlib
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from ensemble.sources.batches import SPLIT_STREAM, seeded_generator
-from ensemble.sources.movielens import Watches
-
-
-class Split(NamedTuple):
-    """Examples of one split.
-
-    Attributes:
-        inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
-            `[N, F]`; not normalised.
-        targets: int32 `[N]`, 0..C-1.
-    """
-
-    inputs: np.ndarray
-    targets: np.ndarray
+from ensemble.source import Examples, Request, Source
+from ensemble.sources import own_arrays
+from ensemble.sources.splitting import assign_splits, stratified_split
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
-    """A data set in host memory.
+class Dataset(Source):
+    """A data set whose splits are arrays in host memory.
 
     Attributes:
         name: as `load_dataset` was given it.
         splits: `train`, and those of `validation`, `calibration` and `test` that there are, in
             this order.
-        num_classes: C.
-        class_names: one per class.
+        class_names: one per class; None where targets are real values.
         shift: float32, broadcastable to an example; see `normalise`.
         scale: float32, broadcastable to an example; see `normalise`.
     """
 
     name: str
-    splits: dict[str, Split]
-    num_classes: int
-    class_names: tuple[str, ...]
+    splits: Mapping[str, Examples]
+    class_names: tuple[str, ...] | None
     shift: np.ndarray
     scale: np.ndarray
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example: (H, W, C) or (F,)."""
-        return self.splits["train"].inputs.shape[1:]
+        """The shape of one example's inputs: (H, W, C) or (F,)."""
+        return self._any_split.inputs.shape[1:]
 
     @property
-    def has_pictures(self) -> bool:
-        """Whether an example is an image (H, W, C)."""
-        return len(self.input_shape) == 3
+    def input_dtype(self) -> np.dtype:
+        """The type of inputs."""
+        return self._any_split.inputs.dtype
+
+    @property
+    def target_dtype(self) -> np.dtype:
+        """The type of targets."""
+        return self._any_split.targets.dtype
 
     @functools.cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits that change when any split's content does."""
-        return _fingerprint(self.splits)
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of each split."""
+        return {name: len(split.targets) for name, split in self.splits.items()}
 
-    @functools.cached_property
-    def test_fingerprint(self) -> str | None:
-        """The same of the test split alone; None where there is none."""
-        return _fingerprint({"test": self.splits["test"]}) if "test" in self.splits else None
+    def read(self, split: str, indices: np.ndarray | slice) -> Examples:
+        """Takes examples out of the arrays of a split; a slice is a view."""
+        inputs, targets = self.splits[split]
+        return Examples(inputs[indices], targets[indices])
 
+    def targets(self, split: str) -> np.ndarray:
+        """All targets [N] of a split."""
+        return self.splits[split].targets
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class WatchDataset(Dataset):
-    """Pairs of a user and a movie, of class 1 if the user watched the movie.
-
-    The split `train` has those that were watched, all others are known not to have been; `test` has
-    those that are held out.
-
-    Attributes:
-        watches: the users, the movies, and who has watched what.
-        observed: [N, M] uint8, 1 where user i has watched movie j, 2 where that is held out.
-    """
-
-    watches: Watches
-    observed: np.ndarray
+    @property
+    def _any_split(self) -> Examples:
+        return next(iter(self.splits.values()))
 
 
-def _fingerprint(splits: Mapping[str, Split]) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for split_name, split in splits.items():
-        for array in split:
-            digest.update(f"{split_name} {array.dtype} {array.shape};".encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
-    """Splits examples at random, every split with its share of every class.
-
-    The j-th of a class's n shuffled examples, j from 0, gets the position (j + 1/2) / n: each class
-    is spread evenly over 0..1, and the splits are consecutive runs of all examples in this order.
-    So a class of few examples comes into the first split first (train, the largest), and every
-    prefix of a split is stratified, too.
+def make_dataset(
+    name: str,
+    splits: Mapping[str, Examples],
+    class_names: tuple[str, ...],
+    scale: float,
+    hold_out: bool = True,
+) -> Dataset:
+    """Makes a data set of images that are multiplied by a scale.
 
     Args:
-        labels: `[N]`, int, from 0.
-        sizes: of the splits; they sum to N.
-        seed: not negative.
-
-    Returns:
-        The indices of each split, int `[size]`; together a permutation of 0..N-1.
+        name: of the data set.
+        splits: the last one is the test split.
+        class_names: one per class.
+        scale: what the images are multiplied by.
+        hold_out: if not, all but the test split is joined for training, in order.
     """
-    order = seeded_generator(SPLIT_STREAM, seed).permutation(len(labels))
-    counts = np.bincount(labels)
-    # A stable sort keeps each class's examples in random order; the rank is the place among them.
-    by_class = order[np.argsort(labels[order], kind="stable")]
-    starts = np.cumsum(counts) - counts
-    position = np.empty(len(labels))
-    sorted_labels = labels[by_class]
-    rank = np.arange(len(labels)) - starts[sorted_labels]
-    position[by_class] = (rank + 0.5) / counts[sorted_labels]
-    # Ties between classes are resolved by the random order.
-    order = order[np.argsort(position[order], kind="stable")]
-    return np.split(order, np.cumsum(sizes)[:-1])
+    if not hold_out:
+        *parts, test = splits.values()
+        train = Examples(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        splits = {"train": train, "test": test}
+    return Dataset(
+        name, splits, class_names, np.zeros((), np.float32), np.asarray(scale, np.float32)
+    )
+
+
+def divide(examples: Examples, sizes: Mapping[str, int], seed: int) -> dict[str, Examples]:
+    """Splits examples at random, every split with its share of every class."""
+    parts = stratified_split(examples.targets, [*sizes.values()], seed)
+    return {
+        split: Examples(examples.inputs[part], examples.targets[part])
+        for split, part in zip(sizes, parts, strict=True)
+    }
+
+
+def dataset_from_arrays(
+    arrays: Mapping[str, Any], name: str = "arrays", seed: int = 0, hold_out: bool = True
+) -> Dataset:
+    """Makes a data set of the user's own arrays.
+
+    Args:
+        arrays: `inputs` and `labels`, to be split 70 / 10 / 10 / 10; or `train_inputs` and
+            `train_labels` with any of `validation_*`, `calibration_*` and `test_*`, where each
+            split that is not given is carved from the training data, a tenth of it. Optionally
+            `class_names`. Inputs are feature vectors `[N, F]` or images `[N, H, W]` or
+            `[N, H, W, C]`; labels `[N]` are 0..C-1.
+        name: of the data set, also for messages.
+        seed: of the carving, which is stratified: every split has its share of every class.
+        hold_out: whether to carve at all; if not, splits that are not given do not exist.
+
+    Raises:
+        UserError: if the arrays cannot be used, or are too few to be split.
+    """
+    given = own_arrays.check_arrays(arrays, name)
+    inputs = {part: given.convert(values) for part, values in given.inputs.items()}
+    splits = {}
+    for split, (part, rows) in assign_splits(given.targets, name, seed, hold_out).items():
+        whole = Examples(inputs[part], given.targets[part])
+        splits[split] = whole if rows is None else Examples(*(array[rows] for array in whole))
+    zero, one = np.zeros((), np.float32), np.ones((), np.float32)
+    raw = Dataset(name, splits, given.class_names, zero, one)
+    shift, scale = own_arrays.shift_and_scale(raw)
+    own_arrays.warn_of_absent_classes(raw)
+    return dataclasses.replace(raw, shift=shift, scale=scale)
+
+
+def load_npz(name: str, request: Request) -> Dataset:
+    """Makes a data set of the arrays of an npz file."""
+    arrays = own_arrays.read_npz(name.partition(":")[2])
+    return dataset_from_arrays(arrays, name, request.seed, request.hold_out)

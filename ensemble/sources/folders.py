@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line
-from ensemble.sources.own_arrays import SPLITS, local_path, max_data_bytes
+from ensemble.source import Request
+from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.sources.own_arrays import local_path, max_data_bytes
+from ensemble.sources.splitting import SPLITS
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.
@@ -20,6 +23,12 @@ PILLOW_GRAY_MODES = ("1", "L", "LA")
 
 
 PILLOW_COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+
+
+def load_folder(name: str, request: Request) -> Dataset:
+    """Makes a data set of a folder of images."""
+    arrays = read_folder(name.partition(":")[2])
+    return dataset_from_arrays(arrays, name, request.seed, request.hold_out)
 
 
 def read_folder(path: str) -> dict[str, np.ndarray]:

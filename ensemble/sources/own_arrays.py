@@ -7,6 +7,9 @@ those of an npz file:
 * `train_inputs` and `train_labels`, and any of `validation_*`, `calibration_*` and `test_*`: splits
   as given;
 * optionally `class_names`: one name per class, in the order of the labels.
+
+Arrays may be memory maps that are larger than the memory: inputs are looked at in blocks, and are
+brought to their type by `OwnData.convert` when they are read. Labels fit in memory.
 """
 
 import zipfile
@@ -15,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
 from ensemble.errors import UserError, in_one_line
+from ensemble.source import Source, block_size, blocks, value_range
+from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
-
-SPLITS = ("train", "validation", "calibration", "test")
-POOL = "pool"
 
 EXPECTED_KEYS = (
     "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
@@ -32,13 +35,21 @@ class OwnData(NamedTuple):
     """Checked arrays.
 
     Attributes:
-        parts: (inputs, labels) of each given split, or of `POOL` alone where no split is given;
-            inputs uint8 or float32 `[N, F]` or `[N, H, W, C]`, labels int32 `[N]`.
+        inputs: of each given split, or of `POOL` alone where no split is given: `[N, F]` or
+            `[N, H, W, C]`, of the type in which they were given.
+        targets: of the same, int32 `[N]`.
+        input_dtype: uint8 or float32, which `convert` brings inputs to.
         class_names: one name per class.
     """
 
-    parts: dict[str, tuple[np.ndarray, np.ndarray]]
+    inputs: dict[str, np.ndarray]
+    targets: dict[str, np.ndarray]
+    input_dtype: np.dtype
     class_names: tuple[str, ...]
+
+    def convert(self, inputs: np.ndarray) -> np.ndarray:
+        """Brings inputs to the type in which they are kept."""
+        return inputs.astype(self.input_dtype, copy=False)
 
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
@@ -96,7 +107,8 @@ def check_inputs(values: Any, dtype: np.dtype, what: str) -> np.ndarray:
     array = _numeric(values, what)
     _check_shape(array, array, what)
     if dtype != np.uint8:
-        return _to_float32(array, what)
+        _check_finite(array, what)
+        return array.astype(np.float32, copy=False)
     is_bad = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
     if is_bad.any():
         raise UserError(
@@ -107,10 +119,10 @@ def check_inputs(values: Any, dtype: np.dtype, what: str) -> np.ndarray:
 
 
 def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
-    """Checks arrays and brings them to the types in which they are kept.
+    """Checks arrays, and says of which type they are kept.
 
-    Whole numbers that all fit 0..255 become uint8, every other number float32; `[N, H, W]` becomes
-    `[N, H, W, 1]`.
+    Whole numbers that all fit 0..255 are kept as uint8, every other number as float32; `[N, H, W]`
+    becomes `[N, H, W, 1]`.
 
     Args:
         arrays: by the keys that the module describes.
@@ -132,15 +144,17 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
     is_uint8 = all(_fits_uint8(array) for array in inputs.values())
     for prefix, array in inputs.items():
         _check_shape(array, first, f"{name}: {prefix}inputs")
-        inputs[prefix] = (
-            array.astype(np.uint8, copy=False)
-            if is_uint8
-            else _to_float32(array, f"{name}: {prefix}inputs")
-        )
+        if not is_uint8:
+            _check_finite(array, f"{name}: {prefix}inputs")
         if array.ndim == 3:
-            inputs[prefix] = inputs[prefix][..., None]
-    parts = {p.removesuffix("_") or POOL: (inputs[p], labels[p]) for p in prefixes}
-    return OwnData(parts, _check_classes(arrays.get("class_names"), labels, name))
+            inputs[prefix] = array[..., None]
+    class_names = _check_classes(arrays.get("class_names"), labels, name)
+    return OwnData(
+        inputs={p.removesuffix("_") or POOL: inputs[p] for p in prefixes},
+        targets={p.removesuffix("_") or POOL: labels[p] for p in prefixes},
+        input_dtype=np.dtype(np.uint8 if is_uint8 else np.float32),
+        class_names=class_names,
+    )
 
 
 def _check_keys(arrays: Mapping[str, Any], name: str) -> list[str]:
@@ -193,17 +207,54 @@ def _fits_uint8(array: np.ndarray) -> bool:
     return array.dtype.kind in "bui" and array.min() >= 0 and array.max() <= 255
 
 
-def _to_float32(array: np.ndarray, what: str) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        converted = array.astype(np.float32, copy=False)
-    is_bad = ~np.isfinite(converted)
-    if is_bad.any():
-        where = np.unravel_index(np.argmax(is_bad), array.shape)
-        raise UserError(
-            f"{what} holds {array[where]} in example {where[0]}; every value must be finite in "
-            f"float32: remove or replace it"
-        )
-    return converted
+def _check_finite(array: np.ndarray, what: str) -> None:
+    size = block_size(array.shape[1:])
+    for start in range(0, len(array), size):
+        block = array[start : start + size]
+        with np.errstate(over="ignore"):
+            is_bad = ~np.isfinite(block.astype(np.float32, copy=False))
+        if is_bad.any():
+            where = np.unravel_index(np.argmax(is_bad), block.shape)
+            raise UserError(
+                f"{what} holds {block[where]} in example {start + where[0]}; every value must be "
+                "finite in float32: remove or replace it"
+            )
+
+
+def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
+    """What normalises own data, from its training inputs, which are read in blocks.
+
+    Returns:
+        float32: for feature vectors their mean and inverse standard deviation `[F]` (1 where a
+        feature is constant); for uint8 images 0 and what makes the largest training value 1; float
+        images stay as they are, 0 and 1.
+    """
+    shift: Any = 0
+    scale: Any = 1
+    if len(source.input_shape) == 1:
+        num_examples, first = source.sizes["train"], source.read("train", slice(1)).inputs
+        total, is_constant = np.zeros(first.shape[1:]), np.ones(first.shape[1:], bool)
+        for block in blocks(source, "train"):
+            total += block.inputs.sum(axis=0, dtype=np.float64)
+            is_constant &= (block.inputs == first).all(axis=0)
+        shift, total = total / num_examples, np.zeros_like(total)
+        for block in blocks(source, "train"):
+            centred = block.inputs - shift
+            total += np.multiply(centred, centred, out=centred).sum(axis=0)
+        scale = 1 / np.where(is_constant, 1, np.sqrt(total / num_examples))
+    elif source.input_dtype == np.uint8:
+        scale = 1 / max(1, value_range(source, "train")[1])
+    return np.asarray(shift, np.float32), np.asarray(scale, np.float32)
+
+
+def warn_of_absent_classes(source: Source) -> None:
+    """Logs a warning if no training example is of a class."""
+    names = source.class_names or ()
+    counts = np.bincount(source.targets("train"), minlength=len(names))
+    absent = [names[int(label)] for label in np.flatnonzero(counts == 0)]
+    if absent:
+        message = "%s: no training example of class %s"
+        logging.warning(message, source.name, ", ".join(absent))
 
 
 def _check_labels(values: Any, what: str) -> np.ndarray:

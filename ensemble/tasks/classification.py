@@ -13,8 +13,9 @@ import numpy as np
 from ensemble.errors import UserError, in_one_line
 from ensemble.network import Network, Traits, Variables, traits
 from ensemble.priors import Prior, log_prior
+from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
-from ensemble.sources.dataset import Dataset, Split
+from ensemble.sources.dataset import Dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,24 +23,24 @@ class Classification:
     """A data set and the network that is to learn it.
 
     Attributes:
-        dataset: all splits, in host memory.
+        dataset: the examples, by splits.
         network: from [N, *input_shape] to logits [N, C].
         priors: on the parameters, by `ensemble.priors.parse_prior`; empty: none.
     """
 
-    dataset: Dataset
+    dataset: Source
     network: Network
     priors: tuple[Prior, ...] = ()
 
     @property
     def num_train_examples(self) -> int:
         """N that the members learn from."""
-        return len(self.dataset.splits["train"].targets)
+        return self.dataset.sizes["train"]
 
     @property
-    def splits(self) -> dict[str, Split]:
-        """All examples that there are, `train` first."""
-        return self.dataset.splits
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of each split, `train` first."""
+        return self.dataset.sizes
 
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what was learned, JSON-ready."""
@@ -83,7 +84,7 @@ def check_model(task: Classification, name: str) -> None:
         UserError: the network fails on inputs of this shape, or has other outputs than C logits.
     """
     dataset = task.dataset
-    inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.splits["train"].inputs.dtype)
+    inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
 
     def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
         return task.log_probs(task.init_variables(rng_key), inputs)
@@ -122,30 +123,28 @@ def check_augmentation(config: ml_collections.FrozenConfigDict, task: Classifica
         )
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
+def describe(dataset: Source) -> dict[str, Any]:
     """Returns what a program that predicts must know of a data set, JSON-ready."""
-    train = dataset.splits["train"].inputs
     return {
         "name": dataset.name,
         "num_classes": dataset.num_classes,
-        "class_names": list(dataset.class_names),
+        "class_names": list(dataset.class_names or ()),
         "input_shape": list(dataset.input_shape),
-        "dtype": train.dtype.name,
+        "dtype": dataset.input_dtype.name,
         "shift": np.asarray(dataset.shift).tolist(),
         "scale": np.asarray(dataset.scale).tolist(),
-        "num_examples": {name: len(split.targets) for name, split in dataset.splits.items()},
+        "num_examples": dict(dataset.sizes),
         "fingerprint": dataset.fingerprint,
         "test_fingerprint": dataset.test_fingerprint,
     }
 
 
-def described_dataset(description: Mapping[str, Any]) -> Dataset:
+def described_dataset(description: Mapping[str, Any]) -> Source:
     """Returns a data set without examples, from what `describe` has kept of it."""
     shape = (0, *description["input_shape"])
     return Dataset(
         name=description["name"],
-        splits={"train": Split(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
-        num_classes=description["num_classes"],
+        splits={"train": Examples(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
         class_names=tuple(description["class_names"]),
         shift=np.asarray(description["shift"], np.float32),
         scale=np.asarray(description["scale"], np.float32),

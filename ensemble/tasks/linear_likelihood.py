@@ -20,8 +20,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ensemble.network import Network
 from ensemble.sharding import processes
 from ensemble.sharding.chainwise import make_chainwise
+from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
-from ensemble.sources.dataset import Dataset, Split
 
 EXAMPLES_PER_BLOCK = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls, and longer compilation."""
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 def place_blocks(
-    dataset: Dataset, split: Split, mesh: Mesh, axis: str, in_blocks: bool | None = None
+    dataset: Source, split: Examples, mesh: Mesh, axis: str, in_blocks: bool | None = None
 ) -> tuple[Block, ...]:
     """Normalises the examples, groups them, and spreads every block evenly over the shards.
 

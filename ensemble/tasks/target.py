@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.sources.dataset import Split
 from ensemble.tasks.densities import Density, check_density
 
 _NUM_POINTS = 5
@@ -27,7 +27,7 @@ class Target:
     num_train_examples: int = 0
 
     @property
-    def splits(self) -> dict[str, Split]:
+    def sizes(self) -> Mapping[str, int]:
         """No examples."""
         return {}
 

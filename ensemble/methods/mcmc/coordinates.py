@@ -25,8 +25,8 @@ import scipy.special
 
 from ensemble.errors import UserError
 from ensemble.priors import prior_of
+from ensemble.source import Examples
 from ensemble.sources.batches import normalise
-from ensemble.sources.dataset import Split
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.linear_likelihood import is_linear, join_bias, split_bias
 
@@ -100,7 +100,7 @@ def check_kronecker(task: Classification) -> None:
 
 def kronecker(
     task: Classification,
-    split: Split,
+    split: Examples,
     params: Any,
     temperature: float = 1.0,
     num_stretched: int = 64,
@@ -144,7 +144,7 @@ def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.A
 
 
 def _hessian_product(
-    task: Classification, split: Split, params: np.ndarray, temperature: float
+    task: Classification, split: Examples, params: np.ndarray, temperature: float
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
@@ -225,7 +225,7 @@ def _with_bias(task: Classification, raw: np.ndarray) -> np.ndarray:
 
 
 def _curvature(
-    task: Classification, split: Split, params: np.ndarray
+    task: Classification, split: Examples, params: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_classes = params.shape

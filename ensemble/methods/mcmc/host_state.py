@@ -21,7 +21,7 @@ def to_host(programs: Programs, task: Classification, state: SamplingState) -> d
     # Other devices will pad otherwise.
     arrays["chains"] = programs.layout.strip(arrays["chains"], axis=1)
     for name, sums in arrays["sums"].items():
-        num_examples = len(task.dataset.splits[name].targets)
+        num_examples = task.dataset.sizes[name]
         arrays["sums"][name] = jax.tree.map(
             lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
         )

@@ -21,7 +21,7 @@ from ensemble.sharding import processes
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit
-from ensemble.sources.dataset import Split
+from ensemble.source import Examples
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation import watch_likelihood
@@ -47,7 +47,7 @@ class LogDensity(NamedTuple):
 
 
 def make_log_density(
-    task: Classification, split: Split, mesh: Mesh, temperature: float = 1.0
+    task: Classification, split: Examples, mesh: Mesh, temperature: float = 1.0
 ) -> LogDensity:
     """Returns log p(labels | inputs, params) / temperature + log p(params), up to a constant.
 
@@ -102,7 +102,7 @@ def make_log_probs(task: Classification, mesh: Mesh) -> Callable[[Any, jax.Array
     return lambda params, inputs: task.log_probs({"params": params}, inputs)
 
 
-def place_split(split: Split, mesh: Mesh) -> PlacedSplit:
+def place_split(split: Examples, mesh: Mesh) -> PlacedSplit:
     """Puts a split on the devices; the last example pads, for zeros may be no input."""
     num_examples = len(split.targets)
     num_places = num_examples + -num_examples % mesh.shape[DATA]
@@ -113,7 +113,7 @@ def place_split(split: Split, mesh: Mesh) -> PlacedSplit:
     return PlacedSplit(*processes.put(arrays, sharding))
 
 
-def _place(task: Classification, split: Split, mesh: Mesh) -> PlacedSplit:
+def _place(task: Classification, split: Examples, mesh: Mesh) -> PlacedSplit:
     """A split on its shards, with inputs as the network sees them."""
     placed = place_split(split, mesh)
     return placed._replace(inputs=jax.jit(task.prepare)(placed.inputs))
@@ -149,7 +149,7 @@ def _make_value_and_grad(
     )
 
 
-def _check(task: Classification, split: Split, mesh: Mesh, temperature: float) -> None:
+def _check(task: Classification, split: Examples, mesh: Mesh, temperature: float) -> None:
     if not task.traits.examples_are_independent:
         raise UserError(
             "a posterior needs a likelihood that is a function of the parameters alone: networks "

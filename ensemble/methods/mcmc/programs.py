@@ -27,6 +27,7 @@ from ensemble.methods.mcmc.log_density import make_log_density, make_log_probs, 
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit, create_mesh
+from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
 from ensemble.tasks.classification import Classification
 
@@ -100,10 +101,10 @@ class Programs:
         num_groups = math.gcd(config.num_chains, len(devices))
         self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
         self.density = make_log_density(
-            task, task.dataset.splits["train"], self.mesh, config.temperature
+            task, in_memory(task.dataset, "train"), self.mesh, config.temperature
         )
-        splits = {k: split for k, split in task.dataset.splits.items() if k != "train"}
-        self.splits = {k: place_split(split, self.mesh) for k, split in splits.items()}
+        splits = [name for name in task.dataset.sizes if name != "train"]
+        self.splits = {k: place_split(in_memory(task.dataset, k), self.mesh) for k in splits}
         self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
         self.layout = self.density.layout
         self._log_probs = make_log_probs(task, self.mesh)
@@ -179,7 +180,7 @@ class Programs:
     def _tracked_examples(self) -> np.ndarray:
         """Numbers of the examples whose log-probability is recorded, evenly spread."""
         assert self.tracked_split is not None
-        num_examples = len(self.task.dataset.splits[self.tracked_split].targets)
+        num_examples = self.task.dataset.sizes[self.tracked_split]
         count = min(NUM_TRACKED, num_examples)
         return np.linspace(0, num_examples - 1, count).astype(int)
 

@@ -363,7 +363,7 @@ class Sampling(Method):
         return self._diagnosed[1]
 
     def _num_examples(self, split: str) -> int:
-        return len(self.task.dataset.splits[split].targets)
+        return self.task.dataset.sizes[split]
 
     def _live(self, state: SamplingState) -> list[int]:
         return [k for k, status in self.status(state).items() if status == Status.ACTIVE]

@@ -18,6 +18,7 @@ from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR
 from ensemble.predictor import restore
 from ensemble.priors import Prior, prior_of
 from ensemble.sharding import processes
+from ensemble.source import in_memory
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.classification import Classification
@@ -59,7 +60,7 @@ def starting_points(
     if whitens or config.init_from == MAP:
         found = find_map(task, density, shapes)
     coordinates = (
-        kronecker(task, task.dataset.splits["train"], found, config.temperature)
+        kronecker(task, in_memory(task.dataset, "train"), found, config.temperature)
         if whitens
         else identity()
     )
@@ -124,7 +125,7 @@ def find_map(
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
         if task.priors:
             # There the Kronecker form is exact: nothing is left to stretch.
-            coordinates = kronecker(task, task.dataset.splits["train"], params, num_stretched=0)
+            coordinates = kronecker(task, in_memory(task.dataset, "train"), params, num_stretched=0)
     else:
         params = density.layout.pad(task.init_params(jax.random.key(0)))
     flat, unravel = ravel_pytree(coordinates.from_params(params))

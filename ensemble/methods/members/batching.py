@@ -30,13 +30,13 @@ class Batches:
         self, config: ml_collections.FrozenConfigDict, task: Classification, batch_size: int
     ):
         self._config = config
-        self._train = train = task.dataset.splits["train"]
+        self._source = task.dataset
         self._num_examples = task.num_train_examples
         self._batch_size = batch_size
         self._steps_per_epoch = -(-task.num_train_examples // batch_size)
         with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
             self._class_weights = class_weights(
-                config.class_weights, train.targets, task.dataset.num_classes
+                config.class_weights, task.dataset.targets("train"), task.dataset.num_classes
             )
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
 
@@ -62,10 +62,9 @@ class Batches:
         epoch, step_in_epoch = divmod(step, self._steps_per_epoch)
         examples, masks = self._epoch(epoch, indices)
         examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
-        train = self._train
-        labels = train.targets[examples]
+        inputs, labels = self._source.read("train", examples)
         batch = Batch(
-            inputs=train.inputs[examples],
+            inputs=inputs,
             targets=labels,
             mask=mask,
             weights=mask * self._class_weights[labels],

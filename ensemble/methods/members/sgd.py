@@ -26,6 +26,7 @@ from ensemble.methods.members.train_step import (
     Metrics,
 )
 from ensemble.predictor import Predictor
+from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
@@ -100,7 +101,7 @@ class SGD(Method):
         self._check_size()
         self.learning_rate = learning_rate_schedule(config, self.num_steps)
         self.optimizer = create_optimizer(config, self.learning_rate)
-        self.tracked_split = "validation" if "validation" in task.dataset.splits else None
+        self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
         self.remedy = f"lower config.learning_rate={config.learning_rate}"
         self._programs = functools.cache(
             functools.partial(build_programs, config, task, self.optimizer)
@@ -114,8 +115,8 @@ class SGD(Method):
                 f"which must be at most {MAX_STEPS}; lower it"
             )
         num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
-        splits = self.task.dataset.splits
-        num_predicted = sum(len(split.targets) for name, split in splits.items() if name != "train")
+        sizes = self.task.dataset.sizes
+        num_predicted = sum(size for name, size in sizes.items() if name != "train")
         # Parameters and momentum, on the devices and as a checkpoint fetches them; predictions.
         num_floats = 4 * num_params + num_predicted * self.task.dataset.num_classes
         size = self.config.ensemble_size
@@ -227,7 +228,7 @@ class SGD(Method):
     def predict_split(self, state: SGDState, name: str) -> MemberPredictions:
         """What the members in training say of a split."""
         programs = self._programs(len(state.indices))
-        inputs = self.task.dataset.splits[name].inputs
+        inputs = SplitInputs(self.task.dataset, name)
         return MemberPredictions(programs.predict(state.members.chosen_variables, inputs))
 
     # To and from the host: what a checkpoint holds.
@@ -365,7 +366,8 @@ class SGD(Method):
     # Early stopping.
 
     def _stop_early(self, programs: Programs, members: TrainState) -> TrainState:
-        validation = self.task.dataset.splits["validation"]
-        log_probs = programs.predict(members.variables, validation.inputs)
-        nll = -log_probs[:, np.arange(len(validation.targets)), validation.targets].mean(axis=1)
+        inputs = SplitInputs(self.task.dataset, "validation")
+        targets = self.task.dataset.targets("validation")
+        log_probs = programs.predict(members.variables, inputs)
+        nll = -log_probs[:, np.arange(len(targets)), targets].mean(axis=1)
         return programs.keep_best(members, programs.placement.place_members(nll))

@@ -12,8 +12,9 @@ import scipy.special
 
 from ensemble.errors import UserError
 from ensemble.metrics import ranking
-from ensemble.sources.dataset import WatchDataset
+from ensemble.source import in_memory
 from ensemble.sources.movielens import WATCHED
+from ensemble.sources.watches import WatchDataset
 from ensemble.tasks.factorisation.baselines import fit_popularity
 from ensemble.tasks.factorisation.task import Factorisation
 
@@ -205,7 +206,7 @@ def _score(task: Factorisation, of_users: Callable[[np.ndarray], np.ndarray]) ->
     """
     assert isinstance(task.dataset, WatchDataset)
     truth, observed = task.dataset.watches.truth, task.observed
-    (pairs, labels), num_users = task.splits["test"], len(observed)
+    (pairs, labels), num_users = in_memory(task.dataset, "test"), len(observed)
     logits, recalls, squares = np.zeros(len(labels)), [], 0.0
     for start in range(0, num_users, _USERS_PER_BLOCK):
         users = np.arange(start, min(start + _USERS_PER_BLOCK, num_users))

@@ -18,8 +18,8 @@ from ensemble.config import flatten
 from ensemble.errors import UserError
 from ensemble.network import Traits
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
-from ensemble.sources.dataset import WatchDataset
 from ensemble.sources.movielens import HELD_OUT
+from ensemble.sources.watches import WatchDataset
 from ensemble.storage.memory import check_memory
 from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation.baselines import fit_biases

@@ -236,7 +236,7 @@ def shown_images(figure):
 def test_uncertain_examples_are_those_of_highest_entropy(case):
     log_probs, labels = case
     inputs = images(len(labels))
-    figure = examples.uncertain_examples(inputs, log_probs, labels, names(log_probs))
+    figure = examples.uncertain_examples(inputs.__getitem__, log_probs, labels, names(log_probs))
     draw(figure)
     probs = np.exp(log_probs.astype(float)).mean(axis=0)
     entropies = scipy.stats.entropy(probs, axis=-1)
@@ -250,7 +250,7 @@ def test_uncertain_examples_are_those_of_highest_entropy(case):
 def test_three_channels_are_colours_and_others_are_averaged(channels):
     log_probs, labels = random_case(num_examples=1)
     inputs = images(1, channels, np.float32)
-    figure = examples.uncertain_examples(inputs, log_probs, labels, names(log_probs))
+    figure = examples.uncertain_examples(inputs.__getitem__, log_probs, labels, names(log_probs))
     draw(figure)
     expected = inputs[0] / 16 if channels == 3 else inputs[0].mean(axis=-1) / 16
     np.testing.assert_allclose(shown_images(figure)[0], expected, atol=1e-7)
@@ -258,7 +258,9 @@ def test_three_channels_are_colours_and_others_are_averaged(channels):
 
 def test_uncertain_examples_are_captioned_with_label_and_two_best_classes():
     log_probs = np.log([[[0.5, 0.3, 0.2], [0.3, 0.3, 0.4]]])
-    figure = examples.uncertain_examples(images(2), log_probs, np.array([1, 2]), ["a$_$", "b", "c"])
+    figure = examples.uncertain_examples(
+        images(2).__getitem__, log_probs, np.array([1, 2]), ["a$_$", "b", "c"]
+    )
     draw(figure)
     least_certain, second = figure.axes
     assert least_certain.get_title() == "true: c\n✓ c (40%)\na$_$ (30%)"
@@ -271,18 +273,20 @@ def test_uncertain_examples_are_captioned_with_label_and_two_best_classes():
 def test_long_class_names_keep_both_ends():
     log_probs, labels = random_case(num_examples=1, num_classes=2)
     long_names = ["a very long name of an animal, the first", "another one of these, the second"]
-    figure = examples.uncertain_examples(images(1), log_probs, labels, long_names)
+    figure = examples.uncertain_examples(images(1).__getitem__, log_probs, labels, long_names)
     name = long_names[labels[0]]
     assert f"true: {name[:10]}…{name[-10:]}\n" in figure.axes[0].get_title()
 
 
 def test_count_limits_the_examples():
     log_probs, labels = random_case()
-    figure = examples.uncertain_examples(images(400), log_probs, labels, names(log_probs), count=6)
+    figure = examples.uncertain_examples(
+        images(400).__getitem__, log_probs, labels, names(log_probs), count=6
+    )
     draw(figure)
     assert len(shown_images(figure)) == 6
     all_shown = shown_images(
-        examples.uncertain_examples(images(400), log_probs, labels, names(log_probs))
+        examples.uncertain_examples(images(400).__getitem__, log_probs, labels, names(log_probs))
     )
     np.testing.assert_array_equal(shown_images(figure), all_shown[:6])
 
@@ -290,7 +294,7 @@ def test_count_limits_the_examples():
 def test_brightness_is_scaled_over_the_whole_set():
     log_probs, labels = random_case(num_examples=3)
     inputs = np.stack([np.full((4, 4, 3), value) for value in (-2.0, 0.0, 2.0)])
-    figure = examples.uncertain_examples(inputs, log_probs, labels, names(log_probs))
+    figure = examples.uncertain_examples(inputs.__getitem__, log_probs, labels, names(log_probs))
     draw(figure)
     assert sorted(float(image.mean()) for image in shown_images(figure)) == [0.0, 0.5, 1.0]
 
@@ -298,13 +302,15 @@ def test_brightness_is_scaled_over_the_whole_set():
 def test_blank_images_can_be_drawn():
     log_probs, labels = random_case(num_examples=3)
     inputs = np.full((3, 8, 8, 1), 7, np.uint8)
-    draw(examples.uncertain_examples(inputs, log_probs, labels, names(log_probs)))
+    draw(examples.uncertain_examples(inputs.__getitem__, log_probs, labels, names(log_probs)))
 
 
 def test_inputs_that_are_no_images_are_refused():
     log_probs, labels = random_case(num_examples=3)
     with pytest.raises(ValueError, match=r"\(3, 8\), must be images \[N, H, W, C\]"):
-        examples.uncertain_examples(np.zeros((3, 8)), log_probs, labels, names(log_probs))
+        examples.uncertain_examples(
+            np.zeros((3, 8)).__getitem__, log_probs, labels, names(log_probs)
+        )
 
 
 # Learning curves.

@@ -17,7 +17,7 @@ from conftest import ROOT
 
 import input_pipeline
 from ensemble.errors import UserError
-from ensemble.sources import catalogue
+from ensemble.sources import image_sets
 
 SPLITS = ["train", "validation", "calibration", "test"]
 
@@ -114,7 +114,7 @@ def test_real_sets(name, mean_pixel, class_name):
 @pytest.fixture
 def small_mnist(monkeypatch, tmp_path):
     """A prepared `mnist` of 50 training and 20 test images; returns (data_dir, its arrays)."""
-    monkeypatch.setitem(catalogue.TFDS_SIZES, "mnist", (40, 7, 3, 20))
+    monkeypatch.setitem(image_sets.TFDS_SIZES, "mnist", (40, 7, 3, 20))
     splits = tfds_sets.random_splits()
     tfds_sets.write_set(tmp_path, "mnist", splits)
     return tmp_path, splits
@@ -145,7 +145,7 @@ def test_tfds_directory_by_variable_and_relative_path(small_mnist, monkeypatch):
 
 def test_tfds_set_of_another_size_is_refused(small_mnist, monkeypatch):
     data_dir, _ = small_mnist
-    monkeypatch.setitem(catalogue.TFDS_SIZES, "mnist", (41, 7, 3, 20))
+    monkeypatch.setitem(image_sets.TFDS_SIZES, "mnist", (41, 7, 3, 20))
     with pytest.raises(UserError, match=r"holds .*'train': 50.* not .*'train': 51.*") as error:
         input_pipeline.load_dataset("mnist", str(data_dir))
     assert "delete this directory" in str(error.value)

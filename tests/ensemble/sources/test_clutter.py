@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ensemble.registry import SOURCES
 from ensemble.sources import batches, catalogue, clutter
 
 
@@ -79,7 +80,7 @@ def test_the_set_is_the_same_everywhere():
     assert dataset.fingerprint == "6c0c9b3680f27a12"
     sizes = {name: len(split.targets) for name, split in dataset.splits.items()}
     assert sizes == {"train": 3591, "validation": 600, "calibration": 600, "test": 1500}
-    assert dataset.input_shape == catalogue.KNOWN_SHAPES["clutter"]
+    assert dataset.input_shape == SOURCES["clutter"].input_shape
     assert dataset.class_names == tuple("0123456789")
     scaled = batches.normalise(dataset.splits["test"].inputs[:100], dataset.shift, dataset.scale)
     assert (scaled.min(), scaled.max()) == (0, 1)

@@ -18,28 +18,37 @@ def _check(**arrays):
     return own_arrays.check_arrays(arrays, "mine")
 
 
+def _parts(**arrays):
+    """(inputs, labels) of each part, as they are kept."""
+    checked = _check(**arrays)
+    return {
+        part: (checked.convert(inputs), checked.targets[part])
+        for part, inputs in checked.inputs.items()
+    }
+
+
 def test_types_and_shapes_that_are_kept():
-    inputs, labels = _check(inputs=IMAGES, labels=LABELS).parts[own_arrays.POOL]
+    inputs, labels = _parts(inputs=IMAGES, labels=LABELS)[own_arrays.POOL]
     assert inputs.dtype == np.uint8
     assert inputs.shape == (6, 4, 5, 1)
     assert labels.dtype == np.int32
     np.testing.assert_array_equal(labels, LABELS)
 
     for integers in (IMAGES.astype(np.int64), IMAGES > 3, IMAGES.astype(np.int64).tolist()):
-        inputs, _ = _check(inputs=integers, labels=LABELS).parts[own_arrays.POOL]
+        inputs, _ = _parts(inputs=integers, labels=LABELS)[own_arrays.POOL]
         assert inputs.dtype == np.uint8
         np.testing.assert_array_equal(inputs[..., 0], np.asarray(integers))
     for numbers in (IMAGES / 255, IMAGES.astype(np.int16) - 1, IMAGES.astype(np.int32) + 200):
-        inputs, _ = _check(inputs=numbers, labels=LABELS).parts[own_arrays.POOL]
+        inputs, _ = _parts(inputs=numbers, labels=LABELS)[own_arrays.POOL]
         assert inputs.dtype == np.float32
         np.testing.assert_array_equal(inputs[..., 0], numbers.astype(np.float32))
 
 
 def test_one_type_for_all_splits():
     """A split whose integers would fit uint8 stays comparable to one whose do not."""
-    parts = _check(
+    parts = _parts(
         train_inputs=IMAGES, train_labels=LABELS, test_inputs=IMAGES[:2] - 1.0, test_labels=[0, 1]
-    ).parts
+    )
     assert list(parts) == ["train", "test"]
     assert {inputs.dtype for inputs, _ in parts.values()} == {np.dtype(np.float32)}
 
@@ -50,7 +59,7 @@ def test_one_type_for_all_splits():
 )
 def test_whole_numbers_of_any_type_are_labels(labels):
     checked = _check(inputs=IMAGES, labels=labels)
-    np.testing.assert_array_equal(checked.parts[own_arrays.POOL][1], labels)
+    np.testing.assert_array_equal(checked.targets[own_arrays.POOL], labels)
     assert checked.class_names == ("0", "1", "2")
 
 
@@ -234,11 +243,11 @@ def test_folder_with_splits(tmp_path):
 
     checked = own_arrays.check_arrays(folders.read_folder(str(tmp_path)), "folder")
 
-    assert list(checked.parts) == ["train", "validation", "test"]
+    assert list(checked.inputs) == ["train", "validation", "test"]
     assert checked.class_names == ("no", "yes")
-    np.testing.assert_array_equal(checked.parts["train"][1], [0, 0, 0, 1])
-    np.testing.assert_array_equal(checked.parts["train"][0][:, 0, 0, 0], [0, 1, 2, 9])
-    assert len(checked.parts["test"][1]) == 2
+    np.testing.assert_array_equal(checked.targets["train"], [0, 0, 0, 1])
+    np.testing.assert_array_equal(checked.inputs["train"][:, 0, 0, 0], [0, 1, 2, 9])
+    assert len(checked.targets["test"]) == 2
 
 
 def test_a_class_may_be_called_train(tmp_path):

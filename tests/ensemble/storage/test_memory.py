@@ -7,7 +7,7 @@ import ensemble
 from ensemble import UserError, networks
 from ensemble.config_rules import validate
 from ensemble.methods.members.sgd import SGD
-from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.storage import memory
 from ensemble.tasks.classification import Classification
 

@@ -16,8 +16,8 @@ from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
-from ensemble.sources.catalogue import dataset_from_arrays
-from ensemble.sources.dataset import Split
+from ensemble.source import Examples
+from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 NUM_CLASSES = 3
@@ -213,7 +213,7 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
     task = make_task()
     split = task.dataset.splits["train"]
     with pytest.raises(UserError, match="3 examples cannot be spread over 8 shards; use at most 3"):
-        make_log_density(task, Split(split.inputs[:3], split.targets[:3]), mesh_of(1, 8))
+        make_log_density(task, Examples(split.inputs[:3], split.targets[:3]), mesh_of(1, 8))
     for temperature in (0, float("inf")):
         with pytest.raises(UserError, match=f"temperature={temperature} must be positive and fin"):
             make_log_density(task, split, mesh_of(1, 1), temperature)

@@ -20,7 +20,7 @@ from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, create_mesh
-from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 NUM_SETS, NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 320, 30, 2, 3

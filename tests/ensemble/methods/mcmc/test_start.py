@@ -15,7 +15,7 @@ from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.mcmc.start import find_map, sample_prior
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import create_mesh
-from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 PRIORS = parse_prior("*bias=laplace(2), *=normal(0.5)")

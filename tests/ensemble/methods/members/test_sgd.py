@@ -15,7 +15,7 @@ from ensemble.config_rules import validate
 from ensemble.method import Status
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
-from ensemble.sources.catalogue import dataset_from_arrays
+from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.classification import Classification
 
 KEY = jax.random.key(0)

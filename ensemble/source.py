@@ -1,0 +1,201 @@
+"""The contract of data: splits of examples that are read by their indices.
+
+`ensemble.sources` has the tenants: arrays in memory, image sets, folders, watches, memory maps.
+Nothing outside that folder knows where examples lie. The order in which they are read is ours, a
+function of the seed (`ensemble.sources.batches`). The targets of a split fit in memory; nothing
+says that its inputs do, so they are read in batches. What truly needs a whole split in memory says
+so by `in_memory`, which refuses what memory cannot hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ensemble.storage.memory import check_memory
+
+_BLOCK_VALUES = 1 << 22
+"""Values of a block: few enough that float64 copies of it take 32 MiB."""
+
+
+class Examples(NamedTuple):
+    """Some examples, or all of a split.
+
+    Attributes:
+        inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
+            `[N, F]`; not normalised.
+        targets: int32 `[N]`, classes 0..C-1, or float32 `[N]`, real values.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+
+class Source(Protocol):
+    """Data that members learn from and are scored on.
+
+    Attributes:
+        name: what `config.dataset` says.
+        class_names: one per class, if the targets are classes; a likelihood reads it.
+        shift: float32, broadcastable to an example; inputs are normalised by it on the device.
+        scale: float32, likewise: `(inputs - shift) * scale`.
+    """
+
+    name: str
+    class_names: tuple[str, ...] | None
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example's inputs: (H, W, C) or (F,)."""
+
+    @property
+    def input_dtype(self) -> np.dtype:
+        """The type of inputs as `read` returns them."""
+
+    @property
+    def target_dtype(self) -> np.dtype:
+        """The type of targets: int32 of classes, float32 of real values."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of each split: `train` first, then those of the others that there are."""
+
+    def read(self, split: str, indices: np.ndarray | slice) -> Examples:
+        """Reads examples of a split, in the order of the indices.
+
+        Args:
+            split: a key of `sizes`.
+            indices: any array of whole numbers from 0 to below the split's size, or a slice of
+                consecutive ones. What is read may be a view, and is not to be written to.
+
+        Returns:
+            Inputs `[*indices.shape, *input_shape]` and targets `[*indices.shape]`.
+        """
+
+    def targets(self, split: str) -> np.ndarray:
+        """All targets [N] of a split."""
+
+    @property
+    def num_classes(self) -> int:
+        """C; 0 where targets are real values. It moves to the categorical likelihood."""
+        return len(self.class_names or ())
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether an example is an image (H, W, C)."""
+        return len(self.input_shape) == 3
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when any split's content does."""
+        return fingerprint(self, self.sizes)
+
+    @functools.cached_property
+    def test_fingerprint(self) -> str | None:
+        """The same of the test split alone; None where there is none."""
+        return fingerprint(self, ["test"]) if "test" in self.sizes else None
+
+
+class Request(NamedTuple):
+    """How data are asked for.
+
+    Attributes:
+        data_dir: where TFDS sets lie; None for where they lie by default.
+        seed: of the split of data that come without splits.
+        hold_out: whether to hold validation and calibration data out of the training data.
+        only_test: whether only the test split is needed; a loader may leave out others.
+    """
+
+    data_dir: str | None = None
+    seed: int = 0
+    hold_out: bool = True
+    only_test: bool = False
+
+
+class Inputs(Protocol):
+    """Inputs [N, ...] that are read in slices: an array, or `SplitInputs`."""
+
+    def __len__(self) -> int:
+        """N."""
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        """Some of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitInputs:
+    """The inputs of a split, read from the source as they are asked for."""
+
+    source: Source
+    split: str
+
+    def __len__(self) -> int:
+        return self.source.sizes[self.split]
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        return self.source.read(self.split, where).inputs
+
+
+def in_memory(source: Source, split: str) -> Examples:
+    """All examples of a split at once, for what cannot do with batches.
+
+    Raises:
+        UserError: memory cannot hold them.
+    """
+    check_in_memory(source, split)
+    return source.read(split, slice(None))
+
+
+def check_in_memory(source: Source, split: str) -> None:
+    """Refuses to have all inputs of a split, or as many others, in memory at once.
+
+    Raises:
+        UserError: memory cannot hold them.
+    """
+    num_values = source.sizes[split] * math.prod(source.input_shape)
+    check_memory(
+        num_values * source.input_dtype.itemsize,
+        f"the inputs of the split {split!r} of {source.name}, which are needed all at once,",
+        "the number of examples, or choose what reads batches",
+    )
+
+
+def blocks(source: Source, split: str) -> Iterator[Examples]:
+    """All examples of a split in order, in blocks that fit in memory."""
+    size = block_size(source.input_shape)
+    for start in range(0, source.sizes[split], size):
+        yield source.read(split, slice(start, start + size))
+
+
+def block_size(input_shape: tuple[int, ...]) -> int:
+    """Examples of one block."""
+    return max(1, _BLOCK_VALUES // math.prod(input_shape))
+
+
+def value_range(source: Source, split: str) -> tuple[float, float]:
+    """The least and the largest value of a split's inputs."""
+    extremes = [(block.inputs.min(), block.inputs.max()) for block in blocks(source, split)]
+    low, high = zip(*extremes, strict=True)
+    return min(low).item(), max(high).item()
+
+
+def fingerprint(source: Source, splits: Iterable[str]) -> str:
+    """16 hex digits that depend on the content of splits, wherever it lies."""
+    digest = hashlib.blake2b(digest_size=8)
+    for split in splits:
+        shape = (source.sizes[split], *source.input_shape)
+        digest.update(f"{split} {source.input_dtype} {shape};".encode())
+        for block in blocks(source, split):
+            digest.update(np.ascontiguousarray(block.inputs).data)
+        targets = source.targets(split)
+        digest.update(f"{split} {targets.dtype} {targets.shape};".encode())
+        digest.update(np.ascontiguousarray(targets).data)
+    return digest.hexdigest()
