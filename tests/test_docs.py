@@ -71,7 +71,7 @@ def test_your_network(page):
     for registering in page("your_network"):
         exec(registering, namespace)
     assert isinstance(networks.create("mine", 3).module, MyModule)
-    for name in ("mine", "mine_nnx"):
+    for name in ("mine", "mine_nnx", "mine_functions"):
         network = networks.create(name, 3)
         variables = network.init(jax.random.key(0), namespace["inputs"])
         outputs, _ = network.apply(variables, namespace["inputs"])

@@ -18,6 +18,9 @@ An NNX module holds its weights already, so a factory makes one for each member:
         ),
     )
 
+Two plain functions, `init(rng_key, inputs)` of parameters and `apply(params, inputs)` of outputs,
+become a network by `from_functions(init, apply)`.
+
 Whatever has the two functions of `ensemble.network.Network` may be returned in a module's place.
 """
 
@@ -30,6 +33,7 @@ from flax import linen as nn
 from ensemble.errors import UserError
 from ensemble.network import Network
 from ensemble.networks.cnn import CNN
+from ensemble.networks.functions import from_functions as from_functions
 from ensemble.networks.lenet5 import LeNet5
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
@@ -109,8 +113,8 @@ def as_network(made: Any, name: str) -> Network:
         return made
     raise UserError(
         f"model={name!r} makes a {type(made).__name__}, which is no network; its factory must "
-        "return a Linen module, what ensemble.networks.from_nnx returns, or an object with the "
-        "functions init and apply"
+        "return a Linen module, or what ensemble.networks.from_nnx or "
+        "ensemble.networks.from_functions returns, or an object with the functions init and apply"
     )
 
 
