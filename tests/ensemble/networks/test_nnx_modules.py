@@ -17,15 +17,11 @@ from programs import run_here
 
 import ensemble
 from ensemble import networks
-from ensemble.config_rules import validate
 from ensemble.errors import UserError
 from ensemble.export import export
-from ensemble.methods.members.sgd import SGD
 from ensemble.network import Traits, traits
-from ensemble.sources.catalogue import dataset_from_arrays
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.classification import Classification
 
 KEY = jax.random.key(0)
 INPUTS = jax.random.normal(jax.random.key(7), (5, 6))
@@ -234,18 +230,14 @@ def test_it_equals_the_linen_module_that_has_its_weights():
 
 @pytest.mark.parametrize("model", ["plain", "rich"])
 def test_the_number_of_devices_changes_nothing(blobs, model):
-    results = []
-    for num_devices in (1, 2, 8):
-        config = small_config(model=model, ensemble_size=3, num_devices=num_devices)
-        dataset = dataset_from_arrays(blobs)
-        task = Classification(dataset, networks.create(model, 3))
-        method = SGD(validate(config), task)
-        state = method.init(KEY)
-        while not method.finished(state):
-            state, _ = method.advance(state)
-        results.append(method.predict_split(state, "test").log_probs)
-    np.testing.assert_allclose(results[1], results[0], atol=1e-4)
-    np.testing.assert_allclose(results[2], results[0], atol=1e-4)
+    one, two, eight = (
+        ensemble.train(
+            small_config(model=model, ensemble_size=3, num_devices=num_devices), data=blobs
+        ).predictor(blobs["inputs"])
+        for num_devices in (1, 2, 8)
+    )
+    np.testing.assert_allclose(two.member_log_probs, one.member_log_probs, atol=1e-4)
+    np.testing.assert_allclose(eight.member_log_probs, one.member_log_probs, atol=1e-4)
 
 
 def arrays_of(workdir):
