@@ -25,29 +25,33 @@ RUN = Block(
         "method": Key("sgd", "how members move", one_of(*registry.METHODS)),
         "seed": Key(
             0,
-            "equal seeds give equal results",
+            "where all randomness starts: equal seeds give equal results",
             Rule(lambda value: 0 <= value < 2**32, "must be at least 0 and below 2**32"),
             most=MAX_SEED,
         ),
         "num_devices": Key(
             None,
-            "devices to use; None: every core, or every accelerator",
+            "how many devices to use; None: every core, or every accelerator",
             POSITIVE,
             may_change=True,
             kind=int,
         ),
         "on_nonfinite": Key(
             "freeze",
-            "freeze a member that is no longer finite and go on, or stop the run",
+            "whether a member that is no longer finite is frozen or ends the run",
             one_of("freeze", "stop"),
         ),
         "log_every_steps": Key(
-            50, "steps between lines of metrics; an epoch of chains", POSITIVE, may_change=True
+            50, "steps between two lines of metrics; of chains, an epoch", POSITIVE, may_change=True
         ),
-        "eval_every_epochs": Key(1, "epochs between scores", POSITIVE, may_change=True),
-        "plot_every_epochs": Key(10, "epochs between pictures", POSITIVE, may_change=True),
-        "checkpoint_every_epochs": Key(1, "epochs between checkpoints", POSITIVE, may_change=True),
-        "keep_checkpoints": Key(3, "of which so many are kept", POSITIVE, may_change=True),
+        "eval_every_epochs": Key(1, "epochs between two evaluations", POSITIVE, may_change=True),
+        "plot_every_epochs": Key(
+            10, "epochs between two sets of pictures", POSITIVE, may_change=True
+        ),
+        "checkpoint_every_epochs": Key(
+            1, "epochs between two checkpoints", POSITIVE, may_change=True
+        ),
+        "keep_checkpoints": Key(3, "how many checkpoints are kept", POSITIVE, may_change=True),
     }
 )
 """The keys of every run."""

@@ -27,14 +27,14 @@ class Checked(NamedTuple):
 
     Attributes:
         config: the keys of the run; what breaks its own rule has its default.
-        keys: of the run, by name: those of every run, of the task, of the method.
+        task: a name of `registry.TASKS`.
         conflicts: lines, each with values, a rule and a remedy; empty where all is well.
         dropped: `key=value` of what the configuration sets for other methods and tasks.
         default_prior: the prior, where nobody has set the one that the method requires.
     """
 
     config: ml_collections.FrozenConfigDict
-    keys: Mapping[str, Key]
+    task: str
     conflicts: list[str]
     dropped: list[str]
     default_prior: str | None
@@ -62,6 +62,12 @@ def validate(
     """
     checked = check(config, by_hand)
     refuse(checked.conflicts)
+    log_choices(checked)
+    return checked.config
+
+
+def log_choices(checked: Checked) -> None:
+    """Logs what was decided for the user: a line for keys left out, one for a default prior."""
     if checked.dropped:
         logging.warning(
             "Left out, for config.method=%r has no use for them here: %s.",
@@ -74,7 +80,6 @@ def validate(
             checked.config.method,
             checked.default_prior,
         )
-    return checked.config
 
 
 def validate_stored(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
@@ -116,7 +121,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     method = given.get("method", RUN.keys["method"].default)
     if not isinstance(method, str) or method not in registry.METHODS:
         line = f"config.method={method!r} {RUN.keys['method'].rule.text}"
-        return Checked(_NOTHING, {}, [*unknown, line], [], None)
+        return Checked(_NOTHING, "", [*unknown, line], [], None)
     model = given.get("model", known["model"].default)
     task, conflicts = _task(method, model)
     conflicts = unknown + conflicts
@@ -158,7 +163,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
         if key not in by_hand and value != known[key].default and not known[key].is_off(value)
     ]
     frozen = ml_collections.FrozenConfigDict(complete)
-    return Checked(frozen, own, conflicts, dropped, default_prior)
+    return Checked(frozen, task, conflicts, dropped, default_prior)
 
 
 def _task(method: str, model: Any) -> tuple[str, list[str]]:

@@ -4,10 +4,12 @@ https://scikit-learn.org/stable/developers/develop.html has the rules that this 
 """
 
 import functools
+import inspect
 import numbers
 from collections.abc import Mapping
 from typing import Any
 
+import ml_collections
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -16,6 +18,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ensemble.batched_prediction import MAX_BATCH_SIZE
+from ensemble.config import flatten
+from ensemble.config_rules import validate
 from ensemble.errors import UserError
 from ensemble.predictor import Prediction, Predictor
 from ensemble.run.loop import train
@@ -189,11 +193,11 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):
         state.pop("predictor_", None)  # Compiled programs belong to their process.
         return state
 
-    def _run_config(self) -> dict[str, Any]:
+    def _run_config(self) -> ml_collections.FrozenConfigDict:
         """Joins parameters, `config` and defaults.
 
         Raises:
-            UserError: `config` holds a key that has its place elsewhere.
+            UserError: `config` holds a key that has its place elsewhere, or is not valid.
         """
         params = self.get_params(deep=False)
         random_state, config = params.pop("random_state"), dict(params.pop("config") or {})
@@ -204,7 +208,12 @@ class EnsembleClassifier(ClassifierMixin, BaseEstimator):
                 raise UserError(
                     f"config has {key!r}, which comes from X, y and random_state: leave it out"
                 )
-        return {**_DEFAULTS, **config, **params, "seed": _seed(random_state)}
+        defaults = inspect.signature(type(self)).parameters
+        chosen = [key for key, value in params.items() if value != defaults[key].default]
+        whole = {**_DEFAULTS, **config, **params, "seed": _seed(random_state)}
+        return validate(
+            whole, by_hand=[*flatten(config), *chosen]
+        )  # Other methods have no `batch_size`.
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

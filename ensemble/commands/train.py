@@ -1,20 +1,22 @@
 """Trains an ensemble: `python train.py --config=configs/digits_ensemble.py --workdir=runs/digits`.
 
+`--explain` prints every key of the experiment with its value, meaning and rule, and trains nothing.
 The same command resumes a run that was interrupted, and enlarges a finished one whose
 configuration asks for more members or epochs.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
 import ensemble
+from ensemble import explain
 from ensemble.commands import command_line
-from ensemble.config import all_keys, flatten, unknown_key
-from ensemble.config_rules import refuse, validate
+from ensemble.config import all_keys, default_config, flatten, unknown_key
+from ensemble.config_rules import check, log_choices, refuse, validate
 from ensemble.errors import UserError
 from ensemble.report import text
 from ensemble.sharding import processes, startup
@@ -23,16 +25,19 @@ from ensemble.sharding import processes, startup
 def main(argv: Sequence[str]) -> None:
     """Runs the experiment that the flags describe and prints its table."""
     values: Any = flags.FLAGS
-    config = validate(
-        values.config, by_hand=config_flags.get_override_values(flags.FLAGS["config"]).keys()
-    )
+    by_hand = config_flags.get_override_values(flags.FLAGS["config"]).keys()
+    if values.explain:
+        _explain(values.config, by_hand, has_file=values["config"].present)
+        return
+    config = validate(values.config, by_hand)
     startup.configure_devices(config.num_devices, config.method)
 
     processes.start(
         values.coordinator_address,
         values.num_processes,
         values.process_id,
-        {key: value for key, value in flatten(config).items() if key != "data_dir"},
+        {"method": config.method}  # First, for other keys follow from it.
+        | {key: value for key, value in flatten(config).items() if key != "data_dir"},
         values.join_seconds,
     )
     with processes.losses_noticed():
@@ -47,11 +52,28 @@ def main(argv: Sequence[str]) -> None:
     )
 
 
-def _define_flags() -> None:
+def _explain(config: Any, by_hand: Collection[str], has_file: bool) -> None:
+    """Prints every key of a configuration; what would be refused then ends the program.
+
+    Without a file it is the default one, which does not say how long to train: that may be so.
+    """
+    checked = check(config, by_hand)
+    if not checked.task:
+        refuse(checked.conflicts)
+    log_choices(checked)
+    command_line.print_answer(explain.table(checked))
+    allowed = [] if has_file else check({"method": checked.config.method}).conflicts
+    refuse([line for line in checked.conflicts if line not in allowed])
+
+
+def _define_flags(needs_file: bool) -> None:
     # Not at import: a program that imports this module may have flags of these names.
-    config_flags.DEFINE_config_file(
-        "config", None, "The experiment: a file, or the name of a bundled one.", lock_config=True
-    )
+    what = "The experiment: a file, or the name of a bundled one."
+    if needs_file:
+        config_flags.DEFINE_config_file("config", None, what, lock_config=True)
+    else:
+        config_flags.DEFINE_config_dict("config", default_config(), what, lock_config=True)
+    flags.DEFINE_bool("explain", False, "Print every key of the experiment, and do not train.")
     flags.DEFINE_string(
         "coordinator_address", None, "HOST:PORT of process 0, of several processes."
     )
@@ -64,7 +86,9 @@ def _define_flags() -> None:
 def parse_flags(argv: Sequence[str]) -> list[str]:
     """Parses the command line; a mistake in it, or in the config file, is a `UserError`."""
     argv = [argv[0], *command_line.with_bundled_config(argv[1:])]
-    _define_flags()
+    explains = any(re.fullmatch("--?explain(=true)?", arg) for arg in argv)
+    has_file = any(re.match("--?config(=|$)", arg) for arg in argv)
+    _define_flags(needs_file=has_file or not explains)
     known = all_keys()
     overridden = re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE)
     refuse([unknown_key(key, known) for key in dict.fromkeys(overridden) if key not in known])
@@ -72,7 +96,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         rest = command_line.parse(
             argv,
             example="--config=configs/digits_ensemble.py --workdir=runs/digits",
-            required=("config", "workdir"),
+            required=() if explains else ("config", "workdir"),
         )
         flags.FLAGS.config.to_dict()  # A file that is not there fails only when it is used.
     except UserError:

@@ -7,13 +7,13 @@ NUM_CHAINS = Key(4, "chains in all, whatever the number of devices", POSITIVE)
 STOP_AT = {
     "stop_at.rhat": Key(
         0.0,
-        "ends the run when R-hat is below it and the ESS is enough; 0: never",
+        "the run ends when R-hat is below this and the ESS suffices; 0: never",
         Rule(lambda value: value == 0 or value > 1, "must be above 1, or 0 for never"),
         may_change=True,
     ),
     "stop_at.ess": Key(
         0.0,
-        "ends the run when the bulk ESS is above it and R-hat is low; 0: never",
+        "the run ends when the bulk ESS is above this and R-hat suffices; 0: never",
         NOT_NEGATIVE,
         may_change=True,
     ),

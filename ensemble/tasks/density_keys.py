@@ -5,7 +5,7 @@ from ensemble.keys import Block, Key, described
 BLOCK = Block(
     {
         "density": Key(
-            "gaussian_mixture", "what is sampled", described("must be a registered density")
+            "gaussian_mixture", "the density to sample", described("must be a registered density")
         )
     }
 )

@@ -20,21 +20,25 @@ def prior_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 
 DATA = {
     "dataset": Key(
-        "digits", "what is learned from", described("must be a known name, npz:PATH or folder:PATH")
+        "digits",
+        "the data to learn from",
+        described("must be a known name, npz:PATH or folder:PATH"),
     ),
     "data_dir": Key(
         "",
-        "where prepared TFDS sets lie; empty: $TFDS_DATA_DIR or ~/tensorflow_datasets",
+        "folder of prepared TFDS sets; empty: $TFDS_DATA_DIR or ~/tensorflow_datasets",
         described("must be a path, or empty"),
         may_change=True,
     ),
     "hold_out": Key(
-        True, "False: learn validation and calibration data too, carve nothing", TRUE_OR_FALSE
+        True,
+        "whether validation and calibration data are carved off, or learned too",
+        TRUE_OR_FALSE,
     ),
-    "model": Key("cnn", "the network", described("must be a registered name")),
+    "model": Key("cnn", "the network, by its name", described("must be a registered name")),
     "prior": Key(
         "none",
-        "of the parameters, by group; samplers have a default one",
+        "the prior of the parameters, by group; samplers have a default one",
         described("must be none, or terms such as *bias=normal(1), *=laplace(0.1)"),
     ),
 }

@@ -232,3 +232,14 @@ def test_fitting_is_quiet(wine, capfd):
     inputs, _, labels, _ = wine
     small_classifier(num_epochs=1).fit(inputs, labels)
     assert capfd.readouterr() == ("", "")
+
+
+def test_one_word_samples_instead(blobs):
+    hmc = {"num_warmup": 4, "num_samples": 12, "num_leapfrog_steps": 2, "thin": 4}
+    config = {"method": "hmc", "num_chains": 2, "hmc": hmc}
+    classifier = EnsembleClassifier(model="tiny", num_devices=2, random_state=0, config=config)
+    classifier.fit(blobs["inputs"], blobs["labels"])
+    assert classifier.report_["config"]["hmc"]["thin"] == 4
+    assert classifier.predict_proba(blobs["inputs"][:5]).shape == (5, 3)
+    with pytest.raises(UserError, match=r"config.batch_size=8 is for config.method='sgd'"):
+        classifier.set_params(batch_size=8).fit(blobs["inputs"], blobs["labels"])

@@ -1,6 +1,6 @@
 """Names that users have written down: a change of them is seen, and meant.
 
-`python tests/golden/test_names.py` renews `names.json`.
+`python -m tests.golden.test_names` renews `names.json`.
 """
 
 import inspect
@@ -8,7 +8,8 @@ import json
 import pathlib
 
 import ensemble
-from ensemble.config import flatten
+from ensemble import registry
+from ensemble.config import RUN, flatten, method_block, task_block
 
 NAMES = pathlib.Path(__file__).resolve().parent / "names.json"
 
@@ -29,16 +30,20 @@ def signature(value):
 
 
 def names():
-    """Public names with their signatures, and configuration keys with their defaults."""
+    """Public names with their signatures; configuration keys with their defaults and owners."""
     return {
         "ensemble": {name: signature(getattr(ensemble, name)) for name in ensemble.__all__},
         "config": flatten(ensemble.default_config()),
+        "keys": {"run": sorted(RUN.keys)}
+        | {f"task {name}": sorted(task_block(name).keys) for name in registry.TASKS}
+        | {f"method {name}": sorted(method_block(name).keys) for name in registry.METHODS},
     }
 
 
 def test_public_names_and_configuration_keys_are_as_they_were():
     stored = json.loads(NAMES.read_text())
     found = json.loads(json.dumps(names()))
+    assert found.keys() == stored.keys()
     for part, entries in stored.items():
         assert found[part] == entries
 

@@ -66,11 +66,11 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 
 _DURATION = "config.hmc.num_samples says how long"
 _HMC = {
-    "step_size": Key(0.01, "of the integrator, where the warm-up starts", POSITIVE),
+    "step_size": Key(0.01, "step size of the integrator when the warm-up starts", POSITIVE),
     "num_leapfrog_steps": Key(
-        32, "of a draw of hmc and mclmc; nuts chooses its own", POSITIVE, most=2**20
+        32, "steps of the integrator in a draw; nuts chooses its own number", POSITIVE, most=2**20
     ),
-    "jitter": Key(0.2, "share by which the length of hmc's draws varies", BELOW_ONE),
+    "jitter": Key(0.2, "share by which the length of hmc's trajectories varies", BELOW_ONE),
     "num_warmup": Key(
         500,
         "draws that adapt step size and mass; of mclmc, steps that tune it",
@@ -78,15 +78,17 @@ _HMC = {
         most=2**20,  # A list says what happens at each.
     ),
     "num_burn_in": Key(0, "draws after the warm-up that do not count either", NOT_NEGATIVE),
-    "num_samples": Key(1000, "how long: draws of each chain that count", POSITIVE, may_change=True),
-    "thin": Key(10, "every so many draws one is kept; all count in predictions", POSITIVE),
+    "num_samples": Key(1000, "draws of each chain that count", POSITIVE, may_change=True),
+    "thin": Key(
+        10, "one draw in so many is kept on disk; all of them count in predictions", POSITIVE
+    ),
     "target_acceptance": Key(
         0.8,
-        "that the warm-up aims at",
+        "acceptance rate that the warm-up aims at",
         Rule(lambda value: 0 < value < 1, "must be between 0 and 1"),
     ),
     "mass": Key(
-        "identity", "coordinates of the moves; kronecker: logistic regression", one_of(*MASSES)
+        "identity", "form of the mass matrix; kronecker is for logistic regression", one_of(*MASSES)
     ),
 }
 
@@ -95,10 +97,10 @@ BLOCK = Block(
         "num_chains": NUM_CHAINS,
         "init_from": Key(
             PRIOR,
-            "where chains start; from a workdir, chain k at its member k",
+            "where chains start; from a workdir, chain k starts at its member k",
             described("must be prior, map, or a workdir"),
         ),
-        "temperature": Key(1.0, "divides the log likelihood; 1 is Bayes", POSITIVE),
+        "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),
         **{f"hmc.{name}": key for name, key in _HMC.items()},
         **STOP_AT,
     },

@@ -53,14 +53,14 @@ BLOCK = Block(
         ),
         "num_epochs": Key(
             None,
-            "how long: passes over the data; None or 0 where num_steps says it",
+            "passes over the data; None or 0 where num_steps says how long",
             NOT_NEGATIVE,
             may_change=True,
             kind=int,
         ),
         "num_steps": Key(
             None,
-            "how long: batches; None or 0 where num_epochs says it",
+            "batches to learn; None or 0 where num_epochs says how long",
             NOT_NEGATIVE,
             may_change=True,
             kind=int,
@@ -68,7 +68,7 @@ BLOCK = Block(
         "batch_size": Key(128, "examples that one member sees in a step", POSITIVE),
         "batching": Key(
             "shared",
-            "whether members see one order of the examples or one each",
+            "whether all members see one order of the examples, or each its own",
             one_of("shared", "independent"),
         ),
         "augment.shift": Key(0, "pixels by which images are shifted at most", NOT_NEGATIVE),
@@ -78,15 +78,19 @@ BLOCK = Block(
             "how much each class counts in the loss",
             described("must be none, balanced, or one weight per class: 1,2,0.5"),
         ),
-        "label_smoothing": Key(0.0, "share of the target that all classes divide", BELOW_ONE),
-        "optimizer": Key("sgd", "what makes a step of a gradient", one_of(*OPTIMIZERS)),
-        "learning_rate": Key(0.1, "the peak of the schedule", POSITIVE),
-        "momentum": Key(0.9, "of sgd; adam and adamw keep optax's b1 and b2", BELOW_ONE),
-        "weight_decay": Key(
-            0.0, "on every parameter: L2 for sgd and adam, decoupled for adamw", NOT_NEGATIVE
+        "label_smoothing": Key(
+            0.0, "share of each target that is spread over all classes", BELOW_ONE
         ),
-        "schedule": Key("constant", "the learning rate over time", one_of(*SCHEDULES)),
-        "warmup_fraction": Key(0.05, "share of the steps in which warmup_cosine rises", BELOW_ONE),
+        "optimizer": Key("sgd", "what turns gradients into steps", one_of(*OPTIMIZERS)),
+        "learning_rate": Key(0.1, "the peak of the learning rate's schedule", POSITIVE),
+        "momentum": Key(0.9, "momentum of sgd; adam and adamw keep optax's b1 and b2", BELOW_ONE),
+        "weight_decay": Key(
+            0.0, "decay of every parameter: L2 for sgd and adam, decoupled for adamw", NOT_NEGATIVE
+        ),
+        "schedule": Key("constant", "how the learning rate changes over time", one_of(*SCHEDULES)),
+        "warmup_fraction": Key(
+            0.05, "share of the steps in which warmup_cosine rises to the peak", BELOW_ONE
+        ),
         "early_stopping_epochs": Key(
             0, "epochs without a better validation NLL that end a member; 0: never", NOT_NEGATIVE
         ),

@@ -35,16 +35,18 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 
 _DURATION = "config.rwm.num_samples says how long"
 _RWM = {
-    "scale": Key(1.0, "standard deviation of the moves, where the warm-up starts", POSITIVE),
-    "shape": Key("scalar", "what the warm-up can make of the moves", one_of(*SHAPES)),
+    "scale": Key(1.0, "standard deviation of the moves when the warm-up starts", POSITIVE),
+    "shape": Key(
+        "scalar", "form of the covariance that the warm-up gives the moves", one_of(*SHAPES)
+    ),
     "num_warmup": Key(
         2400,
-        "steps that tune the moves; 0: none",
+        "steps that tune the moves; 0 tunes nothing",
         Rule(lambda value: value >= 0 and value % 2 == 0, "must be even and not negative"),
     ),
     "num_samples": Key(
         10_000,
-        "how long: steps of each chain that count",
+        "steps of each chain that count",
         Rule(lambda value: value > 0 and value % 2 == 0, "must be even, from 2"),
         may_change=True,
         most=2**32 - 1,  # Random walks have a rule of their own.

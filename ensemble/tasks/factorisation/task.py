@@ -26,7 +26,6 @@ from ensemble.tasks.factorisation.baselines import fit_biases
 from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
 
 MODEL = "matrix_factorisation"
-_METHODS = ("hmc", "nuts")
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 
 
@@ -115,9 +114,8 @@ def create_factorisation(
         UserError: it does not, or the chains would not fit in memory.
     """
     flat = flatten(config)
-    for key, allowed, holds in (  # Once these two hold, the configuration has the other keys.
+    for key, allowed, holds in (  # Where this holds, the configuration has the other keys.
         ("model", MODEL, lambda value: value == MODEL),
-        ("method", " or ".join(_METHODS), lambda value: value in _METHODS),
         ("hmc.mass", "identity", lambda value: value == "identity"),
         ("hold_out", "True", bool),
         ("prior", "without a fan-in", lambda value: not any(p.is_over_fan_in for p in priors)),

@@ -275,6 +275,33 @@ def test_one_word_swaps_the_method(config_file, tmp_path):
     assert again.returncode == 0, again.stderr
 
 
+def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run_here("train.py", f"--config={config_file}", "--explain", "--config.seed=77")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^seed +77 +where all randomness starts: .* must be at", done.stdout, re.M)
+    assert re.search(r"^num_epochs +15 ", done.stdout, re.M)
+    assert "hmc." not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+    by_default = run_here("train.py", "--explain", "--config.method=hmc")
+    assert by_default.returncode == 0, by_default.stderr
+    assert re.search(r"^hmc.thin +10 +one draw in so many", by_default.stdout, re.M)
+    assert "num_epochs" not in by_default.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--explain", "--config.batch_size=0"], "config.batch_size=0 must be positive"),
+        (["--explain", "--config.hmc.thin=1"], "config.hmc.thin=1 is for config.method='hmc', "),
+        (["--explain", "--config.method=magic"], "config.method='magic' must be one of sgd, hmc"),
+        (["--explain", "--config.num_epochs=0"], "config.num_epochs=0 and config.num_steps=None:"),
+    ],
+)
+def test_what_would_be_refused_is_refused_when_it_is_explained(config_file, tmp_path, flags, line):
+    assert line in run_expecting_one_line(config_file, tmp_path / "w", *flags)
+
+
 def test_what_is_set_by_hand_for_another_method_is_refused_in_one_line(config_file, tmp_path):
     by_hand = ["--config.learning_rate=0.5", "--config.ensemble_size=4", "--config.seed=-1"]
     line = run_expecting_one_line(config_file, tmp_path / "w", *HMC, *by_hand)
