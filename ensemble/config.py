@@ -83,6 +83,12 @@ def all_keys() -> Mapping[str, Key]:
 def blank(keys: Mapping[str, Key]) -> ml_collections.ConfigDict:
     """Returns keys with their default values; a key's type is the default's type."""
     config = ml_collections.ConfigDict()
+    add_missing(config, keys)
+    return config
+
+
+def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> None:
+    """Adds keys that a configuration does not have, with their default values."""
     for name, key in keys.items():
         *groups, last = name.split(".")
         place = config
@@ -90,8 +96,8 @@ def blank(keys: Mapping[str, Key]) -> ml_collections.ConfigDict:
             if group not in place:
                 place[group] = ml_collections.ConfigDict()
             place = place[group]
-        place[last] = key.blank
-    return config
+        if last not in place:
+            place[last] = key.blank
 
 
 def default_config() -> ml_collections.ConfigDict:

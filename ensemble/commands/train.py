@@ -9,13 +9,14 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
 import ensemble
 from ensemble import explain
 from ensemble.commands import command_line
-from ensemble.config import all_keys, default_config, flatten, unknown_key
+from ensemble.config import add_missing, all_keys, default_config, flatten, unknown_key
 from ensemble.config_rules import check, log_choices, refuse, validate
 from ensemble.errors import UserError
 from ensemble.report import text
@@ -66,11 +67,35 @@ def _explain(config: Any, by_hand: Collection[str], has_file: bool) -> None:
     refuse([line for line in checked.conflicts if line not in allowed])
 
 
+class _WholeConfig(flags.ArgumentParser):
+    """Reads a config file as `inner` does, and adds the keys that the file leaves out.
+
+    So each of them can be overridden, those of a method that the command line chooses too.
+    """
+
+    def __init__(self, inner: flags.ArgumentParser):
+        self._inner = inner
+
+    def parse(self, argument: str) -> Any:
+        """Returns the configuration."""
+        config: Any = self._inner.parse(argument)
+        if type(config) is ml_collections.ConfigDict:
+            with config.unlocked():
+                add_missing(config, all_keys())
+        return config
+
+    def flag_type(self) -> str:
+        """What `--help` calls it."""
+        return self._inner.flag_type()
+
+
 def _define_flags(needs_file: bool) -> None:
     # Not at import: a program that imports this module may have flags of these names.
     what = "The experiment: a file, or the name of a bundled one."
     if needs_file:
         config_flags.DEFINE_config_file("config", None, what, lock_config=True)
+        flag = flags.FLAGS["config"]
+        flag.parser = _WholeConfig(flag.parser)
     else:
         config_flags.DEFINE_config_dict("config", default_config(), what, lock_config=True)
     flags.DEFINE_bool("explain", False, "Print every key of the experiment, and do not train.")

@@ -275,6 +275,25 @@ def test_one_word_swaps_the_method(config_file, tmp_path):
     assert again.returncode == 0, again.stderr
 
 
+def test_a_file_with_a_few_keys_can_be_overridden_in_all(tmp_path):
+    few = tmp_path / "few.py"
+    few.write_text(
+        "import ml_collections\n"
+        "def get_config():\n"
+        "    return ml_collections.ConfigDict({'num_epochs': 3, 'model': 'mlp'})\n"
+    )
+    done = run_here("train.py", f"--config={few}", "--explain", "--config.seed=5")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^num_epochs +3 .*\n(.*\n)*batch_size +128 ", done.stdout, re.M)
+    hmc = ["--config.method=hmc", "--config.hmc.thin=7", "--config.prior=normal(2)"]
+    done = run_here("train.py", f"--config={few}", "--explain", *hmc)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^model +mlp .*\n(.*\n)*hmc.thin +7 ", done.stdout, re.M)
+    assert (
+        "Left out, for config.method='hmc' has no use for them here: num_epochs=3." in done.stderr
+    )
+
+
 def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run_here("train.py", f"--config={config_file}", "--explain", "--config.seed=77")
