@@ -117,6 +117,7 @@ SOURCES: Mapping[str, SourceEntry] = {
     "fashion_mnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
     "kmnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
     "cifar10": SourceEntry(_TFDS, (32, 32, 3), _IS_PREPARED),
+    "diabetes": SourceEntry("ensemble.sources.diabetes:load_diabetes"),
     "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
     "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder"),
     "movielens/1m-ratings": SourceEntry("ensemble.sources.watches:load_watch_pairs"),

@@ -109,7 +109,7 @@ def dataset_from_arrays(
             `train_labels` with any of `validation_*`, `calibration_*` and `test_*`, where each
             split that is not given is carved from the training data, a tenth of it. Optionally
             `class_names`. Inputs are feature vectors `[N, F]` or images `[N, H, W]` or
-            `[N, H, W, C]`; labels `[N]` are 0..C-1.
+            `[N, H, W, C]`; labels `[N]` are 0..C-1. `targets` in place of `labels` are numbers.
         name: of the data set, also for messages.
         seed: of the carving, which is stratified: every split has its share of every class.
         hold_out: whether to carve at all; if not, splits that are not given do not exist.

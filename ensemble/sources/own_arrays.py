@@ -6,7 +6,8 @@ those of an npz file:
 * `inputs` and `labels`: one pool of examples, to be split; or
 * `train_inputs` and `train_labels`, and any of `validation_*`, `calibration_*` and `test_*`: splits
   as given;
-* optionally `class_names`: one name per class, in the order of the labels.
+* optionally `class_names`: one name per class, in the order of the labels;
+* `targets` in place of `labels` where they are real numbers, for regression.
 
 Arrays may be memory maps that are larger than the memory: inputs are looked at in blocks, and are
 brought to their type by `OwnData.convert` when they are read. Labels fit in memory.
@@ -27,7 +28,7 @@ from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
 
 EXPECTED_KEYS = (
     "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
-    "and test_*; class_names is optional"
+    "and test_*; class_names is optional; targets in place of labels are real numbers"
 )
 
 
@@ -37,15 +38,15 @@ class OwnData(NamedTuple):
     Attributes:
         inputs: of each given split, or of `POOL` alone where no split is given: `[N, F]` or
             `[N, H, W, C]`, of the type in which they were given.
-        targets: of the same, int32 `[N]`.
+        targets: of the same, int32 `[N]` of classes, else float32 `[N]`.
         input_dtype: uint8 or float32, which `convert` brings inputs to.
-        class_names: one name per class.
+        class_names: one name per class; None where targets are real numbers.
     """
 
     inputs: dict[str, np.ndarray]
     targets: dict[str, np.ndarray]
     input_dtype: np.dtype
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] | None
 
     def convert(self, inputs: np.ndarray) -> np.ndarray:
         """Brings inputs to the type in which they are kept."""
@@ -131,14 +132,15 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
     Raises:
         UserError: naming the first array that cannot be used, and why.
     """
-    prefixes = _check_keys(arrays, name)
+    prefixes, kind = _check_keys(arrays, name)
+    check = _check_labels if kind == "labels" else _check_numbers
     inputs = {p: _numeric(arrays[f"{p}inputs"], f"{name}: {p}inputs") for p in prefixes}
-    labels = {p: _check_labels(arrays[f"{p}labels"], f"{name}: {p}labels") for p in prefixes}
+    targets = {p: check(arrays[f"{p}{kind}"], f"{name}: {p}{kind}") for p in prefixes}
     for prefix in prefixes:
-        if len(inputs[prefix]) != len(labels[prefix]):
+        if len(inputs[prefix]) != len(targets[prefix]):
             raise UserError(
-                f"{name}: {prefix}inputs has {len(inputs[prefix])} examples but {prefix}labels has "
-                f"{len(labels[prefix])}; each example needs one label"
+                f"{name}: {prefix}inputs has {len(inputs[prefix])} examples but {prefix}{kind} has "
+                f"{len(targets[prefix])}; each example needs one {kind[:-1]}"
             )
     first = next(iter(inputs.values()))
     is_uint8 = all(_fits_uint8(array) for array in inputs.values())
@@ -148,27 +150,30 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
             _check_finite(array, f"{name}: {prefix}inputs")
         if array.ndim == 3:
             inputs[prefix] = array[..., None]
-    class_names = _check_classes(arrays.get("class_names"), labels, name)
+    class_names = None
+    if kind == "labels":
+        class_names = _check_classes(arrays.get("class_names"), targets, name)
     return OwnData(
         inputs={p.removesuffix("_") or POOL: inputs[p] for p in prefixes},
-        targets={p.removesuffix("_") or POOL: labels[p] for p in prefixes},
+        targets={p.removesuffix("_") or POOL: targets[p] for p in prefixes},
         input_dtype=np.dtype(np.uint8 if is_uint8 else np.float32),
         class_names=class_names,
     )
 
 
-def _check_keys(arrays: Mapping[str, Any], name: str) -> list[str]:
-    """The prefixes of the parts that are given: `['']`, or `['train_', ...]`."""
-    found = set(arrays) - {"class_names"}
-    given = [split for split in SPLITS if {f"{split}_inputs", f"{split}_labels"} & found]
+def _check_keys(arrays: Mapping[str, Any], name: str) -> tuple[list[str], str]:
+    """The prefixes of the parts that are given, `['']` or `['train_', ...]`; labels or targets."""
+    kind = "targets" if {"targets", "train_targets"} & set(arrays) else "labels"
+    found = set(arrays) - ({"class_names"} if kind == "labels" else set())
+    given = [split for split in SPLITS if {f"{split}_inputs", f"{split}_{kind}"} & found]
     prefixes = [f"{split}_" for split in given] if "train" in given else [""]
-    expected = {f"{prefix}{kind}" for prefix in prefixes for kind in ("inputs", "labels")}
+    expected = {f"{prefix}{what}" for prefix in prefixes for what in ("inputs", kind)}
     if found != expected:
         raise UserError(
             f"{name} has the arrays {', '.join(sorted(map(str, arrays))) or '(none)'}; "
             f"expected are {EXPECTED_KEYS}"
         )
-    return prefixes
+    return prefixes, kind
 
 
 def _numeric(values: Any, what: str) -> np.ndarray:
@@ -248,8 +253,10 @@ def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
 
 
 def warn_of_absent_classes(source: Source) -> None:
-    """Logs a warning if no training example is of a class."""
-    names = source.class_names or ()
+    """Logs a warning if targets are classes, and no training example is of one of them."""
+    names = source.class_names
+    if names is None:
+        return
     counts = np.bincount(source.targets("train"), minlength=len(names))
     absent = [names[int(label)] for label in np.flatnonzero(counts == 0)]
     if absent:
@@ -273,6 +280,17 @@ def _check_labels(values: Any, what: str) -> np.ndarray:
             f"renumber the classes from 0"
         )
     return labels.astype(np.int32)
+
+
+def _check_numbers(values: Any, what: str) -> np.ndarray:
+    """Real-valued targets, float32 `[N]`."""
+    targets = _numeric(values, what)
+    if targets.ndim != 1:
+        raise UserError(
+            f"{what} has shape {targets.shape}; targets are [N]: one number per example"
+        )
+    _check_finite(targets, what)
+    return targets.astype(np.float32)
 
 
 def _check_classes(class_names: Any, labels: dict[str, np.ndarray], name: str) -> tuple[str, ...]:

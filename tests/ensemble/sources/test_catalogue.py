@@ -157,7 +157,7 @@ def test_tfds_set_of_another_size_is_refused(small_mnist, monkeypatch):
         ("minst", "did you mean mnist?"),
         ("fashion-mnist", "did you mean fashion_mnist?"),
         ("npz:", "npz:PATH"),
-        ("", "digits, clutter, mnist, fashion_mnist, kmnist, cifar10, npz:PATH, folder:PATH"),
+        ("", "digits, clutter, mnist, fashion_mnist, kmnist, cifar10, diabetes, npz:PATH"),
         ("tar:x", "known are"),
     ],
 )

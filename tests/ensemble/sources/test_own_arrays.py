@@ -359,3 +359,27 @@ def test_inputs_that_are_no_raw_pixels(bad):
     values = np.array([[0.0, 255.0], [3.0, bad]])
     with pytest.raises(UserError, match=rf"mine holds {bad}.*whole numbers 0\.\.255"):
         own_arrays.check_inputs(values, np.dtype(np.uint8), "mine")
+
+
+def test_targets_are_numbers_and_have_no_classes():
+    numbers = np.array([1.5, -2, 3, 4, 5, 1e6])
+    checked = _check(inputs=IMAGES, targets=numbers)
+    assert checked.class_names is None
+    assert checked.targets[own_arrays.POOL].dtype == np.float32
+    np.testing.assert_array_equal(checked.targets[own_arrays.POOL], numbers.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"inputs": IMAGES, "targets": np.full(6, np.nan)}, "targets holds nan in example 0"),
+        ({"inputs": IMAGES, "targets": np.ones((6, 2))}, r"targets are \[N\]"),
+        ({"inputs": IMAGES, "targets": np.ones(5)}, "6 examples but targets has 5; .* one target"),
+        ({"inputs": IMAGES, "targets": list("abcdef")}, "targets has dtype <U1"),
+        ({"inputs": IMAGES, "targets": LABELS, "labels": LABELS}, "expected are"),
+        ({"inputs": IMAGES, "targets": LABELS, "class_names": list("ab")}, "expected are"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_refused(arrays, message):
+    with pytest.raises(UserError, match=message):
+        own_arrays.check_arrays(arrays, "mine")
