@@ -1,0 +1,35 @@
+"""What the registry names is there, and is what it is said to be."""
+
+import inspect
+
+import pytest
+
+from ensemble import registry
+from ensemble.config import task_block
+from ensemble.keys import Block
+from ensemble.method import Method
+from ensemble.priors import parse_prior
+
+
+@pytest.mark.parametrize("name", registry.METHODS)
+def test_a_method_is_a_method_with_a_block_and_tasks(name):
+    entry = registry.METHODS[name]
+    factory = registry.load(entry.factory)
+    assert Method in factory.__mro__
+    assert list(inspect.signature(factory).parameters) == ["config", "task"]
+    assert isinstance(registry.load(entry.block), Block)
+    assert entry.tasks
+    assert set(entry.tasks) <= registry.TASKS.keys()
+
+
+@pytest.mark.parametrize("name", registry.METHODS)
+def test_a_method_that_requires_a_prior_has_tasks_with_one(name):
+    entry = registry.METHODS[name]
+    for task in entry.tasks:
+        assert not entry.requires_prior or "prior" in task_block(task).keys
+        assert parse_prior(registry.TASKS[task].default_prior)
+
+
+def test_a_model_means_one_task():
+    models = registry.models_of_tasks()
+    assert len(models) == len(set(models))
