@@ -63,8 +63,19 @@ class Info(Protocol):
         """Members that wait for these to catch up."""
 
     @property
+    def first(self) -> int:
+        """The step before the chunk."""
+
+    @property
     def compiles(self) -> bool:
         """Whether a program was compiled for this chunk: its time then says nothing of speed."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a limit ended the chunk: a later one reports on its steps, together with its own.
+
+        The state keeps what there is to report until then.
+        """
 
 
 class Method(Protocol):
@@ -91,8 +102,16 @@ class Method(Protocol):
     def init(self, rng_key: jax.Array) -> Any:
         """Starts all members, member k from `fold_in(rng_key, k)`."""
 
-    def advance(self, state: Any) -> tuple[Any, Any]:
-        """Takes one chunk of steps and returns `(state, info)`; neither is waited for."""
+    def advance(self, state: Any, limit: int | None = None) -> tuple[Any, Any]:
+        """Takes one chunk of steps and returns `(state, info)`; neither is waited for.
+
+        A chunk ends where something is due: a line of metrics, the end of an epoch, the goal. A
+        limit may cut it short, which changes no result.
+
+        Args:
+            state: it is used up.
+            limit: steps to take at most, from 1; a method may take more where it cannot stop.
+        """
 
     def finished(self, state: Any) -> bool:
         """Whether all steps have been taken."""

@@ -328,8 +328,8 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
         if not num_draws:
             raise UserError(f"{work.path} has kept no draw yet; wait for the end of the warm-up")
     else:
-        chosen = jax.tree.map(lambda leaf: leaf[np.array(live)], arrays)
-        variables, num_draws = chosen_variables(chosen), 1
+        chosen = chosen_variables(arrays)
+        variables, num_draws = jax.tree.map(lambda leaf: leaf[np.array(live)], chosen), 1
     return Restored(
         config=meta["config"],
         dataset=described_dataset(meta["dataset"]),

@@ -1,6 +1,7 @@
-"""Kills runs of `train.py` at random moments, for tests, and says what they were doing."""
+"""Kills runs of `train.py` at random moments, for tests, and says what they were doing and left."""
 
 import collections
+import json
 import pathlib
 import random
 import shutil
@@ -9,6 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+
+from ensemble.draws.store import Draws
+from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.workdir import Workdir
 
 MOMENTS = ("starting", "stepping", "saving")
 """Of a process: before its first save, between two of its saves, within one."""
@@ -101,6 +109,38 @@ def _checkpoints(workdir: pathlib.Path) -> set[tuple[str, int]]:
         except FileNotFoundError:  # It has just been finished.
             continue
     return found
+
+
+def result_of(workdir):
+    """All that a run leaves: its last state, draws, predictions, metrics, events, its report."""
+    checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
+    arrays, meta = checkpointer.restore_latest(read_only=True)
+    checkpointer.close()
+    found = {"counters": meta["counters"], "state": arrays}
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    found["metrics"] = [without_rates(json.loads(line)) for line in lines]
+    # Each once, but for rates: a process has none of its first chunk.
+    events = [(event.tag, event.step) for event in read_events(workdir)]
+    found["events"] = sorted(one for one in events if "per_second" not in one[0])
+    report = json.loads((workdir / "report.json").read_text())
+    found["report"] = {
+        name: without_rates(report[name]) for name in ("posterior", "test") if name in report
+    }
+    if (workdir / "draws").exists():
+        draws = Draws(Workdir(workdir).draws)
+        found |= {"scalars": draws.scalars(), "positions": draws.positions()}
+    if (workdir / "predictions" / "test.npz").exists():
+        with np.load(workdir / "predictions" / "test.npz") as predictions:
+            found["log_probs"] = predictions["log_probs"]
+    return found
+
+
+def without_rates(record):
+    return {name: value for name, value in record.items() if "per_second" not in name}
+
+
+def assert_same(workdir, expected):
+    np.testing.assert_equal(result_of(workdir), expected)  # To the bit, a NaN for a NaN.
 
 
 def read_events(workdir: pathlib.Path) -> list["Event"]:

@@ -22,11 +22,12 @@ from ensemble.method import Method
 from ensemble.priors import parse_prior
 from ensemble.report import results
 from ensemble.run.monitor import Monitor
+from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.resume import check_resumable, check_same_experiment, restore, save
 from ensemble.run.signals import Stop, stop_signals
 from ensemble.run.writer import NoWriter, Writer
-from ensemble.sharding import processes, startup
+from ensemble.sharding import agreement, processes, startup
 from ensemble.sources.catalogue import load_dataset
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.watches import WatchDataset
@@ -146,7 +147,8 @@ def _train_and_evaluate(
             )
         stack.callback(writer.close)
         progress = stack.enter_context(Progress(state.step, method.num_steps, show=show_progress))
-        monitor = Monitor(method, writer, progress, clock, draws)
+        pace = Pace()
+        monitor = Monitor(method, writer, progress, clock, pace, draws)
         if saved is None:
             writer.hparams(flatten(config), monitor.headline_tags)
             monitor.log_parameters(state)
@@ -157,23 +159,20 @@ def _train_and_evaluate(
         if not done and processes.is_main():
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
-            state, info = method.advance(state)
+            state, info = method.advance(state, agreement.tell(pace.limit))
             monitor.chunk_dispatched(info)  # Writes the chunk before: the devices are busy.
             done = method.finished(state) or monitor.may_end
-            if done or is_due(state.step, config.eval_every_epochs * method.steps_per_epoch):
+            every_epoch = 0 if info.is_cut else method.steps_per_epoch
+            if done or is_due(state.step, config.eval_every_epochs * every_epoch):
                 monitor.evaluate(state)
                 done = done or monitor.may_end
-                clock.resume()
+                monitor.resume()
             stops = stop.asked()
-            if (
-                done
-                or stops
-                or is_due(state.step, config.checkpoint_every_epochs * method.steps_per_epoch)
-            ):
+            if done or stops or is_due(state.step, config.checkpoint_every_epochs * every_epoch):
                 monitor.flush()
                 if keep:
                     save(work, checkpointer, config, task, method, state, writer, clock)
-                clock.resume()
+                monitor.resume()
             if stops and not done:
                 if not keep:
                     raise Interrupted("interrupted; without a workdir nothing is kept")
@@ -204,8 +203,8 @@ def _train_and_evaluate(
 
 
 def is_due(step: int, every: int) -> bool:
-    """Whether something that happens every so many steps happens after this one."""
-    return step % every == 0
+    """Whether something that happens every so many steps happens after this one; 0 is never."""
+    return every > 0 and step % every == 0
 
 
 def create_task(

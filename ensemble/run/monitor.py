@@ -13,6 +13,7 @@ from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Info, Method, State, Status
 from ensemble.pictures import plot_style
 from ensemble.report import results
+from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
@@ -26,11 +27,18 @@ class Monitor:
         writer: of metrics and events.
         progress: bar and log.
         clock: of the run.
+        pace: of its chunks.
         draws: where the draws of a sampler go.
     """
 
     def __init__(
-        self, method: Method, writer: Writer, progress: Progress, clock: Clock, draws: Draws
+        self,
+        method: Method,
+        writer: Writer,
+        progress: Progress,
+        clock: Clock,
+        pace: Pace,
+        draws: Draws,
     ):
         self._config = method.config
         self._task = method.task
@@ -38,6 +46,7 @@ class Monitor:
         self._writer = writer
         self._progress = progress
         self._clock = clock
+        self._pace = pace
         self._draws = draws
         self._pending: Info | None = None
         self._last: dict[str, float] = {}
@@ -71,17 +80,23 @@ class Monitor:
     def chunk_dispatched(self, info: Info) -> None:
         """Takes the diagnostics of a new chunk, and writes those of the one before.
 
-        A process's first chunk compiles; it is waited for, and counts in no rate.
+        A process's first chunk compiles; it is waited for, and counts in no rate. One that a limit
+        has cut is waited for too, so that the next limit is known.
 
         Raises:
             RunFailed: no member is alive, or one failed and `config.on_nonfinite` is 'stop'.
         """
         self._skips_rate |= info.compiles  # Its compilation held up the end of the chunk before.
         self.flush()
-        self._skips_rate = info.compiles
+        self._skips_rate |= info.compiles
         self._pending = info
-        if self._compiling:
+        if self._compiling or info.is_cut:
             self.flush()
+
+    def resume(self) -> None:
+        """Starts or restarts the measurement of chunks after other work."""
+        self._clock.resume()
+        self._pace.resume()
 
     def flush(self) -> None:
         """Waits for the chunk on the devices and writes its diagnostics.
@@ -93,16 +108,22 @@ class Monitor:
         if info is None:
             return
         status = self._method.status(info)  # Waits.
-        rate = {}
+        self._pace.chunk_done(info.step - info.first, self._compiling or info.compiles)
         if self._compiling:
             self._clock.compiled()
-            self._compiling = False
-        elif self._skips_rate:
+            self._progress.compiled(info.step)
+            self._compiling, self._skips_rate = False, True
+        self._progress.update(info.step)
+        if info.is_cut:
+            return
+        rate = {}
+        if self._skips_rate:
             self._clock.resume()
         else:
             rate = self._method.rate_scalars(
                 self._clock.chunk_done(self._method.member_examples(info))
             )
+        self._skips_rate = False
         self._note_failures(info.step, status, info.num_waiting)
         scalars = self._method.scalars(info)
         for k in self._failed:
@@ -111,7 +132,6 @@ class Monitor:
         self._write(info, self._last)
         self._method.record(info, self._draws)
         self.may_end = not info.num_waiting and Status.ACTIVE not in status.values()
-        self._progress.update(info.step)
 
     def evaluate(self, state: State) -> None:
         """Scores the live members and their mean on the tracked split, and draws pictures."""

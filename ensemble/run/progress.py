@@ -12,6 +12,9 @@ from absl import logging
 from rich import progress as rich_progress
 from rich.console import Console
 
+QUIET_SECONDS = 30.0
+"""After so long without a line one tells how far the run is."""
+
 
 @dataclasses.dataclass
 class Clock:
@@ -86,7 +89,8 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def __init__(self, done: int, total: int, what: str = "training", show: bool = True):
         self._first, self._total, self._what, self._show = done, total, what, show
-        self._started = time.monotonic()
+        self._is_new = True  # No line has told the time left.
+        self._started = self._shown = time.monotonic()
         self._bar: Any = None
 
     def __enter__(self) -> "Progress":
@@ -109,14 +113,29 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         if self._bar is not None:
             self._bar.stop()
 
+    def compiled(self, step: int) -> None:
+        """Notes the first steps of a process, whose time says nothing of the others'."""
+        self._first, self._started = step, time.monotonic()
+
     def update(self, step: int) -> None:
-        """Moves the bar."""
+        """Moves the bar, and logs a line if it has been quiet for long, with more to come."""
         if self._bar is not None:
             self._bar.update(self._task, completed=step)
+        now = time.monotonic()
+        if step == self._first or step >= self._total:
+            return
+        is_new = self._is_new and self._seconds_left(step) > QUIET_SECONDS
+        if is_new or now - self._shown > QUIET_SECONDS:
+            logging.info("step %d/%d; %s left", step, self._total, self.left(step))
+            self._note_shown()
+
+    def _note_shown(self) -> None:
+        self._shown, self._is_new = time.monotonic(), False
 
     def log(self, step: int, epoch: float, scores: Mapping[str, float]) -> None:
         """Logs the scores of an evaluation, with the time left."""
         shown = ", ".join(f"{name} {_readable(value)}" for name, value in scores.items())
+        self._note_shown()
         logging.info(
             "step %d/%d, epoch %.1f: %s; %s left", step, self._total, epoch, shown, self.left(step)
         )
@@ -127,8 +146,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def left(self, step: int) -> str:
         """The time that the steps after this one will take, at the pace so far."""
+        return duration(self._seconds_left(step))
+
+    def _seconds_left(self, step: int) -> float:
         elapsed = time.monotonic() - self._started
-        return duration(elapsed / max(step - self._first, 1) * (self._total - step))
+        return elapsed / max(step - self._first, 1) * (self._total - step)
 
 
 def duration(seconds: float) -> str:

@@ -8,16 +8,20 @@ import numpy as np
 from flax import serialization
 
 from ensemble.methods.mcmc.coordinates import Coordinates
-from ensemble.methods.mcmc.programs import Programs, SamplingState
+from ensemble.methods.mcmc.programs import Programs, Record, SamplingState
 from ensemble.sharding import processes
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.tasks.classification import Classification
 
 
 def to_host(programs: Programs, task: Classification, state: SamplingState) -> dict[str, Any]:
-    """Fetches a state as a nested dict of arrays."""
+    """Fetches a state as a nested dict of arrays; of a record, the places that are filled."""
     chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
-    arrays = serialization.to_state_dict(processes.fetch(state.replace(chains=chains)))
+    record, state = state.record, state.replace(chains=chains, record=None)
+    arrays = serialization.to_state_dict(processes.fetch(state))
+    del arrays["record"]
+    if record is not None:
+        arrays["record"] = _record_to_host(programs, record, state.begun, state.step)
     # Other devices will pad otherwise.
     arrays["chains"] = programs.layout.strip(arrays["chains"], axis=1)
     for name, sums in arrays["sums"].items():
@@ -34,6 +38,7 @@ def from_host(
     rng_keys: jax.Array,
     arrays: dict[str, Any],
     step: int,
+    begun: int,
 ) -> SamplingState:
     """The inverse of `to_host`, on any devices.
 
@@ -43,6 +48,7 @@ def from_host(
         rng_keys: [C], of chains that start; only their number counts.
         arrays: as `to_host` has returned them.
         step: that they have reached.
+        begun: the number of the record's first draw.
 
     Raises:
         ValueError: the arrays are of other shapes.
@@ -58,7 +64,11 @@ def from_host(
         positions,
         programs.density.data,
     )
-    arrays = {**arrays, "chains": programs.layout.pad(arrays["chains"], axis=1)}
+    record = arrays.get("record")
+    if begun > step or (record is not None) != (begun < step):
+        raise ValueError(f"it must have a record of draws {begun} to {step - 1}, and no other")
+    chains = programs.layout.pad(arrays["chains"], axis=1)
+    arrays = {**arrays, "chains": chains, "record": None}
     arrays["sums"] = {
         name: jax.tree.map(_padder(len(programs.splits[name].targets)), sums)
         for name, sums in arrays["sums"].items()
@@ -70,8 +80,48 @@ def from_host(
         (template.chains.state.position, template.sums),
     )
     chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
-    state = state.replace(chains=chains, step=step)
-    return processes.put(state, programs.shardings(state))
+    state = state.replace(chains=chains, step=step, begun=begun)
+    state = processes.put(state, programs.shardings(state))
+    if record is None:
+        return state
+    return state.replace(record=_record_from_host(programs, record, begun, step))
+
+
+def _record_to_host(programs: Programs, record: Record, begun: int, step: int) -> dict[str, Any]:
+    num_kept = programs.num_kept(step) - programs.num_kept(begun)
+    trace = jax.tree.map(lambda leaf: leaf[: step - begun], programs.gather(record.trace))
+    arrays: dict[str, Any] = {"trace": serialization.to_state_dict(processes.fetch(trace))}
+    if not trace.log_probs.size:
+        del arrays["trace"]["log_probs"]  # Orbax stores nothing empty.
+    if num_kept:
+        positions = jax.tree.map(lambda leaf: leaf[:num_kept], record.positions)
+        arrays["positions"] = programs.layout.strip(processes.fetch(positions), axis=2)
+    return arrays
+
+
+def _record_from_host(programs: Programs, arrays: dict[str, Any], begun: int, step: int) -> Record:
+    """The inverse of `_record_to_host`.
+
+    Raises:
+        ValueError: the arrays are of other shapes.
+    """
+    num_draws = programs.record_length(begun, step)
+    empty = programs.new_record(num_draws=num_draws)
+    num_kept = programs.num_kept(step) - programs.num_kept(begun)
+
+    def fill(template: jax.Array, leaf: np.ndarray, count: int) -> np.ndarray:
+        check_shapes(leaf, jax.ShapeDtypeStruct((count, *template.shape[1:]), template.dtype))
+        return np.pad(leaf, [(0, len(template) - count)] + [(0, 0)] * (leaf.ndim - 1))
+
+    none = {"log_probs": np.zeros((step - begun, *empty.trace.log_probs.shape[1:]), np.float32)}
+    trace = serialization.from_state_dict(empty.trace, {**none, **arrays["trace"]})
+    trace = jax.tree.map(lambda one, leaf: fill(one, leaf, step - begun), empty.trace, trace)
+    positions = empty.positions
+    if num_kept:
+        kept = serialization.from_state_dict(positions, arrays["positions"])
+        kept = programs.layout.pad(kept, axis=2)
+        positions = jax.tree.map(lambda one, leaf: fill(one, leaf, num_kept), positions, kept)
+    return processes.put(Record(trace, positions), jax.tree.map(lambda leaf: leaf.sharding, empty))
 
 
 def _padder(size: int) -> Callable[[np.ndarray], np.ndarray]:

@@ -45,6 +45,8 @@ class SamplingState(struct.PyTreeNode):
         num_moves: [C] draws after the warm-up at which a chain was elsewhere than before.
         indices: numbers of the chains.
         step: draws taken, those of the warm-up included.
+        begun: draws that have been reported; those since then are in the record.
+        record: of the draws since then; None where there are none.
     """
 
     chains: Chain
@@ -53,6 +55,8 @@ class SamplingState(struct.PyTreeNode):
     num_moves: jax.Array
     indices: tuple[int, ...] = struct.field(pytree_node=False)
     step: int = struct.field(pytree_node=False)
+    begun: int = struct.field(pytree_node=False, default=0)
+    record: "Record | None" = None
 
     @property
     def ticks(self) -> int:
@@ -81,6 +85,18 @@ class Trace(NamedTuple):
     accuracy: jax.Array
     nll: jax.Array
     log_probs: jax.Array
+
+
+class Record(NamedTuple):
+    """What the draws leave that have not been reported yet; its last places may be empty.
+
+    Attributes:
+        trace: [T, C].
+        positions: parameters [K, C, ...] of the draws that are kept.
+    """
+
+    trace: Trace
+    positions: Any
 
 
 class Programs:
@@ -113,6 +129,7 @@ class Programs:
             shapes = self.layout.padded_shapes(task.params_shapes())
             self._metric = leafwise_metric(self.layout.mask(shapes))
         self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
+        self.num_draws = self.num_left_out + config.hmc.num_samples
         self._settings = Settings(
             method=config.method,
             step_size=config.hmc.step_size,
@@ -125,7 +142,11 @@ class Programs:
         check_dense(self._settings, task.params_shapes())
         self._check_memory()
         self.first_state = jax.jit(self._first_state)
-        self.run_chunk = jax.jit(self._run_chunk, static_argnames="num_draws", donate_argnums=0)
+        self.run_chunk = jax.jit(self._run_chunk, donate_argnums=(0, 1))
+        self.new_record = jax.jit(self._new_record, static_argnames="num_draws")
+        # Whole on all devices, so that every process has it.
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        self.gather = jax.jit(lambda trace: trace, out_shardings=everywhere)
         self.tune_chains = jax.jit(self._tune_chains)
 
     def _check_memory(self) -> None:
@@ -140,12 +161,25 @@ class Programs:
         # Positions and gradients, on the devices and as a checkpoint fetches them, mass and sums.
         state = 4 * num_params + 2 * (config.hmc.mass == "dense") * num_params**2
         state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
-        num_draws = min(config.log_every_steps, config.hmc.num_samples)  # Of a chunk.
+        num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
         num_tracked = len(self._tracked_examples) if self.tracked_split else 0
         recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked
         num_bytes = 4 * config.num_chains * (state + recorded)
         what = f"config.num_chains={config.num_chains} chains of {num_params:,} parameters"
         check_memory(num_bytes, what, "config.num_chains or config.log_every_steps")
+
+    def next_due(self, step: int) -> int:
+        """The first of: next logging step, end of the warm-up, of the burn-in, the goal."""
+        every = self.config.log_every_steps
+        goals = (self.config.hmc.num_warmup, self.num_left_out, self.num_draws)
+        return min((step // every + 1) * every, *(goal for goal in goals if goal > step))
+
+    def record_length(self, begun: int, step: int) -> int:
+        """Places of a record from draw `begun` that is at `step`: mostly the same, so one program.
+
+        More are needed where the run was interrupted, and is now logged less often.
+        """
+        return max(min(self.config.log_every_steps, self.num_draws), self.next_due(step) - begun)
 
     def num_kept(self, step: Any) -> Any:
         """Draws of a chain that are kept among the first `step`, traced or not."""
@@ -218,45 +252,71 @@ class Programs:
             assert sampler.tune is not None
             return jax.vmap(sampler.tune, spmd_axis_name=CHAINS)(chains)
 
+    def _new_record(self, num_draws: int) -> Record:
+        """A record with places for so many draws."""
+        num_chains = self.config.num_chains
+        num_tracked = len(self._tracked_examples) if self.tracked_split else 0
+        numbers = jnp.zeros((num_draws, num_chains))
+        info = DrawInfo(*[numbers] * len(DrawInfo._fields))._replace(
+            is_divergent=numbers.astype(bool), num_gradients=numbers.astype(jnp.int32)
+        )
+        tracked = jnp.zeros((num_draws, num_chains, num_tracked))
+        num_kept = num_draws // self.config.hmc.thin + 1
+        positions = jax.tree.map(
+            lambda leaf: jnp.zeros((num_kept, num_chains, *leaf.shape), leaf.dtype),
+            self.layout.padded_shapes(self.task.params_shapes()),
+        )
+        return self._placed(Record(Trace(info, numbers, numbers, tracked), positions))
+
+    def _placed(self, record: Record) -> Record:
+        """A record as it lies on the devices, with its chains."""
+        shardings = jax.tree_util.tree_map_with_path(
+            lambda path, _: NamedSharding(self.mesh, self.layout.spec(path, None, CHAINS)), record
+        )
+        return jax.lax.with_sharding_constraint(record, shardings)
+
     def _run_chunk(
         self,
         state: SamplingState,
+        record: Record,
         data: Any,
         splits: dict[str, PlacedSplit],
+        begun: jax.Array,
         first: jax.Array,
-        num_draws: int,
-    ) -> tuple[tuple[SamplingState, Any], Trace]:
-        """Takes draws first..first+num_draws-1 of every chain, in one scan.
+        end: jax.Array,
+    ) -> tuple[SamplingState, Record]:
+        """Takes draws first..end-1 of every chain, in one loop: a program for all their numbers.
 
-        Returns:
-            `((state, positions [K, C, ...]), trace)`; of the places for positions, as many are
-            filled as draws are kept.
+        Args:
+            state: without its record; it is used up.
+            record: of draws begun..first-1, with places for the new ones; it is used up.
+            data: of the log density.
+            splits: to predict.
+            begun: the number of the record's first draw.
+            first: of the new draws.
+            end: number after the last one.
         """
         with convolutions_as_products():
             sampler = self._make_sampler(state.coordinates, data)
-            params = self.params(state.chains, state.coordinates)
-            kept = jax.tree.map(
-                lambda leaf: jnp.zeros((num_draws // self.config.hmc.thin + 1, *leaf.shape)), params
-            )
-            (state, kept), trace = jax.lax.scan(
-                lambda carry, t: self._draw(sampler, splits, first, *carry, t),
-                (state, kept),
-                first + jnp.arange(num_draws),
-            )
+
+            def draw(
+                t: jax.Array, carry: tuple[SamplingState, Record]
+            ) -> tuple[SamplingState, Record]:
+                return self._draw(sampler, splits, begun, *carry, t)
+
+            state, record = jax.lax.fori_loop(first, end, draw, (state, record))
             state = jax.lax.with_sharding_constraint(state, self.shardings(state))
-            # Whole on all devices, so that every process has it.
-            everywhere = NamedSharding(self.mesh, PartitionSpec())
-            return (state, kept), jax.lax.with_sharding_constraint(trace, everywhere)
+            return state, self._placed(record)
 
     def _draw(
         self,
         sampler: Sampler,
         splits: dict[str, PlacedSplit],
-        first: jax.Array,
+        begun: jax.Array,
         state: SamplingState,
-        kept: Any,
+        record: Record,
         t: jax.Array,
-    ) -> tuple[tuple[SamplingState, Any], Trace]:
+    ) -> tuple[SamplingState, Record]:
         """Draw t of every chain: moved, predicted with, recorded, and at times kept."""
         step = jax.vmap(sampler.step, in_axes=(0, None), spmd_axis_name=CHAINS)
         chains, info = step(state.chains, t)
@@ -274,12 +334,12 @@ class Programs:
             if name == self.tracked_split:
                 tracked = self._tracked_examples
                 log_probs = predicted[:, tracked, split.targets[tracked]]
-        index = self.num_kept(t) - self.num_kept(first)
-        kept = jax.lax.cond(
+        index = self.num_kept(t) - self.num_kept(begun)
+        positions = jax.lax.cond(
             self.num_kept(t + 1) > self.num_kept(t),
             lambda kept: jax.tree.map(lambda all_, one: all_.at[index].set(one), kept, params),
             lambda kept: kept,
-            kept,
+            record.positions,
         )
         # A rejection repeats the state, to the last bit of its log density.
         log_density = chains.state.logdensity
@@ -289,4 +349,10 @@ class Programs:
         )
         nothing = jnp.full(self.config.num_chains, jnp.nan)
         of_tracked = scores.get(self.tracked_split or "", {"accuracy": nothing, "nll": nothing})
-        return (state, kept), Trace(info, of_tracked["accuracy"], of_tracked["nll"], log_probs)
+        of_draw = Trace(info, of_tracked["accuracy"], of_tracked["nll"], log_probs)
+        trace = jax.tree.map(
+            lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, t - begun, 0),
+            record.trace,
+            of_draw,
+        )
+        return state, Record(trace, positions)

@@ -39,21 +39,31 @@ class ChunkInfo(NamedTuple):
 
     Attributes:
         step: after the chunk.
-        first: number of its first draw.
+        begun: number of the first draw that has not been reported before.
+        first: number of the chunk's first draw.
         indices: of the chains.
         compiles: whether its time is not that of draws alone.
-        trace: of its draws; None where the chunk tuned the sampler.
-        positions: parameters [K, C, ...] of the draws that are kept.
+        trace: of the draws from `begun`, with empty places behind them; None where the chunk tuned
+            the sampler.
+        positions: parameters [K, C, ...] of the draws from `begun` that are kept.
+        is_cut: whether the limit ended it, so that its draws are reported by a later one.
         num_waiting: of the members; samplers have none.
     """
 
     step: int
+    begun: int
     first: int
     indices: tuple[int, ...]
     compiles: bool
     trace: Trace | None
     positions: Any
+    is_cut: bool = False
     num_waiting: int = 0
+
+    def draws(self) -> Trace:
+        """Fetches the trace [T, C] of the draws that it reports."""
+        num_draws = self.step - self.begun
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[:num_draws], self.trace)
 
 
 class Sampling(Method):
@@ -79,10 +89,10 @@ class Sampling(Method):
         # The tuning of mclmc is within the sampler, and no draws.
         self._num_tuning = config.hmc.num_warmup if config.method == "mclmc" else 0
         self._first_counted = self._num_left_out - self._num_tuning
-        self.num_steps = self._num_left_out + config.hmc.num_samples
+        self.num_steps = self._programs.num_draws
         self.tracked_split = self._programs.tracked_split
         self._diagnosed: tuple[Any, Diagnostics] | None = None
-        self._compiled: set[int] = set()
+        self._compiled: set[int] = set()  # Lengths of records.
 
     # The protocol of a method.
 
@@ -101,10 +111,12 @@ class Sampling(Method):
         state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
         return processes.put(state, programs.shardings(state))
 
-    def advance(self, state: SamplingState) -> tuple[SamplingState, ChunkInfo]:
+    def advance(
+        self, state: SamplingState, limit: int | None = None
+    ) -> tuple[SamplingState, ChunkInfo]:
         """Takes the draws up to the next due logging, the end of the warm-up, or the goal.
 
-        The tuning of mclmc is one chunk.
+        The tuning of mclmc is one chunk, whatever the limit.
 
         Returns:
             The state, and the chunk's diagnostics; only the tuning is waited for.
@@ -115,22 +127,33 @@ class Sampling(Method):
             chains = jax.block_until_ready(
                 programs.tune_chains(state.chains, state.coordinates, data)
             )
-            info = ChunkInfo(self._num_tuning, first, indices, True, None, None)
-            return state.replace(chains=chains, step=self._num_tuning), info
-        end = self._chunk_end(first)
-        (state, positions), trace = programs.run_chunk(
-            state.replace(step=0),  # The programs are the same for every step.
+            end = self._num_tuning
+            info = ChunkInfo(end, first, first, indices, True, None, None)
+            return state.replace(chains=chains, step=end, begun=end), info
+        begun, due = state.begun, programs.next_due(first)
+        end = due if limit is None else min(first + limit, due)
+        record = state.record
+        if record is None:
+            record = programs.new_record(num_draws=programs.record_length(begun, first))
+        length = len(record.trace.nll)
+        compiles = length not in self._compiled
+        self._compiled.add(length)
+        state, record = programs.run_chunk(
+            # The programs are the same for every step.
+            state.replace(step=0, begun=0, record=None),
+            record,
             data,
             programs.splits,
-            np.int32(first),
-            num_draws=end - first,
+            *map(np.int32, (begun, first, end)),
         )
-        num_kept = programs.num_kept(end) - programs.num_kept(first)
-        positions = jax.tree.map(lambda leaf: leaf[:num_kept], positions)
-        compiles = end - first not in self._compiled
-        self._compiled.add(end - first)
-        info = ChunkInfo(end, first, indices, compiles, trace, positions)
-        return state.replace(step=end), info
+        if end < due:
+            info = ChunkInfo(end, begun, first, indices, compiles, record.trace, None, True)
+            return state.replace(step=end, begun=begun, record=record), info
+        num_kept = programs.num_kept(end) - programs.num_kept(begun)
+        positions = jax.tree.map(lambda leaf: leaf[:num_kept], record.positions)
+        trace = programs.gather(record.trace)
+        info = ChunkInfo(end, begun, first, indices, compiles, trace, positions)
+        return state.replace(step=end, begun=end), info
 
     def finished(self, state: SamplingState) -> bool:
         """Whether all draws have been taken."""
@@ -147,7 +170,7 @@ class Sampling(Method):
         gradients = (
             2 * self._num_tuning * len(info.indices)
             if info.trace is None
-            else int(np.sum(np.asarray(info.trace.info.num_gradients)))
+            else int(np.sum(info.draws().info.num_gradients))
         )
         return gradients * self.task.num_train_examples
 
@@ -157,13 +180,15 @@ class Sampling(Method):
 
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars: means, medians, counts over its draws."""
-        return {} if info.trace is None else chain_monitor.trace_scalars(info.trace, info.indices)
+        if info.trace is None:
+            return {}
+        return chain_monitor.trace_scalars(info.draws(), info.indices)
 
     def record(self, info: ChunkInfo, draws: Draws) -> None:
         """Appends a chunk's draws to those on disk."""
         if info.trace is None:
             return
-        trace = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), info.trace)
+        trace = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), info.draws())
         scalars = {**trace.info._asdict(), "accuracy": trace.accuracy, "nll": trace.nll}
         tracked = {
             f"log_prob_{i:02d}": trace.log_probs[..., i] for i in range(trace.log_probs.shape[-1])
@@ -174,14 +199,14 @@ class Sampling(Method):
         positions = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), positions)
         positions = self._programs.layout.strip(positions, axis=2)
         thin = self.config.hmc.thin
-        kept = range(*(self._programs.num_kept(step) for step in (info.first, info.step)))
+        kept = range(*(self._programs.num_kept(step) for step in (info.begun, info.step)))
         numbers = np.array([self._first_counted + (i + 1) * thin - 1 for i in kept], np.int64)
-        first, end = info.first - self._num_tuning, info.step - self._num_tuning
+        first, end = info.begun - self._num_tuning, info.step - self._num_tuning
         draws.append(first, end, {**scalars, **tracked}, positions, numbers)
 
     def num_recorded(self, state: SamplingState) -> int:
         """Draws that `record` has appended when a state is reached."""
-        return max(state.step - self._num_tuning, 0)
+        return max(state.begun - self._num_tuning, 0)
 
     def status(self, info_or_state: ChunkInfo | SamplingState) -> dict[int, Status]:
         """The status of every chain: in the end, one that has never moved is stuck."""
@@ -313,6 +338,7 @@ class Sampling(Method):
         arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
         return arrays, {
             "step": state.step,
+            "begun": state.begun,
             "num_members": len(state.indices),
             "num_recorded": self.num_recorded(state),
         }
@@ -323,7 +349,9 @@ class Sampling(Method):
         """The inverse of `to_host`, on any devices; the arguments are as there and for `init`."""
         arrays = {name: value for name, value in arrays.items() if name != "status"}
         keys = jax.random.split(rng_key, self.config.num_chains)
-        return host_state.from_host(self._programs, self.task, keys, arrays, counters["step"])
+        step = counters["step"]
+        begun = counters.get("begun", step)  # Older checkpoints are never within a period.
+        return host_state.from_host(self._programs, self.task, keys, arrays, step, begun)
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.
@@ -334,12 +362,6 @@ class Sampling(Method):
         check_not_longer(counters["step"], self.num_steps, "draws", "hmc.num_samples", where)
 
     # Counts.
-
-    def _chunk_end(self, step: int) -> int:
-        """The first of: next logging step, end of the warm-up, of the burn-in, the goal."""
-        every = self.config.log_every_steps
-        goals = (self.config.hmc.num_warmup, self._num_left_out, self.num_steps)
-        return min((step // every + 1) * every, *(goal for goal in goals if goal > step))
 
     def _num_sampled(self, state: SamplingState) -> int:
         """Draws of a chain that count."""

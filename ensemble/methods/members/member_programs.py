@@ -9,6 +9,7 @@ import ml_collections
 import numpy as np
 import optax
 from clu import metrics as clu_metrics
+from flax import serialization
 
 from ensemble.batched_prediction import make_predict
 from ensemble.method import Status
@@ -21,7 +22,11 @@ from ensemble.methods.members.train_step import (
 )
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement
+from ensemble.storage.checkpoint import check_shapes
 from ensemble.tasks.classification import Classification
+
+TOTALS = "totals"
+"""What a checkpoint calls the sums of metrics that are yet to be reported."""
 
 
 class Programs(NamedTuple):
@@ -88,6 +93,35 @@ def zero_metrics(placement: Placement) -> tuple[Metrics, Metrics]:
             zeros(ENSEMBLE_METRICS, num_devices),
         )
     )
+
+
+def totals_to_host(placement: Placement, totals: tuple[Metrics, Metrics]) -> dict[str, Any]:
+    """Fetches sums of metrics: of every member [M], of the ensemble []."""
+    of_members, of_ensemble = totals
+    # All devices have the ensemble's.
+    ensemble = jax.tree.map(lambda leaf: placement.fetch(leaf)[:1], of_ensemble)
+    return {
+        "members": serialization.to_state_dict(placement.gather_members(of_members)),
+        "ensemble": serialization.to_state_dict(ensemble),
+    }
+
+
+def totals_from_host(placement: Placement, arrays: dict[str, Any]) -> tuple[Metrics, Metrics]:
+    """The inverse of `totals_to_host`, on any devices.
+
+    Raises:
+        ValueError: the arrays are of other shapes.
+    """
+    templates = zero_metrics(placement)
+    restored = [
+        serialization.from_state_dict(template, arrays[name])
+        for template, name in zip(templates, ("members", "ensemble"), strict=True)
+    ]
+    check_shapes(restored[0], templates[0], num_leading=2)
+    check_shapes(restored[1], templates[1], num_leading=1)
+    num_devices = len(placement.devices)
+    of_ensemble = jax.tree.map(lambda leaf: np.repeat(leaf[:1], num_devices), restored[1])
+    return placement.place_members(restored[0]), placement.put(of_ensemble)
 
 
 def mark_padding(placement: Placement, status: jax.Array) -> jax.Array:

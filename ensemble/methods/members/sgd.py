@@ -16,15 +16,16 @@ from ensemble.method import Method, Status
 from ensemble.methods.members.batching import Batches
 from ensemble.methods.members.member import TrainState
 from ensemble.methods.members.member_programs import (
+    TOTALS,
     Programs,
     build_programs,
     mark_padding,
+    totals_from_host,
+    totals_to_host,
     zero_metrics,
 )
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
-from ensemble.methods.members.train_step import (
-    Metrics,
-)
+from ensemble.methods.members.train_step import Metrics
 from ensemble.predictor import Predictor
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
@@ -45,6 +46,8 @@ class SGDState(struct.PyTreeNode):
         step: steps that they have taken.
         waiting: host tree [M0, ...] of the members 0..M0-1, ahead of those in training; or None.
         waiting_step: steps that the waiting ones have taken.
+        begun: steps whose metrics have been reported.
+        totals: sums of the metrics since then, of members and ensemble; None where no step is.
         ticks: steps that this workdir has seen in all: what orders its checkpoints.
     """
 
@@ -54,6 +57,8 @@ class SGDState(struct.PyTreeNode):
     ticks: int = struct.field(pytree_node=False)
     waiting: Any = None
     waiting_step: int = struct.field(pytree_node=False, default=0)
+    begun: int = struct.field(pytree_node=False, default=0)
+    totals: tuple[Metrics, Metrics] | None = None
 
     @property
     def furthest_step(self) -> int:
@@ -70,12 +75,14 @@ class ChunkInfo(NamedTuple):
     """The diagnostics of one chunk; the arrays are still on the devices."""
 
     step: int
+    first: int
     indices: tuple[int, ...]
     num_examples: int  # Per member.
     member_metrics: Metrics  # [D, slots]
     ensemble_metrics: Metrics  # [D]
     status: jax.Array  # [D, slots]
     num_waiting: int  # Members that wait for those in training.
+    is_cut: bool
     compiles: bool = False  # Only the first chunk of a process does.
 
 
@@ -129,19 +136,19 @@ class SGD(Method):
         """Starts members 0..M-1, member k from `fold_in(rng_key, k)`."""
         return self._start(rng_key, range(self.config.ensemble_size), ticks=0)
 
-    def advance(self, state: SGDState) -> tuple[SGDState, ChunkInfo]:
+    def advance(self, state: SGDState, limit: int | None = None) -> tuple[SGDState, ChunkInfo]:
         """Takes the steps up to the next due logging, end of epoch, or goal.
 
         Returns:
             The state, and the chunk's diagnostics; neither is waited for.
         """
-        if state.waiting is not None and (
-            state.step == state.waiting_step or not self.num_active(state)
-        ):
+        may_join = state.waiting is not None and state.totals is None
+        if may_join and (state.step == state.waiting_step or not self.num_active(state)):
             state = self.join(state)
         programs = self._programs(len(state.indices))
-        end = self._chunk_end(state)
-        members, *totals = state.members, *zero_metrics(programs.placement)
+        due = self._chunk_end(state)
+        end = due if limit is None else min(state.step + limit, due)
+        members, *totals = state.members, *(state.totals or zero_metrics(programs.placement))
         for step in range(state.step, end):
             batch = self._batches.place(programs.placement, state.indices, step)
             members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
@@ -150,15 +157,23 @@ class SGD(Method):
             members = self._stop_early(programs, members)
         info = ChunkInfo(
             step=end,
+            first=state.step,
             indices=state.indices,
             num_examples=self._batches.examples_before(end)
-            - self._batches.examples_before(state.step),
+            - self._batches.examples_before(state.begun),
             member_metrics=totals[0],
             ensemble_metrics=totals[1],
             num_waiting=state.indices[0],
             status=jnp.copy(members.status),  # The next step takes the state's own buffers.
+            is_cut=end < due,
         )
-        state = state.replace(members=members, step=end, ticks=state.ticks + end - state.step)
+        state = state.replace(
+            members=members,
+            step=end,
+            ticks=state.ticks + end - state.step,
+            begun=state.begun if info.is_cut else end,
+            totals=tuple(totals) if info.is_cut else None,
+        )
         return state, info
 
     def num_active(self, state: SGDState) -> int:
@@ -240,8 +255,11 @@ class SGD(Method):
         arrays = serialization.to_state_dict(placement.gather_members(members))
         if state.waiting is not None:
             arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), state.waiting, arrays)
+        if state.totals is not None:
+            arrays[TOTALS] = totals_to_host(placement, state.totals)
         counters = {
             "step": state.step,
+            "begun": state.begun,
             "ticks": state.ticks,
             "num_members": state.indices[-1] + 1,
             "num_waiting": state.indices[0],
@@ -261,6 +279,8 @@ class SGD(Method):
             counters: beside the arrays.
         """
         saved, size = counters["num_members"], self.config.ensemble_size
+        totals = arrays.get(TOTALS)
+        arrays = {name: leaf for name, leaf in arrays.items() if name != TOTALS}
         if not 0 <= counters["num_waiting"] < saved:
             raise ValueError(f"{counters['num_waiting']} of {saved} members cannot be waiting")
         if not np.isin(arrays["status"], [*Status]).all():
@@ -271,6 +291,7 @@ class SGD(Method):
             saved = size
         if saved < size:
             state = self._start(rng_key, range(saved, size), ticks=counters["ticks"])
+            # Of a logging period that those saved are within, the rest alone will be reported.
             return state.replace(waiting=arrays, waiting_step=counters["step"])
         indices = tuple(range(counters["num_waiting"], saved))
         split = len(indices)
@@ -279,7 +300,12 @@ class SGD(Method):
             indices=indices,
             step=counters["step"],
             ticks=counters["ticks"],
+            begun=counters["step"],
         )
+        if totals is not None and saved == counters["num_members"]:
+            placement = self._programs(split).placement
+            totals = totals_from_host(placement, totals)
+            state = state.replace(totals=totals, begun=counters["begun"])
         if counters["num_waiting"]:
             waiting = jax.tree.map(lambda leaf: leaf[:-split], arrays)
             state = state.replace(waiting=waiting, waiting_step=counters["waiting_step"])
@@ -331,9 +357,9 @@ class SGD(Method):
         """
         if state.waiting is None:
             return state
-        arrays, counters = self.to_host(state)
-        indices = tuple(range(counters["num_members"]))
-        return SGDState(self._place(indices, arrays), indices, state.waiting_step, state.ticks)
+        arrays, counters = self.to_host(state.replace(totals=None))
+        indices, step = tuple(range(counters["num_members"])), state.waiting_step
+        return SGDState(self._place(indices, arrays), indices, step, state.ticks, begun=step)
 
     def _place(self, indices: Sequence[int], arrays: dict[str, Any]) -> TrainState:
         """Puts saved members on the devices."""

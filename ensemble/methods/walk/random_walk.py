@@ -34,9 +34,15 @@ _COMPILING_WARMUP = 1536  # Steps of a warm-up after which nothing is left to co
 
 
 class RandomWalkState(NamedTuple):
-    """A random walk as the loop sees it: all chains are one member."""
+    """A random walk as the loop sees it: all chains are one member.
+
+    Attributes:
+        walk: the chains, and the sums over their draws.
+        begun: steps that have been reported.
+    """
 
     walk: WalkerState
+    begun: int
 
     @property
     def step(self) -> int:
@@ -69,17 +75,21 @@ class RandomWalkInfo(NamedTuple):
 
     Attributes:
         step: after the chunk.
+        begun: steps that had been reported before.
         first: before it.
         compiles: whether its time says nothing of speed.
         accepted: proposals accepted by each chain, on the devices: ready when the chunk is.
+        is_cut: whether the limit ended it.
         indices: of the one member.
         num_waiting: of members; there are none.
     """
 
     step: int
+    begun: int
     first: int
     compiles: bool
     accepted: Any
+    is_cut: bool
     indices: tuple[int, ...] = (0,)
     num_waiting: int = 0
 
@@ -114,22 +124,29 @@ class RandomWalk(Method):
 
     def init(self, rng_key: jax.Array) -> RandomWalkState:
         """Starts all chains, overdispersed."""
-        return RandomWalkState(self._walk.init(rng_key, scale=self.config.rwm.scale))
+        return RandomWalkState(self._walk.init(rng_key, scale=self.config.rwm.scale), 0)
 
-    def advance(self, state: RandomWalkState) -> tuple[RandomWalkState, RandomWalkInfo]:
+    def advance(
+        self, state: RandomWalkState, limit: int | None = None
+    ) -> tuple[RandomWalkState, RandomWalkInfo]:
         """Takes the steps up to the next due logging or the goal; the warm-up is one chunk."""
         first, num_warmup = state.step, self.config.rwm.num_warmup
         if first < num_warmup:
             walk = self._walk.warm_up(state.walk, num_warmup, self.config.rwm.shape)
             compiles, self._compiles = True, num_warmup < _COMPILING_WARMUP
+            due = num_warmup
         else:
             every = self.config.log_every_steps
-            end = min((first // every + 1) * every, self.num_steps)
+            due = end = min((first // every + 1) * every, self.num_steps)
+            if limit is not None:  # Steps go by pairs.
+                end = min(end, first + max(limit - limit % 2, 2))
             walk = self._walk.advance(state.walk, end - first)
             compiles, self._compiles = self._compiles, False
         # A copy: the chunk after this one uses the state up.
         accepted = walk.chains.accepted + 0
-        return RandomWalkState(walk), RandomWalkInfo(walk.step, first, compiles, accepted)
+        begun, is_cut = state.begun, walk.step < due
+        info = RandomWalkInfo(walk.step, begun, first, compiles, accepted, is_cut)
+        return RandomWalkState(walk, begun if is_cut else walk.step), info
 
     def finished(self, state: RandomWalkState) -> bool:
         """Whether all steps have been taken."""
@@ -153,7 +170,7 @@ class RandomWalk(Method):
 
     def member_examples(self, info: RandomWalkInfo) -> int:
         """Samples of all chains in a chunk."""
-        return (info.step - info.first) * self.config.num_chains
+        return (info.step - info.begun) * self.config.num_chains
 
     def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
         """The speed as it is shown."""
@@ -286,7 +303,8 @@ class RandomWalk(Method):
         self, rng_key: jax.Array, arrays: Any, counters: dict[str, int]
     ) -> RandomWalkState:
         """The inverse of `to_host`, on any devices."""
-        return RandomWalkState(self._walk.from_host(arrays, counters))
+        walk = self._walk.from_host(arrays, counters)
+        return RandomWalkState(walk, walk.step)  # Nothing but a rate is reported.
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.

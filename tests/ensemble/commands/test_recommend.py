@@ -116,7 +116,10 @@ def test_no_users_factors_are_gathered():
         state,
         programs.shardings(state),
     )
-    compiled = programs.run_chunk.lower(state, data, programs.splits, np.int32(0), num_draws=2)
+    record = programs.new_record(num_draws=2)
+    compiled = programs.run_chunk.lower(
+        state, record, data, programs.splits, *map(np.int32, (0, 0, 2))
+    )
     text = compiled.compile().as_text()
     gathered = [line for line in text.splitlines() if "all-gather(" in line]
     # Two chains of 42 places and 2 factors: of one chain 42 x 2, of a shard 21 x 2.

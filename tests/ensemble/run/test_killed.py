@@ -2,19 +2,13 @@
 
 import collections
 import functools
-import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from conftest import ROOT, make_blobs
-from etils import epath
-from kills import MOMENTS, kill_often, read_events
-
-from ensemble.draws.store import Draws
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
+from kills import MOMENTS, assert_same, kill_often, result_of
 
 CONFIG = """
 from ensemble import default_config
@@ -62,38 +56,6 @@ def command(config_file, workdir, method):
         sys.executable, str(ROOT / "train.py"), f"--config={config_file}", f"--workdir={workdir}",
         f"--config.method={method}", *METHODS[method],
     ]  # fmt: skip
-
-
-def result_of(workdir):
-    """All that a run leaves: its last state, draws, predictions, metrics, events, its report."""
-    checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
-    arrays, meta = checkpointer.restore_latest(read_only=True)
-    checkpointer.close()
-    found = {"counters": meta["counters"], "state": arrays}
-    lines = (workdir / "metrics.jsonl").read_text().splitlines()
-    found["metrics"] = [without_rates(json.loads(line)) for line in lines]
-    # Each once, but for rates: a process has none of its first chunk.
-    events = [(event.tag, event.step) for event in read_events(workdir)]
-    found["events"] = sorted(one for one in events if "per_second" not in one[0])
-    report = json.loads((workdir / "report.json").read_text())
-    found["report"] = {
-        name: without_rates(report[name]) for name in ("posterior", "test") if name in report
-    }
-    if (workdir / "draws").exists():
-        draws = Draws(Workdir(workdir).draws)
-        found |= {"scalars": draws.scalars(), "positions": draws.positions()}
-    if (workdir / "predictions" / "test.npz").exists():
-        with np.load(workdir / "predictions" / "test.npz") as predictions:
-            found["log_probs"] = predictions["log_probs"]
-    return found
-
-
-def without_rates(record):
-    return {name: value for name, value in record.items() if "per_second" not in name}
-
-
-def assert_same(workdir, expected):
-    np.testing.assert_equal(result_of(workdir), expected)  # To the bit, a NaN for a NaN.
 
 
 def kill_a_run(config_file, folder, method, num_kills):

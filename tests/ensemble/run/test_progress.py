@@ -35,3 +35,38 @@ def test_the_time_left_counts_from_where_this_process_began(caplog, monkeypatch)
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (65.4, "1:05"), (3725, "1:02:05")])
 def test_duration(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_slow_run_tells_early_and_then_twice_a_minute_how_far_it_is(caplog, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with caplog.at_level("INFO", logger="absl"), Progress(done=0, total=100) as progress:
+        now[0] += 60  # Of compiling, mostly.
+        progress.compiled(1)
+        progress.update(1)
+        assert not caplog.messages
+        now[0] += 10
+        progress.update(2)
+        assert caplog.messages == ["step 2/100; 16:20 left"]
+        for step in range(3, 7):
+            now[0] += 10
+            progress.update(step)
+        assert caplog.messages[1:] == ["step 6/100; 15:40 left"]
+        progress.log(6, 0.1, {})
+        now[0] += 10
+        progress.update(7)
+        assert len(caplog.messages) == 3
+        now[0] += 1000
+        progress.update(100)
+        assert len(caplog.messages) == 3  # The end has lines of its own.
+
+
+def test_a_quick_run_is_not_talked_about(caplog, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with caplog.at_level("INFO", logger="absl"), Progress(done=0, total=100) as progress:
+        progress.compiled(1)
+        for step in range(2, 101):
+            now[0] += 0.1
+            progress.update(step)
+    assert not caplog.messages

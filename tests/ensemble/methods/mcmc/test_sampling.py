@@ -24,7 +24,7 @@ from ensemble.storage.workdir import Workdir
 def sampling_config(**overrides):
     """A regression on the blobs, of two chains on two devices.
 
-    Every length of a chunk is a program to compile: those that follow have few lengths.
+    Every number of draws that is logged at a time is a program to compile: here are few.
     """
     hmc = {
         "step_size": 0.1,
@@ -125,7 +125,8 @@ def test_the_report_is_as_for_members_and_has_its_diagnostics(finished):
         for r in records
         if "posterior/gradients_per_second" in r
     ]
-    assert rates == [pytest.approx(posterior["gradients_per_second"])]
+    assert len(rates) == 2  # Not of the first chunk, which compiled.
+    assert min(rates) <= posterior["gradients_per_second"] <= max(rates)
     assert 0 < posterior["ess_per_second"] < math.inf
     names = {path.name for path in (workdir / "plots").iterdir()}
     assert {"traces.png", "ranks.png", "reliability.png", "training.png"} <= names

@@ -1,0 +1,139 @@
+"""Chunks that are cut by time, or where a run is interrupted, change no bit and no file."""
+
+import contextlib
+import time
+
+import numpy as np
+import pytest
+from conftest import make_blobs, small_config
+from kills import assert_same, result_of
+
+import ensemble
+from ensemble.errors import Interrupted
+from ensemble.run import loop, pace
+from ensemble.run.pace import Pace
+
+SAMPLER = {
+    "model": "logistic_regression",
+    "prior": "normal(1)",
+    "num_chains": 2,
+    "num_devices": 2,
+    "log_every_steps": 6,
+    "hmc.num_leapfrog_steps": 3,
+    "hmc.num_warmup": 8,
+    "hmc.num_samples": 12,
+    "hmc.thin": 2,
+}
+RUNS = {
+    "sgd": small_config(num_epochs=4, log_every_steps=4, early_stopping_epochs=2),
+    "shared_member": small_config(num_epochs=2, log_every_steps=5, ensemble_size=1),
+    "hmc": {**SAMPLER, "method": "hmc"},
+    "nuts": {**SAMPLER, "method": "nuts"},
+    "mclmc": {**SAMPLER, "method": "mclmc"},
+    "watches": {
+        **SAMPLER,
+        "method": "hmc",
+        "dataset": "watches:41x17",
+        "model": "matrix_factorisation",
+        "num_factors": 3,
+    },
+    "rwm": {
+        "method": "rwm",
+        "num_devices": 2,
+        "num_chains": 64,
+        "log_every_steps": 32,
+        "rwm.num_warmup": 96,
+        "rwm.num_samples": 64,
+    },
+}
+
+
+class Steady:
+    """A pace whose limit stays."""
+
+    def __init__(self, limit):
+        self.limit = limit
+
+    def resume(self):
+        pass
+
+    def chunk_done(self, num_steps, compiles):
+        pass
+
+
+class Impatient:
+    """Asks a run to stop after so many chunks."""
+
+    def __init__(self, num_chunks):
+        self.left = num_chunks
+
+    def asked(self):
+        self.left -= 1
+        return self.left <= 0
+
+
+def train(name, workdir, limit, monkeypatch):
+    data = None if name in ("watches", "rwm") else make_blobs()
+    monkeypatch.setattr(loop, "Pace", lambda: Steady(limit))
+    ensemble.train(RUNS[name], data, workdir=str(workdir), show_progress=False)
+
+
+def files_of(workdir):
+    """Contents of the files that hold draws, by name."""
+    return {path.name: dict(np.load(path)) for path in (workdir / "draws").glob("*")}
+
+
+CHECKED = ("shared_member", "nuts", "mclmc", "watches")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.check] * (name in CHECKED)) for name in RUNS],
+)
+def whole(request, tmp_path_factory):
+    """A run that nothing has cut: its name, its result and its files of draws."""
+    workdir = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        train(request.param, workdir, 10**9, patch)
+    return request.param, result_of(workdir), files_of(workdir)
+
+
+def test_cut_after_every_step_a_run_is_the_same(whole, tmp_path, monkeypatch):
+    name, expected, files = whole
+    train(name, tmp_path, 1, monkeypatch)
+    assert_same(tmp_path, expected)
+    np.testing.assert_equal(files_of(tmp_path), files)
+
+
+def test_interrupted_between_two_lines_of_metrics_it_ends_the_same(whole, tmp_path, monkeypatch):
+    name, expected, files = whole
+    monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(9)))
+    with pytest.raises(Interrupted):
+        train(name, tmp_path, 1, monkeypatch)
+    while not (tmp_path / "report.json").exists():
+        with contextlib.suppress(Interrupted):
+            train(name, tmp_path, 2, monkeypatch)
+    assert_same(tmp_path, expected)
+    np.testing.assert_equal(files_of(tmp_path), files)
+
+
+def test_the_limit_follows_the_time_that_steps_take(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    found = Pace()
+
+    def take(num_steps, seconds_each, compiles=False):
+        now[0] += num_steps * seconds_each
+        found.chunk_done(num_steps, compiles)
+        return found.limit
+
+    assert take(1, 1000, compiles=True) == 1
+    assert take(0, 1000) == 1  # Members that join need no step.
+    quick = [take(found.limit, 0.001) for _ in range(10)]
+    assert quick == [2**k for k in range(1, 11)]  # A few quick steps do not vouch for many.
+    assert take(100, 0.5) == pace.CHUNK_SECONDS / 0.5
+    assert take(16, 1) == pace.CHUNK_SECONDS
+    assert take(2, 1000) == 1
+    now[0] += 1000
+    found.resume()
+    assert take(1, 1) == 2
