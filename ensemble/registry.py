@@ -120,6 +120,7 @@ SOURCES: Mapping[str, SourceEntry] = {
     "diabetes": SourceEntry("ensemble.sources.diabetes:load_diabetes"),
     "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
     "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder"),
+    "npy:FOLDER": SourceEntry("ensemble.sources.memory_map:load_npy"),
     "movielens/1m-ratings": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
     "movielens/100k-ratings": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
     "watches:USERSxMOVIES": SourceEntry("ensemble.sources.watches:load_watch_pairs"),

@@ -26,6 +26,7 @@ from markdown_pages import (
 import ensemble
 from ensemble import networks
 from ensemble.export import export
+from ensemble.sources import load_dataset
 
 INFERENCE = ROOT / "docs" / "distributed_inference.md"
 COMMANDS = [(page.name, command) for page in PAGES for command in training_commands(page)]
@@ -60,9 +61,11 @@ def test_predicting(page):
 
 @pytest.mark.check
 def test_your_data(page):
-    (training,) = page("your_data")
+    training, mapping = page("your_data")
     namespace = names_of_a_reader()
     exec(training, namespace)
+    exec(mapping, namespace)
+    assert load_dataset("npy:big").sizes["train"] == 140
     assert set(namespace["result"].report["test"]["ensemble"]) >= {"accuracy", "nll", "ece"}
 
 

@@ -32,8 +32,8 @@ def load_dataset(
     Args:
         name: `digits`, or `clutter`, which is generated from them; a TFDS set, `mnist`,
             `fashion_mnist`, `kmnist` or `cifar10`, which is prepared first where it is not; own
-            data, `npz:PATH` or `folder:PATH` (see `own_arrays`); or who watched what (see
-            `movielens`).
+            data, `npz:PATH` or `folder:PATH` (see `own_arrays`) or `npy:FOLDER` (see `memory_map`);
+            or who watched what (see `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.

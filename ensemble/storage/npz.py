@@ -1,4 +1,4 @@
-"""npz files of anybody: arrays of numbers and of text, and no more memory than was allowed.
+"""npz and npy files of anybody: arrays of numbers and text, no more memory than was allowed.
 
 What an archive and the headers of its arrays claim is checked before memory is taken for it. NumPy
 alone believes both: a file of some kilobytes could ask for all there is.
@@ -6,6 +6,7 @@ alone believes both: a file of some kilobytes could ask for all there is.
 
 import math
 import os
+import resource
 import zipfile
 from typing import IO, Any
 
@@ -24,8 +25,10 @@ class Pickled(ValueError):
 
 
 def memory_bytes() -> int:
-    """The memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The memory of this machine, or what of it this process may take for itself."""
+    there_are = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return min([there_are, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
 
 
 def max_bytes() -> int:
@@ -82,26 +85,56 @@ def _check_archive(members: list[zipfile.ZipInfo], limit: int, compressed: bool)
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:
     """Reads one array, whose header must claim as many bytes as there are."""
     with archive.open(member) as content:
-        try:
-            version = np.lib.format.read_magic(content)
-        except ValueError:
-            raise ValueError(f"{name} is not an array") from None
-        shape, dtype = _read_header(content, version)
-        if dtype.hasobject:
-            raise Pickled(f"{name} holds pickled Python objects")
-        if dtype.kind not in "biufcUS" or not dtype.itemsize:
-            raise ValueError(f"{name} has dtype {dtype}, not numbers or text")
-        if any(length < 0 for length in shape):
-            raise ValueError(f"{name} has shape {shape}")
-        claimed, there = math.prod(shape) * dtype.itemsize, member.file_size - content.tell()
-        if claimed != there:
-            raise ValueError(f"{name} claims {claimed:,} bytes where there are {there:,}")
+        _check_header(content, name, member.file_size)
     with archive.open(member) as content:
         array = np.lib.format.read_array(content, allow_pickle=False)
         content.read(1)  # At its end the checksum is compared.
     if array.dtype.kind == "U" and array.size:
         _check_text(array, name)
     return array
+
+
+def map_array(path: os.PathLike[str]) -> np.ndarray:
+    """Maps an npy file of anybody: its values are read from the disk when they are looked at.
+
+    Raises:
+        Pickled: the array holds Python objects.
+        ValueError: anything else is wrong with the file.
+    """
+    try:
+        with open(path, "rb") as content:
+            shape, dtype = _check_header(content, "it", os.fstat(content.fileno()).st_size)
+        if not math.prod(shape):
+            return np.empty(shape, dtype)  # Nothing can be mapped.
+        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        if dtype.kind == "U":
+            if array.nbytes > max_bytes():
+                raise ValueError(f"its text takes {array.nbytes:,} bytes")
+            _check_text(array, "it")
+        return array
+    except Pickled:
+        raise
+    except (Exception, RecursionError) as error:
+        raise ValueError(in_one_line(error, 200)) from error
+
+
+def _check_header(content: IO[bytes], name: str, size: int) -> tuple[Any, np.dtype]:
+    """Reads the header of an array, which must claim as many bytes as there are."""
+    try:
+        version = np.lib.format.read_magic(content)
+    except ValueError:
+        raise ValueError(f"{name} is not an array") from None
+    shape, dtype = _read_header(content, version)
+    if dtype.hasobject:
+        raise Pickled(f"{name} holds pickled Python objects")
+    if dtype.kind not in "biufcUS" or not dtype.itemsize:
+        raise ValueError(f"{name} has dtype {dtype}, not numbers or text")
+    if any(length < 0 for length in shape):
+        raise ValueError(f"{name} has shape {shape}")
+    claimed, there = math.prod(shape) * dtype.itemsize, size - content.tell()
+    if claimed != there:
+        raise ValueError(f"{name} claims {claimed:,} bytes where there are {there:,}")
+    return shape, dtype
 
 
 def _read_header(content: IO[bytes], version: tuple[int, int]) -> tuple[Any, np.dtype]:

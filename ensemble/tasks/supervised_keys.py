@@ -22,7 +22,7 @@ DATA = {
     "dataset": Key(
         "digits",
         "the data to learn from",
-        described("must be a known name, npz:PATH or folder:PATH"),
+        described("must be a known name, npz:PATH, npy:FOLDER or folder:PATH"),
     ),
     "data_dir": Key(
         "",
