@@ -20,7 +20,7 @@ from ensemble.config import add_missing, all_keys, default_config, flatten, unkn
 from ensemble.config_rules import check, log_choices, refuse, validate
 from ensemble.errors import UserError
 from ensemble.report import text
-from ensemble.sharding import processes, startup
+from ensemble.sharding import processes, signals, startup
 
 
 def main(argv: Sequence[str]) -> None:
@@ -134,4 +134,5 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 def run(program: str = "train.py") -> int:
     """Runs `main`, which messages call `program`; returns the exit status."""
-    return command_line.run(main, parse_flags, program)
+    with signals.in_program(program):
+        return command_line.run(main, parse_flags, program)

@@ -1,8 +1,6 @@
 """The one loop: it drives a method on a task, and every effect on the outside happens here."""
 
 import contextlib
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -24,10 +22,10 @@ from ensemble.report import results
 from ensemble.run.monitor import Monitor
 from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
-from ensemble.run.resume import check_resumable, check_same_experiment, restore, save
-from ensemble.run.signals import Stop, stop_signals
+from ensemble.run.resume import Ending, check_resumable, check_same_experiment, restore, save
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import agreement, processes, startup
+from ensemble.sharding.signals import Stop, resume_line, stop_signals
 from ensemble.sources.catalogue import load_dataset
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.watches import WatchDataset
@@ -123,6 +121,7 @@ def _train_and_evaluate(
     with contextlib.ExitStack() as stack:
         checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
         stack.callback(checkpointer.close)
+        stop.ending = ending = Ending(checkpointer, method.num_steps, keep)
         saved = restore(work, checkpointer)
         if saved is None:
             state, clock, sizes = method.init(rng_key), Clock(started), {}
@@ -133,6 +132,7 @@ def _train_and_evaluate(
                 with processes.losses_noticed():  # Else it would be called damage.
                     state = method.from_host(rng_key, arrays, meta["counters"])
                 clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
+                ending.step = state.step
             logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
         draws, num_recorded = Draws(work.draws), method.num_recorded(state)
         processes.from_main(lambda: draws.truncate(num_recorded))
@@ -170,8 +170,11 @@ def _train_and_evaluate(
             stops = stop.asked()
             if done or stops or is_due(state.step, config.checkpoint_every_epochs * every_epoch):
                 monitor.flush()
+                if stops and not done:
+                    stop.settle()
                 if keep:
                     save(work, checkpointer, config, task, method, state, writer, clock)
+                    ending.step = state.step
                 monitor.resume()
             if stops and not done:
                 if not keep:
@@ -180,7 +183,7 @@ def _train_and_evaluate(
                 processes.wait_for_all("interrupted")
                 raise Interrupted(
                     f"interrupted at step {state.step} of {method.num_steps}, after a checkpoint; "
-                    f"resume with: {_command()}"
+                    f"{resume_line()}"
                 )
 
         state = method.join(state)
@@ -245,9 +248,3 @@ def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method
     # Imported here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
     method: Method = registry.load(registry.METHODS[config.method].factory)(config, task)
     return method
-
-
-def _command() -> str:
-    if processes.count() > 1:  # This process's own would not do.
-        return "the same command, for all processes"
-    return shlex.join([sys.executable, *sys.orig_argv[1:]])

@@ -9,6 +9,7 @@ from ensemble.config import differences
 from ensemble.errors import UserError
 from ensemble.run.progress import Clock
 from ensemble.sharding import processes
+from ensemble.sharding.signals import resume_line
 from ensemble.storage.workdir import Workdir
 
 
@@ -35,6 +36,35 @@ def save(
         "clock": clock.state(),
     }
     checkpointer.save(state.ticks, arrays, meta)
+
+
+class Ending:
+    """What a run says that is interrupted elsewhere than between two chunks.
+
+    Args:
+        checkpointer: of the run.
+        num_steps: its goal.
+        keep: whether there are checkpoints.
+
+    Attributes:
+        step: of the last checkpoint; None before the first.
+    """
+
+    def __init__(self, checkpointer: Any, num_steps: int, keep: bool):
+        self._checkpointer, self._num_steps, self._keep = checkpointer, num_steps, keep
+        self.step: int | None = None
+
+    def __call__(self) -> str:
+        """Waits until the last checkpoint is whole; returns the line."""
+        if not self._keep:
+            return "interrupted; without a workdir nothing is kept"
+        self._checkpointer.wait()
+        if self.step is None:
+            return f"interrupted before the first checkpoint; {resume_line()}"
+        return (
+            f"interrupted after the checkpoint of step {self.step} of {self._num_steps}; "
+            f"{resume_line()}"
+        )
 
 
 def restore(work: Workdir, checkpointer: Any) -> tuple[Any, Any] | None:

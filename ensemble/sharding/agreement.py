@@ -3,6 +3,7 @@
 JAX's coordinator passes it on. In a run of one process everything here is trivial.
 """
 
+import contextlib
 from typing import Any
 
 import jax
@@ -40,6 +41,22 @@ def tell(value: int) -> int:
             # Process 0 may be busy for long, such as with pictures.
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
+
+
+def post(key: str) -> None:
+    """Says something once, to all processes that look for it."""
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # Another one has, or none is left.
+        _client().key_value_set(key, "1")
+
+
+def is_posted(key: str) -> bool:
+    """Whether a process has said it; False where there is but one."""
+    if processes.count() == 1:
+        return False
+    try:
+        return bool(_client().key_value_try_get(key))
+    except jax.errors.JaxRuntimeError:  # Not yet, or the coordinator has ended.
+        return False
 
 
 def _client() -> Any:

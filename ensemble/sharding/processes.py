@@ -89,6 +89,8 @@ def start(
         heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
     )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's would take it, and tell nobody.
     if count() > 1:
         logging.get_absl_handler().addFilter(_add_rank)
         if not is_main():
@@ -355,33 +357,6 @@ def wait_for_all(name: str) -> None:
     """Waits until all processes are here."""
     if count() > 1:
         multihost_utils.sync_global_devices(name)
-
-
-def may_stop(step: int) -> bool:
-    """Whether a signal to any of several processes asks all to stop, here and now.
-
-    Args:
-        step: larger than at the last call, and the same in all processes.
-    """
-    return multihost_utils.reached_preemption_sync_point(step)
-
-
-@contextlib.contextmanager
-def interrupts_forwarded() -> Iterator[None]:
-    """Makes Ctrl-C the signal that JAX tells the other processes of."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may set handlers.
-        return
-
-    def forward(*_: Any) -> None:
-        logging.warning("SIGINT: all processes will stop in some seconds, after a checkpoint.")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    before = signal.signal(signal.SIGINT, forward)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _add_rank(record: Any) -> bool:

@@ -17,7 +17,7 @@ from ensemble.methods.mcmc.log_density import LogDensity
 from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR
 from ensemble.predictor import restore
 from ensemble.priors import Prior, prior_of
-from ensemble.sharding import processes
+from ensemble.sharding import processes, signals
 from ensemble.source import in_memory
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks import linear_likelihood
@@ -156,6 +156,7 @@ def find_map(
 
     def log_progress(intermediate_result: scipy.optimize.OptimizeResult) -> None:
         nonlocal iteration
+        signals.check()
         iteration += 1
         if iteration % _LOG_EVERY == 0:
             value = -intermediate_result.fun

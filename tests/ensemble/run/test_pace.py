@@ -71,6 +71,9 @@ class Impatient:
         self.left -= 1
         return self.left <= 0
 
+    def settle(self):
+        pass
+
 
 def train(name, workdir, limit, monkeypatch):
     data = None if name in ("watches", "rwm") else make_blobs()

@@ -1,0 +1,198 @@
+"""Signals to real processes: heeded in time, whatever they are at, and nothing is lost."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT, make_blobs, started
+from kills import assert_same, result_of
+
+from ensemble.config_rules import validate
+from ensemble.errors import Interrupted
+from ensemble.methods.mcmc import start
+from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.run.loop import create_task
+from ensemble.sharding import signals
+from ensemble.sharding.mesh import create_mesh
+
+CONFIG = """
+from ensemble import default_config
+from ensemble.sharding import signals
+
+signals.GUARD_SECONDS = {guard}
+
+
+def get_config():
+    config = default_config()
+    config.dataset = "npz:{npz}"
+    config.method = "hmc"
+    config.model = "logistic_regression"
+    config.prior = "normal(1)"
+    config.num_devices = 1
+    config.num_chains = 1
+    config.hmc.num_warmup = 0
+    config.hmc.num_samples = 8
+    config.hmc.step_size = 0.0001
+    config.hmc.thin = 1
+    return config
+"""
+
+
+def command(folder, workdir, num_leapfrog_steps, guard):
+    """A run whose draws take so many gradients; all of them make one line of metrics."""
+    np.savez(folder / "blobs.npz", **make_blobs())
+    file = folder / "config.py"
+    file.write_text(CONFIG.format(npz=folder / "blobs.npz", guard=guard))
+    leapfrogs = f"--config.hmc.num_leapfrog_steps={num_leapfrog_steps}"
+    flags = [f"--config={file}", f"--workdir={workdir}", leapfrogs]
+    return [sys.executable, str(ROOT / "train.py"), *flags]
+
+
+def signalled(process, lines, wanted):
+    """Sends SIGTERM once a line is logged; returns the seconds until the end, and the last line."""
+    for line in process.stderr:
+        lines.append(line)
+        if wanted in line:
+            break
+    sent = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    lines += process.communicate(timeout=120)[1].splitlines(keepends=True)
+    return time.monotonic() - sent, lines[-1]
+
+
+@pytest.mark.costs(20)  # A start, and a core that is busy until it is ended.
+def test_compilation_and_a_draw_that_lasts_are_ended_in_time(tmp_path):
+    endless = command(tmp_path, tmp_path / "run", 10**6, guard=2)
+    lines = []
+    with started(endless, stderr=subprocess.PIPE) as process:
+        # The first draw is compiled next, and then lasts for a minute.
+        seconds, last = signalled(process, lines, "Parameters of a chain")
+    assert process.returncode == 75, lines
+    assert seconds < 10
+    assert "SIGTERM: the run will stop at the next chunk." in "".join(lines)
+    assert last.startswith("train.py: interrupted before the first checkpoint; resume with: ")
+    assert "Traceback" not in "".join(lines)
+
+
+@pytest.mark.check
+def test_slow_draws_stop_between_two_and_go_on_to_the_same_bits(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    slow = 40_000
+    subprocess.run(command(tmp_path, whole, slow, 22), check=True, capture_output=True)
+    lines = []
+    with started(command(tmp_path, broken, slow, 22), stderr=subprocess.PIPE) as process:
+        time.sleep(1)
+        seconds, last = signalled(process, lines, "Parameters of a chain")
+    assert process.returncode == 75, lines
+    assert seconds < 30
+    assert "interrupted at step 1 of 8, after a checkpoint; resume with: " in last
+    assert not list((broken / "draws").glob("*"))  # No line of metrics was due.
+    resumed = subprocess.run(
+        last.split("resume with: ")[1], shell=True, capture_output=True, text=True
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert "at step 1 of 8" in resumed.stderr
+    assert_same(broken, result_of(whole))
+
+
+def test_the_search_for_the_map_stops_between_two_iterations(blobs, monkeypatch):
+    config = validate({"method": "hmc", "model": "tiny", "prior": "normal(1)"})
+    task = create_task(config, blobs)
+    train = task.dataset.splits["train"]
+    density = make_log_density(
+        task, train, create_mesh(1, 1, jax.devices()[:1]), config.temperature
+    )
+    calls = []
+    with signals.stop_signals() as stop:
+        stop.ending = lambda: "the last line"
+
+        def asked():
+            calls.append(0)
+            return len(calls) > 2
+
+        monkeypatch.setattr(stop, "asked", asked)
+        with pytest.raises(Interrupted, match="the last line"):
+            start.find_map(task, density, task.params_shapes())
+    assert len(calls) == 3
+    signals.check()  # Nobody asks any more.
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """Seconds after which a process would have been ended."""
+    found, began = [], time.monotonic()
+
+    def end(self, program):
+        found.append(time.monotonic() - began)
+        self.settle()
+
+    monkeypatch.setattr(signals.Stop, "_end", end)
+    monkeypatch.setattr(signals, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(signals, "_SECOND_SECONDS", 0.05)
+    monkeypatch.setattr(signals, "GUARD_SECONDS", 0.3)
+    return found
+
+
+def test_a_program_that_does_not_answer_is_ended(ends):
+    with signals.in_program("train.py"), signals.stop_signals() as stop:
+        assert not stop.asked()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.6)
+        assert stop.asked()
+    assert len(ends) == 1
+    assert ends[0] >= 0.3
+
+
+def test_one_that_is_about_to_save_is_left_alone(ends):
+    with signals.in_program("train.py"), signals.stop_signals() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        stop.settle()
+        time.sleep(0.6)
+    assert not ends
+
+
+def test_a_notebook_is_never_ended(ends):
+    with signals.stop_signals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.6)
+        assert stop.asked()
+        with pytest.raises(KeyboardInterrupt):  # The second one is Python's again.
+            os.kill(os.getpid(), signal.SIGINT)
+    assert not ends
+
+
+def test_the_second_signal_ends_what_does_not_come_back_to_python(ends, monkeypatch):
+    monkeypatch.setattr(signals, "GUARD_SECONDS", 100)
+    reader, writer = os.pipe()
+    stop = signals.Stop()
+    with signals.in_program("train.py"):
+        thread = threading.Thread(target=stop.watch, args=(reader, "key"))
+        thread.start()
+        os.write(writer, bytes([signal.SIGTERM]))
+        time.sleep(0.2)
+        assert stop.asked()
+        assert not ends
+        os.write(writer, bytes([signal.SIGTERM]))
+        time.sleep(0.4)
+        assert len(ends) == 1
+        stop.close()
+        thread.join()
+    for one in (reader, writer):
+        os.close(one)
+
+
+def test_handlers_are_as_before_when_a_run_has_ended():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    num_threads = threading.active_count()
+    with signals.stop_signals(), contextlib.suppress(Interrupted):
+        assert signal.getsignal(signal.SIGTERM) not in before
+        raise Interrupted
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert threading.active_count() == num_threads
