@@ -21,11 +21,12 @@ check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every s
 soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they ended.
 	$(PYTEST) -m soak -o faulthandler_timeout=0 --soak_results=benchmarks/results/soak.json $(TESTS)
 
-lint: $(VENV)/requirements-dev  ## Checks style, format, types and who may import whom.
+lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom and know whom.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m scripts.forbidden_names
 
 audit: $(VENV)/requirements  ## Looks for known vulnerabilities of all that is required, by PyPI.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'

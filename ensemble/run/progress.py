@@ -100,7 +100,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
                 rich_progress.MofNCompleteColumn(),
                 console=Console(stderr=True),
             )
-            self._task = self._bar.add_task(self._what, total=self._total, completed=self._first)
+            self._row = self._bar.add_task(self._what, total=self._total, completed=self._first)
             self._bar.start()
         return self
 
@@ -120,7 +120,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
     def update(self, step: int) -> None:
         """Moves the bar, and logs a line if it has been quiet for long, with more to come."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=step)
+            self._bar.update(self._row, completed=step)
         now = time.monotonic()
         if step == self._first or step >= self._total:
             return
