@@ -121,9 +121,9 @@ SOURCES: Mapping[str, SourceEntry] = {
     "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
     "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder"),
     "npy:FOLDER": SourceEntry("ensemble.sources.memory_map:load_npy"),
-    "movielens/1m-ratings": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
-    "movielens/100k-ratings": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
-    "watches:USERSxMOVIES": SourceEntry("ensemble.sources.watches:load_watch_pairs"),
+    "movielens/1m-ratings": SourceEntry("ensemble.sources.watches:load_movielens"),
+    "movielens/100k-ratings": SourceEntry("ensemble.sources.watches:load_movielens"),
+    "watches:USERSxMOVIES": SourceEntry("ensemble.sources.watches:load_generated"),
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 

@@ -5,7 +5,6 @@ of MovieLens is in this repository: its licence forbids handing it on.
 """
 
 import dataclasses
-import difflib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -19,8 +18,6 @@ from ensemble.errors import UserError
 from ensemble.sources import prepare_dataset, tfds_records
 from ensemble.storage.memory import check_memory
 
-TFDS_NAMES = ("movielens/1m-ratings", "movielens/100k-ratings")
-KNOWN_WATCHES = (*TFDS_NAMES, "watches:USERSxMOVIES")
 NOT_WATCHED, WATCHED, HELD_OUT = 0, 1, 2
 """What an entry of an observed matrix may be."""
 
@@ -62,7 +59,7 @@ class Watches:
     """Who watched what. Users and movies are in the order in which they appear in the data.
 
     Attributes:
-        name: as `load_watches` was given it.
+        name: of the data set.
         watched: uint8 `[N, M]`, 1 where user i watched movie j, else 0.
         user_ids: of the data, `[N]`.
         movie_titles: `[M]`; two movies can have the same.
@@ -90,29 +87,34 @@ class HeldOut(NamedTuple):
     targets: np.ndarray
 
 
-def load_watches(name: str, data_dir: str | None = None, seed: int = 0) -> Watches:
-    """Loads who watched what.
+def read_movielens(name: str, data_dir: str | None = None) -> Watches:
+    """Reads MovieLens as TFDS prepares it.
 
     Args:
-        name: `movielens/1m-ratings` or `movielens/100k-ratings` of TFDS, which is prepared first
-            where it is not; or `watches:1000x600`, generated, of so many users and movies.
+        name: `movielens/1m-ratings` or `movielens/100k-ratings`; prepared first where it is not.
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
-        seed: of generated watches.
 
     Raises:
-        UserError: if the name is unknown, or the data cannot be had or used.
+        UserError: if the data cannot be had or used.
     """
-    kind, _, size = name.partition(":")
-    if name in TFDS_NAMES:
-        directory = prepare_dataset.find_or_prepare(name, tfds_records.data_directory(data_dir))
-        watches = _read_movielens(name, directory)
-    elif kind == "watches" and size:
-        watches = _generate_watches(name, *_parse_size(name, size), seed)
-    else:
-        close = difflib.get_close_matches(name, KNOWN_WATCHES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_WATCHES)}{hint}")
+    directory = prepare_dataset.find_or_prepare(name, tfds_records.data_directory(data_dir))
+    watches = _read_movielens(name, directory)
+    check_watches(watches)
+    return watches
+
+
+def generate_watches(name: str, seed: int = 0) -> Watches:
+    """Generates watches in the form of MovieLens.
+
+    Args:
+        name: such as `watches:1000x600`, of so many users and movies.
+        seed: not negative; equal arguments give equal watches.
+
+    Raises:
+        UserError: if the numbers or the seed cannot be used.
+    """
+    watches = _generate_watches(name, *_parse_size(name, name.partition(":")[2]), seed)
     check_watches(watches)
     return watches
 

@@ -26,14 +26,22 @@ class WatchDataset(Dataset):
     observed: np.ndarray
 
 
-def load_watch_pairs(name: str, request: Request) -> WatchDataset:
-    """Reads or makes watches, and holds a tenth of each user's out."""
-    watches = movielens.load_watches(name, request.data_dir, request.seed)
-    observed, held_out = movielens.hold_out(watches, request.seed)
+def load_movielens(name: str, request: Request) -> WatchDataset:
+    """Reads watches of MovieLens, and holds a tenth of each user's out."""
+    return _held_out(movielens.read_movielens(name, request.data_dir), request.seed)
+
+
+def load_generated(name: str, request: Request) -> WatchDataset:
+    """Generates watches, and holds a tenth of each user's out."""
+    return _held_out(movielens.generate_watches(name, request.seed), request.seed)
+
+
+def _held_out(watches: Watches, seed: int) -> WatchDataset:
+    observed, held_out = movielens.hold_out(watches, seed)
     pairs = np.argwhere(observed == 1).astype(np.int32)
     train = Examples(pairs, np.ones(len(pairs), np.int32))
     return WatchDataset(
-        name=name,
+        name=watches.name,
         splits={"train": train, "test": Examples(held_out.pairs, held_out.targets)},
         class_names=("not watched", "watched"),
         shift=np.zeros((), np.float32),

@@ -159,6 +159,8 @@ def test_tfds_set_of_another_size_is_refused(small_mnist, monkeypatch):
         ("npz:", "npz:PATH"),
         ("", "digits, clutter, mnist, fashion_mnist, kmnist, cifar10, diabetes, npz:PATH"),
         ("tar:x", "known are"),
+        ("watches:", "watches:USERSxMOVIES"),
+        ("movielens/1m-rating", "did you mean movielens/1m-ratings?"),
     ],
 )
 def test_unknown_names_list_the_known(name, hint):

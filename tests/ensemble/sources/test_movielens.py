@@ -14,7 +14,7 @@ from ensemble.sources import movielens, prepare_dataset
 
 @pytest.fixture(scope="module")
 def watches():
-    return movielens.load_watches("watches:300x200")
+    return movielens.generate_watches("watches:300x200")
 
 
 @pytest.mark.parametrize("num_shards", [1, 3])
@@ -24,7 +24,7 @@ def test_reads_what_was_written(tmp_path, config, num_shards):
     ratings = movielens_sets.random_ratings()
     movielens_sets.write_ratings(tmp_path, ratings, config, num_shards)
 
-    watches = movielens.load_watches(f"movielens/{config}", str(tmp_path))
+    watches = movielens.read_movielens(f"movielens/{config}", str(tmp_path))
 
     users, movies, titles, genres = zip(*ratings, strict=True)
     user_indices, user_labels = pd.factorize(np.array(users, object))
@@ -47,7 +47,7 @@ def test_an_absent_set_is_one_line_with_the_command(tmp_path, monkeypatch):
         monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(prepare_dataset, "prepare_in_child", prepare_dataset.prepare)
     with pytest.raises(UserError) as error:
-        movielens.load_watches("movielens/1m-ratings", str(tmp_path))
+        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
 
     message = str(error.value)
     assert "\n" not in message
@@ -62,7 +62,7 @@ def test_duplicate_ratings_are_refused(tmp_path):
     user, _, title, _ = ratings[5]
     movielens_sets.write_ratings(tmp_path, [*ratings, ratings[5]])
     with pytest.raises(UserError) as error:
-        movielens.load_watches("movielens/1m-ratings", str(tmp_path))
+        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
     assert f"user {user!r} has 2 ratings of {title!r}" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -112,7 +112,7 @@ def test_a_damaged_set_is_one_clear_line(tmp_path, damage, message):
     directory = movielens_sets.write_ratings(tmp_path, movielens_sets.random_ratings())
     damage(directory)
     with pytest.raises(UserError, match=message) as error:
-        movielens.load_watches("movielens/1m-ratings", str(tmp_path))
+        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
     assert str(directory) in str(error.value)
     assert "delete this directory" in str(error.value)
     assert "\n" not in str(error.value)
@@ -132,7 +132,7 @@ def test_a_set_whose_user_rated_everything_is_refused(tmp_path):
     ratings += [("2", *ratings[0][1:])]
     movielens_sets.write_ratings(tmp_path, ratings)
     with pytest.raises(UserError, match=r"user '2' watched 2 of 2 movies"):
-        movielens.load_watches("movielens/1m-ratings", str(tmp_path))
+        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -141,21 +141,12 @@ def test_a_set_whose_user_rated_everything_is_refused(tmp_path):
 )
 def test_malformed_sizes_are_refused(name):
     with pytest.raises(UserError, match=f"^dataset='{name}' must give.* write watches:1000x600$"):
-        movielens.load_watches(name)
-
-
-@pytest.mark.parametrize("name", ["movielens/1m-rating", "watches", "watches:", "mnist", ""])
-def test_unknown_names_list_the_known_ones(name):
-    with pytest.raises(UserError, match=r"is unknown; known are movielens/1m-ratings"):
-        movielens.load_watches(name)
-    if name.startswith("movielens"):
-        with pytest.raises(UserError, match="did you mean movielens/1m-ratings"):
-            movielens.load_watches(name)
+        movielens.generate_watches(name)
 
 
 def test_a_matrix_beyond_memory_is_refused_with_its_bytes():
     with pytest.raises(UserError, match=r"would take 279396772\.4 GiB, over the"):
-        movielens.load_watches("watches:100000000x1000000000")
+        movielens.generate_watches("watches:100000000x1000000000")
 
 
 def test_generated_watches_follow_their_truth(watches):
@@ -186,17 +177,17 @@ def test_generated_watches_are_like_real_ones(watches):
 
 
 def test_generated_watches_are_a_function_of_the_seed(watches):
-    again = movielens.load_watches("watches:300x200", seed=0)
+    again = movielens.generate_watches("watches:300x200", seed=0)
     np.testing.assert_array_equal(again.watched, watches.watched)
-    other = movielens.load_watches("watches:300x200", seed=1)
+    other = movielens.generate_watches("watches:300x200", seed=1)
     assert (other.watched != watches.watched).mean() > 0.05
     with pytest.raises(UserError, match="seed=-1 must not be negative"):
-        movielens.load_watches("watches:3x4", seed=-1)
+        movielens.generate_watches("watches:3x4", seed=-1)
 
 
 def test_the_smallest_sets_can_be_used():
     """Rows without a watched or an unwatched movie are drawn again."""
-    watched = movielens.load_watches("watches:500x2").watched
+    watched = movielens.generate_watches("watches:500x2").watched
     assert (watched.sum(axis=1) == 1).all()
     assert 0.2 < watched[:, 0].mean() < 0.8
 
@@ -268,4 +259,4 @@ def test_what_cannot_be_held_out_is_refused(watches):
     with pytest.raises(UserError, match="seed=-1 must not be negative"):
         movielens.hold_out(watches, seed=-1)
     with pytest.raises(UserError, match="no user with two watched"):
-        movielens.hold_out(movielens.load_watches("watches:5x2"), seed=0)
+        movielens.hold_out(movielens.generate_watches("watches:5x2"), seed=0)

@@ -51,7 +51,7 @@ def test_biases_of_a_constant_matrix_are_finite(value):
 
 
 def test_baselines_rank_below_the_truth_and_above_chance():
-    watches = movielens.load_watches("watches:400x300")
+    watches = movielens.generate_watches("watches:400x300")
     observed, (pairs, labels) = movielens.hold_out(watches, seed=0)
     popularity = baselines.fit_popularity(observed)
     user_bias, movie_bias = baselines.fit_biases(observed)

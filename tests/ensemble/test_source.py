@@ -1,0 +1,130 @@
+"""The contract of data, by its tenants: what every one of them has to do alike."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ensemble import registry
+from ensemble.errors import UserError
+from ensemble.source import (
+    Examples,
+    Request,
+    Source,
+    SplitInputs,
+    blocks,
+    fingerprint,
+    in_memory,
+    value_range,
+)
+from ensemble.sources import load_dataset
+from ensemble.sources.catalogue import load_test_inputs
+
+SPLIT_NAMES = ["train", "validation", "calibration", "test"]
+
+
+def _own_arrays(folder):
+    rng = np.random.default_rng(0)
+    arrays = {"inputs": rng.normal(size=(50, 3)), "labels": np.arange(50) % 2}
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    np.savez(folder / "all.npz", **arrays)
+    return {"npz:PATH": f"npz:{folder / 'all.npz'}", "npy:FOLDER": f"npy:{folder}"}
+
+
+TENANTS = ["digits", "npz:PATH", "npy:FOLDER", "watches:20x30", "diabetes"]
+
+
+@pytest.fixture(params=TENANTS)
+def source(request, tmp_path):
+    return load_dataset(_own_arrays(tmp_path).get(request.param, request.param))
+
+
+def test_examples_are_read_by_their_indices(source):
+    for split, size in source.sizes.items():
+        inputs, targets = in_memory(source, split)
+        assert inputs.shape == (size, *source.input_shape)
+        assert inputs.dtype == source.input_dtype
+        assert targets.shape == (size,)
+        assert targets.dtype == source.target_dtype
+        np.testing.assert_array_equal(targets, source.targets(split))
+        indices = np.random.default_rng(2).integers(0, size, (2, 7))
+        read = source.read(split, indices)
+        np.testing.assert_array_equal(read.inputs, inputs[indices])
+        np.testing.assert_array_equal(read.targets, targets[indices])
+        np.testing.assert_array_equal(SplitInputs(source, split)[3:9], inputs[3:9])
+        assert len(SplitInputs(source, split)) == size
+
+
+def test_a_source_says_what_its_examples_are(source):
+    names = list(source.sizes)
+    assert names[0] == "train"
+    assert names == [name for name in SPLIT_NAMES if name in names]
+    assert source.has_pictures == (len(source.input_shape) == 3)
+    assert (source.class_names is None) == (source.target_dtype == np.float32)
+    assert source.shift.dtype == source.scale.dtype == np.float32
+    np.broadcast_shapes(source.shift.shape, source.scale.shape, source.input_shape)
+
+
+def test_blocks_are_all_examples_in_order(source, monkeypatch):
+    whole, before = in_memory(source, "train"), source.fingerprint
+    expected = whole.inputs.min(), whole.inputs.max()
+    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 5 * int(np.prod(source.input_shape)))
+    parts = list(blocks(source, "train"))
+    assert {len(part.targets) for part in parts[:-1]} == {5}
+    np.testing.assert_array_equal(np.concatenate([part.inputs for part in parts]), whole.inputs)
+    np.testing.assert_array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
+    assert value_range(source, "train") == expected
+    assert fingerprint(source, source.sizes) == before
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Squares(Source):
+    """A tenant that has no data: example k is k and its square."""
+
+    count: int
+    name: str = "squares"
+    class_names: tuple[str, ...] | None = None
+    shift: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((), np.float32))
+    scale: np.ndarray = dataclasses.field(default_factory=lambda: np.ones((), np.float32))
+    input_shape = (1,)
+    input_dtype = target_dtype = np.dtype(np.float32)
+
+    @property
+    def sizes(self):
+        return {"train": self.count}
+
+    def read(self, split, indices):
+        if isinstance(indices, slice):
+            indices = np.arange(*indices.indices(self.count))
+        values = indices.astype(np.float32)
+        return Examples(values[..., None], values**2)
+
+    def targets(self, split):
+        return self.read(split, slice(None)).targets
+
+
+def test_what_memory_cannot_hold_is_refused_before_it_is_read():
+    np.testing.assert_array_equal(in_memory(Squares(4), "train").targets, [0, 1, 4, 9])
+    with pytest.raises(UserError, match=r"'train' of squares.* would take 3725290\d\.\d GiB, over"):
+        in_memory(Squares(10**16), "train")
+
+
+def test_a_fingerprint_depends_on_the_content_alone():
+    assert Squares(4).fingerprint == Squares(4, name="other").fingerprint
+    assert Squares(4).fingerprint != Squares(5).fingerprint
+    assert Squares(4).test_fingerprint is None
+
+
+@pytest.mark.parametrize("name", registry.SOURCES)
+def test_an_entry_names_functions(name):
+    entry = registry.SOURCES[name]
+    assert callable(registry.load(entry.loader))
+    assert not entry.finder or callable(registry.load(entry.finder))
+
+
+def test_test_inputs_are_all_of_data_without_a_test_split(tmp_path):
+    inputs = load_test_inputs(_own_arrays(tmp_path)["npy:FOLDER"])
+    assert len(inputs) == 50
+    assert len(load_test_inputs("digits")) == 300
+    assert Request().hold_out
