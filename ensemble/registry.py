@@ -59,11 +59,13 @@ class SourceEntry:
         input_shape: of an example, if it is known before the data are loaded.
         finder: called as `finder(name, data_dir)`; returns whether the data are here already. Empty
             for those that always are.
+        is_listed: whether it is among the names that a user can give.
     """
 
     loader: str
     input_shape: tuple[int, ...] | None = None
     finder: str = ""
+    is_listed: bool = True
 
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
@@ -118,6 +120,7 @@ SOURCES: Mapping[str, SourceEntry] = {
     "kmnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
     "cifar10": SourceEntry(_TFDS, (32, 32, 3), _IS_PREPARED),
     "diabetes": SourceEntry("ensemble.sources.diabetes:load_diabetes"),
+    "arrays": SourceEntry("ensemble.sources.dataset:refuse_arrays", is_listed=False),
     "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
     "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder"),
     "npy:FOLDER": SourceEntry("ensemble.sources.memory_map:load_npy"),

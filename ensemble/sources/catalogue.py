@@ -8,11 +8,7 @@ from ensemble.errors import UserError
 from ensemble.registry import SOURCES, SourceEntry
 from ensemble.source import Request, Source, SplitInputs
 
-ARRAYS = "arrays"
-"""The name of data that a program gave as arrays."""
-
-
-KNOWN_DATASETS = tuple(SOURCES)
+KNOWN_DATASETS = tuple(name for name, entry in SOURCES.items() if entry.is_listed)
 _PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
 
 
@@ -76,8 +72,6 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
 
 
 def _load(name: str, request: Request) -> Source:
-    if name == ARRAYS:
-        raise UserError("its data were arrays, which a workdir does not keep")
     entry = find_entry(name)
     if entry is None:
         close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)

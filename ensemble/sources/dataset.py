@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ensemble.errors import UserError
 from ensemble.source import Examples, Request, Source
 from ensemble.sources import own_arrays
 from ensemble.sources.splitting import assign_splits, stratified_split
@@ -128,6 +129,15 @@ def dataset_from_arrays(
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)
     return dataclasses.replace(raw, shift=shift, scale=scale)
+
+
+def refuse_arrays(name: str, request: Request) -> Dataset:
+    """Says that the arrays which a program gave to a run are only there.
+
+    Raises:
+        UserError: always.
+    """
+    raise UserError("its data were arrays, which a workdir does not keep")
 
 
 def load_npz(name: str, request: Request) -> Dataset:
