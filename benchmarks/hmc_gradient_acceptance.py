@@ -51,16 +51,16 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     from ensemble.priors import parse_prior
     from ensemble.sharding.mesh import create_mesh
     from ensemble.source import in_memory
-    from ensemble.tasks.classification import Classification
     from ensemble.tasks.linear_likelihood import join_bias, split_bias
+    from ensemble.tasks.supervised import classification
 
     dataset = load_dataset()
     split = in_memory(dataset, "train")
-    network = networks.create("logistic_regression", dataset.num_classes)
-    task = Classification(dataset, network, parse_prior("normal(1)"))
+    network = networks.create("logistic_regression", len(dataset.class_names))
+    task = classification(dataset, network, parse_prior("normal(1)"))
     density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
-    template = split_bias(np.zeros((images.shape[1] + 1, dataset.num_classes), np.float32))
+    template = split_bias(np.zeros((images.shape[1] + 1, len(dataset.class_names)), np.float32))
     coordinates = kronecker(task, split, find_map(task, density, template))
 
     @jax.jit

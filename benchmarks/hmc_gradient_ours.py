@@ -24,11 +24,11 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     from ensemble.priors import parse_prior
     from ensemble.sharding.mesh import CHAINS, create_mesh
     from ensemble.source import in_memory
-    from ensemble.tasks.classification import Classification
+    from ensemble.tasks.supervised import classification
 
     dataset = load_dataset()
-    network = networks.create("logistic_regression", dataset.num_classes)
-    task = Classification(dataset, network, parse_prior("normal(1)"))
+    network = networks.create("logistic_regression", len(dataset.class_names))
+    task = classification(dataset, network, parse_prior("normal(1)"))
     devices = jax.devices()
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
     density = make_log_density(task, in_memory(dataset, "train"), mesh)

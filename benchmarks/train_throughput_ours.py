@@ -22,7 +22,7 @@ def create_method(num_members: int):
     from ensemble.config_rules import validate
     from ensemble.methods.members.sgd import SGD
     from ensemble.sources.dataset import dataset_from_arrays
-    from ensemble.tasks.classification import Classification
+    from ensemble.tasks.supervised import classification
 
     rng = np.random.default_rng(0)
 
@@ -34,7 +34,7 @@ def create_method(num_members: int):
     config = validate(
         {"ensemble_size": num_members, "num_steps": 10**6, "batch_size": BATCH_SIZE, "model": "cnn"}
     )
-    return SGD(config, Classification(dataset, networks.create("cnn", dataset.num_classes)))
+    return SGD(config, classification(dataset, networks.create("cnn", len(dataset.class_names))))
 
 
 def train(num_members: int) -> dict[str, float]:

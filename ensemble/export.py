@@ -24,7 +24,6 @@ import importlib.util
 
 import jax
 import jax.export
-import jax.numpy as jnp
 
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
@@ -60,35 +59,7 @@ def export(predictor: Predictor) -> bytes:
         # A loop over members: the file and its compilation hold one member's program, whatever M,
         # and on CPU it runs as fast as M programs. vmap would make grouped convolutions, which
         # XLA:CPU has no fast kernel for.
-        log_probs = jax.lax.map(lambda member: predictor.task.log_probs(member, inputs), members)
-        return summarise(log_probs, predictor.temperature)
+        predicted = jax.lax.map(lambda member: predictor.task.predict(member, inputs), members)
+        return predictor.task.likelihood.exported(predicted, predictor.temperature)
 
     return bytes(jax.export.export(jax.jit(predict), platforms=PLATFORMS)(inputs).serialize())
-
-
-def summarise(log_probs: jax.Array, temperature: float | None = None) -> dict[str, jax.Array]:
-    """What `Predictor` says beside the label, in float32 on the device.
-
-    Args:
-        log_probs: [M, N, C] log-probabilities of the members.
-        temperature: T of probs = softmax(log p / T), where p is the members' mean; None is 1. The
-            uncertainties are those without it.
-
-    Returns:
-        The arrays that the module's docstring lists, by name.
-    """
-    mean = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
-    total, aleatoric = _entropies(mean), _entropies(log_probs).mean(axis=0)
-    return {
-        "probs": jnp.exp(mean) if temperature is None else jax.nn.softmax(mean / temperature),
-        "total": total,
-        "aleatoric": aleatoric,
-        # Entropy is concave, so only rounding can take the difference below zero.
-        "epistemic": jnp.maximum(total - aleatoric, 0),
-        "member_log_probs": log_probs,
-    }
-
-
-def _entropies(log_probs: jax.Array) -> jax.Array:
-    """Entropy over the last axis, nats, with 0 log 0 = 0."""
-    return -jnp.sum(jnp.exp(log_probs) * jnp.where(jnp.isneginf(log_probs), 0, log_probs), axis=-1)

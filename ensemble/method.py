@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ensemble.predictor import Predictor
     from ensemble.storage.predictions import MemberPredictions
     from ensemble.storage.workdir import Workdir
-    from ensemble.tasks.classification import Classification
+    from ensemble.tasks.supervised import Supervised
 
 
 class State(Protocol):
@@ -92,7 +92,7 @@ class Method(Protocol):
     """
 
     config: ml_collections.FrozenConfigDict
-    task: Classification
+    task: Supervised
     num_steps: int
     steps_per_epoch: int
     tracked_split: str | None

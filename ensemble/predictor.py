@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from absl import logging
 
-from ensemble import metrics, networks, registry
+from ensemble import likelihoods, networks, registry
 from ensemble.batched_prediction import make_predict
 from ensemble.draws.store import Draws, draw_variables
 from ensemble.errors import UserError, in_one_line
+from ensemble.likelihood import Likelihood
 from ensemble.method import FAILURES, Status
-from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
@@ -22,28 +22,8 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.classification import Classification, described_dataset
-from ensemble.tasks.factorisation.task import factor_shapes
-
-
-class Prediction(NamedTuple):
-    """What an ensemble says of N inputs.
-
-    Attributes:
-        probs: [N, C], the mean of softmax over members, at the predictor's temperature.
-        label: [N], the most probable class.
-        total: [N], entropy of the mean of softmax, nats; it and what follows know no temperature.
-        aleatoric: [N], mean entropy of the members, nats.
-        epistemic: [N], mutual information, nats: what the members disagree on.
-        member_log_probs: [M, N, C]; of a posterior every draw is a member.
-    """
-
-    probs: np.ndarray
-    label: np.ndarray
-    total: np.ndarray
-    aleatoric: np.ndarray
-    epistemic: np.ndarray
-    member_log_probs: np.ndarray
+from ensemble.tasks.factorisation.task import MODEL, factor_shapes
+from ensemble.tasks.supervised import Supervised, described_dataset
 
 
 class Predictor:
@@ -66,7 +46,7 @@ class Predictor:
 
     def __init__(
         self,
-        task: Classification,
+        task: Supervised,
         variables: Any,
         members: Sequence[int],
         num_devices: int | None = None,
@@ -92,25 +72,20 @@ class Predictor:
             return f"{num_members} members"
         return f"{num_members * self._num_draws} draws of {num_members} chains"
 
-    def __call__(self, inputs: np.ndarray) -> Prediction:
+    def __call__(self, inputs: np.ndarray) -> Any:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
+
+        Returns:
+            Of classes a `ensemble.likelihoods.classes.Prediction`; else what the likelihood's
+            `prediction` says.
 
         Raises:
             UserError: the inputs are no finite numbers of the training data's shape, or none.
         """
-        log_probs = self.log_probs(inputs)
-        mean = metrics.ensemble_log_probs(log_probs)
-        if self.temperature is not None:
-            mean = metrics.apply_temperature(mean, self.temperature)
-        return Prediction(
-            probs=np.exp(mean),
-            label=mean.argmax(axis=-1),
-            member_log_probs=log_probs,
-            **metrics.uncertainty(log_probs),
-        )
+        return self.task.likelihood.prediction(self.member_arrays(inputs), self.temperature)
 
-    def log_probs(self, inputs: np.ndarray | SplitInputs) -> np.ndarray:
-        """Returns only the `member_log_probs` [M, N, C] of a call, or those of a whole split.
+    def member_arrays(self, inputs: np.ndarray | SplitInputs) -> dict[str, np.ndarray]:
+        """Returns what every member, or draw, predicts: named arrays [M, N, ...].
 
         Raises:
             UserError: as a call.
@@ -125,14 +100,12 @@ class Predictor:
         Raises:
             UserError: as a call.
         """
-        log_probs = self.log_probs(inputs)
+        arrays = self.member_arrays(inputs)
         if self._num_draws == 1:
-            return MemberPredictions(log_probs)
-        chains = log_probs.reshape(len(self.members), self._num_draws, *log_probs.shape[1:])
-        return MemberPredictions(
-            np.stack([metrics.ensemble_log_probs(draws) for draws in chains]).astype(np.float32),
-            np.stack([metrics.uncertainty(draws)["aleatoric"] for draws in chains]),
-        )
+            return MemberPredictions(arrays)
+        shape = (len(self.members), self._num_draws)
+        chains = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
+        return MemberPredictions(self.task.likelihood.average_of_draws(chains))
 
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
         try:
@@ -186,7 +159,8 @@ class Restored(NamedTuple):
     Attributes:
         config: of the run, a nested dict.
         dataset: without examples.
-        description: of the data that the run learned, by `ensemble.tasks.classification.describe`.
+        likelihood: of the run.
+        description: of the data that the run learned, by `Supervised.describe`.
         step: that the members in training had taken.
         variables: host tree [M, ...] of the live members; of a posterior [M * K, ...].
         members: [M], their numbers.
@@ -196,6 +170,7 @@ class Restored(NamedTuple):
 
     config: dict[str, Any]
     dataset: Source
+    likelihood: Likelihood
     description: dict[str, Any]
     step: int
     variables: Any
@@ -211,9 +186,9 @@ class Restored(NamedTuple):
         Raises:
             UserError: the network's name is not registered here.
         """
-        model = networks.create(self.config["model"], self.dataset.num_classes)
-        task = Classification(self.dataset, model)
-        if isinstance(model, MatrixFactorisation):
+        network = networks.create(self.config["model"], self.likelihood.num_outputs)
+        task = Supervised(self.dataset, network, self.likelihood)
+        if self.config["model"] == MODEL:
             params = self.variables["params"]
             self.check_factors(*(_length(params, name) for name in ("user_bias", "movie_bias")))
         else:
@@ -243,11 +218,11 @@ class Restored(NamedTuple):
             raise UserError(
                 f"the checkpoint or the draws have other parameters than "
                 f"config.model={self.config['model']!r} has for inputs {self.dataset.input_shape} "
-                f"of {self.dataset.num_classes} classes; give the config file of the run"
+                f"and {self.likelihood.num_outputs} outputs; give the config file of the run"
             )
 
 
-def _params_shapes(task: Classification, name: str) -> Any:
+def _params_shapes(task: Supervised, name: str) -> Any:
     try:
         return task.params_shapes()
     except Exception as error:  # A network is a program, and may raise anything.
@@ -280,7 +255,7 @@ def load(
     startup.configure(num_devices)
     work = Workdir(workdir)
     restored = restore(work)
-    temperature = stored_temperature(work, restored.config) if calibrated else None
+    temperature = stored_temperature(work, restored) if calibrated else None
     return restored.predictor(num_devices, temperature)
 
 
@@ -333,6 +308,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     return Restored(
         config=meta["config"],
         dataset=described_dataset(meta["dataset"]),
+        likelihood=likelihoods.named(meta["config"]["likelihood"]).described(meta["dataset"]),
         description=meta["dataset"],
         step=max(counters["step"], waiting_step),
         variables=variables,
@@ -356,12 +332,12 @@ def check_is_workdir(work: Workdir) -> None:
         raise UserError(f"{work.path} is not a workdir: it has no config.json")
 
 
-def stored_temperature(work: Workdir, config: Mapping[str, Any]) -> float:
+def stored_temperature(work: Workdir, restored: Restored) -> float:
     """Fits a temperature on the stored predictions of the calibration split.
 
     Args:
         work: of a finished run.
-        config: of the run.
+        restored: of it.
 
     Raises:
         UserError: there are none, or no temperature can be fitted to them.
@@ -371,9 +347,9 @@ def stored_temperature(work: Workdir, config: Mapping[str, Any]) -> float:
         raise UserError(f"{work.path} has not finished: it can be calibrated when it has")
     if not path.exists():
         raise UserError(f"{work.path} has no calibration split to fit a temperature on")
-    stored = read_predictions(path, config)
+    stored = read_predictions(path, restored.config, restored.likelihood)
     try:
-        return metrics.fit_temperature(metrics.ensemble_log_probs(stored.log_probs), stored.targets)
+        return restored.likelihood.fit_temperature(stored.arrays, stored.targets)
     except ValueError as error:
         raise UserError(f"{path} gives no temperature: {error}") from None
 

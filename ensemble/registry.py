@@ -130,6 +130,11 @@ SOURCES: Mapping[str, SourceEntry] = {
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
+LIKELIHOODS: Mapping[str, str] = {
+    "categorical": "ensemble.likelihoods.categorical:Categorical",
+}
+"""What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
+
 
 def load(place: str) -> Any:
     """Imports what an entry names as `"module:NAME"`."""

@@ -3,6 +3,7 @@
 https://scikit-learn.org/stable/developers/develop.html has the rules that this file keeps.
 """
 
+import dataclasses
 import functools
 import inspect
 import numbers
@@ -21,11 +22,12 @@ from ensemble.batched_prediction import MAX_BATCH_SIZE
 from ensemble.config import flatten
 from ensemble.config_rules import validate
 from ensemble.errors import UserError
-from ensemble.predictor import Prediction, Predictor
+from ensemble.likelihoods.classes import Prediction
+from ensemble.predictor import Predictor
 from ensemble.run.loop import train
 from ensemble.sharding import startup
 from ensemble.sharding.placement import pad_to_multiple
-from ensemble.tasks.classification import Classification, describe, described_dataset
+from ensemble.tasks.supervised import Supervised, described_dataset
 
 _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
@@ -223,8 +225,9 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     return int(check_random_state(random_state).randint(2**32, dtype=np.uint32))
 
 
-def _without_examples(predictor: Predictor) -> tuple[Classification, Any, tuple[int, ...]]:
+def _without_examples(predictor: Predictor) -> tuple[Supervised, Any, tuple[int, ...]]:
     """What builds a predictor again, on the host: the task without its data, variables, members."""
-    dataset = described_dataset(describe(predictor.task.dataset))
-    task = Classification(dataset, predictor.task.network)
+    task = dataclasses.replace(
+        predictor.task, dataset=described_dataset(predictor.task.describe()), priors=()
+    )
     return task, predictor.variables, predictor.members

@@ -84,11 +84,6 @@ class Source(Protocol):
         """All targets [N] of a split."""
 
     @property
-    def num_classes(self) -> int:
-        """C; 0 where targets are real values. It moves to the categorical likelihood."""
-        return len(self.class_names or ())
-
-    @property
     def has_pictures(self) -> bool:
         """Whether an example is an image (H, W, C)."""
         return len(self.input_shape) == 3

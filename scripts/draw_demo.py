@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from ensemble import metrics
+from ensemble import likelihoods, metrics
 from ensemble.pictures.plot_style import (
     ENSEMBLE_COLOR,
     MEMBER_COLOR,
@@ -146,8 +146,11 @@ def main() -> int:
         return 2
     report = json.loads(path.read_text())
     inputs, labels = in_memory(load_dataset(report["config"]["dataset"]), "test")
-    stored = read_predictions(args.workdir / "predictions" / "test.npz", report["config"])
-    log_probs = stored.log_probs
+    likelihood = likelihoods.named(report["config"]["likelihood"]).described(report["dataset"])
+    stored = read_predictions(
+        args.workdir / "predictions" / "test.npz", report["config"], likelihood
+    )
+    log_probs = stored.arrays["log_probs"]
     picture = Image.fromarray(figure_to_array(draw(report["test"], log_probs, inputs, labels)))
     picture.quantize(256, dither=Image.Dither.NONE).save(args.out, optimize=True)
     return 0

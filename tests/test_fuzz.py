@@ -33,11 +33,12 @@ from ensemble.errors import UserError
 from ensemble.evaluation.page import _records
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import convergence
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.sources import folders, own_arrays
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
 from ensemble.storage.workdir import Workdir, write_json
-from ensemble.tasks.classification import described_dataset
+from ensemble.tasks.supervised import described_dataset
 
 COUNTS = {
     "overrides": 30_000,
@@ -235,7 +236,7 @@ def metrics(folder, runs):
         if len(found) < len(records) / 2:
             raise UserError("most lines cannot be drawn")
         if rng.random() < 0.005:
-            ensemble.pictures.curves.training_curves(found)
+            ensemble.pictures.curves.training_curves(found, subject.likelihood.curves())
 
     return one
 
@@ -293,11 +294,12 @@ def predictions(folder, runs):
     config = Workdir(runs / "sgd").read_config()
     content = (runs / "sgd" / "predictions" / "test.npz").read_bytes()
     path = epath.Path(folder / "test.npz")
+    likelihood = Categorical(list("abc"))
 
     def one(rng):
         path.write_bytes(mutate_npz(rng, content))
-        stored = read_predictions(path, config)
-        ensemble.metrics.summarise(stored.log_probs, stored.targets, stored.entropies)
+        stored = read_predictions(path, config, likelihood)
+        likelihood.summarise(stored.arrays, stored.targets)
 
     return one
 
@@ -402,7 +404,7 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
         labels = rng.integers(0, len(class_names), 20)
         write_predictions(
             work.predictions / f"{split}.npz",
-            MemberPredictions(log_probs),
+            MemberPredictions({"log_probs": log_probs}),
             labels,
             range(4),
             config.to_dict(),

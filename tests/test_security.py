@@ -26,11 +26,12 @@ from ensemble.draws.store import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.sources import folders, own_arrays
 from ensemble.storage import npz, schema
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir, check_links
-from ensemble.tasks.classification import described_dataset
+from ensemble.tasks.supervised import described_dataset
 
 SOURCES = [
     *ROOT.glob("*.py"),
@@ -60,6 +61,9 @@ def test_no_source_unpickles():
                 assert ast.unparse(node.value) == "False", file
             if isinstance(node, ast.Call):
                 assert ast.unparse(node.func) not in ("np.load", "numpy.load", "eval", "exec"), file
+
+
+CLASSES = Categorical(["no", "yes"])
 
 
 class Harm:
@@ -101,7 +105,7 @@ def read_everywhere(path):
     readers = [
         lambda: own_arrays.read_npz(str(path)),
         lambda: predict.read_inputs(str(path)),
-        lambda: read_predictions(epath.Path(path), {}),
+        lambda: read_predictions(epath.Path(path), {}, CLASSES),
         lambda: Draws(epath.Path(draws)).scalars(),
     ]
     for read in readers:
@@ -109,7 +113,7 @@ def read_everywhere(path):
             read()
         assert "\n" not in str(caught.value)
         assert str(path.parent) in str(caught.value)
-    assert derived._read(epath.Path(path), "", (1, 1, 1)) is None
+    assert derived._read(epath.Path(path), "", (1, 1, 1), CLASSES) is None
 
 
 def test_pickles_are_never_loaded(tmp_path):
@@ -198,9 +202,7 @@ def test_more_members_than_a_table_of_pairs_holds_are_refused(run, monkeypatch):
     monkeypatch.setattr(
         "ensemble.storage.predictions.read_arrays", lambda file, _: npz.read_arrays(file, 10**9)
     )
-    with pytest.raises(
-        UserError, match="4 members and 3 classes are more than an evaluation holds"
-    ):
+    with pytest.raises(UserError, match=r"\(4, 20, 3\) are more than an evaluation holds"):
         ensemble.evaluate(run, datasets=[])
 
 

@@ -22,7 +22,7 @@ from ensemble.sources.folders import read_unlabelled_folder
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 
 if TYPE_CHECKING:
-    from ensemble.predictor import Prediction
+    from ensemble.likelihoods.classes import Prediction
     from ensemble.source import Source
 
 UNCERTAINTIES = ("total", "aleatoric", "epistemic")

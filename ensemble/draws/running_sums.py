@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from ensemble.likelihood import Likelihood
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import PlacedSplit
-from ensemble.storage.predictions import MemberPredictions
 
-DRAW_SCORES = ("accuracy", "nll", "brier")
-_HUGE = 1e30  # Of a probability's logarithm: nothing.
+_HUGE = 1e30  # Of the logarithm of nothing.
 
 
 class PredictiveSums(struct.PyTreeNode):
@@ -21,10 +20,10 @@ class PredictiveSums(struct.PyTreeNode):
     They are of the same bits in whatever chunks the draws are taken.
 
     Attributes:
-        top: [C, N, K], the largest log-probability of each of K classes so far; probabilities are
-            summed relative to it, for alone they could all vanish.
-        totals: `probs` [C, N, K], `entropies` [C, N] in nats, and `DRAW_SCORES` [C], means over the
-            split's examples.
+        top: [C, N, ...], the largest logarithm so far of the entry `Likelihood.relative`, which is
+            summed relative to it: alone, a density or a probability could vanish.
+        totals: the entries of `Likelihood.draw_terms` [C, N, ...], and of `Likelihood.draw_scores`
+            [C], means over the split's examples.
         excess: the same.
     """
 
@@ -33,54 +32,66 @@ class PredictiveSums(struct.PyTreeNode):
     excess: dict[str, jax.Array]
 
 
-def zero_sums(num_chains: int, num_places: int, num_classes: int) -> PredictiveSums:
-    """The sums over no draws; `num_places` counts a split's padding."""
-    totals = {
-        "probs": jnp.zeros((num_chains, num_places, num_classes)),
-        "entropies": jnp.zeros((num_chains, num_places)),
-        **{name: jnp.zeros(num_chains) for name in DRAW_SCORES},
-    }
-    top = jnp.full((num_chains, num_places, num_classes), -_HUGE)
+def zero_sums(likelihood: Likelihood, num_chains: int, split: PlacedSplit) -> PredictiveSums:
+    """The sums over no draws.
+
+    Args:
+        likelihood: of the task.
+        num_chains: C.
+        split: on the devices, of which only the shapes count.
+    """
+    outputs = jax.ShapeDtypeStruct(
+        (num_chains, *split.mask.shape, likelihood.num_outputs), jnp.float32
+    )
+    own = jax.eval_shape(likelihood.init, jax.eval_shape(jax.random.key, 0))
+
+    def evaluate(own: Mapping[str, jax.Array], outputs: jax.Array, split: PlacedSplit) -> dict:
+        predicted = jax.vmap(likelihood.predict, in_axes=(None, 0))(own, outputs)
+        return evaluate_draws(likelihood, predicted, split)
+
+    terms = jax.eval_shape(evaluate, own, outputs, split)
+    totals = {name: jnp.zeros(term.shape) for name, term in terms.items()}
+    top = jnp.full(terms[likelihood.relative].shape, -_HUGE)
     return PredictiveSums(top, totals, jax.tree.map(jnp.zeros_like, totals))
 
 
-def evaluate_draws(log_probs: jax.Array, split: PlacedSplit) -> dict[str, jax.Array]:
+def evaluate_draws(
+    likelihood: Likelihood, predicted: Mapping[str, jax.Array], split: PlacedSplit
+) -> dict[str, jax.Array]:
     """What one draw of every chain says of a split.
 
     Args:
-        log_probs: [C, N, K].
+        likelihood: of the task.
+        predicted: [C, N, ...].
         split: of the N examples.
 
     Returns:
-        `log_probs`, and beside the probabilities the terms of `PredictiveSums.totals`.
+        The terms of `PredictiveSums.totals`; the entry `relative` is a logarithm.
     """
-    probs = jnp.exp(log_probs)
-    of_label = jnp.take_along_axis(log_probs, split.targets[None, :, None], axis=-1)[..., 0]
-    squares = jnp.sum(probs**2, axis=-1) - 2 * jnp.exp(of_label) + 1
     num_examples = jnp.sum(split.mask)
 
     def mean(values: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(split.mask, values, 0), axis=-1) / num_examples
 
+    scores = likelihood.example_scores(predicted, split.targets)
     return {
-        "log_probs": log_probs,
-        "entropies": -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1),
-        "accuracy": mean((jnp.argmax(log_probs, axis=-1) == split.targets).astype(jnp.float32)),
-        "nll": mean(-of_label),
-        "brier": mean(squares),
+        **likelihood.draw_terms(predicted, split.targets),
+        **{name: mean(scores[name]) for name in likelihood.draw_scores},
     }
 
 
-def add_draws(sums: PredictiveSums, terms: Mapping[str, jax.Array]) -> PredictiveSums:
+def add_draws(
+    likelihood: Likelihood, sums: PredictiveSums, terms: Mapping[str, jax.Array]
+) -> PredictiveSums:
     """Adds one draw of every chain to the sums, by compensated summation."""
-    log_probs = terms["log_probs"]
-    top = jnp.maximum(sums.top, log_probs)
+    relative = likelihood.relative
+    top = jnp.maximum(sums.top, terms[relative])
     rescale = jnp.exp(sums.top - top)
-    terms = {**terms, "probs": jnp.exp(log_probs - top)}
+    terms = {**terms, relative: jnp.exp(terms[relative] - top)}
     totals, excess = {}, {}
     for name, total in sums.totals.items():
         before, extra = total, sums.excess[name]
-        if name == "probs":
+        if name == relative:
             before, extra = before * rescale, extra * rescale
         term = terms[name] - extra
         totals[name] = before + term
@@ -89,28 +100,26 @@ def add_draws(sums: PredictiveSums, terms: Mapping[str, jax.Array]) -> Predictiv
 
 
 def averages(
-    sums: PredictiveSums, num_draws: int, num_examples: int
-) -> tuple[MemberPredictions, dict[str, np.ndarray]]:
+    likelihood: Likelihood, sums: PredictiveSums, num_draws: int, num_examples: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Fetches the averages over draws.
 
     Args:
+        likelihood: of the task.
         sums: over the draws.
         num_draws: how many, at least one.
         num_examples: N of the split, without padding.
 
     Returns:
-        Model averages [C, N, K] of the chains with the mean entropies of their draws [C, N], and
-        the mean scores of single draws [C], by name.
+        The predictions of the chains [C, N, ...], by `Likelihood.average`, and the mean scores of
+        single draws [C], by name.
     """
     top, sum_of, excess_of = processes.fetch((sums.top, sums.totals, sums.excess))
-    totals: dict[str, np.ndarray] = {
+    means: dict[str, np.ndarray] = {
         name: (total.astype(np.float64) - excess_of[name].astype(np.float64)) / num_draws
         for name, total in sum_of.items()
     }
-    with np.errstate(divide="ignore"):  # A class may have had no probability in any draw.
-        log_probs = top.astype(np.float64) + np.log(totals["probs"])
-    log_probs = log_probs[:, :num_examples].astype(np.float32)
-    predictions = MemberPredictions(
-        log_probs, totals["entropies"][:, :num_examples].astype(np.float32)
-    )
-    return predictions, {name: totals[name] for name in DRAW_SCORES}
+    scores = {name: means.pop(name) for name in likelihood.draw_scores}
+    with np.errstate(divide="ignore"):  # Some class may have had no probability in any draw.
+        means[likelihood.relative] = top.astype(np.float64) + np.log(means[likelihood.relative])
+    return likelihood.average({name: one[:, :num_examples] for name, one in means.items()}), scores

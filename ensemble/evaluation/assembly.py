@@ -15,6 +15,7 @@ from ensemble import metrics
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
+from ensemble.evaluation.class_predictions import ClassPredictions
 from ensemble.evaluation.comparison import compare as compare_with
 from ensemble.evaluation.next_member import score_sizes
 from ensemble.evaluation.out_of_distribution import score_detection, uncertainty_scores
@@ -22,7 +23,6 @@ from ensemble.evaluation.scoring import score_calibrated, score_classes, score_p
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import verdict
-from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir, check_links, to_json, write_text, write_together
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
@@ -82,7 +82,7 @@ def evaluate(
 
 def score(
     subject: Subject,
-    predictions: Mapping[str, MemberPredictions],
+    predictions: Mapping[str, ClassPredictions],
     comparisons: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Computes every number of an evaluation; this is the content of evaluation.json.
@@ -155,7 +155,7 @@ def is_own_folder(directory: epath.Path, workdir: epath.Path) -> bool:
     return bool(parts) and workdir / parts[0] not in taken
 
 
-def _score_shifts(subject: Subject, predictions: Mapping[str, MemberPredictions]) -> dict[str, Any]:
+def _score_shifts(subject: Subject, predictions: Mapping[str, ClassPredictions]) -> dict[str, Any]:
     """Scores by kind of shift: [5] for the ensemble and for its mean member, by score."""
     sections = {}
     for kind, shift in SHIFTS.items():
@@ -184,11 +184,11 @@ def _score_shifts(subject: Subject, predictions: Mapping[str, MemberPredictions]
 
 
 def _score_detections(
-    subject: Subject, predictions: Mapping[str, MemberPredictions]
+    subject: Subject, predictions: Mapping[str, ClassPredictions]
 ) -> dict[str, Any]:
     """Detection scores of every set beside the test split and its shifts."""
     test = subject.test
-    inside = uncertainty_scores(MemberPredictions(test.log_probs, test.entropies))
+    inside = uncertainty_scores(ClassPredictions(test.log_probs, test.entropies))
     return {
         name: score_detection(inside, outside)
         for name, outside in predictions.items()

@@ -14,8 +14,10 @@ from etils import epath
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation import out_of_distribution as ood
+from ensemble.evaluation.class_predictions import ClassPredictions
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
+from ensemble.likelihood import Likelihood
 from ensemble.run.progress import Progress
 from ensemble.source import SplitInputs, block_size, check_in_memory, in_memory, value_range
 from ensemble.sources.catalogue import (
@@ -25,7 +27,7 @@ from ensemble.sources.catalogue import (
     sets_of_shape,
 )
 from ensemble.storage.npz import max_bytes, read_arrays
-from ensemble.storage.predictions import MemberPredictions, check_predictions, write_arrays
+from ensemble.storage.predictions import check_predictions, write_arrays
 from ensemble.storage.workdir import WRITE_ERRORS
 
 SHIFT, NONE = "shift", "none"
@@ -151,7 +153,7 @@ def _other_dataset(subject: Subject, name: str) -> SplitInputs:
 
 def predict(
     subject: Subject, sets: Sequence[DerivedSet], directory: epath.Path
-) -> Mapping[str, MemberPredictions]:
+) -> Mapping[str, ClassPredictions]:
     """Predicts sets, except those whose predictions are in the directory already.
 
     Args:
@@ -172,6 +174,7 @@ def predict(
             _path(directory, one.name),
             sources[one.name],
             (num_members, one.num_examples, num_classes),
+            subject.likelihood,
         )
         for one in sets
     }
@@ -207,11 +210,12 @@ def write_errors(directory: epath.Path) -> Iterator[None]:
         ) from error
 
 
-def _predictions(subject: Subject, one: DerivedSet) -> MemberPredictions:
+def _predictions(subject: Subject, one: DerivedSet) -> ClassPredictions:
     members = subject.test.members.tolist()
     rows = [subject.predictor.members.index(k) for k in members]
     try:
-        predictions = subject.predictor.predict_members(one.make()).of_members(rows)
+        members_say = subject.predictor.predict_members(one.make()).of_members(rows)
+        predictions = ClassPredictions.of(members_say.arrays)
     except UserError:
         raise
     except ValueError as error:  # Of parameters that overflow.
@@ -236,13 +240,16 @@ def _digest(*parts: Any) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-def _read(path: epath.Path, source: str, shape: tuple[int, ...]) -> MemberPredictions | None:
+def _read(
+    path: epath.Path, source: str, shape: tuple[int, ...], likelihood: Likelihood
+) -> ClassPredictions | None:
     """What was kept from the same source; None if there is nothing, or it cannot be used.
 
     Args:
         path: of the file.
         source: of what is wanted.
         shape: [M, N, C] of it.
+        likelihood: of the run.
     """
     try:
         if not path.exists() or path.stat().length > max_bytes():
@@ -250,13 +257,15 @@ def _read(path: epath.Path, source: str, shape: tuple[int, ...]) -> MemberPredic
         arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
         if str(arrays["source"]) != source or arrays["log_probs"].shape != shape:
             return None
-        predictions = MemberPredictions(arrays["log_probs"], arrays.get("entropies"))
-        check_predictions(predictions)
+        predictions = ClassPredictions.of(arrays)
+        check_predictions(predictions.arrays.arrays, None, likelihood)
     except (OSError, ValueError, KeyError):
         return None
     return predictions
 
 
-def _write(path: epath.Path, predictions: MemberPredictions, source: str) -> None:
+def _write(path: epath.Path, predictions: ClassPredictions, source: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(path, predictions, np.savez, source=source)  # Compressing them gains little.
+    write_arrays(
+        path, predictions.arrays, np.savez, source=source
+    )  # Compressing them gains little.

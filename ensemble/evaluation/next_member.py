@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ensemble import metrics
-from ensemble.storage.predictions import StoredPredictions
+from ensemble.evaluation.class_predictions import LabelledPredictions
 
 MAX_SUBSETS = 70
 """Subsets scored per size: all of them up to 8 members, a seeded sample beyond, but always all
@@ -21,7 +21,7 @@ SMALL_SHARE = 0.01
 """A gain of less than this share of the NLL is called small."""
 
 
-def score_sizes(predictions: StoredPredictions) -> dict[str, Any]:
+def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
     """Scores ensembles of 1..M members, and what one more is expected to bring.
 
     Args:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.storage.predictions import MemberPredictions
+from ensemble.evaluation.class_predictions import ClassPredictions
 
 UNIFORM, CONSTANT = "uniform", "constant"
 _STREAM = 3  # Of random numbers; ensemble.sources has others.
@@ -60,7 +60,7 @@ def check_same_shape(name: str, shape: Sequence[int], input_shape: Sequence[int]
         )
 
 
-def uncertainty_scores(predictions: MemberPredictions) -> dict[str, NDArray]:
+def uncertainty_scores(predictions: ClassPredictions) -> dict[str, NDArray]:
     """Scores [N] that should be high out of distribution, by name.
 
     Args:
@@ -80,9 +80,7 @@ def uncertainty_scores(predictions: MemberPredictions) -> dict[str, NDArray]:
     }
 
 
-def score_detection(
-    inside: Mapping[str, NDArray], predictions: MemberPredictions
-) -> dict[str, Any]:
+def score_detection(inside: Mapping[str, NDArray], predictions: ClassPredictions) -> dict[str, Any]:
     """Tells a set from the test split by every score.
 
     Args:

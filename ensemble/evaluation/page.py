@@ -103,7 +103,7 @@ def draw(
         drawn["shift"] = curves.shift_curves(evaluation["shift"], test)
     drawn |= _draw_examples(subject)
     if records := _records(subject):
-        drawn["training"] = curves.training_curves(records)
+        drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
     return drawn
 
 

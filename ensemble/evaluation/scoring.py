@@ -9,12 +9,12 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from ensemble import metrics
-from ensemble.storage.predictions import StoredPredictions
+from ensemble.evaluation.class_predictions import LabelledPredictions
 
 CONFORMAL_LEVEL = 0.9
 
 
-def score_predictions(predictions: StoredPredictions) -> dict[str, Any]:
+def score_predictions(predictions: LabelledPredictions) -> dict[str, Any]:
     """Scores the ensemble, with 95% bootstrap intervals, and every member.
 
     Args:
@@ -70,7 +70,7 @@ def _ece_by_chance(terms: metrics.Terms, num_draws: int = 200) -> float:
     return float(np.quantile(draws, 0.95))
 
 
-def score_classes(predictions: StoredPredictions, class_names: Sequence[str]) -> dict[str, Any]:
+def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) -> dict[str, Any]:
     """Scores the ensemble class by class.
 
     Args:
@@ -104,7 +104,7 @@ def score_classes(predictions: StoredPredictions, class_names: Sequence[str]) ->
 
 
 def score_calibrated(
-    test: StoredPredictions, calibration: StoredPredictions | None
+    test: LabelledPredictions, calibration: LabelledPredictions | None
 ) -> dict[str, Any]:
     """Scores the ensemble after one temperature, and its conformal sets.
 

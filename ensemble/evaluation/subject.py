@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from ensemble import registry
+from ensemble import likelihoods, registry
 from ensemble.errors import UserError
+from ensemble.evaluation.class_predictions import ClassPredictions, LabelledPredictions
+from ensemble.likelihoods.classes import Classes
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
 from ensemble.source import Source, SplitInputs
 from ensemble.sources.catalogue import load_dataset
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.tfds_records import data_dir_of_run
-from ensemble.storage.predictions import StoredPredictions, read_predictions
+from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.factorisation.task import MODEL
 
@@ -42,7 +44,7 @@ class Subject:
         work: the workdir.
         is_finished: whether the run has reached its goal.
         config: of the run, a nested dict.
-        description: of the data set, as `ensemble.tasks.classification.describe` makes it.
+        description: of the data set, as `ensemble.tasks.supervised.Supervised.describe` makes it.
     """
 
     def __init__(
@@ -71,6 +73,13 @@ class Subject:
                 f"{self.work.path} has sampled a density, which predicts nothing; its moments are "
                 "in report.json"
             )
+        likelihood = likelihoods.named(self.config["likelihood"]).described(self.description)
+        if not isinstance(likelihood, Classes):
+            raise UserError(
+                f"{self.work.path} has learned numbers, and evaluations are of classifiers; its "
+                "scores are in report.json"
+            )
+        self.likelihood = likelihood
         if self.config["model"] == MODEL:
             raise UserError(
                 f"{self.work.path} has learned who watches what, and evaluations are of "
@@ -93,12 +102,12 @@ class Subject:
         return None if self.is_finished else self._restored.step
 
     @functools.cached_property
-    def test(self) -> StoredPredictions:
+    def test(self) -> LabelledPredictions:
         """The live members' predictions of the test split."""
         return self._predictions("test")
 
     @functools.cached_property
-    def calibration(self) -> StoredPredictions | None:
+    def calibration(self) -> LabelledPredictions | None:
         """The same of the calibration split; None where the run has none."""
         if "calibration" not in self.description["num_examples"]:
             return None
@@ -168,30 +177,35 @@ class Subject:
 
         return restore(self.work)
 
-    def _predictions(self, split: str) -> StoredPredictions:
+    def _predictions(self, split: str) -> LabelledPredictions:
         if self.is_finished:
-            stored = read_predictions(self.work.predictions / f"{split}.npz", self.config)
+            stored = read_predictions(
+                self.work.predictions / f"{split}.npz", self.config, self.likelihood
+            )
             if stored.members.tolist() != self.report["live_members"]:
                 raise UserError(
                     f"{self.work.predictions / split}.npz has the members "
                     f"{stored.members.tolist()}, report.json {self.report['live_members']}; run "
                     "train.py again with the same --workdir"
                 )
-            expected = (self.description["num_examples"][split], self.description["num_classes"])
-            if stored.log_probs.shape[1:] != expected:
+            found = ClassPredictions.of(stored.arrays)
+            expected = (self.description["num_examples"][split], self.likelihood.num_classes)
+            if found.log_probs.shape[1:] != expected:
                 raise UserError(
                     f"{self.work.predictions / split}.npz has predictions "
-                    f"{stored.log_probs.shape[1:]}, report.json says {expected}; run train.py "
+                    f"{found.log_probs.shape[1:]}, report.json says {expected}; run train.py "
                     "again with the same --workdir"
                 )
-            return stored
+            return LabelledPredictions(
+                found.log_probs, stored.targets, stored.members, found.entropies
+            )
         if self.dataset is None:
             raise UserError(f"{self.work.path} is still in training, and needs its data to predict")
         predictions = self.predictor.predict_members(SplitInputs(self.dataset, split))
-        live = ~np.isnan(predictions.log_probs).any(axis=(1, 2))
+        live = ~predictions.have_nan()
         if not live.any():
             raise UserError(f"{self.work.path} has no member that predicts finite probabilities")
-        kept = predictions.of_members(np.flatnonzero(live))
+        kept = ClassPredictions.of(predictions.of_members(np.flatnonzero(live)).arrays)
         members = np.array(self.predictor.members)[live]
         labels = self.dataset.targets(split)
-        return StoredPredictions(kept.log_probs, labels, members, kept.entropies)
+        return LabelledPredictions(kept.log_probs, labels, members, kept.entropies)

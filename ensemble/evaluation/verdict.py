@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.evaluation.scoring import is_available
-from ensemble.report.text import agreement, gain
+from ensemble.likelihoods.classes import gain
+from ensemble.report.text import agreement
 
 FEW_EXAMPLES = 30
 """With fewer test examples nothing is concluded of calibration."""

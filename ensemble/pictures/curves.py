@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ensemble.likelihood import Panel
+
 
 _MAX_MARKED_POINTS = 30
 
 
-def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure:
-    """Training loss, validation NLL and validation accuracy as the run went on.
+def training_curves(records: Sequence[Mapping[str, Any]], panels: Sequence[Panel]) -> Figure:
+    """Scores as the run went on.
 
     Args:
         records: the lines of `metrics.jsonl`, with keys such as `epoch`, `train/member_00/loss`
             and `validation/ensemble/nll`; any may be missing, NaN or None.
+        panels: what to draw, one beside the other.
 
     Returns:
         The figure, against epochs, or against steps if no record has an epoch. A cross marks
@@ -42,14 +45,11 @@ def training_curves(records: Sequence[Mapping[str, Any]]) -> Figure:
 
     progress = "epoch" if any("epoch" in record for record in records) else "step"
     figure = new_figure("Learning curves", width=12.0, height=4.2)
-    loss, nll, accuracy = figure.subplots(1, 3)
-    _draw_curves(loss, _curves(records, progress, "train", "loss"))
-    style(loss, "Training loss", xlabel=progress, ylabel="loss (nats)")
-    _draw_curves(nll, _curves(records, progress, "validation", "nll"))
-    style(nll, "Validation NLL (lower is better)", xlabel=progress, ylabel="NLL (nats)")
-    _draw_curves(accuracy, _curves(records, progress, "validation", "accuracy"))
-    style(accuracy, "Validation accuracy", xlabel=progress, ylabel="accuracy")
-    accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
+    for axes, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        _draw_curves(axes, _curves(records, progress, panel.split, panel.score))
+        style(axes, panel.title, xlabel=progress, ylabel=panel.label)
+        if panel.is_share:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     return figure
 
 

@@ -4,22 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
-import numpy as np
 
-from ensemble import metrics
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Method, State, Status
-from ensemble.pictures import curves, examples, member_scores, reliability, uncertainty
+from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.workdir import Workdir, write_bytes, write_json
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import Supervised
 
 REPORTED_SPLITS = ("test", "validation")  # The most telling first.
-SCORES = {"accuracy": "accuracy %", "nll": "NLL nats", "brier": "Brier", "ece": "ECE"}
 
 
 def live_predictions(
@@ -42,9 +39,10 @@ def live_predictions(
     """
     predictions = {name: method.predict_split(state, name) for name in splits}
     status = method.status(state)
-    for i, k in enumerate(state.indices):
-        if any(np.isnan(one.log_probs[i]).any() for one in predictions.values()):
-            status[k] = Status.NON_FINITE
+    for one in predictions.values():
+        for k, has_nan in zip(state.indices, one.have_nan(), strict=True):
+            if has_nan:
+                status[k] = Status.NON_FINITE
     live = [i for i, k in enumerate(state.indices) if status[k] not in FAILURES]
     if not live:
         raise all_failed(method, status, state.step)
@@ -62,7 +60,7 @@ def all_failed(method: Method, status: Mapping[int, Status], step: int) -> RunFa
 
 def build_report(
     config: ml_collections.FrozenConfigDict,
-    task: Classification,
+    task: Supervised,
     predictions: Mapping[str, MemberPredictions],
     status: Mapping[int, Status],
     timing: Mapping[str, float | None],
@@ -91,9 +89,7 @@ def build_report(
         "stopped_early": [k for k, s in status.items() if s == Status.STOPPED_EARLY],
         "num_train_examples": task.num_train_examples,
         **{
-            name: metrics.summarise(
-                predictions[name].log_probs, task.dataset.targets(name), predictions[name].entropies
-            )
+            name: task.likelihood.summarise(predictions[name].arrays, task.dataset.targets(name))
             for name in REPORTED_SPLITS
             if name in task.sizes
         },
@@ -103,7 +99,7 @@ def build_report(
 
 def write_results(
     workdir: Workdir,
-    task: Classification,
+    task: Supervised,
     report: Mapping[str, Any],
     predictions: Mapping[str, MemberPredictions],
 ) -> None:
@@ -111,55 +107,42 @@ def write_results(
     workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
     for name, values in predictions.items():
-        labels = task.dataset.targets(name)
+        targets = task.dataset.targets(name)
         path = workdir.predictions / f"{name}.npz"
-        write_predictions(path, values, labels, report["live_members"], report["config"])
-    log_probs = {name: values.log_probs for name, values in predictions.items()}
-    for name, figure in final_figures(workdir, task, report, log_probs).items():
+        write_predictions(path, values, targets, report["live_members"], report["config"])
+    for name, figure in final_figures(workdir, task, report, predictions).items():
         write_bytes(workdir.plots / f"{name}.png", figure_to_png(figure))
     write_json(workdir.report, report)
 
 
 def final_figures(
     workdir: Workdir,
-    task: Classification,
+    task: Supervised,
     report: Mapping[str, Any],
-    log_probs: Mapping[str, np.ndarray],
+    predictions: Mapping[str, MemberPredictions],
 ) -> dict[str, Any]:
-    """Draws the pictures of a finished run from its predictions [M, N, C] of each split."""
+    """Draws the pictures of a finished run from its predictions of each split."""
     if not task.sizes:
         return {}
-    figures = {"training": curves.training_curves(read_metrics(workdir.metrics))}
+    panels = task.likelihood.curves()
+    figures = {"training": curves.training_curves(read_metrics(workdir.metrics), panels)}
     split = reported_split(report)
     if split is None:
         return figures
-    labels = task.dataset.targets(split)
     if "recommendation" in report:
         figures |= first_choice_figures(report["recommendation"]["first_choices"])
+    arrays, targets = predictions[split].arrays, task.dataset.targets(split)
     return {
         **figures,
-        "members": member_scores.member_scores(report[split]),
-        "entropy": uncertainty.entropy_histogram(log_probs[split], labels),
-        **split_figures(task, split, log_probs[split]),
+        **task.likelihood.final_figures(arrays, targets, report[split]),
+        **split_figures(task, split, predictions[split]),
     }
 
 
-def split_figures(task: Classification, split: str, log_probs: np.ndarray) -> dict[str, Any]:
-    """Draws the pictures of one split: reliability, and the least certain images."""
-    dataset, labels = task.dataset, task.dataset.targets(split)
-    figures = {
-        "reliability": reliability.reliability_diagram(
-            log_probs, labels, title=f"{dataset.name} {split}"
-        )
-    }
-    if dataset.has_pictures:
-        figures["uncertain"] = examples.uncertain_examples(
-            lambda indices: dataset.read(split, indices).inputs,
-            log_probs,
-            labels,
-            dataset.class_names or (),
-        )
-    return figures
+def split_figures(task: Supervised, split: str, predictions: MemberPredictions) -> dict[str, Any]:
+    """Draws the pictures of one split."""
+    title = f"{task.dataset.name} {split}"
+    return dict(task.likelihood.figures(predictions.arrays, task.dataset, split, title))
 
 
 def reported_split(report: Mapping[str, Any]) -> str | None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ensemble import registry
+from ensemble import likelihoods, registry
+from ensemble.likelihood import Column
 from ensemble.pictures import plot_style
-from ensemble.report.results import SCORES, reported_split
+from ensemble.report.results import reported_split
 
 
 def format_table(report: Mapping[str, Any]) -> str:
@@ -18,30 +19,32 @@ def format_table(report: Mapping[str, Any]) -> str:
     if split is None:
         return "There are no scores: every example was learned from."
     members, ensemble = report[split]["members"], report[split]["ensemble"]
-    columns = {name: np.array(members[name], float) for name in SCORES}
+    titles = _likelihood(report).columns
+    columns = {name: np.array(members[name], float) for name in titles}
     spread = 1 if len(report["live_members"]) > 1 else 0  # Degrees of freedom of the mean.
     is_posterior = "posterior" in report
     one, whole = ("chain", "all draws") if is_posterior else ("member", "ensemble")
     rows: list[tuple[str, list[float] | None]] = [
-        (f"{one} {k}", [columns[name][i] for name in SCORES])
+        (f"{one} {k}", [columns[name][i] for name in titles])
         for i, k in enumerate(report["live_members"])
     ]
     rows += [(f"{one} {k}: {why}", None) for k, why in report["failed_members"].items()]
     rows += [
-        (f"mean of {one}s", [columns[name].mean() for name in SCORES]),
-        (f"sd of {one}s", [columns[name].std(ddof=spread) for name in SCORES]),
+        (f"mean of {one}s", [columns[name].mean() for name in titles]),
+        (f"sd of {one}s", [columns[name].std(ddof=spread) for name in titles]),
     ]
     if is_posterior:
         scores = report["average_draw"][split]
-        rows.append(("average draw", [scores.get(name, np.nan) for name in SCORES]))
-    rows.append((whole, [ensemble[name] for name in SCORES]))
+        rows.append(("average draw", [scores.get(name, np.nan) for name in titles]))
+    rows.append((whole, [ensemble[name] for name in titles]))
     width = max(len(label) for label, _ in rows)
-    header = f"{split:<{width}}" + "".join(f"{title:>12}" for title in SCORES.values())
+    header = f"{split:<{width}}" + "".join(f"{title:>12}" for title, _, _ in titles.values())
     lines = [header, "-" * len(header)]
     for label, values in rows:
         if label in (f"mean of {one}s", whole):
             lines.append("-" * len(header))
-        lines.append(f"{label:<{width}}" + ("" if values is None else _cells(values)))
+        cells = "" if values is None else _cells(values, list(titles.values()))
+        lines.append(f"{label:<{width}}{cells}")
     if "recommendation" in report:
         lines += ["", *_recommendation_rows(report["recommendation"])]
     return "\n".join(lines)
@@ -74,10 +77,16 @@ def _recommendation_rows(recommendation: Mapping[str, Any]) -> list[str]:
     return [header, "-" * len(header), *rows, f"Here the posterior is the {draws} that were kept."]
 
 
-def _cells(values: Sequence[float]) -> str:
-    accuracy, *others = values
-    shown = (" " * 12 if np.isnan(value) else f"{value:12.4f}" for value in others)
-    return f"{100 * accuracy:12.2f}" + "".join(shown)
+def _likelihood(report: Mapping[str, Any]) -> Any:
+    """The likelihood that a report's scores are of."""
+    return likelihoods.named(report["config"]["likelihood"]).described(report["dataset"])
+
+
+def _cells(values: Sequence[float], columns: Sequence[Column]) -> str:
+    return "".join(
+        " " * 12 if np.isnan(value) else f"{column.factor * value:12.{column.digits}f}"
+        for value, column in zip(values, columns, strict=True)
+    )
 
 
 def summary_sentence(report: Mapping[str, Any]) -> str:
@@ -87,18 +96,7 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
         return _posterior_sentence(report, split)
     if split is None:
         return f"{len(report['live_members'])} members are live."
-    scores, members = report[split]["ensemble"], report[split]["members"]
-    saving = 100 * (1 - scores["nll"] / float(np.mean(members["nll"])))
-    gained = gain(scores["accuracy"], float(np.mean(members["accuracy"])))
-    return (
-        f"The ensemble of {len(report['live_members'])} is right on "
-        f"{100 * scores['accuracy']:.2f}% of {split} images, {gained}, at {saving:.0f}% less NLL."
-    )
-
-
-def gain(accuracy: float, mean_accuracy: float) -> str:
-    """What an ensemble's accuracy is beside its mean member's, shares of 1."""
-    return f"{100 * (accuracy - mean_accuracy):+.2f} points from its mean member"
+    return str(_likelihood(report).sentence(report[split], split, len(report["live_members"])))
 
 
 def agreement(rhat: float, ess: float, worst: str = "") -> str:
@@ -144,9 +142,8 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:
         return text
-    whole, draw = report[split]["ensemble"]["accuracy"], report["average_draw"][split]["accuracy"]
-    return (
-        f"The average over all draws is right on {100 * whole:.2f}% of {split} "
-        f"{'pairs' if 'recommendation' in report else 'images'}, "
-        f"{100 * (whole - draw):+.2f} points from the average draw. {text}"
+    what = f"{split} {'pairs' if 'recommendation' in report else 'images'}"
+    brings = _likelihood(report).posterior_sentence(
+        report[split], report["average_draw"][split], what
     )
+    return f"{brings} {text}"

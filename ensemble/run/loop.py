@@ -33,8 +33,8 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write
 from ensemble.tasks import densities
-from ensemble.tasks.classification import Classification, check_model
 from ensemble.tasks.factorisation.task import MODEL, create_factorisation
+from ensemble.tasks.supervised import Supervised, check_network, make_likelihood
 from ensemble.tasks.target import Target
 
 
@@ -239,8 +239,10 @@ def create_task(
             f"config.model={MODEL!r} needs watches, which {dataset.name} are not; set "
             "config.dataset to such as watches:1000x600 or movielens/1m-ratings"
         )
-    task = Classification(dataset, networks.create(config.model, dataset.num_classes), priors)
-    check_model(task, config.model)
+    likelihood = make_likelihood(dataset, config.likelihood)
+    network = networks.create(config.model, likelihood.num_outputs)
+    task = Supervised(dataset, network, likelihood, priors)
+    check_network(task, config.model)
     return task
 
 

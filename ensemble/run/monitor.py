@@ -7,7 +7,6 @@ import numpy as np
 from absl import logging
 from clu import parameter_overview
 
-from ensemble import metrics
 from ensemble.draws.store import Draws
 from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Info, Method, State, Status
@@ -17,6 +16,7 @@ from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
+from ensemble.storage.predictions import MemberPredictions
 
 
 class Monitor:
@@ -58,8 +58,7 @@ class Monitor:
         self._split = method.tracked_split
         self.headline_tags = [
             f"{self._split}/ensemble/{name}"
-            for name in ("accuracy", "nll", "ece")
-            if self._split is not None
+            for name in (self._task.likelihood.headline if self._split is not None else ())
         ]
 
     def note_resumed(self, state: State) -> None:
@@ -149,13 +148,13 @@ class Monitor:
             return
         predictions, status = results.live_predictions(self._method, state, [self._split])
         self._note_failures(state.step, status)
-        log_probs, entropies = predictions[self._split]
-        labels = self._task.dataset.targets(self._split)
-        summary = metrics.summarise(log_probs, labels, entropies)
+        arrays, likelihood = predictions[self._split].arrays, self._task.likelihood
+        targets = self._task.dataset.targets(self._split)
+        summary = likelihood.summarise(arrays, targets)
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
             f"{self._split}/member_{k:02d}/{name}": summary["members"][name][i]
-            for name in results.SCORES
+            for name in likelihood.columns
             for i, k in enumerate(numbers)
         }
         # Newcomers that catch up are not the ensemble.
@@ -166,13 +165,15 @@ class Monitor:
             state.step,
             self._method.epoch(state.step),
             {
-                f"{self._split} accuracy": summary["ensemble"]["accuracy"],
+                f"{self._split} {likelihood.headline[0]}": summary["ensemble"][
+                    likelihood.headline[0]
+                ],
                 "NLL": summary["ensemble"]["nll"],
                 f"mean {self._method.noun}'s NLL": float(np.mean(summary["members"]["nll"])),
                 **shown,
             },
         )
-        self._draw(state, log_probs)
+        self._draw(state, predictions[self._split])
 
     def _has_converged(self, scalars: Mapping[str, float]) -> bool:
         """What the main process, which has seen all draws, makes of its scalars."""
@@ -182,17 +183,16 @@ class Monitor:
         rate = self._clock.timing()["member_examples_per_second"]
         return self._method.monitor_scalars(state, self._draws, rate)
 
-    def _draw(self, state: State, log_probs: np.ndarray) -> None:
+    def _draw(self, state: State, predictions: MemberPredictions) -> None:
         if state.is_growing or not self._draws_now(state):
             return
         assert self._split is not None
-        figures = results.split_figures(self._task, self._split, log_probs)
+        figures = results.split_figures(self._task, self._split, predictions)
         self._write_images(
             state.step, {f"{self._split}/{name}": figure for name, figure in figures.items()}
         )
-        self._writer.histogram(
-            state.step, f"{self._split}/entropy", metrics.uncertainty(log_probs)["total"]
-        )
+        name, values = self._task.likelihood.spread(predictions.arrays)
+        self._writer.histogram(state.step, f"{self._split}/{name}", values)
 
     def _draws_now(self, state: State) -> bool:
         every = self._config.plot_every_epochs * self._method.steps_per_epoch

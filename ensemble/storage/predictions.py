@@ -10,47 +10,51 @@ from etils import epath
 
 from ensemble.config import differences
 from ensemble.errors import UserError, in_one_line
-from ensemble.metrics.checks import as_log_probs
+from ensemble.likelihood import Arrays, Likelihood
 from ensemble.storage.npz import max_bytes, read_arrays
 from ensemble.storage.schema import checked_config, parse
 from ensemble.storage.workdir import check_size, write_bytes
 
 _BYTES_PER_PAIR = 64
 """Of members or of classes: a number in an array, in a list, and as text."""
+_OURS = ("targets", "members", "config")
 
 
 class MemberPredictions(NamedTuple):
     """What members say of N inputs.
 
     Attributes:
-        log_probs: [M, N, C] float32; of a chain, the log of the mean over its draws.
-        entropies: [M, N] float32, nats: of a chain, the mean over its draws. None where members
-            are single networks, whose entropies follow from `log_probs`.
+        arrays: [M, N, ...] by name: what the likelihood predicts with a member, or the average of
+            a chain over its draws.
     """
 
-    log_probs: np.ndarray
-    entropies: np.ndarray | None = None
+    arrays: Arrays
 
     def of_members(self, chosen: Sequence[int]) -> "MemberPredictions":
         """Those of some members."""
-        entropies = None if self.entropies is None else self.entropies[list(chosen)]
-        return MemberPredictions(self.log_probs[list(chosen)], entropies)
+        index = list(chosen)
+        return MemberPredictions({name: array[index] for name, array in self.arrays.items()})
+
+    def have_nan(self) -> np.ndarray:
+        """[M] bool: whether a member predicts NaN anywhere."""
+        found = [
+            np.isnan(array).reshape(len(array), -1).any(axis=1) for array in self.arrays.values()
+        ]
+        return np.any(found, axis=0)
 
 
 class StoredPredictions(NamedTuple):
     """What the live members say of one split.
 
     Attributes:
-        log_probs: [M, N, C] float32.
-        targets: int [N].
+        arrays: as of `MemberPredictions`.
+        targets: [N].
         members: int [M], their numbers.
-        entropies: as of `MemberPredictions`.
     """
 
-    log_probs: np.ndarray
+    arrays: Arrays
     targets: np.ndarray
     members: np.ndarray
-    entropies: np.ndarray | None = None
 
 
 def write_predictions(
@@ -84,17 +88,19 @@ def write_arrays(
         **entries: beside the predictions.
     """
     content = io.BytesIO()
-    arrays = {name: one for name, one in predictions._asdict().items() if one is not None}
-    save(content, **arrays, **entries)
+    save(content, **predictions.arrays, **entries)
     write_bytes(path, content.getvalue())
 
 
-def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredictions:
+def read_predictions(
+    path: epath.Path, config: Mapping[str, Any], likelihood: Likelihood
+) -> StoredPredictions:
     """Reads what `write_predictions` wrote.
 
     Args:
         path: of the npz file.
         config: of the workdir.
+        likelihood: of the run.
 
     Raises:
         UserError: the file is absent, damaged, empty, or of another configuration.
@@ -106,9 +112,8 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
         arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
         if "labels" in arrays:  # As targets were called in format 1's first files.
             arrays["targets"] = arrays.pop("labels")
-        names = [name for name in StoredPredictions._fields if name in arrays]
-        stored = StoredPredictions(**{name: arrays[name] for name in names})
-        theirs = checked_config(parse(str(arrays["config"]).encode()))
+        targets, members, text = (arrays.pop(name) for name in _OURS)
+        theirs = checked_config(parse(str(text).encode()))
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(
             f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and run "
@@ -120,46 +125,47 @@ def read_predictions(path: epath.Path, config: Mapping[str, Any]) -> StoredPredi
             f"{path} has the predictions of another configuration: {'; '.join(changed)}; remove "
             "it and run train.py again with the same --workdir"
         )
-    shape, targets = stored.log_probs.shape, stored.targets
-    if (
-        len(shape) != 3
-        or 0 in shape
-        or targets.shape != shape[1:2]
-        or stored.members.shape != shape[:1]
-        or stored.members.dtype.kind not in "iu"
-        or stored.log_probs.dtype.kind != "f"
-        or targets.dtype.kind not in "iu"
-        or not (targets.min() >= 0 and targets.max() < shape[2])
-    ):
-        raise UserError(
-            f"{path} holds log_probs {shape}, targets {targets.shape} and members "
-            f"{stored.members.shape}; they must be [M, N, C], [N] in 0..C-1 and [M], none empty"
-        )
     try:
-        check_predictions(MemberPredictions(stored.log_probs, stored.entropies))
-    except ValueError as error:
-        raise UserError(f"{path}: {in_one_line(error)}") from None
-    return stored._replace(targets=targets.astype(np.int32))
+        if targets.ndim != 1 or members.ndim != 1 or members.dtype.kind not in "iu":
+            raise ValueError(f"targets {targets.shape} and members {members.shape} must be lists")
+        check_predictions(arrays, targets, likelihood, len(members))
+    except (ValueError, KeyError) as error:
+        raise UserError(
+            f"{path}: {in_one_line(error)}; remove it and run train.py again with the same "
+            "--workdir"
+        ) from None
+    if targets.dtype.kind in "iu":
+        targets = targets.astype(np.int32)
+    return StoredPredictions(arrays, targets, members)
 
 
-def check_predictions(predictions: MemberPredictions) -> None:
+def check_predictions(
+    arrays: Arrays,
+    targets: np.ndarray | None,
+    likelihood: Likelihood,
+    num_members: int | None = None,
+) -> None:
     """Checks what was read from a file before it is scored.
 
+    Args:
+        arrays: by name.
+        targets: [N], where they are in the file.
+        likelihood: of the run.
+        num_members: M, where the file says it.
+
     Raises:
-        ValueError: log_probs are none, entropies do not belong to them, or there are more members
-            or classes than tables of all pairs can hold.
+        ValueError: they are no predictions of one M and one N, or more than an evaluation holds.
     """
-    log_probs, entropies = predictions
-    if np.isnan(log_probs).any():
-        raise ValueError("log_probs hold NaN")
-    num_members, _, num_classes = as_log_probs(log_probs, ndim=3).shape
-    if _BYTES_PER_PAIR * max(num_members, num_classes) ** 2 > max_bytes():
-        raise ValueError(
-            f"{num_members} members and {num_classes} classes are more than an evaluation holds"
-        )
-    if entropies is not None and (
-        entropies.shape != log_probs.shape[:2]
-        or entropies.dtype.kind != "f"
-        or not np.isfinite(entropies).all()
-    ):
-        raise ValueError(f"entropies must be finite, {log_probs.shape[:2]}")
+    for name, array in arrays.items():
+        shape = array.shape
+        if (
+            len(shape) < 2
+            or 0 in shape
+            or (num_members is not None and shape[0] != num_members)
+            or (targets is not None and shape[1] != len(targets))
+        ):
+            raise ValueError(f"{name} {shape} must be [M, N, ...], as targets and members are")
+        most = max(shape[0], *shape[2:], 1)
+        if _BYTES_PER_PAIR * most**2 > max_bytes():
+            raise ValueError(f"{name} {shape} are more than an evaluation holds")
+    likelihood.check_predictions(arrays, targets)

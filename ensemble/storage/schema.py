@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble import registry
+from ensemble import likelihoods, registry
 from ensemble.config_rules import validate_stored
 
 MAX_BYTES = 100_000_000
@@ -76,7 +76,7 @@ def checked_report(report: dict[str, Any]) -> dict[str, Any]:
     ):
         raise ValueError(f"failed_members must name reasons of {numbers}")
     if registry.METHODS[report["config"]["method"]].predicts:
-        check_description(report["dataset"])
+        check_description(report["dataset"], report["config"]["likelihood"])
         _check_posterior(report.get("posterior"))
     return report
 
@@ -99,12 +99,17 @@ def checked_meta(meta: Any) -> dict[str, Any]:
     if not isinstance(clock, dict) or not all(_is_number(one) for one in clock.values()):
         raise ValueError("its clock must be of numbers, or null")
     if has_members:
-        check_description(meta["dataset"])
+        check_description(meta["dataset"], config["likelihood"])
     return {**meta, "config": config}
 
 
-def check_description(description: Any) -> None:
-    """Refuses what does not describe a data set as `classification.describe` does."""
+def check_description(description: Any, likelihood: str) -> None:
+    """Refuses what does not describe a task as `Supervised.describe` does.
+
+    Args:
+        description: that was read.
+        likelihood: by name, whose part of the description is checked too.
+    """
     if not isinstance(description, dict):
         raise ValueError("its dataset is no object")
     for key in ("name", "fingerprint"):
@@ -112,11 +117,7 @@ def check_description(description: Any) -> None:
             raise ValueError(f"dataset.{key} must be text")
     if not isinstance(description.get("test_fingerprint"), str | None):
         raise ValueError("dataset.test_fingerprint must be text")
-    names, shape = description["class_names"], description["input_shape"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("dataset.class_names must be texts")
-    if len(names) < 2 or _whole(description, "num_classes") != len(names):
-        raise ValueError("dataset.class_names must be as many as num_classes, from 2")
+    shape = description["input_shape"]
     if not isinstance(shape, list) or not shape or not all(_is_whole(n) and n > 0 for n in shape):
         raise ValueError("dataset.input_shape must be positive whole numbers")
     if len(shape) > 4 or math.prod(shape) > _MAX_VALUES:
@@ -128,6 +129,7 @@ def check_description(description: Any) -> None:
     counts = description["num_examples"]
     if not isinstance(counts, dict) or not all(_is_whole(count) for count in counts.values()):
         raise ValueError("dataset.num_examples must be whole numbers")
+    likelihoods.named(likelihood).described(description)
 
 
 def _check_broadcastable(values: Any, shape: list[int], key: str) -> None:

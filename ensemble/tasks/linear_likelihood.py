@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ensemble.network import Network
 from ensemble.sharding import processes
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
+from ensemble.tasks.supervised import Supervised
 
 EXAMPLES_PER_BLOCK = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls, and longer compilation."""
@@ -125,9 +125,10 @@ def make_value_and_grad(
     return make_chainwise(of_chains, mesh, chains_axis)
 
 
-def is_linear(network: Network) -> bool:
-    """Whether the network is the logistic regression that this module knows."""
-    return bool(getattr(network, "is_linear", False))
+def is_logistic_regression(task: Supervised) -> bool:
+    """Whether this module knows the task: a linear network, and classes by softmax."""
+    is_linear = getattr(task.network, "is_linear", False)
+    return bool(is_linear and getattr(task.likelihood, "is_softmax", False))
 
 
 def join_bias(params: Any) -> jax.Array:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble import registry
 from ensemble.errors import UserError
-from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, described
+from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, described, one_of
 
 
 def prior_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
@@ -36,6 +37,11 @@ DATA = {
         TRUE_OR_FALSE,
     ),
     "model": Key("cnn", "the network, by its name", described("must be a registered name")),
+    "likelihood": Key(
+        "categorical",
+        "what the network's outputs say of a target",
+        one_of(*registry.LIKELIHOODS),
+    ),
     "prior": Key(
         "none",
         "the prior of the parameters, by group; samplers have a default one",

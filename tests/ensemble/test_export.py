@@ -15,10 +15,11 @@ import ensemble
 from ensemble import export, metrics, networks
 from ensemble.commands.export import write
 from ensemble.errors import UserError
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
 from ensemble.sources import dataset_from_arrays
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 RUN_ELSEWHERE = """
 import importlib.util, os
@@ -58,7 +59,7 @@ def members(trained):
     results = {"mlp": trained[1:]}
     for model, data in {"cnn": make_images(), "lenet5": make_images(3)}.items():
         network = networks.create(model, 3)
-        task = Classification(dataset_from_arrays(data), network, parse_prior("none"))
+        task = classification(dataset_from_arrays(data), network, parse_prior("none"))
         inputs = jnp.zeros((1, *data["inputs"].shape[1:]))
         keys = jax.random.split(jax.random.key(0), 3)
         variables = jax.jit(jax.vmap(network.init, in_axes=(0, None)))(keys, inputs)
@@ -134,7 +135,7 @@ def test_certain_members_have_no_nan():
     with np.errstate(divide="ignore"):
         log_probs = np.log(np.array([[[1, 0, 0], [1, 0, 0]], [[0, 1, 0], [1, 0, 0]]], np.float32))
     for temperature in (None, 3.0):
-        outputs = export.summarise(jnp.asarray(log_probs), temperature)
+        outputs = Categorical("abc").exported({"log_probs": jnp.asarray(log_probs)}, temperature)
         for name, expected in metrics.uncertainty(log_probs).items():
             np.testing.assert_allclose(outputs[name], expected, atol=1e-6)
         assert np.isfinite(outputs["probs"]).all()

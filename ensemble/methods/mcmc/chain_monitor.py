@@ -20,8 +20,7 @@ def trace_scalars(trace: Trace, indices: Sequence[int]) -> dict[str, float]:
     draws = {
         "log_density": trace.info.log_density,
         "acceptance": trace.info.acceptance_rate,
-        "accuracy": trace.accuracy,
-        "nll": trace.nll,
+        **trace.scores,
     }
     values = {name: np.asarray(one, np.float64).mean(axis=0) for name, one in draws.items()}
     # The median: a divergent draw's may be infinite.
@@ -37,13 +36,14 @@ def trace_scalars(trace: Trace, indices: Sequence[int]) -> dict[str, float]:
 
 
 def headline(
-    scalars: Mapping[str, float], num_chains: int, tracked_split: str | None
+    scalars: Mapping[str, float], num_chains: int, traced: Sequence[str], tracked_split: str | None
 ) -> dict[str, float]:
     """Means over chains of what tells whether they are well, and what they are worth.
 
     Args:
         scalars: named as above, and those of convergence, rates and average draws.
         num_chains: of the run.
+        traced: scores of single draws that are shown.
         tracked_split: whose average draw is shown.
     """
     shown = {}
@@ -57,8 +57,7 @@ def headline(
         "posterior/ess_bulk_min": "bulk ESS",
         "posterior/gradients_per_second": "gradients/s",
         "posterior/ess_per_second": "ESS/s",
-        f"{tracked_split}/average_draw/accuracy": "average draw's accuracy",
-        f"{tracked_split}/average_draw/nll": "average draw's nll",
+        **{f"{tracked_split}/average_draw/{name}": f"average draw's {name}" for name in traced},
     }
     return shown | {title: scalars[tag] for tag, title in titles.items() if tag in scalars}
 

@@ -27,8 +27,8 @@ from ensemble.errors import UserError
 from ensemble.priors import prior_of
 from ensemble.source import Examples
 from ensemble.sources.batches import normalise
-from ensemble.tasks.classification import Classification
-from ensemble.tasks.linear_likelihood import is_linear, join_bias, split_bias
+from ensemble.tasks.linear_likelihood import is_logistic_regression, join_bias, split_bias
+from ensemble.tasks.supervised import Supervised
 
 _BLOCK = 8192  # Examples at a time.
 _ITERATIONS = 12
@@ -80,13 +80,13 @@ def identity() -> Coordinates:
     return Coordinates()
 
 
-def check_kronecker(task: Classification) -> None:
+def check_kronecker(task: Supervised) -> None:
     """Refuses a task whose posterior `kronecker` cannot whiten.
 
     Raises:
         UserError: the network is not linear, or the task has no prior.
     """
-    if not is_linear(task.network):
+    if not is_logistic_regression(task):
         raise UserError(
             "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
             "identity, diagonal or dense"
@@ -99,7 +99,7 @@ def check_kronecker(task: Classification) -> None:
 
 
 def kronecker(
-    task: Classification,
+    task: Supervised,
     split: Examples,
     params: Any,
     temperature: float = 1.0,
@@ -144,7 +144,7 @@ def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.A
 
 
 def _hessian_product(
-    task: Classification, split: Examples, params: np.ndarray, temperature: float
+    task: Supervised, split: Examples, params: np.ndarray, temperature: float
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
@@ -207,7 +207,7 @@ def _product(*factors: jax.Array) -> jax.Array:
         return first @ (second @ third)
 
 
-def _prior_sd(task: Classification, params: Any) -> np.ndarray:
+def _prior_sd(task: Supervised, params: Any) -> np.ndarray:
     """[R], the prior's standard deviation of the weights of every input, and of the bias last."""
     sds = jax.tree_util.tree_map_with_path(
         lambda path, leaf: np.full(
@@ -218,14 +218,14 @@ def _prior_sd(task: Classification, params: Any) -> np.ndarray:
     return np.asarray(join_bias(sds), np.float64)[:, 0]
 
 
-def _with_bias(task: Classification, raw: np.ndarray) -> np.ndarray:
+def _with_bias(task: Supervised, raw: np.ndarray) -> np.ndarray:
     """Raw inputs [N, ...] as the network sees them, flat, and a 1: [N, R] float64."""
     inputs = np.asarray(normalise(raw, task.dataset.shift, task.dataset.scale), np.float64)
     return np.pad(inputs.reshape(len(raw), -1), ((0, 0), (0, 1)), constant_values=1)
 
 
 def _curvature(
-    task: Classification, split: Examples, params: np.ndarray
+    task: Supervised, split: Examples, params: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_classes = params.shape

@@ -11,10 +11,10 @@ from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.programs import Programs, Record, SamplingState
 from ensemble.sharding import processes
 from ensemble.storage.checkpoint import check_shapes
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import Supervised
 
 
-def to_host(programs: Programs, task: Classification, state: SamplingState) -> dict[str, Any]:
+def to_host(programs: Programs, task: Supervised, state: SamplingState) -> dict[str, Any]:
     """Fetches a state as a nested dict of arrays; of a record, the places that are filled."""
     chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
     record, state = state.record, state.replace(chains=chains, record=None)
@@ -34,7 +34,7 @@ def to_host(programs: Programs, task: Classification, state: SamplingState) -> d
 
 def from_host(
     programs: Programs,
-    task: Classification,
+    task: Supervised,
     rng_keys: jax.Array,
     arrays: dict[str, Any],
     step: int,

@@ -23,9 +23,9 @@ from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit
 from ensemble.source import Examples
 from ensemble.tasks import linear_likelihood
-from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation import watch_likelihood
 from ensemble.tasks.factorisation.task import Factorisation
+from ensemble.tasks.supervised import Supervised
 
 
 class LogDensity(NamedTuple):
@@ -47,9 +47,9 @@ class LogDensity(NamedTuple):
 
 
 def make_log_density(
-    task: Classification, split: Examples, mesh: Mesh, temperature: float = 1.0
+    task: Supervised, split: Examples, mesh: Mesh, temperature: float = 1.0
 ) -> LogDensity:
-    """Returns log p(labels | inputs, params) / temperature + log p(params), up to a constant.
+    """Returns log p(targets | inputs, params) / temperature + log p(params), up to a constant.
 
     The likelihood is the sum over all examples: a count that the shards do not divide is padded,
     and the padding weighs nothing. The prior is added once. Chains are vmapped with
@@ -78,7 +78,7 @@ def make_log_density(
         num_users = len(task.observed)
         num_places = num_users + -num_users % mesh.shape[DATA]
         layout = Layout(watch_likelihood.USERS, num_users, num_places, DATA)
-    elif linear_likelihood.is_linear(task.network):
+    elif linear_likelihood.is_logistic_regression(task):
         data = linear_likelihood.place_blocks(task.dataset, split, mesh, DATA)
         value_and_grad = linear_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
     else:
@@ -92,14 +92,17 @@ def make_log_density(
     return LogDensity(data, bind, layout)
 
 
-def make_log_probs(task: Classification, mesh: Mesh) -> Callable[[Any, jax.Array], jax.Array]:
-    """Returns `(params, inputs [N, ...]) -> log p(class | input) [N, K]` of one network.
+def make_predict_draw(
+    task: Supervised, mesh: Mesh
+) -> Callable[[Any, jax.Array], dict[str, jax.Array]]:
+    """Returns `(params, inputs [N, ...]) -> prediction`, named arrays [N, ...] of one network.
 
     Parameters that are split over the shards stay where they are.
     """
     if isinstance(task, Factorisation):
-        return watch_likelihood.make_log_probs(mesh, DATA)
-    return lambda params, inputs: task.log_probs({"params": params}, inputs)
+        log_probs = watch_likelihood.make_log_probs(mesh, DATA)
+        return lambda params, inputs: {"log_probs": log_probs(params, inputs)}
+    return lambda params, inputs: task.predict({"params": params}, inputs)
 
 
 def place_split(split: Examples, mesh: Mesh) -> PlacedSplit:
@@ -113,27 +116,25 @@ def place_split(split: Examples, mesh: Mesh) -> PlacedSplit:
     return PlacedSplit(*processes.put(arrays, sharding))
 
 
-def _place(task: Classification, split: Examples, mesh: Mesh) -> PlacedSplit:
+def _place(task: Supervised, split: Examples, mesh: Mesh) -> PlacedSplit:
     """A split on its shards, with inputs as the network sees them."""
     placed = place_split(split, mesh)
     return placed._replace(inputs=jax.jit(task.prepare)(placed.inputs))
 
 
 def _make_value_and_grad(
-    task: Classification, mesh: Mesh
+    task: Supervised, mesh: Mesh
 ) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
     """The log likelihood of all examples and its gradient, in one pass over every shard."""
 
     def on_shard(params: Any, data: PlacedSplit) -> Any:
-        inputs, labels, mask = data
+        inputs, targets, mask = data
 
         def log_likelihood(params: Any) -> jax.Array:
             # TPUs and TF32 would round the products to some 3 digits, which are nats here.
             with jax.default_matmul_precision("highest"):
-                logits, _ = task.network.apply({"params": params}, inputs)
-            log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-            chosen = jnp.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
-            return jnp.sum(jnp.where(mask, chosen, 0))  # A plain sum: a NaN must show.
+                log_prob, _ = task.log_likelihood({"params": params}, inputs, targets)
+            return jnp.sum(jnp.where(mask, log_prob, 0))  # A plain sum: a NaN must show.
 
         # Varying, so that the gradient is this shard's own: of parameters that all shards share
         # it would be summed already.
@@ -149,7 +150,7 @@ def _make_value_and_grad(
     )
 
 
-def _check(task: Classification, split: Examples, mesh: Mesh, temperature: float) -> None:
+def _check(task: Supervised, split: Examples, mesh: Mesh, temperature: float) -> None:
     if not task.traits.examples_are_independent:
         raise UserError(
             "a posterior needs a likelihood that is a function of the parameters alone: networks "

@@ -23,16 +23,16 @@ from ensemble.methods.mcmc.kernels import (
     make_sampler,
 )
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.methods.mcmc.log_density import make_log_density, make_log_probs, place_split
+from ensemble.methods.mcmc.log_density import make_log_density, make_predict_draw, place_split
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit, create_mesh
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import Supervised
 
 NUM_TRACKED = 100
-"""Examples whose log-probability of the label is recorded at every draw."""
+"""Examples whose target's log-probability is recorded at every draw."""
 
 
 class SamplingState(struct.PyTreeNode):
@@ -76,14 +76,12 @@ class Trace(NamedTuple):
 
     Attributes:
         info: the sampler's diagnostics.
-        accuracy: of the draw alone on the tracked split, 0..1.
-        nll: the same, nats.
-        log_probs: [T, C, 100], of the labels of fixed examples.
+        scores: `Likelihood.traced` of the draw alone, means over the tracked split.
+        log_probs: [T, C, 100], of the targets of fixed examples.
     """
 
     info: DrawInfo
-    accuracy: jax.Array
-    nll: jax.Array
+    scores: dict[str, jax.Array]
     log_probs: jax.Array
 
 
@@ -110,7 +108,7 @@ class Programs:
         UserError: the task has no posterior, or does not fit the devices or the memory.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
         self.config = config
         self.task = task
         devices = processes.devices(config.num_devices)
@@ -123,7 +121,7 @@ class Programs:
         self.splits = {k: place_split(in_memory(task.dataset, k), self.mesh) for k in splits}
         self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
         self.layout = self.density.layout
-        self._log_probs = make_log_probs(task, self.mesh)
+        self._predict = make_predict_draw(task, self.mesh)
         self._metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
             shapes = self.layout.padded_shapes(task.params_shapes())
@@ -153,10 +151,7 @@ class Programs:
         config, task = self.config, self.task
         num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
         sums = jax.eval_shape(
-            lambda: [
-                zero_sums(1, len(split.targets), task.dataset.num_classes)
-                for split in self.splits.values()
-            ]
+            lambda: [zero_sums(task.likelihood, 1, split) for split in self.splits.values()]
         )
         # Positions and gradients, on the devices and as a checkpoint fetches them, mass and sums.
         state = 4 * num_params + 2 * (config.hmc.mass == "dense") * num_params**2
@@ -233,12 +228,12 @@ class Programs:
         with convolutions_as_products():
             sampler = self._make_sampler(coordinates, data)
             chains = jax.vmap(sampler.init, spmd_axis_name=CHAINS)(rng_keys, positions)
-        num_chains, num_classes = self.config.num_chains, self.task.dataset.num_classes
+        num_chains = self.config.num_chains
         return SamplingState(
             chains=chains,
             coordinates=coordinates,
             sums={
-                name: zero_sums(num_chains, len(split.targets), num_classes)
+                name: zero_sums(self.task.likelihood, num_chains, split)
                 for name, split in self.splits.items()
             },
             num_moves=jnp.zeros(num_chains, jnp.int32),
@@ -260,13 +255,14 @@ class Programs:
         info = DrawInfo(*[numbers] * len(DrawInfo._fields))._replace(
             is_divergent=numbers.astype(bool), num_gradients=numbers.astype(jnp.int32)
         )
+        scores = dict.fromkeys(self.task.likelihood.traced, numbers)
         tracked = jnp.zeros((num_draws, num_chains, num_tracked))
         num_kept = num_draws // self.config.hmc.thin + 1
         positions = jax.tree.map(
             lambda leaf: jnp.zeros((num_kept, num_chains, *leaf.shape), leaf.dtype),
             self.layout.padded_shapes(self.task.params_shapes()),
         )
-        return self._placed(Record(Trace(info, numbers, numbers, tracked), positions))
+        return self._placed(Record(Trace(info, scores, tracked), positions))
 
     def _placed(self, record: Record) -> Record:
         """A record as it lies on the devices, with its chains."""
@@ -322,18 +318,22 @@ class Programs:
         chains, info = step(state.chains, t)
         params = self.params(chains, state.coordinates)
         counts = t >= self.num_left_out
+        likelihood = self.task.likelihood
+        add = functools.partial(add_draws, likelihood)
         sums, scores = {}, {}
         log_probs = jnp.zeros((self.config.num_chains, 0))
         for name, split in splits.items():
-            predict = jax.vmap(self._log_probs, in_axes=(0, None), spmd_axis_name=CHAINS)
+            predict = jax.vmap(self._predict, in_axes=(0, None), spmd_axis_name=CHAINS)
             predicted = predict(params, split.inputs)
-            scores[name] = evaluate_draws(predicted, split)
+            scores[name] = evaluate_draws(likelihood, predicted, split)
             sums[name] = jax.lax.cond(
-                counts, add_draws, lambda sums, _: sums, state.sums[name], scores[name]
+                counts, add, lambda sums, _: sums, state.sums[name], scores[name]
             )
             if name == self.tracked_split:
-                tracked = self._tracked_examples
-                log_probs = predicted[:, tracked, split.targets[tracked]]
+                examples = self._tracked_examples
+                predicted = {name: one[:, examples] for name, one in predicted.items()}
+                nll = likelihood.example_scores(predicted, split.targets[examples])["nll"]
+                log_probs = -nll
         index = self.num_kept(t) - self.num_kept(begun)
         positions = jax.lax.cond(
             self.num_kept(t + 1) > self.num_kept(t),
@@ -347,9 +347,9 @@ class Programs:
         state = state.replace(
             chains=chains, sums=sums, num_moves=state.num_moves + (moved & counts)
         )
-        nothing = jnp.full(self.config.num_chains, jnp.nan)
-        of_tracked = scores.get(self.tracked_split or "", {"accuracy": nothing, "nll": nothing})
-        of_draw = Trace(info, of_tracked["accuracy"], of_tracked["nll"], log_probs)
+        nothing = dict.fromkeys(likelihood.traced, jnp.full(self.config.num_chains, jnp.nan))
+        of_tracked = scores.get(self.tracked_split or "", nothing)
+        of_draw = Trace(info, {name: of_tracked[name] for name in likelihood.traced}, log_probs)
         trace = jax.tree.map(
             lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, t - begun, 0),
             record.trace,

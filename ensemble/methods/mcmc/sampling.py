@@ -16,6 +16,7 @@ from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.running_sums import averages
 from ensemble.draws.store import Draws, draw_variables, tracked_scalars
+from ensemble.likelihood import Arrays
 from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
 from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
@@ -27,9 +28,9 @@ from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation.recommendation import recommendation_section
 from ensemble.tasks.factorisation.task import Factorisation
+from ensemble.tasks.supervised import Supervised
 
 _MIN_DRAWS_TO_MOVE = 20
 
@@ -79,7 +80,7 @@ class Sampling(Method):
 
     noun = "chain"
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
         self.config = config
         self.task = task
         self.steps_per_epoch = config.log_every_steps
@@ -135,7 +136,7 @@ class Sampling(Method):
         record = state.record
         if record is None:
             record = programs.new_record(num_draws=programs.record_length(begun, first))
-        length = len(record.trace.nll)
+        length = len(record.trace.info.log_density)
         compiles = length not in self._compiled
         self._compiled.add(length)
         state, record = programs.run_chunk(
@@ -189,10 +190,9 @@ class Sampling(Method):
         if info.trace is None:
             return
         trace = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), info.draws())
-        scalars = {**trace.info._asdict(), "accuracy": trace.accuracy, "nll": trace.nll}
-        tracked = {
-            f"log_prob_{i:02d}": trace.log_probs[..., i] for i in range(trace.log_probs.shape[-1])
-        }
+        scalars = {**trace.info._asdict(), **trace.scores}
+        log_probs = np.moveaxis(trace.log_probs, -1, 0)
+        tracked = {f"log_prob_{i:02d}": one for i, one in enumerate(log_probs)}
         positions = processes.fetch(info.positions)
         if not processes.is_main():
             return
@@ -231,7 +231,7 @@ class Sampling(Method):
 
     def predict_split(self, state: SamplingState, name: str) -> MemberPredictions:
         """The model average of every chain on a split, over its draws so far."""
-        return averages(state.sums[name], self._num_sampled(state), self._num_examples(name))[0]
+        return MemberPredictions(self._averages(state, name)[0])
 
     def has_predictions(self, state: SamplingState) -> bool:
         """Whether there is a draw that counts."""
@@ -265,7 +265,8 @@ class Sampling(Method):
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """Means over chains of what tells whether they are well, and what they are worth."""
-        return chain_monitor.headline(scalars, self.config.num_chains, self.tracked_split)
+        traced = self.task.likelihood.traced
+        return chain_monitor.headline(scalars, self.config.num_chains, traced, self.tracked_split)
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
         """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
@@ -384,15 +385,15 @@ class Sampling(Method):
             self._diagnosed = key, found
         return self._diagnosed[1]
 
-    def _num_examples(self, split: str) -> int:
-        return self.task.dataset.sizes[split]
+    def _averages(self, state: SamplingState, split: str) -> tuple[Arrays, Arrays]:
+        """Predictions of the chains, and mean scores of single draws."""
+        num_examples, likelihood = self.task.dataset.sizes[split], self.task.likelihood
+        return averages(likelihood, state.sums[split], self._num_sampled(state), num_examples)
 
     def _live(self, state: SamplingState) -> list[int]:
         return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
 
-    def _average_draw(
-        self, state: SamplingState, split: str, live: Sequence[int]
-    ) -> dict[str, float]:
+    def _average_draw(self, state: SamplingState, split: str, live: list[int]) -> dict[str, float]:
         """Mean scores of single draws, over the live chains."""
-        _, scores = averages(state.sums[split], self._num_sampled(state), self._num_examples(split))
-        return {name: float(values[list(live)].mean()) for name, values in scores.items()}
+        _, scores = self._averages(state, split)
+        return {name: float(values[live].mean()) for name, values in scores.items()}

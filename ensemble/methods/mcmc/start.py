@@ -21,14 +21,14 @@ from ensemble.sharding import processes, signals
 from ensemble.source import in_memory
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks import linear_likelihood
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import Supervised
 
 _LOG_EVERY = 50  # Iterations.
 
 
 def starting_points(
     config: ml_collections.FrozenConfigDict,
-    task: Classification,
+    task: Supervised,
     density: LogDensity,
     rng_keys: jax.Array,
 ) -> tuple[Coordinates, Any]:
@@ -100,7 +100,7 @@ def sample_prior(rng_key: jax.Array, priors: tuple[Prior, ...], params_template:
 
 
 def find_map(
-    task: Classification, density: LogDensity, params_template: Any, max_iterations: int = 1000
+    task: Supervised, density: LogDensity, params_template: Any, max_iterations: int = 1000
 ) -> Any:
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
@@ -121,7 +121,7 @@ def find_map(
         UserError: the log density is not finite at the start.
     """
     coordinates = identity()
-    if linear_likelihood.is_linear(task.network):
+    if linear_likelihood.is_logistic_regression(task):
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
         if task.priors:
             # There the Kronecker form is exact: nothing is left to stretch.
@@ -196,7 +196,7 @@ def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
     return jax.tree.unflatten(structure, drawn)
 
 
-def members_of(config: ml_collections.FrozenConfigDict, task: Classification, shapes: Any) -> Any:
+def members_of(config: ml_collections.FrozenConfigDict, task: Supervised, shapes: Any) -> Any:
     """Reads the parameters [C, ...] of an ensemble's first live members, or of chains' last draws.
 
     Raises:

@@ -11,7 +11,7 @@ from ensemble.methods.members.train_step import (
 from ensemble.sharding.placement import Placement
 from ensemble.sources.batches import epoch_batches
 from ensemble.tasks.class_weights import class_weights
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import Supervised
 
 
 class Batches:
@@ -26,18 +26,20 @@ class Batches:
         UserError: the class weights do not suit the data.
     """
 
-    def __init__(
-        self, config: ml_collections.FrozenConfigDict, task: Classification, batch_size: int
-    ):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised, batch_size: int):
         self._config = config
         self._source = task.dataset
         self._num_examples = task.num_train_examples
         self._batch_size = batch_size
         self._steps_per_epoch = -(-task.num_train_examples // batch_size)
-        with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
-            self._class_weights = class_weights(
-                config.class_weights, task.dataset.targets("train"), task.dataset.num_classes
-            )
+        self._class_weights = None
+        if config.class_weights != "none":
+            with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
+                self._class_weights = class_weights(
+                    config.class_weights,
+                    task.dataset.targets("train"),
+                    len(task.dataset.class_names or ()),
+                )
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
 
     def examples_before(self, step: int) -> int:
@@ -62,12 +64,15 @@ class Batches:
         epoch, step_in_epoch = divmod(step, self._steps_per_epoch)
         examples, masks = self._epoch(epoch, indices)
         examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
-        inputs, labels = self._source.read("train", examples)
+        inputs, targets = self._source.read("train", examples)
+        weights = mask
+        if self._class_weights is not None:
+            weights = mask * self._class_weights[targets]
         batch = Batch(
             inputs=inputs,
-            targets=labels,
+            targets=targets,
             mask=mask,
-            weights=mask * self._class_weights[labels],
+            weights=weights,
             positions=np.broadcast_to(np.arange(mask.shape[-1], dtype=np.int32), mask.shape),
         )
         shared = self._config.batching == "shared"

@@ -8,6 +8,7 @@ loop maps the same two, fused in one step, by `ensemble.methods.members.sgd`.
 
 import enum
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -18,10 +19,12 @@ from flax import struct
 from flax.training import train_state
 
 from ensemble import networks
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.method import Status
-from ensemble.network import Network
+from ensemble.network import Network, Variables
 from ensemble.networks import as_network
 from ensemble.sharding.placement import AXIS
+from ensemble.tasks.supervised import Aux
 
 
 class Stream(enum.IntEnum):
@@ -69,32 +72,36 @@ class TrainState(train_state.TrainState):
         return self.variables if self.best is None else self.best.variables
 
 
+Objective = Callable[[Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Aux]]
+"""`(variables, inputs, targets, rng_key) -> (log likelihood [B] in nats, what else there is)`."""
+
+
 class Output(NamedTuple):
     """What one member made of a batch; the sums leave out examples of weight zero."""
 
     gradients: Any  # Of `loss`.
-    loss: jax.Array  # [] float32: weighted sum over examples of the cross-entropy, nats.
-    log_probs: jax.Array  # [B, C] float32.
+    loss: jax.Array  # [] float32: weighted sum over examples of the negative objective, nats.
+    predicted: dict[str, jax.Array]  # [B, ...] float32.
     model_state: Any
 
 
 def create_member(
     rng_key: jax.Array,
-    network: Network,
+    variables: Variables,
+    apply_fn: Callable[..., Any],
     optimizer: optax.GradientTransformation,
-    input_shape: tuple[int, ...],
     keep_best: bool = False,
 ) -> TrainState:
     """Starts one member.
 
     Args:
-        rng_key: the member's own, typed or raw; `network.init` takes it as it is.
-        network: from [B, *input_shape] to logits [B, C].
+        rng_key: the member's own, typed or raw.
+        variables: that it starts with, made from this key.
+        apply_fn: of the network.
         optimizer: built once: the state's tree structure depends on its identity.
-        input_shape: of one example.
         keep_best: whether early stopping will need `best`.
     """
-    model_state = network.init(rng_key, jnp.ones((1, *input_shape)))
+    model_state = dict(variables)
     params = model_state.pop("params")
     best = Best(
         variables={"params": params, **model_state},
@@ -102,7 +109,7 @@ def create_member(
         epochs_since=jnp.array(0, jnp.int32),
     )
     return TrainState.create(
-        apply_fn=network.apply,
+        apply_fn=apply_fn,
         params=params,
         tx=optimizer,
         model_state=model_state,
@@ -114,35 +121,29 @@ def create_member(
 
 def apply_member(
     state: TrainState,
-    images: jax.Array,
-    labels: jax.Array,
+    objective: Objective,
+    inputs: jax.Array,
+    targets: jax.Array,
     weights: jax.Array,
-    *,
-    label_smoothing: float = 0.0,
 ) -> Output:
     """Runs one member on a batch and differentiates its loss; no collective is crossed.
 
     Args:
         state: one member's.
-        images: [B, ...] float32, normalised.
-        labels: [B] int32.
+        objective: that is maximised.
+        inputs: [B, ...] float32, normalised.
+        targets: [B].
         weights: [B] float32 of the examples in the loss, zero for padding.
-        label_smoothing: share of the target spread evenly over the classes.
     """
     key_dropout = state.step_key(Stream.DROPOUT, state.step)
 
-    def loss_fn(params: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+    def loss_fn(params: Any) -> tuple[jax.Array, Aux]:
         variables = {"params": params, **state.model_state}
-        logits, model_state = state.apply_fn(variables, images, True, key_dropout)
-        log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-        target = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), label_smoothing)
-        cross_entropy = -jnp.sum(target * log_probs, axis=-1)
-        return jnp.sum(weights * cross_entropy), (log_probs, model_state)
+        log_likelihood, aux = objective(variables, inputs, targets, key_dropout)
+        return jnp.sum(weights * -log_likelihood), aux
 
-    (loss, (log_probs, model_state)), gradients = jax.value_and_grad(loss_fn, has_aux=True)(
-        state.params
-    )
-    return Output(gradients, loss, log_probs, model_state)
+    (loss, aux), gradients = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+    return Output(gradients, loss, aux.predicted, aux.state)
 
 
 def update_member(
@@ -216,7 +217,8 @@ def _create_train_state(
     network: Network,
     input_shape: tuple[int, ...],
 ) -> TrainState:
-    return create_member(rng_key, network, optax.sgd(learning_rate, momentum), input_shape)
+    variables = network.init(rng_key, jnp.ones((1, *input_shape)))
+    return create_member(rng_key, variables, network.apply, optax.sgd(learning_rate, momentum))
 
 
 def create_train_state(
@@ -259,9 +261,18 @@ def apply_model(
         `(gradients [D, ...], loss [D], accuracy [D])`; the accuracy is the ensemble's, the same
         on every device: `jax_utils.unreplicate` takes one.
     """
-    output = apply_member(state, images, labels, jnp.ones(labels.shape))
+
+    def objective(
+        variables: Variables, images: jax.Array, labels: jax.Array, rng_key: jax.Array
+    ) -> tuple[jax.Array, Aux]:
+        logits, model_state = state.apply_fn(variables, images, True, rng_key)
+        classes = Categorical([str(k) for k in range(logits.shape[-1])])
+        log_prob = classes.log_prob({}, logits, labels)
+        return log_prob, Aux(classes.predict({}, logits), model_state)
+
+    output = apply_member(state, objective, images, labels, jnp.ones(labels.shape))
     gradients, loss = jax.tree.map(lambda x: x / labels.size, (output.gradients, output.loss))
-    probs = jax.lax.pmean(jnp.exp(output.log_probs), axis_name=AXIS)
+    probs = jax.lax.pmean(jnp.exp(output.predicted["log_probs"]), axis_name=AXIS)
     return gradients, loss, jnp.mean(jnp.argmax(probs, axis=-1) == labels)
 
 

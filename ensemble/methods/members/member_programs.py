@@ -15,15 +15,13 @@ from ensemble.batched_prediction import make_predict
 from ensemble.method import Status
 from ensemble.methods.members.member import TrainState, create_member, keep_best
 from ensemble.methods.members.train_step import (
-    ENSEMBLE_METRICS,
-    MEMBER_METRICS,
     Metrics,
     make_train_step,
 )
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement
 from ensemble.storage.checkpoint import check_shapes
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import Supervised
 
 TOTALS = "totals"
 """What a checkpoint calls the sums of metrics that are yet to be reported."""
@@ -36,12 +34,12 @@ class Programs(NamedTuple):
     create: Callable[..., TrainState]
     train_step: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
-    predict: Callable[..., np.ndarray]
+    predict: Callable[..., dict[str, np.ndarray]]
 
 
 def build_programs(
     config: ml_collections.FrozenConfigDict,
-    task: Classification,
+    task: Supervised,
     optimizer: optax.GradientTransformation,
     num_members: int,
 ) -> Programs:
@@ -57,11 +55,12 @@ def build_programs(
     placement = Placement.create(num_members, devices, task.traits.examples_are_independent)
 
     def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
+        member_key = jax.random.fold_in(rng_key, number)
         return create_member(
-            jax.random.fold_in(rng_key, number),
-            task.network,
+            member_key,
+            task.init_variables(member_key),
+            task.network.apply,
             optimizer,
-            task.dataset.input_shape,
             keep_best=config.early_stopping_epochs > 0,
         )
 
@@ -77,8 +76,13 @@ def build_programs(
     )
 
 
-def zero_metrics(placement: Placement) -> tuple[Metrics, Metrics]:
-    """Sums over no examples: of every member, and of the ensemble."""
+def zero_metrics(placement: Placement, progress: str) -> tuple[Metrics, Metrics]:
+    """Sums over no examples: of every member, and of the ensemble.
+
+    Args:
+        placement: of the members.
+        progress: `Likelihood.progress`.
+    """
 
     def zeros(names: tuple[str, ...], *shape: int) -> Metrics:
         average = clu_metrics.Average(
@@ -89,8 +93,8 @@ def zero_metrics(placement: Placement) -> tuple[Metrics, Metrics]:
     num_devices = len(placement.devices)
     return placement.put(
         (
-            zeros(MEMBER_METRICS, num_devices, placement.slots),
-            zeros(ENSEMBLE_METRICS, num_devices),
+            zeros(("loss", progress), num_devices, placement.slots),
+            zeros(("nll", progress), num_devices),
         )
     )
 
@@ -106,13 +110,20 @@ def totals_to_host(placement: Placement, totals: tuple[Metrics, Metrics]) -> dic
     }
 
 
-def totals_from_host(placement: Placement, arrays: dict[str, Any]) -> tuple[Metrics, Metrics]:
+def totals_from_host(
+    placement: Placement, arrays: dict[str, Any], progress: str
+) -> tuple[Metrics, Metrics]:
     """The inverse of `totals_to_host`, on any devices.
+
+    Args:
+        placement: of the members.
+        arrays: as `totals_to_host` has returned them.
+        progress: `Likelihood.progress`.
 
     Raises:
         ValueError: the arrays are of other shapes.
     """
-    templates = zero_metrics(placement)
+    templates = zero_metrics(placement, progress)
     restored = [
         serialization.from_state_dict(template, arrays[name])
         for template, name in zip(templates, ("members", "ensemble"), strict=True)

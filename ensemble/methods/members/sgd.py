@@ -31,7 +31,7 @@ from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
-from ensemble.tasks.classification import Classification, check_augmentation
+from ensemble.tasks.supervised import Supervised, check_augmentation
 
 
 class SGDState(struct.PyTreeNode):
@@ -97,9 +97,9 @@ class SGD(Method):
         UserError: there are too many steps, or members for the memory.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Classification):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
         self.config = config
-        self.task = task
+        self.task, self._progress = task, task.likelihood.progress
         check_augmentation(config, task)
         # A larger batch would be filled up with what counts nothing, and take memory and time.
         self.batch_size = min(config.batch_size, task.num_train_examples)
@@ -125,7 +125,7 @@ class SGD(Method):
         sizes = self.task.dataset.sizes
         num_predicted = sum(size for name, size in sizes.items() if name != "train")
         # Parameters and momentum, on the devices and as a checkpoint fetches them; predictions.
-        num_floats = 4 * num_params + num_predicted * self.task.dataset.num_classes
+        num_floats = 4 * num_params + num_predicted * self.task.likelihood.num_outputs
         size = self.config.ensemble_size
         what = f"config.ensemble_size={size} members of {num_params:,} parameters"
         check_memory(4 * num_floats * size, what, "it, or choose a smaller network")
@@ -148,7 +148,8 @@ class SGD(Method):
         programs = self._programs(len(state.indices))
         due = self._chunk_end(state)
         end = due if limit is None else min(state.step + limit, due)
-        members, *totals = state.members, *(state.totals or zero_metrics(programs.placement))
+        totals = list(state.totals or zero_metrics(programs.placement, self._progress))
+        members = state.members
         for step in range(state.step, end):
             batch = self._batches.place(programs.placement, state.indices, step)
             members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
@@ -304,7 +305,7 @@ class SGD(Method):
         )
         if totals is not None and saved == counters["num_members"]:
             placement = self._programs(split).placement
-            totals = totals_from_host(placement, totals)
+            totals = totals_from_host(placement, totals, self._progress)
             state = state.replace(totals=totals, begun=counters["begun"])
         if counters["num_waiting"]:
             waiting = jax.tree.map(lambda leaf: leaf[:-split], arrays)
@@ -393,7 +394,7 @@ class SGD(Method):
 
     def _stop_early(self, programs: Programs, members: TrainState) -> TrainState:
         inputs = SplitInputs(self.task.dataset, "validation")
+        predicted = programs.predict(members.variables, inputs)
         targets = self.task.dataset.targets("validation")
-        log_probs = programs.predict(members.variables, inputs)
-        nll = -log_probs[:, np.arange(len(targets)), targets].mean(axis=1)
+        nll = self.task.likelihood.member_nll(predicted, targets)
         return programs.keep_best(members, programs.placement.place_members(nll))

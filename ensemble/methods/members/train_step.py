@@ -15,17 +15,22 @@ import ml_collections
 from clu import metrics as clu_metrics
 from flax import struct
 
+from ensemble.likelihood import Reduce
 from ensemble.method import Status
-from ensemble.methods.members.member import Stream, TrainState, apply_member, update_member
+from ensemble.methods.members.member import (
+    Objective,
+    Stream,
+    TrainState,
+    apply_member,
+    update_member,
+)
+from ensemble.network import Variables
 from ensemble.sharding.placement import Placement
 from ensemble.sources.batches import augment
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import Aux, Supervised
 
 Metrics = dict[str, clu_metrics.Average]
 """Averages over the steps of a chunk, each a (total, count) pair that merges by addition."""
-
-MEMBER_METRICS = ("loss", "accuracy")
-ENSEMBLE_METRICS = ("nll", "accuracy")
 
 
 class Batch(struct.PyTreeNode):
@@ -34,9 +39,9 @@ class Batch(struct.PyTreeNode):
     Attributes:
         inputs: [B, ...] raw, uint8 images or float32; every leaf is [slots, B, ...] where the
             members have batches of their own.
-        targets: [B] int32.
+        targets: [B].
         mask: [B] float32, one for examples and zero for padding.
-        weights: [B] float32, the mask times the class weights.
+        weights: [B] float32, the mask times how much an example counts.
         positions: [B] int32 in the whole batch, whatever the slice: what augmentation's keys
             are folded from, so that they do not depend on the number of devices.
     """
@@ -48,27 +53,8 @@ class Batch(struct.PyTreeNode):
     positions: Any
 
 
-def ensemble_log_probs(log_probs: jax.Array, live: jax.Array, placement: Placement) -> jax.Array:
-    """Log of the mean of softmax over live members, inside a pmapped function.
-
-    Args:
-        log_probs: [slots, B, C] of this device's members.
-        live: [slots] bool.
-        placement: of the members.
-
-    Returns:
-        [B, C], the same on all devices that hold the same slice of the batch.
-    """
-    log_probs = jnp.where(live[:, None, None], log_probs, -jnp.inf)
-    top = placement.max_over_groups(jnp.max(log_probs, axis=0))
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    total = placement.sum_over_groups(jnp.sum(jnp.exp(log_probs - top), axis=0))
-    count = placement.sum_over_groups(jnp.sum(live.astype(jnp.float32)))
-    return top + jnp.log(total) - jnp.log(count)
-
-
 def make_train_step(
-    config: ml_collections.FrozenConfigDict, task: Classification, placement: Placement
+    config: ml_collections.FrozenConfigDict, task: Supervised, placement: Placement
 ) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
     """Returns the pmapped step `(states, member_metrics, ensemble_metrics, batch, step) -> ...`.
 
@@ -77,6 +63,9 @@ def make_train_step(
     that go in are donated; the metrics that come out have the step added.
     """
     shared = config.batching == "shared"
+    objective, likelihood = make_objective(config, task), task.likelihood
+    progress = likelihood.progress
+    over = Reduce(placement.sum_over_groups, placement.max_over_groups)
     # Member k's key is the seed's folded with k; no member has this number.
     key_augment = jax.random.fold_in(jax.random.key(config.seed), 2**32 - 1)
 
@@ -88,18 +77,12 @@ def make_train_step(
 
     def member_step(
         state: TrainState, batch: Batch, step: jax.Array
-    ) -> tuple[TrainState, Metrics, jax.Array]:
+    ) -> tuple[TrainState, Metrics, dict[str, jax.Array]]:
         inputs = batch.inputs
         if not shared:
             key = state.step_key(Stream.AUGMENT, step)
             inputs = prepare(inputs, key, batch.positions)
-        output = apply_member(
-            state,
-            inputs,
-            batch.targets,
-            batch.weights,
-            label_smoothing=config.label_smoothing,
-        )
+        output = apply_member(state, objective, inputs, batch.targets, batch.weights)
         gradients, loss, weight = placement.sum_over_slices(
             (output.gradients, output.loss, jnp.sum(batch.weights))
         )
@@ -108,11 +91,12 @@ def make_train_step(
             lambda g, p: g / weight - p / task.num_train_examples, gradients, prior_gradients
         )
         loss = loss / weight - log_prior / task.num_train_examples
+        scores = likelihood.example_scores(output.predicted, batch.targets)
         metrics = {
             "loss": clu_metrics.Average.from_model_output(loss),
-            "accuracy": _accuracy(output.log_probs, batch),
+            progress: _mean(scores[progress], batch),
         }
-        return update_member(state, gradients, loss, output.model_state), metrics, output.log_probs
+        return update_member(state, gradients, loss, output.model_state), metrics, output.predicted
 
     def step_fn(
         states: TrainState,
@@ -124,28 +108,39 @@ def make_train_step(
         if shared:
             key = jax.random.fold_in(key_augment, step)
             batch = batch.replace(inputs=prepare(batch.inputs, key, batch.positions))
-        states, metrics, log_probs = placement.map_slots(
+        states, metrics, predicted = placement.map_slots(
             member_step, in_axes=(0, None if shared else 0, None)
         )(states, batch, step)
         member_metrics = _add(member_metrics, placement.sum_over_slices(metrics))
         if shared:
             # Of the status after the step: one that has just failed must not poison the mean.
             live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
-            mean = ensemble_log_probs(log_probs, live, placement)
-            nll = -jnp.take_along_axis(mean, batch.targets[:, None], axis=-1)[:, 0]
-            metrics = {
-                "nll": clu_metrics.Average.from_model_output(nll, mask=batch.mask),
-                "accuracy": _accuracy(mean, batch),
-            }
+            scores = likelihood.mixture_scores(predicted, batch.targets, live, over)
+            metrics = {name: _mean(score, batch) for name, score in scores.items()}
             ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
         return states, member_metrics, ensemble_metrics
 
     return placement.pmap(step_fn, in_axes=(0, 0, 0, 0, None), donate_argnums=(0, 1, 2))
 
 
-def _accuracy(log_probs: jax.Array, batch: Batch) -> clu_metrics.Average:
-    correct = (jnp.argmax(log_probs, axis=-1) == batch.targets).astype(jnp.float32)
-    return clu_metrics.Average.from_model_output(correct, mask=batch.mask)
+def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
+    """What a member maximises: the log likelihood, with smoothed labels if that is configured."""
+
+    def objective(
+        variables: Variables, inputs: jax.Array, targets: jax.Array, rng_key: jax.Array
+    ) -> tuple[jax.Array, Aux]:
+        if not config.label_smoothing:
+            return task.log_likelihood(variables, inputs, targets, True, rng_key)
+        outputs, own, state = task.outputs(variables, inputs, True, rng_key)
+        smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
+        log_prob = smoothed.smoothed_log_prob(outputs, targets, config.label_smoothing)
+        return log_prob, Aux(task.likelihood.predict(own, outputs), state)
+
+    return objective
+
+
+def _mean(scores: jax.Array, batch: Batch) -> clu_metrics.Average:
+    return clu_metrics.Average.from_model_output(scores, mask=batch.mask)
 
 
 def _add(totals: Metrics, metrics: Metrics) -> Metrics:

@@ -21,16 +21,16 @@ from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sources.movielens import HELD_OUT
 from ensemble.sources.watches import WatchDataset
 from ensemble.storage.memory import check_memory
-from ensemble.tasks.classification import Classification
 from ensemble.tasks.factorisation.baselines import fit_biases
 from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
+from ensemble.tasks.supervised import Supervised, make_likelihood
 
 MODEL = "matrix_factorisation"
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 
 
 @dataclasses.dataclass(frozen=True)
-class Factorisation(Classification):
+class Factorisation(Supervised):
     """A watch matrix W, and the factors that are to explain it.
 
     W_ij ~ Bernoulli(sigmoid(U_i V_j' + u_i + v_j)), independently, with the priors on U, V, u, v.
@@ -123,7 +123,13 @@ def create_factorisation(
         if not holds(flat[key]):
             raise UserError(f"config.{key}={flat[key]!r} must be {allowed} for {dataset.name}")
     _check_memory(config, dataset)
-    return Factorisation(dataset, MatrixFactorisation(), priors, config.num_factors)
+    return Factorisation(
+        dataset,
+        MatrixFactorisation(),
+        make_likelihood(dataset),
+        priors,
+        config.num_factors,
+    )
 
 
 def _check_memory(config: ml_collections.FrozenConfigDict, dataset: WatchDataset) -> None:

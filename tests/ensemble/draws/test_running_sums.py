@@ -1,16 +1,19 @@
 """Running sums of predictions against sums in float64."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
 
 from ensemble.draws.running_sums import add_draws, averages, evaluate_draws, zero_sums
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.methods.mcmc.log_density import place_split
 from ensemble.sharding.mesh import create_mesh
 from ensemble.source import Examples
 
 NUM_DRAWS, NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 300, 2, 5, 3
+CLASSES = Categorical(list("abc"))
 
 
 def run(log_probs, labels):
@@ -23,12 +26,13 @@ def run(log_probs, labels):
     @jax.jit
     def add_all(sums, log_probs):
         def add(sums, one):
-            return add_draws(sums, evaluate_draws(one, split)), None
+            terms = evaluate_draws(CLASSES, {"log_probs": one}, split)
+            return add_draws(CLASSES, sums, terms), None
 
         return jax.lax.scan(add, sums, log_probs)[0]
 
-    sums = add_all(zero_sums(NUM_CHAINS, 6, NUM_CLASSES), padded)
-    return averages(sums, len(log_probs), NUM_EXAMPLES)
+    sums = add_all(zero_sums(CLASSES, NUM_CHAINS, split), padded)
+    return averages(CLASSES, sums, len(log_probs), NUM_EXAMPLES)
 
 
 def draw(scale):
@@ -41,9 +45,9 @@ def test_averages_and_scores_of_single_draws():
     log_probs, labels = draw(scale=3)
     predictions, scores = run(log_probs, labels)
     probs = np.exp(log_probs)
-    np.testing.assert_allclose(np.exp(predictions.log_probs), probs.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(np.exp(predictions["log_probs"]), probs.mean(axis=0), rtol=1e-6)
     entropies = -(probs * log_probs).sum(axis=-1)
-    np.testing.assert_allclose(predictions.entropies, entropies.mean(axis=0), rtol=2e-6)
+    np.testing.assert_allclose(predictions["entropies"], entropies.mean(axis=0), rtol=2e-6)
     of_label = log_probs[..., np.arange(NUM_EXAMPLES), labels]
     np.testing.assert_allclose(scores["nll"], -of_label.mean(axis=(0, 2)), rtol=1e-6)
     hits = log_probs.argmax(axis=-1) == labels
@@ -59,7 +63,7 @@ def test_probabilities_too_small_for_float32_are_averaged_too():
     predictions, _ = run(log_probs, labels)
     expected = scipy.special.logsumexp(log_probs, axis=0) - np.log(NUM_DRAWS)
     assert expected.min() < -104  # Below float32's smallest number.
-    np.testing.assert_allclose(predictions.log_probs, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(predictions["log_probs"], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_many_draws_lose_nothing_to_rounding():
@@ -69,15 +73,20 @@ def test_many_draws_lose_nothing_to_rounding():
         Examples(np.zeros((1, 1), np.float32), np.zeros(1, np.int32)),
         create_mesh(1, 1, jax.devices()),
     )
-    one = evaluate_draws(np.broadcast_to(log_prob, (1, 1, NUM_CLASSES)), split)
+    predicted = {"log_probs": jnp.broadcast_to(log_prob, (1, 1, NUM_CLASSES))}
+    one = evaluate_draws(CLASSES, predicted, split)
 
     @jax.jit
     def add_all(sums):
-        return jax.lax.fori_loop(0, num_draws, lambda _, sums: add_draws(sums, one), sums)
+        def add(_, sums):
+            return add_draws(CLASSES, sums, one)
 
-    predictions, scores = averages(add_all(zero_sums(1, 1, NUM_CLASSES)), num_draws, 1)
-    np.testing.assert_allclose(predictions.log_probs[0, 0], log_prob, atol=5e-7)
-    np.testing.assert_allclose(predictions.entropies[0], one["entropies"][0], rtol=3e-7)
+        return jax.lax.fori_loop(0, num_draws, add, sums)
+
+    sums = add_all(zero_sums(CLASSES, 1, split))
+    predictions, scores = averages(CLASSES, sums, num_draws, 1)
+    np.testing.assert_allclose(predictions["log_probs"][0, 0], log_prob, atol=5e-7)
+    np.testing.assert_allclose(predictions["entropies"][0], one["entropies"][0], rtol=3e-7)
     assert scores["nll"][0] == pytest.approx(float(one["nll"][0]), rel=3e-7)
 
 
@@ -86,5 +95,5 @@ def test_a_class_that_never_has_any_probability():
     log_probs[..., 0] = -np.inf
     log_probs = scipy.special.log_softmax(log_probs, axis=-1)
     predictions, _ = run(log_probs, labels)
-    assert np.isneginf(predictions.log_probs[..., 0]).all()
-    assert np.isfinite(predictions.entropies).all()
+    assert np.isneginf(predictions["log_probs"][..., 0]).all()
+    assert np.isfinite(predictions["entropies"]).all()

@@ -116,7 +116,7 @@ def test_shifted_scores_are_those_of_the_shifted_images(evaluated):
     predictor = ensemble.load(workdir)
     for kind, severity in [("rotation", 1), ("noise", 5)]:
         shifted = shift_images(inputs, kind, severity, value_range=value_range)
-        expected = metrics.summarise(predictor.log_probs(shifted), labels)
+        expected = metrics.summarise(predictor.member_arrays(shifted)["log_probs"], labels)
         section = evaluation["shift"][kind]
         assert section["amounts"] == list(SHIFTS[kind].amounts)
         for name in metrics.SCORES:

@@ -9,8 +9,8 @@ from test_scoring import make_predictions
 
 from ensemble import metrics
 from ensemble.evaluation import next_member
+from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.next_member import MAX_SUBSETS, score_sizes
-from ensemble.storage.predictions import StoredPredictions
 
 
 def test_scores_of_all_subsets_match_brute_force():
@@ -34,7 +34,7 @@ def test_scores_of_all_subsets_match_brute_force():
 
 def test_probabilities_that_underflow_beside_another_member_survive():
     log_probs = np.array([[[-900.0, 0.0]], [[-901.0, 0.0]], [[0.0, -900.0]]])
-    section = score_sizes(StoredPredictions(log_probs, np.array([0]), np.arange(3)))
+    section = score_sizes(LabelledPredictions(log_probs, np.array([0]), np.arange(3)))
     expected = np.mean([metrics.nll(one, np.array([0])) for one in log_probs])
     assert section["mean"]["nll"][0] == pytest.approx(expected)
     assert expected > 600
@@ -43,7 +43,7 @@ def test_probabilities_that_underflow_beside_another_member_survive():
 def test_impossible_labels_give_infinite_scores_and_say_so():
     with np.errstate(divide="ignore"):
         log_probs = np.log(np.array([[[1.0, 0.0]], [[1.0, 0.0]]]))
-    section = score_sizes(StoredPredictions(log_probs, np.array([1]), np.arange(2)))
+    section = score_sizes(LabelledPredictions(log_probs, np.array([1]), np.arange(2)))
     assert section["mean"]["nll"] == [np.inf, np.inf]
     assert section["expected_gain"]["nll"] is None
     assert "infinite" in section["sentence"]
@@ -55,8 +55,8 @@ def test_the_expected_gain_in_brier_score_is_what_another_member_brings():
     labels = rng.integers(3, size=4000)
     logits = rng.normal(size=(4000, 3)) + rng.normal(size=(6, 4000, 3))
     log_probs = log_softmax(logits, axis=-1)
-    five = score_sizes(StoredPredictions(log_probs[:5], labels, np.arange(5)))
-    six = score_sizes(StoredPredictions(log_probs, labels, np.arange(6)))
+    five = score_sizes(LabelledPredictions(log_probs[:5], labels, np.arange(5)))
+    six = score_sizes(LabelledPredictions(log_probs, labels, np.arange(6)))
     gained = five["mean"]["brier"][-1] - six["mean"]["brier"][-1]
     assert five["expected_gain"]["brier"] == pytest.approx(gained, rel=0.3)
     assert five["expected_gain"]["nll"] > 0

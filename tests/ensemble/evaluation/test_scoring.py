@@ -6,13 +6,13 @@ import sklearn.metrics
 from scipy.special import log_softmax
 
 from ensemble import metrics
+from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.scoring import (
     is_available,
     score_calibrated,
     score_classes,
     score_predictions,
 )
-from ensemble.storage.predictions import StoredPredictions
 
 
 def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharpness=2.0):
@@ -20,7 +20,7 @@ def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharp
     labels = rng.integers(num_classes, size=num_examples)
     logits = rng.normal(size=(num_members, num_examples, num_classes))
     logits[:, np.arange(num_examples), labels] += 1
-    return StoredPredictions(log_softmax(sharpness * logits, -1), labels, np.arange(num_members))
+    return LabelledPredictions(log_softmax(sharpness * logits, -1), labels, np.arange(num_members))
 
 
 def test_every_score_has_its_value_interval_and_members():
@@ -124,8 +124,8 @@ def test_a_label_of_probability_zero_leaves_only_the_temperature_out():
     calibration = make_predictions(0)
     log_probs = np.full((1, 2, 2), -np.inf)
     log_probs[:, :, 0] = 0
-    calibration = StoredPredictions(log_probs, np.array([0, 1]), np.array([0]))
-    test = StoredPredictions(log_probs, np.array([0, 0]), np.array([0]))
+    calibration = LabelledPredictions(log_probs, np.array([0, 1]), np.array([0]))
+    test = LabelledPredictions(log_probs, np.array([0, 0]), np.array([0]))
     section = score_calibrated(test, calibration)
     assert "probability 0" in section["temperature"]["reason"]
     assert section["conformal"]["coverage"] == 1
@@ -145,7 +145,7 @@ def test_ece_by_chance_is_that_of_labels_drawn_from_the_prediction():
 def test_infinite_scores_are_counted_and_warn_of_nothing():
     log_probs = np.log(np.full((2, 3, 2), 0.5))
     log_probs[:, 0] = [0, -np.inf]
-    section = score_predictions(StoredPredictions(log_probs, np.array([1, 0, 1]), np.arange(2)))
+    section = score_predictions(LabelledPredictions(log_probs, np.array([1, 0, 1]), np.arange(2)))
     assert section["num_impossible"] == 1
     assert section["ensemble"]["nll"] == np.inf
     assert np.isnan(section["sd"]["nll"])
@@ -167,7 +167,7 @@ def test_the_coverage_range_holds_95_percent_of_simulated_runs():
 @pytest.mark.parametrize("num_classes", [2, 3, 7])
 def test_a_temperature_of_one_changes_nothing_at_all(num_classes):
     log_probs = np.full((1, 40, num_classes), -np.log(num_classes), np.float32)
-    uniform = StoredPredictions(log_probs, np.arange(40) % num_classes, np.array([0]))
+    uniform = LabelledPredictions(log_probs, np.arange(40) % num_classes, np.array([0]))
     section = score_calibrated(uniform, uniform)["temperature"]
     assert section["value"] == 1
     assert section["nll_change_interval"] == (0, 0)

@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 from scipy.special import log_softmax
 
 from ensemble import metrics
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import curves, examples, member_scores, plot_style, reliability, uncertainty
 
 
@@ -336,8 +337,11 @@ def training_records(num_members=3, num_epochs=4, steps_per_epoch=5):
     return records
 
 
+PANELS = Categorical(["no", "yes"]).curves()
+
+
 def test_training_curves_plot_the_records():
-    figure = curves.training_curves(training_records())
+    figure = curves.training_curves(training_records(), PANELS)
     draw(figure)
     loss, nll, accuracy = figure.axes
     steps, epochs = np.arange(1, 21), np.arange(1, 5)
@@ -371,7 +375,7 @@ def test_a_member_that_failed_ends_at_a_cross():
             for key in record:
                 if "member_01" in key:
                     record[key] = None if key.startswith("validation") else float("nan")
-    figure = curves.training_curves(records)
+    figure = curves.training_curves(records, PANELS)
     draw(figure)
     loss, nll, accuracy = figure.axes
     for axes, y in ((loss, 2 / 10 + 0.01), (nll, 1 / 10 + 0.02), (accuracy, 1 - 0.5 / 10 - 0.01)):
@@ -385,7 +389,7 @@ def test_a_member_that_is_no_longer_recorded_ends_at_a_cross():
         {key: value for key, value in record.items() if record["epoch"] <= 2 or "_01" not in key}
         for record in training_records()
     ]
-    figure = curves.training_curves(records)
+    figure = curves.training_curves(records, PANELS)
     draw(figure)
     np.testing.assert_allclose(line(figure.axes[1], "member stopped").get_xdata(), [2.0])
 
@@ -400,7 +404,7 @@ def test_a_member_that_is_no_longer_recorded_ends_at_a_cross():
     ],
 )
 def test_nothing_recorded_is_said(records):
-    figure = curves.training_curves(records)
+    figure = curves.training_curves(records, PANELS)
     draw(figure)
     for axes in figure.axes:
         assert strings(axes.texts) == ["not recorded"]
@@ -411,7 +415,7 @@ def test_records_without_epochs_are_drawn_against_steps():
         {key: value for key, value in record.items() if key != "epoch"}
         for record in training_records()
     ]
-    figure = curves.training_curves(records)
+    figure = curves.training_curves(records, PANELS)
     draw(figure)
     np.testing.assert_array_equal(line(figure.axes[1], "ensemble").get_xdata(), [5, 10, 15, 20])
     assert {axes.get_xlabel() for axes in figure.axes} == {"step"}
@@ -420,7 +424,7 @@ def test_records_without_epochs_are_drawn_against_steps():
 @pytest.mark.parametrize("num_members", [1, 150])
 def test_single_points_and_many_members_are_drawn(num_members):
     records = training_records(num_members, num_epochs=1, steps_per_epoch=1)
-    figure = curves.training_curves(records)
+    figure = curves.training_curves(records, PANELS)
     draw(figure)
     assert len(lines(figure.axes[0], "members")) == num_members
     assert line(figure.axes[1], "ensemble").get_marker() == "."  # a line of one point is nothing

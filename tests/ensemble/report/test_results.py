@@ -13,6 +13,8 @@ def make_report(members=2):
     ensemble = {"accuracy": 0.92, "nll": 0.15, "brier": 0.09, "ece": 0.02}
     return {
         "method": "sgd",
+        "config": {"likelihood": "categorical"},
+        "dataset": {"num_classes": 2, "class_names": ["no", "yes"]},
         "test": {"members": scores, "ensemble": ensemble},
         "live_members": [0, 3][:members],
         "failed_members": {1: "non-finite"},

@@ -50,7 +50,7 @@ def test_digits_are_scikit_learns():
     assert list(splits) == SPLITS
     assert [len(split.targets) for split in splits.values()] == [1197, 150, 150, 300]
     assert dataset.input_shape == (8, 8, 1)
-    assert dataset.num_classes == 10
+    assert len(dataset.class_names) == 10
     assert dataset.class_names == tuple("0123456789")
 
     inputs = np.concatenate([split.inputs for split in splits.values()])
@@ -242,7 +242,7 @@ def test_an_absent_training_class_is_a_warning(caplog):
     arrays = _arrays(40) | {"class_names": ["a", "b", "c", "never"]}
     with caplog.at_level("WARNING"):
         dataset = input_pipeline.dataset_from_arrays(arrays, name="mine")
-    assert dataset.num_classes == 4
+    assert len(dataset.class_names) == 4
     assert "mine: no training example of class never" in caplog.text
 
 

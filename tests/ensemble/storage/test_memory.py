@@ -9,7 +9,7 @@ from ensemble.config_rules import validate
 from ensemble.methods.members.sgd import SGD
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.storage import memory
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 SAMPLER = {
     "method": "hmc",
@@ -56,7 +56,7 @@ def test_what_fits_is_let_through(monkeypatch):
 @pytest.mark.parametrize(("asked", "taken"), [(29, 29), (2**31 - 1, None)])
 def test_a_batch_has_no_more_than_all_examples(blobs, asked, taken):
     dataset = dataset_from_arrays(blobs)
-    task = Classification(dataset, networks.create("tiny", dataset.num_classes))
+    task = classification(dataset, networks.create("tiny", len(dataset.class_names)))
     method = SGD(validate(small_config(batch_size=asked)), task)
     num_examples = task.num_train_examples
     assert method.batch_size == (taken or num_examples)

@@ -1,68 +1,106 @@
 """Stored predictions: what is read back, what is refused."""
 
+import json
+
 import numpy as np
 import pytest
 from etils import epath
 
 from ensemble import UserError
 from ensemble.config_rules import validate
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
 
 CONFIG = validate({"num_epochs": 1}).to_dict()
 LOG_PROBS = np.log(np.full((2, 3, 4), 0.25, np.float32))
 LABELS = np.array([0, 3, 1])
+CLASSES = Categorical(list("abcd"))
 
 
 @pytest.fixture
 def path(tmp_path):
     path = epath.Path(tmp_path / "test.npz")
-    write_predictions(path, MemberPredictions(LOG_PROBS), LABELS, [0, 2], CONFIG)
+    write_predictions(path, MemberPredictions({"log_probs": LOG_PROBS}), LABELS, [0, 2], CONFIG)
     return path
 
 
 def test_what_was_written_comes_back(path):
-    stored = read_predictions(path, CONFIG)
-    np.testing.assert_array_equal(stored.log_probs, LOG_PROBS)
+    stored = read_predictions(path, CONFIG, CLASSES)
+    np.testing.assert_array_equal(stored.arrays["log_probs"], LOG_PROBS)
     np.testing.assert_array_equal(stored.targets, LABELS)
     np.testing.assert_array_equal(stored.members, [0, 2])
     longer = {**CONFIG, "num_epochs": 9}  # What may change in a workdir may change here.
-    np.testing.assert_array_equal(read_predictions(path, longer).targets, LABELS)
+    np.testing.assert_array_equal(read_predictions(path, longer, CLASSES).targets, LABELS)
 
 
 def test_those_of_another_configuration_are_refused(path):
     with pytest.raises(UserError, match=r"another configuration: seed: 0 -> 1; remove it and run"):
-        read_predictions(path, {**CONFIG, "seed": 1})
+        read_predictions(path, {**CONFIG, "seed": 1}, CLASSES)
 
 
 def test_absent_and_damaged_files_are_refused(path):
     with pytest.raises(UserError, match=r"val\.npz is missing"):
-        read_predictions(path.parent / "val.npz", CONFIG)
+        read_predictions(path.parent / "val.npz", CONFIG, CLASSES)
     content = path.read_bytes()
     for damaged in (b"", b"no archive", content[: len(content) // 2]):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="is damaged or not of this program"):
-            read_predictions(path, CONFIG)
+            read_predictions(path, CONFIG, CLASSES)
 
 
 @pytest.mark.parametrize(
-    ("log_probs", "targets", "members"),
+    ("log_probs", "targets", "members", "message"),
     [
-        (LOG_PROBS[:, :0], LABELS[:0], [0, 2]),
-        (LOG_PROBS[0], LABELS, [0, 2]),
-        (LOG_PROBS, LABELS[:2], [0, 2]),
-        (LOG_PROBS, LABELS, [0]),
-        (LOG_PROBS, LABELS + 1, [0, 2]),
-        (LOG_PROBS.astype(int), LABELS, [0, 2]),
-        (LOG_PROBS, LABELS / 2, [0, 2]),
+        (LOG_PROBS[:, :0], LABELS[:0], [0, 2], r"log_probs \(2, 0, 4\) must be \[M, N, ...\]"),
+        (LOG_PROBS[0], LABELS, [0, 2], r"log_probs \(3, 4\) must be \[M, N, ...\]"),
+        (LOG_PROBS[..., 0], LABELS, [0, 2], r"log_probs \(2, 3\) .* must be \[M, N, C\]"),
+        (LOG_PROBS, LABELS[:2], [0, 2], r"log_probs \(2, 3, 4\) must be \[M, N, ...\]"),
+        (LOG_PROBS, LABELS, [0], r"log_probs \(2, 3, 4\) must be \[M, N, ...\]"),
+        (LOG_PROBS, LABELS[None], [0, 2], r"targets \(1, 3\) and members \(2,\) must be lists"),
+        (LOG_PROBS, LABELS + 1, [0, 2], r"targets must be classes in 0\.\.3"),
+        (LOG_PROBS, LABELS - 1, [0, 2], r"targets must be classes in 0\.\.3"),
+        (LOG_PROBS, LABELS / 2, [0, 2], r"targets must be classes in 0\.\.3"),
+        (
+            LOG_PROBS.astype(int),
+            LABELS,
+            [0, 2],
+            r"log_probs .* int64 must be \[M, N, C\] of floats",
+        ),
+        (LOG_PROBS * np.nan, LABELS, [0, 2], "log_probs hold NaN"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(path, log_probs, targets, members):
-    write_predictions(path, MemberPredictions(log_probs), targets, members, CONFIG)
-    with pytest.raises(UserError, match=r"must be \[M, N, C\]"):
-        read_predictions(path, CONFIG)
+def test_arrays_that_do_not_fit_are_refused(path, log_probs, targets, members, message):
+    write_predictions(path, MemberPredictions({"log_probs": log_probs}), targets, members, CONFIG)
+    with pytest.raises(
+        UserError, match=rf"test\.npz: {message}.*; remove it and run train\.py again"
+    ):
+        read_predictions(path, CONFIG, CLASSES)
+
+
+def test_a_file_without_predictions_is_refused(path):
+    np.savez(path, targets=LABELS, members=[0, 2], config=json.dumps(CONFIG))
+    with pytest.raises(UserError, match=r"there are no log_probs; remove it and run"):
+        read_predictions(path, CONFIG, CLASSES)
+
+
+def test_targets_were_called_labels(path):
+    np.savez(path, log_probs=LOG_PROBS, labels=LABELS, members=[0, 2], config=json.dumps(CONFIG))
+    stored = read_predictions(path, CONFIG, CLASSES)
+    np.testing.assert_array_equal(stored.targets, LABELS)
+    assert stored.arrays.keys() == {"log_probs"}
+
+
+def test_members_are_chosen_and_nan_is_found_in_any_array():
+    other = np.zeros((3, 2))
+    other[1, 0] = np.nan
+    predictions = MemberPredictions({"a": np.arange(24.0).reshape(3, 2, 4), "b": other})
+    np.testing.assert_array_equal(predictions.have_nan(), [False, True, False])
+    chosen = predictions.of_members([2, 0])
+    np.testing.assert_array_equal(chosen.arrays["a"][:, 0, 0], [16, 0])
+    assert not chosen.have_nan().any()
 
 
 def test_pickled_objects_are_never_loaded(path):
     np.savez(path, log_probs=np.array([{}]), targets=LABELS, members=[0], config="{}")
     with pytest.raises(UserError, match="is damaged or not of this program"):
-        read_predictions(path, CONFIG)
+        read_predictions(path, CONFIG, CLASSES)

@@ -16,7 +16,7 @@ from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks import linear_likelihood
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 NUM_CLASSES = 4
 
@@ -38,7 +38,7 @@ def make_task(num_examples=203):
         "class_names": list("abcd"),
     }
     dataset = dataset_from_arrays(data, hold_out=False)
-    return Classification(
+    return classification(
         dataset, networks.create("logistic_regression", NUM_CLASSES), parse_prior("normal(1)")
     )
 

@@ -24,7 +24,7 @@ from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, create_mesh
 from ensemble.sources.catalogue import load_dataset
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 200, 8, 4
 NUM_CHAINS, NUM_WARMUP, NUM_DRAWS = 8, 250, 1200
@@ -42,7 +42,7 @@ def make_task():
     }
     dataset = dataset_from_arrays(data, hold_out=False)
     network = networks.create("logistic_regression", NUM_CLASSES)
-    return Classification(dataset, network, parse_prior("normal(1)"))
+    return classification(dataset, network, parse_prior("normal(1)"))
 
 
 def sample_ours(task):

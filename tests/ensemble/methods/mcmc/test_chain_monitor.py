@@ -41,13 +41,15 @@ def test_scalars_are_by_chain_and_the_headline_is_their_mean():
         is_divergent=np.array([[0, 1], [0, 1], [0, 0]], bool),
         step_size=np.array([[0.5, 0.5], [0.5, 0.5], [0.1, 0.3]]),
     )
-    trace = types.SimpleNamespace(info=info, accuracy=ones, nll=ones)
+    trace = types.SimpleNamespace(info=info, scores={"accuracy": ones, "nll": 2 * ones})
     scalars = trace_scalars(trace, (0, 1))
+    assert scalars["posterior/chain_01/nll"] == 2
     assert scalars["posterior/chain_01/acceptance"] == pytest.approx(0.8)
     assert scalars["posterior/chain_00/energy_error"] == pytest.approx(0.2)
     assert scalars["posterior/chain_01/divergences"] == 2
     assert "posterior/chain_01/energy_error" not in scalars  # Infinite: it is not shown.
-    shown = headline({**scalars, "validation/average_draw/nll": 0.4}, 2, "validation")
+    scalars["validation/average_draw/nll"] = 0.4
+    shown = headline(scalars, 2, ("accuracy", "nll"), "validation")
     assert shown["step size"] == pytest.approx(0.2)
     assert shown["energy error"] == pytest.approx(0.2)
     assert shown["average draw's nll"] == 0.4

@@ -10,8 +10,8 @@ from ensemble import UserError, networks
 from ensemble.methods.mcmc.coordinates import identity, kronecker
 from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.classification import Classification
 from ensemble.tasks.linear_likelihood import join_bias, split_bias
+from ensemble.tasks.supervised import classification
 
 NUM_CLASSES, NUM_FEATURES = 3, 4
 
@@ -22,7 +22,7 @@ def make_task(prior="normal(0.7)", model="logistic_regression"):
     inputs = rng.normal(size=(120, NUM_FEATURES)) @ rng.normal(size=(NUM_FEATURES, NUM_FEATURES))
     data = {"train_inputs": inputs, "train_labels": labels, "class_names": list("abc")}
     network = networks.create(model, NUM_CLASSES)
-    return Classification(dataset_from_arrays(data, hold_out=False), network, parse_prior(prior))
+    return classification(dataset_from_arrays(data, hold_out=False), network, parse_prior(prior))
 
 
 def random_params(seed, scale=1.0):
@@ -42,7 +42,7 @@ def whitened_hessian(task, coordinates, temperature=1.0):
 
     def energy(flat):
         params = coordinates.to_params(unravel(flat))
-        log_probs = task.log_probs({"params": params}, inputs)
+        log_probs = task.predict({"params": params}, inputs)["log_probs"]
         likelihood = jnp.take_along_axis(log_probs, jnp.asarray(labels)[:, None], 1).sum()
         return -likelihood / temperature - task.log_prior(params)
 

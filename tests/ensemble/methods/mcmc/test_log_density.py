@@ -18,7 +18,7 @@ from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
 from ensemble.source import Examples
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 NUM_CLASSES = 3
 
@@ -30,7 +30,7 @@ def make_task(num_examples=203, model="logistic_regression", prior="normal(0.7)"
     data = {"train_inputs": inputs, "train_labels": labels, "class_names": list("abc")}
     dataset = dataset_from_arrays(data, hold_out=False)
     network = networks.create(model, NUM_CLASSES)
-    return Classification(dataset, network, parse_prior(prior))
+    return classification(dataset, network, parse_prior(prior))
 
 
 def random_params(seed=0, scale=1.0):
@@ -86,7 +86,7 @@ def test_the_naive_pmap_version_is_wrong():
     shards = [part.reshape(8, 25, *part.shape[1:]) for part in (inputs, labels)]
 
     def naive(params, inputs, labels):
-        log_probs = task.log_probs({"params": params}, inputs)
+        log_probs = task.predict({"params": params}, inputs)["log_probs"]
         likelihood = jnp.take_along_axis(log_probs, labels[:, None], axis=-1).sum()
         return jax.lax.psum(likelihood, "shards") + task.log_prior(params)
 

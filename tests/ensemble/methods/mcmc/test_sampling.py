@@ -149,10 +149,10 @@ def test_loaded_it_predicts_with_draws(finished, blobs):
     np.testing.assert_allclose(
         prediction.probs, np.exp(stored(workdir)["log_probs"]).mean(axis=0), atol=1e-5
     )
-    chains = predictor.predict_members(inputs)
-    np.testing.assert_allclose(chains.log_probs, stored(workdir)["log_probs"], atol=1e-4)
-    np.testing.assert_allclose(chains.entropies, stored(workdir)["entropies"], atol=1e-4)
-    np.testing.assert_allclose(prediction.aleatoric, chains.entropies.mean(axis=0), atol=1e-5)
+    chains = predictor.predict_members(inputs).arrays
+    np.testing.assert_allclose(chains["log_probs"], stored(workdir)["log_probs"], atol=1e-4)
+    np.testing.assert_allclose(chains["entropies"], stored(workdir)["entropies"], atol=1e-4)
+    np.testing.assert_allclose(prediction.aleatoric, chains["entropies"].mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(result.predictor(inputs).probs, prediction.probs, atol=1e-6)
 
 
@@ -397,7 +397,7 @@ def test_a_chain_that_never_moves_is_named_and_left_out(blobs):
     from ensemble.report.results import build_report, live_predictions
 
     predictions, status = live_predictions(method, stuck, ["validation", "test"])
-    assert predictions["test"].log_probs.shape[0] == 1
+    assert predictions["test"].arrays["log_probs"].shape[0] == 1
     timing = {"member_examples_per_second": None}
     report = build_report(config, method.task, predictions, status, timing)
     assert report["failed_members"] == {1: "stuck"}

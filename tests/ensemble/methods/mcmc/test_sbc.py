@@ -21,7 +21,7 @@ from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import CHAINS, create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 NUM_SETS, NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 320, 30, 2, 3
 NUM_RANKED, THIN, NUM_BINS = 63, 3, 8  # 64 ranks, 8 to a bin.
@@ -43,7 +43,7 @@ def make_task():
         "class_names": list("abc"),
     }
     dataset = dataset_from_arrays(data, hold_out=False)
-    return Classification(dataset, LinenNetwork(Regression(NUM_CLASSES)), parse_prior("normal(1)"))
+    return classification(dataset, LinenNetwork(Regression(NUM_CLASSES)), parse_prior("normal(1)"))
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from ensemble.methods.mcmc.start import find_map, sample_prior
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 PRIORS = parse_prior("*bias=laplace(2), *=normal(0.5)")
 SHAPES = {
@@ -30,7 +30,7 @@ SHAPES = {
 def make_task(blobs, prior="normal(0.7)", model="logistic_regression"):
     data = {f"train_{name}": values for name, values in blobs.items()}
     network = networks.create(model, 3)
-    return Classification(
+    return classification(
         dataset_from_arrays(data | {"class_names": list("abc")}, hold_out=False),
         network,
         parse_prior(prior),

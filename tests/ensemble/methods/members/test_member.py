@@ -8,13 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from conftest import small_config
 from flax import jax_utils
 from flax.training import train_state
 
 from ensemble import apply_model, create_train_state, networks, update_model
+from ensemble.config_rules import validate
 from ensemble.method import Status
 from ensemble.methods.members.member import apply_member, create_member, update_member
+from ensemble.methods.members.train_step import make_objective
 from ensemble.networks.linen import LinenNetwork
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.tasks.supervised import classification
 
 NUM_DEVICES = 8
 
@@ -104,10 +109,21 @@ def test_equal_to_the_published_functions():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+def start(network, **kwargs):
+    key = jax.random.key(0)
+    variables = network.init(key, jnp.ones((1, 6)))
+    return create_member(key, variables, network.apply, optax.sgd(0.1), **kwargs)
+
+
 def tiny_state(**kwargs):
-    return create_member(
-        jax.random.key(0), networks.create("tiny", 3), optax.sgd(0.1), (6,), **kwargs
-    )
+    return start(networks.create("tiny", 3), **kwargs)
+
+
+def objective_of(network, **overrides):
+    """What training maximises, of three classes of vectors of six numbers."""
+    data = {"train_inputs": np.zeros((3, 6), np.float32), "train_labels": np.arange(3)}
+    task = classification(dataset_from_arrays(data, hold_out=False), network)
+    return make_objective(validate(small_config(**overrides)), task)
 
 
 def test_examples_of_weight_zero_count_for_nothing():
@@ -115,8 +131,9 @@ def test_examples_of_weight_zero_count_for_nothing():
     images = jnp.asarray(np.random.default_rng(0).normal(size=(7, 6)), jnp.float32)
     labels = jnp.array([0, 1, 2, 0, 1, 2, 0])
     weights = jnp.array([1, 1, 1, 1, 1, 0, 0], jnp.float32)
-    padded = apply_member(state, images, labels, weights)
-    whole = apply_member(state, images[:5], labels[:5], jnp.ones(5))
+    objective = objective_of(networks.create("tiny", 3))
+    padded = apply_member(state, objective, images, labels, weights)
+    whole = apply_member(state, objective, images[:5], labels[:5], jnp.ones(5))
     np.testing.assert_allclose(padded.loss, whole.loss, rtol=1e-6)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
@@ -128,9 +145,10 @@ def test_examples_of_weight_zero_count_for_nothing():
 def test_label_smoothing_is_the_cross_entropy_with_mixed_targets():
     state = tiny_state()
     images, labels = jnp.ones((1, 6)), jnp.array([1])
-    output = apply_member(state, images, labels, jnp.ones(1), label_smoothing=0.3)
-    target = np.array([0.1, 0.8, 0.1])
-    np.testing.assert_allclose(output.loss, -(target * output.log_probs[0]).sum(), rtol=1e-6)
+    objective = objective_of(networks.create("tiny", 3), label_smoothing=0.3)
+    output = apply_member(state, objective, images, labels, jnp.ones(1))
+    target, log_probs = np.array([0.1, 0.8, 0.1]), output.predicted["log_probs"][0]
+    np.testing.assert_allclose(output.loss, -(target * log_probs).sum(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("what", ["loss", "gradients"])
@@ -173,14 +191,14 @@ class WithNoise(nn.Module):
 
 
 def test_dropout_differs_by_step_and_batch_statistics_move():
-    state = create_member(jax.random.key(0), LinenNetwork(WithNoise(3)), optax.sgd(0.1), (6,))
+    network = LinenNetwork(WithNoise(3))
+    state = start(network)
     images = jnp.asarray(np.random.default_rng(0).normal(size=(32, 6)), jnp.float32)
-    apply = apply_member
-    first = apply(state, images, jnp.zeros(32, int), jnp.ones(32))
-    again = apply(state, images, jnp.zeros(32, int), jnp.ones(32))
-    np.testing.assert_array_equal(first.log_probs, again.log_probs)
-    later = apply(state.replace(step=1), images, jnp.zeros(32, int), jnp.ones(32))
-    assert not np.allclose(first.log_probs, later.log_probs)
+    batch = (objective_of(network), images, jnp.zeros(32, int), jnp.ones(32))
+    first, again = apply_member(state, *batch), apply_member(state, *batch)
+    np.testing.assert_array_equal(first.predicted["log_probs"], again.predicted["log_probs"])
+    later = apply_member(state.replace(step=1), *batch)
+    assert not np.allclose(first.predicted["log_probs"], later.predicted["log_probs"])
     after = update_member(state, first.gradients, first.loss, first.model_state)
     before = state.model_state["batch_stats"]["BatchNorm_0"]["mean"]
     assert not np.allclose(after.model_state["batch_stats"]["BatchNorm_0"]["mean"], before)

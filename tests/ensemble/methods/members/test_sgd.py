@@ -16,7 +16,7 @@ from ensemble.method import Status
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.classification import Classification
+from ensemble.tasks.supervised import classification
 
 KEY = jax.random.key(0)
 PAIRS = [*itertools.permutations([1, 2, 8], 2)]
@@ -25,8 +25,8 @@ PAIRS = [*itertools.permutations([1, 2, 8], 2)]
 def make_method(blobs, model="tiny", **overrides):
     config = validate(small_config(model=model, **overrides))
     dataset = dataset_from_arrays(blobs)
-    task = Classification(
-        dataset, networks.create(config.model, dataset.num_classes), parse_prior(config.prior)
+    task = classification(
+        dataset, networks.create(config.model, len(dataset.class_names)), parse_prior(config.prior)
     )
     return SGD(config, task)
 
@@ -41,7 +41,7 @@ def run(method, state=None):
 
 
 def scored(method, state):
-    return method.predict_split(state, "test").log_probs
+    return method.predict_split(state, "test").arrays["log_probs"]
 
 
 def slow(*values):
@@ -202,7 +202,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
     state = method.init(KEY)
     examples, mask = method._batches._epoch(0, state.indices)
     train = method.task.dataset.splits["train"]
-    log_probs = method.predict_split(state, "train").log_probs[:, examples[0]]
+    log_probs = method.predict_split(state, "train").arrays["log_probs"][:, examples[0]]
     labels = train.targets[examples[0]]
     _, info = method.advance(state)
     scalars = method.scalars(info)
@@ -231,12 +231,12 @@ def test_early_stopping_keeps_the_best_parameters(blobs):
             from ensemble import metrics
 
             programs = method._programs(3)
-            log_probs = programs.predict(state.members.variables, validation.inputs)
+            log_probs = programs.predict(state.members.variables, validation.inputs)["log_probs"]
             history.append([metrics.nll(p, validation.targets) for p in log_probs])
     assert set(method.status(state).values()) == {Status.STOPPED_EARLY}
     best = [
         metrics.nll(p, validation.targets)
-        for p in method.predict_split(state, "validation").log_probs
+        for p in method.predict_split(state, "validation").arrays["log_probs"]
     ]
     np.testing.assert_allclose(best, np.min(history, axis=0), rtol=1e-5)
     assert (np.array(history)[-1] > best).any()

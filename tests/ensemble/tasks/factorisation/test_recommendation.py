@@ -6,6 +6,7 @@ import scipy.special
 
 import ensemble
 from ensemble.errors import UserError
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sources.catalogue import load_dataset
 from ensemble.tasks.factorisation import recommendation
@@ -41,6 +42,12 @@ def probabilities(draws):
     logits = wide["user_embeddings"] @ wide["movie_embeddings"].swapaxes(1, 2)
     logits += wide["user_bias"][:, :, None] + wide["movie_bias"][:, None]
     return scipy.special.expit(logits)
+
+
+def make_task(dataset):
+    """The factorisation of a data set by three factors."""
+    likelihood = Categorical(dataset.class_names)
+    return Factorisation(dataset, MatrixFactorisation(), likelihood, (), num_factors=3)
 
 
 def test_probabilities_are_means_over_draws(draws, probabilities):
@@ -85,7 +92,7 @@ def test_an_unknown_user_is_refused(dataset):
 
 
 def test_models_are_scored_on_what_was_held_out(dataset, draws, probabilities):
-    task = Factorisation(dataset, MatrixFactorisation(), (), num_factors=3)
+    task = make_task(dataset)
     first = {name: leaf[0] for name, leaf in draws.items()}
     scores = recommendation.score_models(task, draws, first)
     assert scores.keys() == {"posterior", "map", "biases", "popularity"}
@@ -104,7 +111,7 @@ def test_models_are_scored_on_what_was_held_out(dataset, draws, probabilities):
 
 
 def test_the_section_counts_first_choices_of_the_extreme_users(dataset, draws):
-    task = Factorisation(dataset, MatrixFactorisation(), (), num_factors=3)
+    task = make_task(dataset)
     section = recommendation.recommendation_section(
         task, draws, {name: leaf[0] for name, leaf in draws.items()}
     )
@@ -117,7 +124,7 @@ def test_the_section_counts_first_choices_of_the_extreme_users(dataset, draws):
 
 
 def test_held_out_entries_are_neither_watched_nor_unwatched(dataset):
-    task = Factorisation(dataset, MatrixFactorisation(), (), num_factors=3)
+    task = make_task(dataset)
     assert task.num_train_examples == 30 * 20 - len(dataset.splits["test"].targets)
     # The baseline does not see them: what was held out could as well be the other way round.
     pairs = dataset.splits["test"].inputs
@@ -126,7 +133,7 @@ def test_held_out_entries_are_neither_watched_nor_unwatched(dataset):
     other = dataclasses.replace(
         dataset, watches=dataclasses.replace(dataset.watches, watched=watched)
     )
-    changed = Factorisation(other, MatrixFactorisation(), (), num_factors=3)
+    changed = make_task(other)
     np.testing.assert_array_equal(task.biases["user_bias"], changed.biases["user_bias"])
 
 

@@ -1,0 +1,264 @@
+"""The contract of likelihoods: what a network's outputs say of a target.
+
+`ensemble.likelihoods` has the tenants, by the name that `config.likelihood` says. A member's
+prediction is a dict of named arrays, the parameters of its predictive distribution, [B, ...] on the
+devices and [M, N, ...] of M members in files. An ensemble's prediction is the equally weighted
+mixture of its members' distributions; a chain is the mixture over its draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import jax
+    from matplotlib.figure import Figure
+
+    from ensemble.source import Source
+
+Arrays = Mapping[str, np.ndarray]
+"""Predictions on the host, by name: [M, N, ...]."""
+
+
+class Column(NamedTuple):
+    """How a score is shown.
+
+    Attributes:
+        title: of the column of a table.
+        factor: that the score is multiplied by, such as 100 for percent.
+        digits: after the decimal point.
+    """
+
+    title: str
+    factor: float = 1.0
+    digits: int = 4
+
+
+class Panel(NamedTuple):
+    """A panel of the learning curves.
+
+    Attributes:
+        split: of which a score is drawn.
+        score: the name in `metrics.jsonl`.
+        title: of the panel.
+        label: of the axis, with the unit.
+        is_share: whether the score is a share of 1, shown in percent.
+    """
+
+    split: str
+    score: str
+    title: str
+    label: str
+    is_share: bool = False
+
+
+class Reduce(NamedTuple):
+    """How members on several devices are reduced: functions of arrays, the same on all devices."""
+
+    sum: Callable[[Any], Any]
+    max: Callable[[Any], Any]
+
+
+class Likelihood(Protocol):
+    """The distribution of a target given a network's outputs."""
+
+    @property
+    def name(self) -> str:
+        """In the registry."""
+
+    @property
+    def num_outputs(self) -> int:
+        """K, numbers that the network puts out for an example."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The scores that tables show, by name."""
+
+    @property
+    def headline(self) -> Sequence[str]:
+        """The scores that an evaluation logs, the most telling first."""
+
+    @property
+    def progress(self) -> str:
+        """The score of single examples that training shows beside the loss."""
+
+    @property
+    def draw_scores(self) -> Sequence[str]:
+        """The scores of single examples that are averaged over draws."""
+
+    @property
+    def traced(self) -> Sequence[str]:
+        """Those of them that are recorded of every draw."""
+
+    @property
+    def relative(self) -> str:
+        """The entry of `draw_terms` that is summed relative to its largest value."""
+
+    # From the data, and from what a workdir says of them.
+
+    @classmethod
+    def of_data(cls, targets: np.ndarray, class_names: Sequence[str]) -> Likelihood:
+        """Makes the likelihood of training targets [N].
+
+        Args:
+            targets: of the training examples.
+            class_names: of the data set; empty where targets are no classes.
+
+        Raises:
+            UserError: the targets are none that this likelihood can have.
+        """
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> Likelihood:
+        """The inverse of `describe`.
+
+        Raises:
+            ValueError: the description is damaged or forged.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a program that predicts must know of the targets, JSON-ready."""
+
+    # Pure functions on the devices.
+
+    def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
+        """Starts the likelihood's own parameters, such as a shared variance; often none.
+
+        They are in `variables["params"]["likelihood"]`, and priors find them there.
+        """
+
+    def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
+        """Log density or probability [B] of targets in their own units, nats, float32.
+
+        Args:
+            params: of `init`.
+            outputs: [B, K] of the network.
+            targets: [B], as the data set has them.
+        """
+
+    def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """The predictive distribution of one member: named arrays [B, ...] float32."""
+
+    def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
+        """`draw_scores` [..., B] of one predictor, from what `predict` returns [..., B, ...]."""
+
+    def mixture_scores(
+        self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
+    ) -> dict[str, jax.Array]:
+        """`nll` and `progress` [B] of the mixture over live members on all devices.
+
+        Args:
+            predicted: [slots, B, ...] of this device's members.
+            targets: [B].
+            live: [slots] bool.
+            over: the groups of devices that hold other members.
+        """
+
+    def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
+        """What is summed over draws, [C, N, ...]; the entry `relative` is a logarithm.
+
+        Args:
+            predicted: [C, N, ...] of one draw of C chains.
+            targets: [N].
+        """
+
+    # On the host.
+
+    def average(self, means: Arrays) -> dict[str, np.ndarray]:
+        """Predictions of chains, from the means over draws of `draw_terms`, [C, N, ...] float64.
+
+        The entry `relative` is the logarithm of the mean.
+        """
+
+    def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
+        """Checks predictions that were read from a file.
+
+        Raises:
+            ValueError: they are no predictions [M, N, ...], or not of these targets [N].
+        """
+
+    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+        """Mean NLL [M] of every member, nats: what early stopping looks at."""
+
+    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Scores of the ensemble, its members and their diversity, ready for JSON.
+
+        Returns:
+            `ensemble`: scores by name; `members`: the same names, M values each; `diversity`: how
+            far the members differ.
+        """
+
+    def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
+        """Says in one line what the ensemble brings over its mean member.
+
+        Args:
+            section: of `summarise`.
+            split: that was scored.
+            num_members: M.
+        """
+
+    def posterior_sentence(
+        self, section: Mapping[str, Any], average_draw: Mapping[str, float], what: str
+    ) -> str:
+        """Says in one line what averaging draws brings over a single draw.
+
+        Args:
+            section: of `summarise`.
+            average_draw: mean `draw_scores` of single draws.
+            what: was predicted, such as 'test images'.
+        """
+
+    def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
+        """Draws the pictures of one split, by name.
+
+        Args:
+            arrays: of its members.
+            source: of the examples, of which a picture reads those that it shows.
+            split: by name.
+            title: of the pictures.
+        """
+
+    def final_figures(
+        self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]
+    ) -> dict[str, Figure]:
+        """Draws the pictures that only a finished run has, by name.
+
+        Args:
+            arrays: of the members.
+            targets: [N] of the same split.
+            section: of `summarise`.
+        """
+
+    def curves(self) -> Sequence[Panel]:
+        """The panels of the learning curves."""
+
+    def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
+        """The name and values [N] of the uncertainty whose histogram an evaluation shows."""
+
+    # Of an ensemble as a function.
+
+    def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
+        """Predictions [C, N, ...] of chains, from those of K of their draws [C, K, N, ...]."""
+
+    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
+        """Fits what `prediction` is calibrated by, on predictions of other examples.
+
+        Raises:
+            ValueError: nothing can be fitted to them.
+        """
+
+    def prediction(self, arrays: Arrays, temperature: float | None) -> Any:
+        """What an ensemble says of N inputs: a named tuple of arrays.
+
+        Args:
+            arrays: of the members, or of draws.
+            temperature: of calibration; None leaves predictions as they are.
+        """
+
+    def exported(
+        self, predicted: Mapping[str, Any], temperature: float | None
+    ) -> dict[str, jax.Array]:
+        """The same as JAX arrays by name, for `jax.export`."""

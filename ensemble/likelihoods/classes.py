@@ -1,0 +1,343 @@
+"""What all likelihoods of classes share: a member's prediction is log p(class | input).
+
+The ensemble's is the log of the mean of the members' probabilities, in log space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble import metrics
+from ensemble.errors import UserError
+from ensemble.likelihood import Arrays, Column, Panel, Reduce
+from ensemble.metrics.checks import as_log_probs
+from ensemble.pictures import examples, member_scores, reliability, uncertainty
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ensemble.source import Source
+
+LOG_PROBS, ENTROPIES = "log_probs", "entropies"
+"""Entries of predictions: [M, N, C], of a chain the log of the mean over its draws; and, of chains
+alone, [M, N] nats, the mean over the draws, for it does not follow from the other."""
+
+
+class Prediction(NamedTuple):
+    """What an ensemble says of N inputs.
+
+    Attributes:
+        probs: [N, C], the mean of softmax over members, at the predictor's temperature.
+        label: [N], the most probable class.
+        total: [N], entropy of the mean of softmax, nats; it and what follows know no temperature.
+        aleatoric: [N], mean entropy of the members, nats.
+        epistemic: [N], mutual information, nats: what the members disagree on.
+        member_log_probs: [M, N, C]; of a posterior every draw is a member.
+    """
+
+    probs: np.ndarray
+    label: np.ndarray
+    total: np.ndarray
+    aleatoric: np.ndarray
+    epistemic: np.ndarray
+    member_log_probs: np.ndarray
+
+
+class Classes:
+    """Targets are classes 0..C-1; a tenant says how C log-probabilities follow from its outputs.
+
+    Args:
+        class_names: one for each class.
+    """
+
+    name: str
+    num_outputs: int
+    columns: Mapping[str, Column] = {
+        "accuracy": Column("accuracy %", 100, 2),
+        "nll": Column("NLL nats"),
+        "brier": Column("Brier"),
+        "ece": Column("ECE"),
+    }
+    headline = ("accuracy", "nll", "ece")
+    progress = "accuracy"
+    draw_scores = ("accuracy", "nll", "brier")
+    traced = ("accuracy", "nll")
+    relative = "probs"
+
+    def __init__(self, class_names: Sequence[str]):
+        self.class_names = tuple(class_names)
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_names)
+
+    # From the data, and from what a workdir says of them.
+
+    @classmethod
+    def of_data(cls, targets: np.ndarray, class_names: Sequence[str]) -> Classes:
+        """Makes the likelihood of labels [N].
+
+        Raises:
+            UserError: the targets are no classes.
+        """
+        if not class_names or np.asarray(targets).dtype.kind not in "iu":
+            raise UserError(
+                f"config.likelihood={cls.name!r} is for classes, and the targets are "
+                f"{np.asarray(targets).dtype}: set config.likelihood='gaussian' for numbers"
+            )
+        return cls(class_names)
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> Classes:
+        """The inverse of `describe`.
+
+        Raises:
+            ValueError: the description is damaged or forged.
+        """
+        names = description["class_names"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("dataset.class_names must be texts")
+        number = description["num_classes"]
+        if len(names) < 2 or type(number) is not int or number != len(names):
+            raise ValueError("dataset.class_names must be as many as num_classes, from 2")
+        return cls(names)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the classes, JSON-ready."""
+        return {"num_classes": self.num_classes, "class_names": list(self.class_names)}
+
+    # Pure functions on the devices.
+
+    def class_log_probs(self, outputs: jax.Array) -> jax.Array:
+        """Log p(class) [..., C] float32 of outputs [..., K]."""
+        raise NotImplementedError
+
+    def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
+        """Classes need no parameters beside the network's."""
+        return {}
+
+    def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
+        """Log-probability [B] of the labels, nats."""
+        return _at_labels(self.class_log_probs(outputs), targets)
+
+    def smoothed_log_prob(self, outputs: jax.Array, targets: Any, smoothing: float) -> jax.Array:
+        """The same with a share of the target spread evenly over the classes: SGD's objective."""
+        log_probs = self.class_log_probs(outputs)
+        return (1 - smoothing) * _at_labels(log_probs, targets) + smoothing * log_probs.mean(-1)
+
+    def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """Log p(class) [B, C]."""
+        return {LOG_PROBS: self.class_log_probs(outputs)}
+
+    def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
+        """Accuracy, NLL in nats and Brier score [..., B] of one predictor."""
+        log_probs = predicted[LOG_PROBS]
+        of_label = _at_labels(log_probs, targets)
+        squares = jnp.sum(jnp.exp(log_probs) ** 2, axis=-1)
+        return {
+            "accuracy": _is_right(log_probs, targets),
+            "nll": -of_label,
+            "brier": squares - 2 * jnp.exp(of_label) + 1,
+        }
+
+    def mixture_scores(
+        self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
+    ) -> dict[str, jax.Array]:
+        """NLL and accuracy [B] of the mean of softmax over live members."""
+        log_probs = jnp.where(live[:, None, None], predicted[LOG_PROBS], -jnp.inf)
+        top = over.max(jnp.max(log_probs, axis=0))
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        total = over.sum(jnp.sum(jnp.exp(log_probs - top), axis=0))
+        count = over.sum(jnp.sum(live.astype(jnp.float32)))
+        mean = top + jnp.log(total) - jnp.log(count)
+        return {"nll": -_at_labels(mean, targets), "accuracy": _is_right(mean, targets)}
+
+    def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
+        """Log-probabilities [C, N, K] and their entropies [C, N] in nats."""
+        log_probs = predicted[LOG_PROBS]
+        probs = jnp.exp(log_probs)
+        entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
+        return {self.relative: log_probs, ENTROPIES: entropy}
+
+    # On the host.
+
+    def average(self, means: Arrays) -> dict[str, np.ndarray]:
+        """The model averages of chains, and the mean entropies of their draws."""
+        return {
+            LOG_PROBS: means[self.relative].astype(np.float32),
+            ENTROPIES: means[ENTROPIES].astype(np.float32),
+        }
+
+    def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
+        """Checks predictions that were read from a file.
+
+        Raises:
+            ValueError: log_probs are none, or entropies or targets do not belong to them.
+        """
+        if LOG_PROBS not in arrays:
+            raise ValueError("there are no log_probs")
+        log_probs, entropies = arrays[LOG_PROBS], arrays.get(ENTROPIES)
+        shape = log_probs.shape
+        if len(shape) != 3 or 0 in shape or log_probs.dtype.kind != "f":
+            raise ValueError(
+                f"log_probs {shape} {log_probs.dtype} must be [M, N, C] of floats, none empty"
+            )
+        if targets is not None and (
+            targets.dtype.kind not in "iu" or targets.min() < 0 or targets.max() >= shape[2]
+        ):
+            raise ValueError(f"targets must be classes in 0..{shape[2] - 1}")
+        if np.isnan(log_probs).any():
+            raise ValueError("log_probs hold NaN")
+        as_log_probs(log_probs, ndim=3)
+        if entropies is not None and (
+            entropies.shape != shape[:2]
+            or entropies.dtype.kind != "f"
+            or not np.isfinite(entropies).all()
+        ):
+            raise ValueError(f"entropies must be finite, {shape[:2]}")
+
+    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+        """Mean NLL [M] of every member, nats."""
+        return -arrays[LOG_PROBS][:, np.arange(len(targets)), targets].mean(axis=1)
+
+    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Scores of the mean of softmax, of the members, and their disagreement."""
+        return metrics.summarise(arrays[LOG_PROBS], targets, arrays.get(ENTROPIES))
+
+    def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
+        """Says in one line what the ensemble brings over its mean member."""
+        scores, members = section["ensemble"], section["members"]
+        saving = 100 * (1 - scores["nll"] / float(np.mean(members["nll"])))
+        gained = gain(scores["accuracy"], float(np.mean(members["accuracy"])))
+        return (
+            f"The ensemble of {num_members} is right on {100 * scores['accuracy']:.2f}% of {split} "
+            f"images, {gained}, at {saving:.0f}% less NLL."
+        )
+
+    def posterior_sentence(
+        self, section: Mapping[str, Any], average_draw: Mapping[str, float], what: str
+    ) -> str:
+        """Says in one line what averaging draws brings over a single draw."""
+        whole = section["ensemble"]["accuracy"]
+        return (
+            f"The average over all draws is right on {100 * whole:.2f}% of {what}, "
+            f"{100 * (whole - average_draw['accuracy']):+.2f} points from the average draw."
+        )
+
+    def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
+        """Draws the reliability diagram and, of pictures, the least certain ones."""
+        log_probs, labels = arrays[LOG_PROBS], source.targets(split)
+        drawn = {"reliability": reliability.reliability_diagram(log_probs, labels, title=title)}
+        if source.has_pictures:
+            drawn["uncertain"] = examples.uncertain_examples(
+                lambda indices: source.read(split, indices).inputs,
+                log_probs,
+                labels,
+                self.class_names,
+            )
+        return drawn
+
+    def final_figures(
+        self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]
+    ) -> dict[str, Figure]:
+        """Draws the members' scores beside the ensemble's, and the entropies."""
+        return {
+            "members": member_scores.member_scores(section),
+            "entropy": uncertainty.entropy_histogram(arrays[LOG_PROBS], targets),
+        }
+
+    def curves(self) -> Sequence[Panel]:
+        """Training loss, validation NLL and validation accuracy."""
+        return (
+            Panel("train", "loss", "Training loss", "loss (nats)"),
+            Panel("validation", "nll", "Validation NLL (lower is better)", "NLL (nats)"),
+            Panel("validation", "accuracy", "Validation accuracy", "accuracy", is_share=True),
+        )
+
+    def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
+        """The entropy of the mean of softmax, nats."""
+        return "entropy", metrics.uncertainty(arrays[LOG_PROBS])["total"]
+
+    # Of an ensemble as a function.
+
+    def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
+        """The means of the draws' probabilities, and of their entropies."""
+        chains = arrays[LOG_PROBS]
+        means = [metrics.ensemble_log_probs(draws) for draws in chains]
+        return {
+            LOG_PROBS: np.stack(means).astype(np.float32),
+            ENTROPIES: np.stack([metrics.uncertainty(draws)["aleatoric"] for draws in chains]),
+        }
+
+    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
+        """Fits the temperature of `prediction` by NLL.
+
+        Raises:
+            ValueError: as `metrics.fit_temperature`.
+        """
+        return metrics.fit_temperature(metrics.ensemble_log_probs(arrays[LOG_PROBS]), targets)
+
+    def prediction(self, arrays: Arrays, temperature: float | None) -> Prediction:
+        """What an ensemble says of N inputs.
+
+        Args:
+            arrays: of the members.
+            temperature: T of probs = softmax(log p / T), where p is the members' mean.
+        """
+        log_probs = arrays[LOG_PROBS]
+        mean = metrics.ensemble_log_probs(log_probs)
+        if temperature is not None:
+            mean = metrics.apply_temperature(mean, temperature)
+        return Prediction(
+            probs=np.exp(mean),
+            label=mean.argmax(axis=-1),
+            member_log_probs=log_probs,
+            **metrics.uncertainty(log_probs),
+        )
+
+    def exported(
+        self, predicted: Mapping[str, Any], temperature: float | None
+    ) -> dict[str, jax.Array]:
+        """The same as JAX arrays by name, without the label.
+
+        Args:
+            predicted: of the members, [M, N, C].
+            temperature: as of `prediction`; the uncertainties are those without it.
+        """
+        log_probs = predicted[LOG_PROBS]
+        mean = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
+        total, aleatoric = _entropies(mean), _entropies(log_probs).mean(axis=0)
+        return {
+            "probs": jnp.exp(mean) if temperature is None else jax.nn.softmax(mean / temperature),
+            "total": total,
+            "aleatoric": aleatoric,
+            # Entropy is concave, so only rounding can take the difference below zero.
+            "epistemic": jnp.maximum(total - aleatoric, 0),
+            "member_log_probs": log_probs,
+        }
+
+
+def gain(accuracy: float, mean_accuracy: float) -> str:
+    """What an ensemble's accuracy is beside its mean member's, shares of 1."""
+    return f"{100 * (accuracy - mean_accuracy):+.2f} points from its mean member"
+
+
+def _at_labels(log_probs: jax.Array, targets: Any) -> jax.Array:
+    """The entries [..., B] of log-probabilities [..., B, C] at the labels [B]."""
+    labels = jnp.broadcast_to(targets, log_probs.shape[:-1])[..., None]
+    return jnp.take_along_axis(log_probs, labels, axis=-1)[..., 0]
+
+
+def _is_right(log_probs: jax.Array, targets: Any) -> jax.Array:
+    return (jnp.argmax(log_probs, axis=-1) == targets).astype(jnp.float32)
+
+
+def _entropies(log_probs: jax.Array) -> jax.Array:
+    """Entropy over the last axis, nats, with 0 log 0 = 0."""
+    return -jnp.sum(jnp.exp(log_probs) * jnp.where(jnp.isneginf(log_probs), 0, log_probs), axis=-1)

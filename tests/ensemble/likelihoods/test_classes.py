@@ -1,0 +1,204 @@
+"""What likelihoods of classes share, against `ensemble.metrics`."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.special
+
+from ensemble import UserError, metrics
+from ensemble.likelihood import Reduce
+from ensemble.likelihoods.categorical import Categorical
+from ensemble.source import Examples
+from ensemble.sources.dataset import make_dataset
+
+CLASSES = Categorical(["cat", "dog", "newt"])
+ALONE = Reduce(sum=lambda value: value, max=lambda value: value)
+DEVICES = Reduce(
+    sum=lambda value: jax.lax.psum(value, "devices"),
+    max=lambda value: jax.lax.pmax(value, "devices"),
+)
+
+
+@pytest.fixture
+def case():
+    """Log-probabilities [M, N, C] of four members, and labels."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (4, 60, 3))
+    log_probs = scipy.special.log_softmax(logits, axis=-1).astype(np.float32)
+    return log_probs, rng.integers(0, 3, 60)
+
+
+# Descriptions.
+
+
+def test_a_description_is_read_back():
+    again = Categorical.described(CLASSES.describe())
+    assert again.class_names == ("cat", "dog", "newt")
+    assert again.describe() == CLASSES.describe()
+
+
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        ({"class_names": "cat"}, "must be texts"),
+        ({"class_names": ["cat", "dog", 3]}, "must be texts"),
+        ({"class_names": None}, "must be texts"),
+        ({"class_names": ["cat"], "num_classes": 1}, "as many as num_classes, from 2"),
+        ({"class_names": [], "num_classes": 0}, "as many as num_classes, from 2"),
+        ({"num_classes": 4}, "as many as num_classes"),
+        ({"num_classes": 3.0}, "as many as num_classes"),
+        ({"num_classes": "3"}, "as many as num_classes"),
+        ({"num_classes": [3]}, "as many as num_classes"),
+    ],
+)
+def test_forged_descriptions_are_refused(forged, message):
+    with pytest.raises(ValueError, match=message):
+        Categorical.described(CLASSES.describe() | forged)
+
+
+def test_targets_that_are_no_classes_are_refused():
+    assert Categorical.of_data(np.array([0, 1]), ["a", "b"]).num_classes == 2
+    with pytest.raises(UserError, match=r"is for classes, and the targets are float32"):
+        Categorical.of_data(np.zeros(3, np.float32), ["a", "b"])
+    with pytest.raises(UserError, match="is for classes"):
+        Categorical.of_data(np.zeros(3, np.int32), [])
+
+
+# Scores on the devices.
+
+
+def test_scores_of_examples_average_to_those_of_metrics(case):
+    log_probs, labels = case
+    scores = CLASSES.example_scores({"log_probs": log_probs}, labels)
+    assert scores.keys() == set(CLASSES.draw_scores)
+    for member, row in enumerate(log_probs):
+        expected = metrics.scores(row, labels)
+        for name, values in scores.items():
+            np.testing.assert_allclose(values[member].mean(), expected[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_the_mixture_is_the_mean_of_softmax_over_live_members(case, num_devices):
+    log_probs, labels = case
+    dead = log_probs.copy()
+    dead[1] = np.nan  # A member that has failed.
+    live = np.array([True, False, True, True])
+    if num_devices == 1:
+        found = CLASSES.mixture_scores({"log_probs": dead}, labels, live, ALONE)
+    else:
+
+        def of_device(log_probs, live):
+            return CLASSES.mixture_scores({"log_probs": log_probs}, labels, live, DEVICES)
+
+        split = (dead.reshape(2, 2, *dead.shape[1:]), live.reshape(2, 2))
+        found = jax.vmap(of_device, axis_name="devices")(*split)
+        found = {name: values[1] for name, values in found.items()}
+    mean = metrics.ensemble_log_probs(log_probs[live])
+    assert found.keys() == {"nll", CLASSES.progress}
+    np.testing.assert_allclose(found["nll"], -mean[np.arange(60), labels], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(found["accuracy"], mean.argmax(axis=-1) == labels)
+
+
+def test_means_over_draws_are_predictions_of_chains(case):
+    log_probs, labels = case
+    terms = CLASSES.draw_terms({"log_probs": log_probs}, labels)
+    relative = np.asarray(terms.pop(CLASSES.relative), np.float64)
+    means = {name: np.asarray(term, np.float64).mean(axis=0) for name, term in terms.items()}
+    means[CLASSES.relative] = scipy.special.logsumexp(relative, axis=0) - np.log(4)
+    expected = CLASSES.average_of_draws({"log_probs": log_probs[None]})
+    found = CLASSES.average({name: one[None] for name, one in means.items()})
+    assert found.keys() == expected.keys() == {"log_probs", "entropies"}
+    for name, one in expected.items():
+        assert found[name].dtype == np.float32
+        np.testing.assert_allclose(found[name], one, rtol=1e-5, atol=1e-6)
+    mean = np.exp(log_probs).mean(axis=0)
+    np.testing.assert_allclose(np.exp(expected["log_probs"][0]), mean, rtol=1e-5)
+    np.testing.assert_allclose(
+        expected["entropies"][0], metrics.uncertainty(log_probs)["aleatoric"], rtol=1e-5
+    )
+
+
+def test_an_impossible_class_has_no_entropy():
+    with np.errstate(divide="ignore"):
+        log_probs = np.log(np.array([[[0.5, 0.5, 0.0]]], np.float32))
+    terms = CLASSES.draw_terms({"log_probs": log_probs}, np.array([0]))
+    np.testing.assert_allclose(terms["entropies"], [[np.log(2)]], rtol=1e-6)
+
+
+# On the host.
+
+
+@pytest.mark.parametrize(
+    ("entropies", "message"),
+    [
+        (np.zeros((4, 59)), r"entropies must be finite, \(4, 60\)"),
+        (np.full((4, 60), np.inf), "entropies must be finite"),
+        (np.zeros((4, 60), int), "entropies must be finite"),
+    ],
+)
+def test_entropies_that_do_not_fit_are_refused(case, entropies, message):
+    log_probs, labels = case
+    CLASSES.check_predictions({"log_probs": log_probs, "entropies": np.zeros((4, 60))}, labels)
+    with pytest.raises(ValueError, match=message):
+        CLASSES.check_predictions({"log_probs": log_probs, "entropies": entropies}, labels)
+
+
+def test_scores_and_uncertainties_are_those_of_metrics(case):
+    log_probs, labels = case
+    arrays = {"log_probs": log_probs}
+    assert CLASSES.summarise(arrays, labels) == metrics.summarise(log_probs, labels)
+    expected = metrics.summarise(log_probs, labels)["members"]["nll"]
+    np.testing.assert_allclose(CLASSES.member_nll(arrays, labels), expected, rtol=1e-5)
+    name, values = CLASSES.spread(arrays)
+    assert name == "entropy"
+    np.testing.assert_array_equal(values, metrics.uncertainty(log_probs)["total"])
+    assert set(CLASSES.headline) <= set(CLASSES.columns) == set(metrics.SCORES)
+
+
+def test_a_prediction_is_calibrated_by_the_temperature_alone(case):
+    log_probs, labels = case
+    arrays = {"log_probs": log_probs}
+    temperature = CLASSES.fit_temperature(arrays, labels)
+    mean = metrics.ensemble_log_probs(log_probs)
+    assert temperature == metrics.fit_temperature(mean, labels)
+    plain, calibrated = (CLASSES.prediction(arrays, one) for one in (None, temperature))
+    np.testing.assert_allclose(plain.probs, np.exp(mean))
+    np.testing.assert_array_equal(calibrated.label, mean.argmax(axis=-1))
+    np.testing.assert_allclose(
+        calibrated.probs, np.exp(metrics.apply_temperature(mean, temperature))
+    )
+    np.testing.assert_array_equal(calibrated.total, plain.total)
+    exported = CLASSES.exported(arrays, temperature)
+    for name, values in exported.items():
+        np.testing.assert_allclose(values, getattr(calibrated, name), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "names"),
+    [
+        (np.zeros((60, 5), np.float32), {"reliability"}),
+        (np.zeros((60, 4, 4, 1), np.uint8), {"reliability", "uncertain"}),
+    ],
+)
+def test_only_pictures_are_shown(case, inputs, names):
+    log_probs, labels = case
+    source = make_dataset("mine", {"test": Examples(inputs, labels)}, CLASSES.class_names, 1.0)
+    arrays = {"log_probs": log_probs}
+    assert CLASSES.figures(arrays, source, "test", "mine test").keys() == names
+    final = CLASSES.final_figures(arrays, labels, CLASSES.summarise(arrays, labels))
+    assert final.keys() == {"members", "entropy"}
+
+
+def test_sentences_say_what_averaging_brings():
+    section = {
+        "ensemble": {"accuracy": 0.92, "nll": 0.15},
+        "members": {"accuracy": [0.9, 0.8], "nll": [0.2, 0.4]},
+    }
+    assert CLASSES.sentence(section, "test", 2) == (
+        "The ensemble of 2 is right on 92.00% of test images, +7.00 points from its mean member, "
+        "at 50% less NLL."
+    )
+    assert CLASSES.posterior_sentence(section, {"accuracy": 0.93}, "test pairs") == (
+        "The average over all draws is right on 92.00% of test pairs, -1.00 points from the "
+        "average draw."
+    )

@@ -1,0 +1,167 @@
+"""The supervised task: whose parameters are whose, what fits, what a workdir says of it."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import small_config
+
+from ensemble import UserError, networks
+from ensemble.config_rules import validate
+from ensemble.likelihoods.categorical import Categorical
+from ensemble.methods.members.train_step import make_objective
+from ensemble.networks.linen import LinenNetwork
+from ensemble.priors import parse_prior
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.tasks.supervised import (
+    Supervised,
+    check_network,
+    classification,
+    described_dataset,
+    make_likelihood,
+)
+
+KEY = jax.random.key(3)
+START = 0.5
+
+
+class Scaled(Categorical):
+    """Logits over a scale that is learned: a likelihood with a parameter of its own."""
+
+    name = "scaled"
+
+    def init(self, rng_key):
+        return {"log_scale": jnp.full((), START)}
+
+    def log_prob(self, params, outputs, targets):
+        return super().log_prob({}, outputs / jnp.exp(params["log_scale"]), targets)
+
+    def predict(self, params, outputs):
+        return super().predict({}, outputs / jnp.exp(params["log_scale"]))
+
+
+class Named(nn.Module):
+    """A network that has a layer called as likelihoods' parameters are."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3, name="likelihood")(x)
+
+
+class Bare:
+    """A network whose parameters are a tuple."""
+
+    def init(self, rng_key, inputs):
+        return {"params": (jax.random.normal(rng_key, (inputs.shape[-1], 3)),)}
+
+    def apply(self, variables, inputs, train=False, rng_key=None):
+        return inputs @ variables["params"][0], {}
+
+
+@pytest.fixture
+def dataset(blobs):
+    return dataset_from_arrays(blobs)
+
+
+def scaled_task(dataset, prior="none"):
+    likelihood = Scaled(dataset.class_names)
+    return Supervised(dataset, networks.create("tiny", 3), likelihood, parse_prior(prior))
+
+
+def test_a_likelihood_keeps_its_parameters_beside_the_network_s(dataset):
+    plain, task = classification(dataset, networks.create("tiny", 3)), scaled_task(dataset)
+    variables, expected = task.init_variables(KEY), plain.init_variables(KEY)
+    own = variables["params"].pop("likelihood")
+    assert own == {"log_scale": START}
+    jax.tree.map(np.testing.assert_array_equal, variables, expected)  # Nothing else has moved.
+    assert task.params_shapes()["likelihood"]["log_scale"].shape == ()
+
+
+def test_the_likelihood_sees_its_parameters_and_the_network_does_not(dataset):
+    task = scaled_task(dataset)
+    variables = task.init_variables(KEY)
+    inputs, targets = dataset.splits["test"]
+    outputs, own, _ = task.outputs(variables, task.prepare(inputs))
+    log_probs = jax.nn.log_softmax(outputs / np.exp(START))
+    np.testing.assert_allclose(task.predict(variables, inputs)["log_probs"], log_probs, rtol=1e-5)
+    assert own == {"log_scale": START}
+    values, aux = task.log_likelihood(variables, task.prepare(inputs), targets)
+    expected = log_probs[np.arange(len(targets)), targets]
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(aux.predicted["log_probs"], log_probs, rtol=1e-5)
+    assert variables["params"].keys() == {"Dense_0", "Dense_1", "likelihood"}  # Left alone.
+
+
+def test_what_training_maximises_has_a_gradient_by_them(dataset):
+    task = scaled_task(dataset)
+    objective = make_objective(validate(small_config()), task)
+    variables = task.init_variables(KEY)
+    inputs, targets = dataset.splits["train"]
+
+    def total(params):
+        return objective({"params": params}, task.prepare(inputs), targets, KEY)[0].sum()
+
+    gradient = jax.grad(total)(variables["params"])["likelihood"]["log_scale"]
+    step = 1e-2
+    up, down = (
+        total(
+            {**variables["params"], "likelihood": {"log_scale": jnp.float32(START + sign * step)}}
+        )
+        for sign in (1, -1)
+    )
+    assert abs(gradient) > 1
+    np.testing.assert_allclose(gradient, (up - down) / (2 * step), rtol=1e-2)
+
+
+def test_priors_reach_them(dataset):
+    task = scaled_task(dataset, "likelihood/*=normal(0.25), *=normal(1)")
+    params = task.init_params(KEY)
+    moved = {**params, "likelihood": {"log_scale": jnp.zeros(())}}
+    difference = task.log_prior(moved) - task.log_prior(params)
+    np.testing.assert_allclose(difference, 0.5 * (START / 0.25) ** 2, rtol=1e-4)
+    forgotten = scaled_task(dataset, "Dense*=normal(1)")
+    with pytest.raises(UserError, match="says nothing of likelihood/log_scale"):
+        forgotten.log_prior(params)
+
+
+@pytest.mark.parametrize("network", [LinenNetwork(Named()), Bare()], ids=["named", "bare"])
+def test_without_any_the_network_s_parameters_are_any_tree(dataset, network):
+    task = classification(dataset, network)
+    check_network(task, "mine")
+    variables = task.init_variables(KEY)
+    inputs = dataset.splits["test"].inputs
+    outputs, own, _ = task.outputs(variables, task.prepare(inputs))
+    assert own == {}
+    np.testing.assert_array_equal(outputs, network.apply(variables, task.prepare(inputs))[0])
+    with pytest.raises(UserError, match=r"'scaled' keeps parameters .* params\['likelihood'\]"):
+        check_network(Supervised(dataset, network, Scaled(dataset.class_names)), "mine")
+
+
+def test_a_network_that_does_not_fit_is_refused(dataset):
+    task = classification(dataset, networks.create("tiny", 4))
+    message = r"'tiny' maps 2 examples to \(2, 4\); outputs of config.likelihood='categorical'"
+    with pytest.raises(UserError, match=message + r" must be \(2, 3\)"):
+        check_network(task, "tiny")
+    with pytest.raises(UserError, match=r"'cnn' cannot take inputs of shape \(6,\)"):
+        check_network(classification(dataset, networks.create("cnn", 3)), "cnn")
+
+
+def test_targets_have_a_likelihood_or_none(dataset):
+    assert make_likelihood(dataset).class_names == dataset.class_names
+    with pytest.raises(
+        UserError, match=r"config.likelihood='poisson' must be one of .*categorical"
+    ):
+        make_likelihood(dataset, "poisson")
+
+
+def test_a_description_is_read_back(dataset):
+    task = classification(dataset, networks.create("tiny", 3))
+    description = task.describe()
+    assert description["class_names"] == list(dataset.class_names)
+    assert description["num_classes"] == 3
+    again = described_dataset(description)
+    assert again.input_shape == dataset.input_shape
+    assert again.class_names == dataset.class_names
+    np.testing.assert_array_equal(again.shift, dataset.shift)
+    np.testing.assert_array_equal(again.scale, dataset.scale)
