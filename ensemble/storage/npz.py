@@ -8,7 +8,7 @@ import math
 import os
 import resource
 import zipfile
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -103,10 +103,13 @@ def map_array(path: os.PathLike[str]) -> np.ndarray:
     """
     try:
         with open(path, "rb") as content:
-            shape, dtype = _check_header(content, "it", os.fstat(content.fileno()).st_size)
+            size = os.fstat(content.fileno()).st_size
+            shape, is_fortran, dtype = _check_header(content, "it", size)
+            offset = content.tell()
         if not math.prod(shape):
             return np.empty(shape, dtype)  # Nothing can be mapped.
-        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        order: Literal["F", "C"] = "F" if is_fortran else "C"
+        array = np.asarray(np.memmap(path, dtype, "r", offset, shape, order))
         if dtype.kind == "U":
             if array.nbytes > max_bytes():
                 raise ValueError(f"its text takes {array.nbytes:,} bytes")
@@ -118,13 +121,13 @@ def map_array(path: os.PathLike[str]) -> np.ndarray:
         raise ValueError(in_one_line(error, 200)) from error
 
 
-def _check_header(content: IO[bytes], name: str, size: int) -> tuple[Any, np.dtype]:
+def _check_header(content: IO[bytes], name: str, size: int) -> tuple[Any, bool, np.dtype]:
     """Reads the header of an array, which must claim as many bytes as there are."""
     try:
         version = np.lib.format.read_magic(content)
     except ValueError:
         raise ValueError(f"{name} is not an array") from None
-    shape, dtype = _read_header(content, version)
+    shape, is_fortran, dtype = _read_header(content, version)
     if dtype.hasobject:
         raise Pickled(f"{name} holds pickled Python objects")
     if dtype.kind not in "biufcUS" or not dtype.itemsize:
@@ -134,17 +137,16 @@ def _check_header(content: IO[bytes], name: str, size: int) -> tuple[Any, np.dty
     claimed, there = math.prod(shape) * dtype.itemsize, size - content.tell()
     if claimed != there:
         raise ValueError(f"{name} claims {claimed:,} bytes where there are {there:,}")
-    return shape, dtype
+    return shape, is_fortran, dtype
 
 
-def _read_header(content: IO[bytes], version: tuple[int, int]) -> tuple[Any, np.dtype]:
+def _read_header(content: IO[bytes], version: tuple[int, int]) -> tuple[Any, bool, np.dtype]:
     if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(content, _MAX_HEADER)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(content, _MAX_HEADER)
-    else:  # Version 3 is for fields with names.
-        raise ValueError(f"an array has version {version} of the format")
-    return shape, dtype
+        return np.lib.format.read_array_header_1_0(content, _MAX_HEADER)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(content, _MAX_HEADER)
+    # Version 3 is for fields with names.
+    raise ValueError(f"an array has version {version} of the format")
 
 
 def _check_text(array: np.ndarray, name: str) -> None:
