@@ -140,11 +140,11 @@ class Programs:
         check_dense(self._settings, task.params_shapes())
         self._check_memory()
         self.first_state = jax.jit(self._first_state)
-        self.run_chunk = jax.jit(self._run_chunk, donate_argnums=(0, 1))
-        self.new_record = jax.jit(self._new_record, static_argnames="num_draws")
-        # Whole on all devices, so that every process has it.
+        # Records are small, and are not donated: an empty one serves for every start.
+        self.run_chunk = jax.jit(self._run_chunk, donate_argnums=0)
+        self.new_record = functools.cache(jax.jit(self._new_record, static_argnames="num_draws"))
         everywhere = NamedSharding(self.mesh, PartitionSpec())
-        self.gather = jax.jit(lambda trace: trace, out_shardings=everywhere)
+        self._gather = jax.jit(lambda trace: trace, out_shardings=everywhere)
         self.tune_chains = jax.jit(self._tune_chains)
 
     def _check_memory(self) -> None:
@@ -247,6 +247,10 @@ class Programs:
             assert sampler.tune is not None
             return jax.vmap(sampler.tune, spmd_axis_name=CHAINS)(chains)
 
+    def gather(self, trace: Trace) -> Trace:
+        """A trace whole on all devices, so that every process has it."""
+        return trace if processes.count() == 1 else self._gather(trace)
+
     def _new_record(self, num_draws: int) -> Record:
         """A record with places for so many draws."""
         num_chains = self.config.num_chains
@@ -285,7 +289,7 @@ class Programs:
 
         Args:
             state: without its record; it is used up.
-            record: of draws begun..first-1, with places for the new ones; it is used up.
+            record: of draws begun..first-1, with places for the new ones.
             data: of the log density.
             splits: to predict.
             begun: the number of the record's first draw.
