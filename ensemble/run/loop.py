@@ -132,7 +132,7 @@ def _train_and_evaluate(
                 with processes.losses_noticed():  # Else it would be called damage.
                     state = method.from_host(rng_key, arrays, meta["counters"])
                 clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
-                ending.step = state.step
+                ending.note_saved(state.step)
             logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
         draws, num_recorded = Draws(work.draws), method.num_recorded(state)
         processes.from_main(lambda: draws.truncate(num_recorded))
@@ -168,13 +168,19 @@ def _train_and_evaluate(
                 done = done or monitor.may_end
                 monitor.resume()
             stops = stop.asked()
-            if done or stops or is_due(state.step, config.checkpoint_every_epochs * every_epoch):
+            is_late = info.is_cut and ending.is_late()
+            if (
+                done
+                or stops
+                or is_late
+                or is_due(state.step, config.checkpoint_every_epochs * every_epoch)
+            ):
                 monitor.flush()
                 if stops and not done:
                     stop.settle()
                 if keep:
                     save(work, checkpointer, config, task, method, state, writer, clock)
-                    ending.step = state.step
+                    ending.note_saved(state.step)
                 monitor.resume()
             if stops and not done:
                 if not keep:

@@ -1,5 +1,6 @@
 """Going on with what is in a workdir: what is saved, read back, and refused."""
 
+import time
 from typing import Any
 
 import ml_collections
@@ -8,7 +9,7 @@ from absl import logging
 from ensemble.config import differences
 from ensemble.errors import UserError
 from ensemble.run.progress import Clock
-from ensemble.sharding import processes
+from ensemble.sharding import agreement, processes
 from ensemble.sharding.signals import resume_line
 from ensemble.storage.workdir import Workdir
 
@@ -38,8 +39,12 @@ def save(
     checkpointer.save(state.ticks, arrays, meta)
 
 
+SAVE_SECONDS = 60.0
+"""After so long a run of slow steps is saved, though no line of metrics is due."""
+
+
 class Ending:
-    """What a run says that is interrupted elsewhere than between two chunks.
+    """What is left of a run that is interrupted elsewhere than between two chunks, and its line.
 
     Args:
         checkpointer: of the run.
@@ -52,7 +57,17 @@ class Ending:
 
     def __init__(self, checkpointer: Any, num_steps: int, keep: bool):
         self._checkpointer, self._num_steps, self._keep = checkpointer, num_steps, keep
+        self._saved = time.monotonic()
         self.step: int | None = None
+
+    def note_saved(self, step: int) -> None:
+        """Notes that a checkpoint of a step is on disk, or on its way."""
+        self.step, self._saved = step, time.monotonic()
+
+    def is_late(self) -> bool:
+        """Whether too much would be lost, of several processes in the view of process 0."""
+        late = self._keep and time.monotonic() - self._saved > SAVE_SECONDS
+        return bool(agreement.tell(int(late)))
 
     def __call__(self) -> str:
         """Waits until the last checkpoint is whole; returns the line."""

@@ -10,7 +10,7 @@ from kills import assert_same, result_of
 
 import ensemble
 from ensemble.errors import Interrupted
-from ensemble.run import loop, pace
+from ensemble.run import loop, pace, resume
 from ensemble.run.pace import Pace
 
 SAMPLER = {
@@ -118,6 +118,20 @@ def test_interrupted_between_two_lines_of_metrics_it_ends_the_same(whole, tmp_pa
             train(name, tmp_path, 2, monkeypatch)
     assert_same(tmp_path, expected)
     np.testing.assert_equal(files_of(tmp_path), files)
+
+
+def test_slow_steps_are_saved_before_a_line_of_metrics_is_due(tmp_path, monkeypatch):
+    monkeypatch.setitem(RUNS, "hmc", {**RUNS["hmc"], "keep_checkpoints": 100})
+    train("hmc", tmp_path / "quick", 1, monkeypatch)
+    monkeypatch.setattr(resume, "SAVE_SECONDS", 0)
+    train("hmc", tmp_path / "slow", 1, monkeypatch)
+    saved = [
+        sorted(int(path.name) for path in (tmp_path / name / "checkpoints").glob("[0-9]*"))
+        for name in ("quick", "slow")
+    ]
+    # The chunk that ends with the warm-up, at 8, was not cut.
+    assert saved == [[6, 12, 18, 20], [step for step in range(1, 21) if step != 8]]
+    assert_same(tmp_path / "slow", result_of(tmp_path / "quick"))
 
 
 def test_the_limit_follows_the_time_that_steps_take(monkeypatch):
