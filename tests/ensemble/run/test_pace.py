@@ -120,6 +120,7 @@ def test_interrupted_between_two_lines_of_metrics_it_ends_the_same(whole, tmp_pa
     np.testing.assert_equal(files_of(tmp_path), files)
 
 
+@pytest.mark.check
 def test_slow_steps_are_saved_before_a_line_of_metrics_is_due(tmp_path, monkeypatch):
     monkeypatch.setitem(RUNS, "hmc", {**RUNS["hmc"], "keep_checkpoints": 100})
     train("hmc", tmp_path / "quick", 1, monkeypatch)
