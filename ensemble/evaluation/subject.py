@@ -20,7 +20,6 @@ from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.factorisation.task import MODEL
 
 
 class Subject:
@@ -80,7 +79,7 @@ class Subject:
                 "scores are in report.json"
             )
         self.likelihood = likelihood
-        if self.config["model"] == MODEL:
+        if self.config["model"] in registry.models_of_tasks():
             raise UserError(
                 f"{self.work.path} has learned who watches what, and evaluations are of "
                 "classifiers; its scores are in report.json, and recommend.py recommends"
