@@ -22,7 +22,7 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.factorisation.task import MODEL, factor_shapes
+from ensemble.tasks.factorisation.task import factor_shapes
 from ensemble.tasks.supervised import Supervised, described_dataset
 
 
@@ -188,7 +188,7 @@ class Restored(NamedTuple):
         """
         network = networks.create(self.config["model"], self.likelihood.num_outputs)
         task = Supervised(self.dataset, network, self.likelihood)
-        if self.config["model"] == MODEL:
+        if getattr(network, "is_started_by_task", False):
             params = self.variables["params"]
             self.check_factors(*(_length(params, name) for name in ("user_bias", "movie_bias")))
         else:
