@@ -258,6 +258,18 @@ class Likelihood(Protocol):
             temperature: of calibration; None leaves predictions as they are.
         """
 
+    def uncertainty(self, prediction: Any) -> np.ndarray:
+        """How uncertain each of the N predictions is: what a listing is sorted by."""
+
+    def entry(self, prediction: Any, i: int) -> dict[str, Any]:
+        """Prediction i as an entry of a JSON document."""
+
+    def legend(self) -> dict[str, Any]:
+        """What such a document says once, for all entries."""
+
+    def cells(self, prediction: Any, i: int) -> list[tuple[str, str | float]]:
+        """Prediction i as a row of a table: titles and values."""
+
     def exported(
         self, predicted: Mapping[str, Any], temperature: float | None
     ) -> dict[str, jax.Array]:

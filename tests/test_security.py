@@ -439,11 +439,10 @@ def test_the_report_escapes_all_that_it_shows(tmp_path):
 
 
 def test_names_that_would_move_the_cursor_are_shown_as_text():
-    prediction = type("P", (), {})()
-    prediction.probs = np.array([[0.7, 0.3]])
-    for name in predict.UNCERTAINTIES:
-        setattr(prediction, name, np.zeros(1))
-    table = predict.format_table(["\x1b]0;evil\x07"], prediction, ["\x1b[2J", "\u202egnp"])
+    classes = Categorical(["\x1b[2J", "\u202egnp"])
+    log_probs = np.log(np.array([[[0.7, 0.3]]], np.float32))
+    cells = classes.cells(classes.prediction({"log_probs": log_probs}, None), 0)
+    table = predict.format_table([[("input", "\x1b]0;evil\x07"), *cells]])
     assert table.replace("\n", "").isprintable()
 
 

@@ -1,11 +1,11 @@
-"""Predicts images with a trained ensemble, and says how sure it is; the least certain come first.
+"""Predicts with a trained ensemble, and says how sure it is; the least certain come first.
 
     python predict.py --workdir=runs/digits pictures
     python predict.py --workdir=runs/digits new.npz --json
 
 The inputs are a folder of images (or of folders with images), or an npz file with `inputs` or a
-single array. Uncertainties are in nats: total = aleatoric (noise in the data) + epistemic (what the
-members disagree on).
+single array. Uncertainties of classes are in nats: total = aleatoric (noise in the data) +
+epistemic (what the members disagree on). Numbers come with their 90% interval.
 """
 
 import json
@@ -22,10 +22,7 @@ from ensemble.sources.folders import read_unlabelled_folder
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 
 if TYPE_CHECKING:
-    from ensemble.likelihoods.classes import Prediction
     from ensemble.source import Source
-
-UNCERTAINTIES = ("total", "aleatoric", "epistemic")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -36,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def answer(workdir: str, path: str, as_json: bool = False, calibrated: bool = False) -> str:
-    """Predicts inputs and says the result, largest total uncertainty first.
+    """Predicts inputs and says the result, the most uncertain first.
 
     Args:
         workdir: of the run whose ensemble predicts.
@@ -59,12 +56,15 @@ def answer(workdir: str, path: str, as_json: bool = False, calibrated: bool = Fa
         raise UserError(
             f"{path}: on an example a member's output overflows; check the scale of the inputs"
         ) from None
+    likelihood = predictor.task.likelihood
+    ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable")
     if not as_json:
-        return format_table(names, prediction, dataset.class_names)
+        rows = [[("input", names[i]), *likelihood.cells(prediction, i)] for i in ranking]
+        return format_table(rows)
     document = {
-        "class_names": dataset.class_names,
+        **likelihood.legend(),
         "members": len(predictor.members),
-        "predictions": describe(names, prediction, dataset.class_names),
+        "predictions": [{"input": names[i], **likelihood.entry(prediction, i)} for i in ranking],
     }
     return json.dumps(document, allow_nan=False)
 
@@ -116,52 +116,20 @@ def as_trained(inputs: np.ndarray, dataset: "Source", path: str) -> np.ndarray:
     return check_inputs(inputs, dtype, path)
 
 
-def ranking(prediction: "Prediction") -> np.ndarray:
-    """Returns the indices [N] of the examples, largest total uncertainty first."""
-    return np.argsort(-prediction.total, kind="stable")
-
-
-def describe(
-    names: Sequence[str], prediction: "Prediction", class_names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Returns the predictions, JSON-ready and ranked."""
-    return [
-        {
-            "input": names[i],
-            "label": int(prediction.label[i]),
-            "class": class_names[prediction.label[i]],
-            "probs": prediction.probs[i].tolist(),
-            **{name: float(getattr(prediction, name)[i]) for name in UNCERTAINTIES},
-        }
-        for i in ranking(prediction)
-    ]
-
-
-def format_table(names: Sequence[str], prediction: "Prediction", class_names: Sequence[str]) -> str:
-    """Returns an aligned table, a ranked example per line."""
-    rows = [["input", "class", "prob", "runner-up", "prob", *(f"{u} nats" for u in UNCERTAINTIES)]]
-    for i in ranking(prediction):
-        first, second = np.argsort(-prediction.probs[i], kind="stable")[:2]
-        rows.append(
-            [
-                shown(names[i]),
-                shown(class_names[first]),
-                f"{prediction.probs[i, first]:.4f}",
-                shown(class_names[second]),
-                f"{prediction.probs[i, second]:.4f}",
-                *(f"{getattr(prediction, name)[i]:.4f}" for name in UNCERTAINTIES),
-            ]
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    texts = (0, 1, 3)  # The columns of names are flush left, those of numbers right.
-    lines = [
+def format_table(rows: Sequence[Sequence[tuple[str, str | float]]]) -> str:
+    """Returns an aligned table of rows of titles and values, texts flush left."""
+    is_text = [isinstance(value, str) for _, value in rows[0]]
+    lines = [[title for title, _ in rows[0]]]
+    lines += [[shown(v) if isinstance(v, str) else f"{v:.4f}" for _, v in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = [
         "  ".join(
-            f"{cell:<{width}}" if column in texts else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            f"{cell:<{width}}" if text else f"{cell:>{width}}"
+            for cell, width, text in zip(line, widths, is_text, strict=True)
         )
-        for row in rows
+        for line in lines
     ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return "\n".join([table[0], "-" * len(table[0]), *table[1:]])
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:

@@ -27,6 +27,9 @@ LOG_PROBS, ENTROPIES = "log_probs", "entropies"
 """Entries of predictions: [M, N, C], of a chain the log of the mean over its draws; and, of chains
 alone, [M, N] nats, the mean over the draws, for it does not follow from the other."""
 
+UNCERTAINTIES = ("total", "aleatoric", "epistemic")
+"""Parts of the predictive entropy, by the names of `Prediction`."""
+
 
 class Prediction(NamedTuple):
     """What an ensemble says of N inputs.
@@ -248,7 +251,14 @@ class Classes:
     ) -> dict[str, Figure]:
         """Draws the members' scores beside the ensemble's, and the entropies."""
         return {
-            "members": member_scores.member_scores(section),
+            "members": member_scores.member_scores(
+                section,
+                {
+                    "accuracy": "accuracy (higher is better)",
+                    "nll": "NLL in nats (lower is better)",
+                },
+                shares=("accuracy",),
+            ),
             "entropy": uncertainty.entropy_histogram(arrays[LOG_PROBS], targets),
         }
 
@@ -300,6 +310,35 @@ class Classes:
             member_log_probs=log_probs,
             **metrics.uncertainty(log_probs),
         )
+
+    def uncertainty(self, prediction: Prediction) -> np.ndarray:
+        """The total uncertainty [N], nats."""
+        return prediction.total
+
+    def entry(self, prediction: Prediction, i: int) -> dict[str, Any]:
+        """Label, class, probabilities and uncertainties of prediction i, JSON-ready."""
+        label = int(prediction.label[i])
+        return {
+            "label": label,
+            "class": self.class_names[label],
+            "probs": prediction.probs[i].tolist(),
+            **{name: float(getattr(prediction, name)[i]) for name in UNCERTAINTIES},
+        }
+
+    def legend(self) -> dict[str, Any]:
+        """The names of the classes."""
+        return {"class_names": self.class_names}
+
+    def cells(self, prediction: Prediction, i: int) -> list[tuple[str, str | float]]:
+        """The two most probable classes of prediction i, and its uncertainties."""
+        first, second = np.argsort(-prediction.probs[i], kind="stable")[:2]
+        return [
+            ("class", self.class_names[first]),
+            ("prob", prediction.probs[i, first]),
+            ("runner-up", self.class_names[second]),
+            ("prob", prediction.probs[i, second]),
+            *((f"{name} nats", getattr(prediction, name)[i]) for name in UNCERTAINTIES),
+        ]
 
     def exported(
         self, predicted: Mapping[str, Any], temperature: float | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def member_scores(summary: Mapping[str, Any]) -> Figure:
-    """Accuracy and NLL of every member beside the ensemble's: what the ensemble brings.
+def member_scores(
+    summary: Mapping[str, Any], titles: Mapping[str, str], shares: Sequence[str] = ()
+) -> Figure:
+    """Two scores of every member beside the ensemble's: what the ensemble brings.
 
     Args:
-        summary: what `metrics.summarise` returns.
+        summary: what `Likelihood.summarise` returns.
+        titles: of the axes, by the names of the two scores.
+        shares: those of them that are shares of 1, shown in percent.
 
     Returns:
         The figure.
@@ -28,13 +32,14 @@ def member_scores(summary: Mapping[str, Any]) -> Figure:
 
     members, ensemble = summary["members"], summary["ensemble"]
     figure = new_figure("What the ensemble brings over its members", width=9.0, height=4.4)
-    left, right = figure.subplots(1, 2)
-    _draw_members(left, np.asarray(members["accuracy"]), ensemble["accuracy"], "{:.2%}")
-    left.set_ylabel("accuracy (higher is better)")
-    left.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _draw_members(right, np.asarray(members["nll"]), ensemble["nll"], "{:.4f}")
-    right.set_ylabel("NLL in nats (lower is better)")
-    legend(left, figure, loc="outside lower center", ncols=3)
+    panels = figure.subplots(1, 2)
+    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        number = "{:.2%}" if name in shares else "{:.4f}"
+        _draw_members(axes, np.asarray(members[name]), ensemble[name], number)
+        axes.set_ylabel(title)
+        if name in shares:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    legend(panels[0], figure, loc="outside lower center", ncols=3)
     return figure
 
 

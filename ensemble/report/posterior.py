@@ -23,6 +23,7 @@ def posterior_section(
     num_gradients: int,
     gradients_per_second: float | None,
     tracked_split: str | None,
+    traced: Sequence[str],
 ) -> dict[str, Any]:
     """The report's entry `posterior`.
 
@@ -32,20 +33,18 @@ def posterior_section(
         config: of the run.
         num_gradients: of all chains, with those of the warm-up; without a search for the MAP.
         gradients_per_second: of single chains on all data.
-        tracked_split: whose accuracy and NLL are among the scalars.
+        tracked_split: whose scores are among the scalars.
+        traced: those scores, by `Likelihood.traced`.
 
     Returns:
         R-hat, ESS and the scalars that have the worst; over the draws mean `accept`, number of
         `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the last one;
         `num_gradients`; rates; and what was asked for. `monte_carlo` has mean and its standard
-        error (MCSE) of the log density, and of accuracy and NLL of single draws on
-        `tracked_split`.
+        error (MCSE) of the log density, and of scores of single draws on `tracked_split`.
     """
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
     ess = [one.ess_bulk for one in found.scalars.values()]
-    monte_carlo = diagnostics.summarise(
-        {name: counted[name] for name in (LOG_DENSITY, "accuracy", "nll")}
-    )
+    monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
     return {
         "rhat_max": found.rhat_max,
         "rhat_worst": found.rhat_worst,
@@ -77,13 +76,18 @@ def posterior_section(
 
 
 def posterior_figures(
-    draws: Draws, first: int, live: Sequence[int], found: Diagnostics, tracked_split: str | None
+    draws: Draws,
+    first: int,
+    live: Sequence[int],
+    found: Diagnostics,
+    tracked_split: str | None,
+    traced: Sequence[str],
 ) -> dict[str, Any]:
     """Draws the traces of all chains, and the ranks of the scalars that agree least."""
     scalars = draws.scalars()
     names = {
         LOG_DENSITY: "log density",
-        "accuracy": f"{tracked_split} accuracy",
+        traced[0]: f"{tracked_split} {traced[0].replace('_', ' ')}",
         "step_size": "step size",
         "acceptance_rate": "acceptance",
     }
@@ -106,10 +110,11 @@ def write_posterior(
     found: Diagnostics,
     temperature: float,
     tracked_split: str | None,
+    traced: Sequence[str],
 ) -> None:
     """Writes the pictures, and the live chains as `posterior.nc` for ArviZ."""
     work.plots.mkdir(parents=True, exist_ok=True)
-    for name, figure in posterior_figures(draws, first, live, found, tracked_split).items():
+    for name, figure in posterior_figures(draws, first, live, found, tracked_split, traced).items():
         write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
     counted = draws.scalars(first)
     positions, numbers = draws.positions(MAX_DRAWS)

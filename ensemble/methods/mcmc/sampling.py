@@ -265,8 +265,8 @@ class Sampling(Method):
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """Means over chains of what tells whether they are well, and what they are worth."""
-        traced = self.task.likelihood.traced
-        return chain_monitor.headline(scalars, self.config.num_chains, traced, self.tracked_split)
+        num_chains, traced = self.config.num_chains, self.task.likelihood.traced
+        return chain_monitor.headline(scalars, num_chains, traced, self.tracked_split)
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
         """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
@@ -291,8 +291,7 @@ class Sampling(Method):
         recommendation = {}
         if isinstance(self.task, Factorisation):
             params = draw_variables(draws, live)[0]["params"]
-            section = recommendation_section(self.task, params, maximum)
-            recommendation["recommendation"] = section
+            recommendation["recommendation"] = recommendation_section(self.task, params, maximum)
         return {
             **recommendation,
             "average_draw": average_draw,
@@ -303,6 +302,7 @@ class Sampling(Method):
                 self._num_gradients(draws),
                 None if rate is None else self._gradients(rate),
                 self.tracked_split,
+                self.task.likelihood.traced,
             ),
         }
 
@@ -319,6 +319,7 @@ class Sampling(Method):
             self._diagnose(live, draws),
             self.config.temperature,
             self.tracked_split,
+            self.task.likelihood.traced,
         )
 
     def predictor(

@@ -15,6 +15,12 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import curves, examples, member_scores, plot_style, reliability, uncertainty
 
 
+def draw_members(summary):
+    """The members' accuracy and NLL beside the ensemble's."""
+    titles = {"accuracy": "accuracy (higher is better)", "nll": "NLL in nats (lower is better)"}
+    return member_scores.member_scores(summary, titles, shares=("accuracy",))
+
+
 def random_case(seed=0, num_members=5, num_examples=400, num_classes=10, scale=1.5):
     """Log-probabilities [M, N, C] that favour the label, and labels [N]."""
     rng = np.random.default_rng(seed)
@@ -170,7 +176,7 @@ def test_legend_names_each_kind_of_line_once():
 
 def test_member_scores_shows_members_mean_deviation_and_ensemble(case):
     summary = metrics.summarise(*case)
-    figure = member_scores.member_scores(summary)
+    figure = draw_members(summary)
     draw(figure)
     for axes, name in zip(figure.axes, ("accuracy", "nll"), strict=True):
         values = np.array(summary["members"][name])
@@ -190,7 +196,7 @@ def test_member_scores_states_the_numbers():
     summary = metrics.summarise(*random_case())
     summary["members"]["accuracy"][:] = [0.875, 0.89, 0.86, 0.875, 0.875]
     summary["ensemble"]["accuracy"] = 0.9125
-    accuracy, nll = member_scores.member_scores(summary).axes
+    accuracy, nll = draw_members(summary).axes
     assert left_title(accuracy) == "ensemble 91.25%, members 87.50% ± 1.06%"
     mean, deviation = np.mean(summary["members"]["nll"]), np.std(summary["members"]["nll"], ddof=1)
     expected = f"ensemble {summary['ensemble']['nll']:.4f}, members {mean:.4f} ± {deviation:.4f}"
@@ -200,7 +206,7 @@ def test_member_scores_states_the_numbers():
 def test_member_scores_says_which_members_cannot_be_drawn():
     summary = metrics.summarise(*random_case(num_members=3))
     summary["members"]["nll"] = [0.5, np.inf, 0.25]
-    figure = member_scores.member_scores(summary)
+    figure = draw_members(summary)
     draw(figure)
     axes = figure.axes[1]
     np.testing.assert_array_equal(line(axes, "members").get_xydata(), [[0, 0.5], [2, 0.25]])
@@ -208,7 +214,7 @@ def test_member_scores_says_which_members_cannot_be_drawn():
 
 
 def test_an_infinite_ensemble_is_written_but_not_drawn():
-    figure = member_scores.member_scores(metrics.summarise(*certain_case(num_wrong=1)))
+    figure = draw_members(metrics.summarise(*certain_case(num_wrong=1)))
     draw(figure)
     axes = figure.axes[1]
     assert left_title(axes) == "ensemble inf (2 infinite, not drawn)"

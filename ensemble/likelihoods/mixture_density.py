@@ -1,0 +1,134 @@
+"""The mixture of members that predict a number: its density, CDF, moments, quantiles and scores.
+
+Everything is on the host, in float64 and in the target's units. A member is either a distribution
+by its parameters, or a chain: the mixture over its draws, of which sums are left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.special
+
+from ensemble.likelihood import Arrays
+from ensemble.metrics import regression
+
+LOC, SCALE = "loc", "scale"
+"""Parameters that every distribution of a number has, [M, N]."""
+GRID = "grid_cdf"
+"""Of a chain, its CDF on a grid, [C, N, G]; predictions that have it are those of chains."""
+_NUM_FINE = 400  # Points of the grid on which a mixture without a closed form is scored.
+_TAILS = 5e-4  # Probability beyond each end of that grid.
+
+
+class Family(Protocol):
+    """What must be known of the members' distributions; parts are [M, N] by name."""
+
+    @property
+    def grid(self) -> np.ndarray:
+        """[G] values of a target at which the CDF of a chain is kept."""
+
+    def log_density(self, parts: Arrays, y: Any, xp: Any, special: Any) -> Any:
+        """Log density at y."""
+
+    def cdf(self, parts: Arrays, y: Any, xp: Any, special: Any) -> Any:
+        """CDF at y."""
+
+    def standard_variance(self, parts: Arrays) -> Any:
+        """Variance, in units of the scale."""
+
+    def bracket(self, parts: Arrays, xp: Any) -> tuple[Any, Any]:
+        """Values [N] below and above all quantiles that are asked for."""
+
+    def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray | None:
+        """CRPS [N] of the mixture in closed form; None where there is none."""
+
+
+class MixtureDensity:
+    """The equally weighted mixture of members.
+
+    Args:
+        family: of the members' distributions.
+        arrays: their predictions [M, N, ...], by name.
+    """
+
+    def __init__(self, family: Family, arrays: Arrays):
+        self._family = family
+        self._arrays = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
+        self._is_of_chains = GRID in arrays
+
+    def log_densities(self, targets: np.ndarray) -> np.ndarray:
+        """Log densities [M, N] of the members at the targets; of chains, those that were kept."""
+        if self._is_of_chains:
+            return self._arrays["log_density"]
+        y = np.asarray(targets, np.float64)
+        return np.asarray(self._family.log_density(self._arrays, y, np, scipy.special))
+
+    def cdf(self, values: np.ndarray) -> np.ndarray:
+        """CDF [N] at one value for each example; of members only."""
+        return self._family.cdf(self._arrays, values, np, scipy.special).mean(axis=0)
+
+    def pit(self, targets: np.ndarray) -> np.ndarray:
+        """CDF [N] at the targets; of chains, what was kept."""
+        if self._is_of_chains:
+            return self._arrays["cdf"].mean(axis=0)
+        return self.cdf(np.asarray(targets, np.float64))
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean of the mixture, mean of the variances and variance of the means, [N]."""
+        arrays = self._arrays
+        if self._is_of_chains:
+            means, noise = arrays["mean"], arrays["noise"]
+            within = arrays["spread"].mean(axis=0)
+        else:
+            means = arrays[LOC]
+            noise = self._family.standard_variance(arrays) * arrays[SCALE] ** 2
+            within = np.zeros(means.shape[1])
+        return means.mean(axis=0), noise.mean(axis=0), within + means.var(axis=0)
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Quantiles [Q, N]; of chains, read off the grid."""
+        if self._is_of_chains:
+            return regression.grid_quantiles(self._family.grid, self._grid_cdf(), levels)
+        low, high = self._family.bracket(self._arrays, np)
+        return regression.quantiles(self.cdf, low, high, levels)
+
+    def crps(self, targets: np.ndarray) -> np.ndarray:
+        """CRPS [N]: in closed form where there is one, else from the CDF on a grid."""
+        if self._is_of_chains:
+            return regression.grid_crps(self._family.grid, self._grid_cdf(), targets)
+        found = self._family.closed_crps(self._arrays, targets)
+        if found is not None:
+            return found
+        low, high = self.quantiles(np.array([_TAILS, 1 - _TAILS]))
+        grid = np.linspace(low, high, _NUM_FINE)  # [G, N]
+        cdf = np.stack([self.cdf(values) for values in grid], axis=1)
+        return regression.grid_crps(grid.T, cdf, targets)
+
+    def scores(self, targets: np.ndarray) -> dict[str, float]:
+        """All scores, by name."""
+        targets = np.asarray(targets, np.float64)
+        mean, noise, disagreement = self.moments()
+        ends = [(1 + sign * level) / 2 for level in regression.LEVELS for sign in (-1, 1)]
+        levels = sorted({0.5, *ends})
+        quantiles = dict(zip(levels, self.quantiles(np.array(levels)), strict=True))
+        scores = {
+            "nll": regression.mixture_nll(self.log_densities(targets)),
+            "nll_by_moments": regression.gaussian_nll(mean, noise + disagreement, targets),
+            "rmse": float(np.sqrt(np.mean((mean - targets) ** 2))),
+            "mae": float(np.mean(np.abs(quantiles[0.5] - targets))),
+            "crps": float(self.crps(targets).mean()),
+        }
+        for level in regression.LEVELS:
+            low, high = quantiles[(1 - level) / 2], quantiles[(1 + level) / 2]
+            percent = f"{100 * level:.0f}"
+            scores[f"coverage_{percent}"] = regression.coverage(low, high, targets)
+            scores[f"width_{percent}"] = float(np.mean(high - low))
+            scores[f"interval_score_{percent}"] = regression.interval_score(
+                low, high, targets, level
+            )
+        return scores
+
+    def _grid_cdf(self) -> np.ndarray:
+        return self._arrays[GRID].mean(axis=0)

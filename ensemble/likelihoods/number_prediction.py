@@ -1,0 +1,55 @@
+"""What an ensemble says of inputs whose targets are numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
+"""Of the quantiles that an ensemble as a function gives."""
+
+
+class NumberPrediction(NamedTuple):
+    """What an ensemble says of N inputs, in the target's units.
+
+    Attributes:
+        mean: [N], of the mixture of members.
+        standard_deviation: [N], of the mixture.
+        quantiles: [N, Q], of the mixture, at `levels`.
+        aleatoric: [N], mean of the members' variances: their noise.
+        epistemic: [N], variance of the members' means: their disagreement.
+        levels: [Q], in 0..1.
+        members: the members' distributions by parameter, [M, N] each; of a posterior every draw is
+            a member.
+    """
+
+    mean: np.ndarray
+    standard_deviation: np.ndarray
+    quantiles: np.ndarray
+    aleatoric: np.ndarray
+    epistemic: np.ndarray
+    levels: np.ndarray
+    members: Mapping[str, np.ndarray]
+
+    def entry(self, i: int) -> dict[str, Any]:
+        """Moments and quantiles of prediction i, JSON-ready."""
+        moments = ("mean", "standard_deviation", "aleatoric", "epistemic")
+        return {
+            **{name: float(getattr(self, name)[i]) for name in moments},
+            "quantiles": self.quantiles[i].tolist(),
+        }
+
+    def cells(self, i: int) -> list[tuple[str, str | float]]:
+        """Mean and deviation of prediction i, its 90% interval, and what the deviation is of."""
+        low, high = (self.quantiles[i, LEVELS.index(level)] for level in (0.05, 0.95))
+        return [
+            ("mean", self.mean[i]),
+            ("sd", self.standard_deviation[i]),
+            ("5%", low),
+            ("95%", high),
+            ("noise sd", math.sqrt(self.aleatoric[i])),
+            ("disagreement sd", math.sqrt(self.epistemic[i])),
+        ]

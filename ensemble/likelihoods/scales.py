@@ -1,0 +1,14 @@
+"""How an output becomes the scale of a distribution."""
+
+import math
+
+import jax
+
+MIN_SCALE = 1e-3
+"""The least scale of a distribution, in standard deviations of the training targets: without it a
+density could grow without bound on a target that repeats."""
+
+
+def positive(raw: jax.Array) -> jax.Array:
+    """Maps a number to a scale above `MIN_SCALE`, and 0 to 1: softplus, moved."""
+    return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(1 - MIN_SCALE)))

@@ -1,0 +1,152 @@
+"""Scores of predictive distributions of a number: `[M, N]` of M members, or `[N]` of a mixture.
+
+A predictive distribution comes as its density or its CDF at the target, as moments, or as its CDF
+on a grid. Units are the target's own; a density has its inverse.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp, ndtr
+
+from ensemble.metrics.checks import Floats
+
+LEVELS = (0.5, 0.9, 0.95)
+"""Of the central intervals whose coverage is reported."""
+_BISECTIONS = 60  # Each halves the bracket: far below what float64 resolves.
+
+
+def mixture_nll(log_density: ArrayLike) -> float:
+    """Mean of -log of the mixture's density at the target, nats.
+
+    Args:
+        log_density: `[M, N]` of the members at the targets.
+    """
+    log_density = np.asarray(log_density, np.float64)
+    # Sorted, so that the order of the members does not change a bit.
+    mixture = logsumexp(np.sort(log_density, axis=0), axis=0) - np.log(len(log_density))
+    return float(-np.mean(mixture))
+
+
+def gaussian_nll(mean: ArrayLike, variance: ArrayLike, targets: ArrayLike) -> float:
+    """NLL of one Gaussian of these moments `[N]`, nats, as some published tables score mixtures."""
+    variance = np.asarray(variance, np.float64)
+    errors = np.asarray(targets, np.float64) - np.asarray(mean, np.float64)
+    squares = errors**2 / variance
+    return float(np.mean(0.5 * (squares + np.log(2 * math.pi * variance))))
+
+
+def quantiles(
+    cdf: Callable[[Floats], Floats], low: ArrayLike, high: ArrayLike, levels: ArrayLike
+) -> Floats:
+    """Quantiles of N distributions by bisection.
+
+    Args:
+        cdf: from values `[N]` to the distributions' CDF there, `[N]`.
+        low: `[N]`, below all quantiles that are asked for.
+        high: `[N]`, above them.
+        levels: `[Q]` in 0..1.
+
+    Returns:
+        `[Q, N]`.
+    """
+    found = []
+    for level in np.atleast_1d(levels):
+        below, above = np.array(low, np.float64), np.array(high, np.float64)
+        for _ in range(_BISECTIONS):
+            middle = (below + above) / 2
+            is_below = cdf(middle) < level
+            below, above = np.where(is_below, middle, below), np.where(is_below, above, middle)
+        found.append((below + above) / 2)
+    return np.stack(found)
+
+
+def grid_quantiles(grid: ArrayLike, cdf: ArrayLike, levels: ArrayLike) -> Floats:
+    """Quantiles of N distributions whose CDF is known on a grid and linear in between.
+
+    Args:
+        grid: `[G]` or `[N, G]`, ascending.
+        cdf: `[N, G]`; what lies beyond the grid counts as its ends.
+        levels: `[Q]` in 0..1.
+
+    Returns:
+        `[Q, N]`.
+    """
+    cdf = np.asarray(cdf, np.float64)
+    points = np.broadcast_to(np.asarray(grid, np.float64), cdf.shape)
+    pairs = zip(np.maximum.accumulate(cdf, axis=1), points, strict=True)
+    wanted = np.atleast_1d(np.asarray(levels, np.float64))
+    return np.stack([np.interp(wanted, row, values) for row, values in pairs], axis=1)
+
+
+def gaussian_mixture_crps(mean: ArrayLike, scale: ArrayLike, targets: ArrayLike) -> Floats:
+    """CRPS `[N]` of equally weighted mixtures of Gaussians, in closed form.
+
+    Grimit et al. 2006, "The continuous ranked probability score for circular variables and its
+    application to mesoscale forecast ensemble verification", equation 5.
+
+    Args:
+        mean: `[M, N]`.
+        scale: `[M, N]`, standard deviations.
+        targets: `[N]`.
+    """
+    mean, scale = np.asarray(mean, np.float64), np.asarray(scale, np.float64)
+    to_target = _expected_distance(np.asarray(targets, np.float64) - mean, scale).mean(axis=0)
+    between = np.zeros(mean.shape[1])
+    for one, its_scale in zip(mean, scale, strict=True):  # One pair at a time: [M, N] of memory.
+        between += _expected_distance(one - mean, np.hypot(its_scale, scale)).mean(axis=0)
+    return to_target - between / (2 * len(mean))
+
+
+def grid_crps(grid: ArrayLike, cdf: ArrayLike, targets: ArrayLike) -> Floats:
+    """CRPS `[N]` of distributions whose CDF is known on a grid and linear in between.
+
+    The integral of (F(x) - 1[x >= y])^2 over the grid (Gneiting and Raftery 2007, equation 20), and
+    the distance of a target that lies beyond it. A grid of spacing h errs by at most h / 4.
+
+    Args:
+        grid: `[G]` or `[N, G]`, ascending.
+        cdf: `[N, G]`.
+        targets: `[N]`.
+    """
+    cdf = np.asarray(cdf, np.float64)
+    grid = np.broadcast_to(np.asarray(grid, np.float64), cdf.shape)
+    targets = np.asarray(targets, np.float64)
+    inside = np.clip(targets, grid[:, 0], grid[:, -1])[:, None]
+    left, right = grid[:, :-1], grid[:, 1:]
+    slope = np.diff(cdf, axis=1) / (right - left)
+    # Each cell is cut at the target: before it F counts, behind it 1 - F.
+    cut = np.clip(inside, left, right)
+    at_cut = cdf[:, :-1] + slope * (cut - left)
+    before = _square_integral(cut - left, cdf[:, :-1], at_cut)
+    behind = _square_integral(right - cut, 1 - at_cut, 1 - cdf[:, 1:])
+    return (before + behind).sum(axis=1) + np.abs(targets - inside[:, 0])
+
+
+def coverage(low: ArrayLike, high: ArrayLike, targets: ArrayLike) -> float:
+    """Share of the targets `[N]` within their intervals."""
+    targets = np.asarray(targets)
+    return float(np.mean((targets >= np.asarray(low)) & (targets <= np.asarray(high))))
+
+
+def interval_score(low: ArrayLike, high: ArrayLike, targets: ArrayLike, level: float) -> float:
+    """Mean width of central intervals, and 2 / (1 - level) of what targets miss them by.
+
+    Gneiting and Raftery 2007, section 6.2.
+    """
+    low, high, targets = (np.asarray(one, np.float64) for one in (low, high, targets))
+    missed = np.maximum(low - targets, 0) + np.maximum(targets - high, 0)
+    return float(np.mean(high - low + 2 / (1 - level) * missed))
+
+
+def _expected_distance(offset: Floats, scale: Floats) -> Floats:
+    """E|X| of X ~ N(offset, scale^2)."""
+    z = offset / scale
+    return 2 * scale * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi) + offset * (2 * ndtr(z) - 1)
+
+
+def _square_integral(width: Floats, first: Floats, last: Floats) -> Floats:
+    """Integral of the square of a line from `first` to `last` over that width."""
+    return width * (first**2 + first * last + last**2) / 3

@@ -1,0 +1,90 @@
+"""Predicted numbers beside their targets, and how often intervals hold what they say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ensemble.pictures.plot_style import (
+    ENSEMBLE_COLOR,
+    MEMBER_COLOR,
+    RIGHT_COLOR,
+    WRONG_COLOR,
+    legend,
+    new_figure,
+    plural,
+    style,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MAX_DRAWN = 300
+_NUM_BINS = 10
+
+
+def predictions(
+    middle: ArrayLike, low: ArrayLike, high: ArrayLike, targets: ArrayLike, title: str
+) -> Figure:
+    """Medians with their 90% intervals against the targets; those that miss are red.
+
+    Args:
+        middle: `[N]` medians.
+        low: `[N]` lower ends.
+        high: `[N]` upper ends.
+        targets: `[N]`.
+        title: what is shown.
+
+    Returns:
+        The figure, of at most 300 examples, evenly spread over the targets.
+    """
+    targets = np.asarray(targets, np.float64)
+    order = np.argsort(targets, kind="stable")
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, _MAX_DRAWN).astype(int))]
+    medians, lower, upper, y = (
+        np.asarray(one, np.float64)[chosen] for one in (middle, low, high, targets)
+    )
+    is_held = (y >= lower) & (y <= upper)
+    figure = new_figure(f"{title}: predictions with 90% intervals", width=6.4, height=6.0)
+    axes = figure.subplots()
+    ends = float(min(y.min(), lower.min())), float(max(y.max(), upper.max()))
+    axes.plot(ends, ends, color=MEMBER_COLOR, linestyle="--", linewidth=1, label="equal")
+    for held, color, what in ((True, RIGHT_COLOR, "held"), (False, WRONG_COLOR, "missed")):
+        index = is_held == held
+        axes.vlines(y[index], lower[index], upper[index], color=color, alpha=0.5, linewidth=1)
+        axes.plot(y[index], medians[index], ".", color=color, label=f"target {what}")
+    caption = f"target ({plural(len(targets), 'example')}, {np.mean(is_held):.0%} of those held)"
+    style(axes, xlabel=caption, ylabel="prediction")
+    legend(axes)
+    return figure
+
+
+def coverage_curve(pit: ArrayLike, title: str) -> Figure:
+    """Found against nominal coverage of central intervals, and the histogram of the PIT.
+
+    Args:
+        pit: `[N]`, the predictive CDF at the targets; uniform where predictions are calibrated.
+        title: what is shown.
+    """
+    pit = np.sort(np.asarray(pit, np.float64))
+    figure = new_figure(f"{title}: do intervals hold what they say?", width=9.0, height=4.4)
+    curve, histogram = figure.subplots(1, 2)
+    nominal = np.linspace(0, 1, 101)
+    # A central interval of that level holds a target whose PIT is so near to a half.
+    distance = 2 * np.abs(pit - 0.5)
+    found = np.array([np.mean(distance <= level) for level in nominal])
+    deviation = np.sqrt(nominal * (1 - nominal) / len(pit))
+    band: dict[str, Any] = {"color": MEMBER_COLOR, "alpha": 0.2, "linewidth": 0}
+    low, high = np.clip(nominal - 1.96 * deviation, 0, 1), np.clip(nominal + 1.96 * deviation, 0, 1)
+    curve.fill_between(nominal, low, high, label="95% by chance, at each level", **band)
+    curve.plot(nominal, nominal, color=MEMBER_COLOR, linestyle="--", linewidth=1)
+    curve.plot(nominal, found, color=ENSEMBLE_COLOR, linewidth=2, label="found")
+    style(curve, xlabel="nominal coverage", ylabel="found coverage")
+    legend(curve)
+    counts, edges = np.histogram(pit, bins=_NUM_BINS, range=(0, 1))
+    histogram.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=ENSEMBLE_COLOR)
+    histogram.axhline(len(pit) / _NUM_BINS, color=MEMBER_COLOR, linestyle="--", linewidth=1)
+    style(histogram, xlabel="predictive CDF at the target (PIT)", ylabel="examples")
+    return figure
