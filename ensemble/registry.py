@@ -132,6 +132,8 @@ SOURCES: Mapping[str, SourceEntry] = {
 
 LIKELIHOODS: Mapping[str, str] = {
     "categorical": "ensemble.likelihoods.categorical:Categorical",
+    "gaussian": "ensemble.likelihoods.gaussian:Gaussian",
+    "gaussian_shared": "ensemble.likelihoods.gaussian:SharedGaussian",
 }
 """What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
 

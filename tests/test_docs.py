@@ -69,6 +69,16 @@ def test_your_data(page):
     assert set(namespace["result"].report["test"]["ensemble"]) >= {"accuracy", "nll", "ece"}
 
 
+@pytest.mark.check
+def test_regression(page):
+    (training,) = page("regression")
+    namespace = names_of_a_reader()
+    exec(training, namespace)
+    p = namespace["p"]
+    assert p.quantiles.shape == (3, len(p.levels))
+    assert p.epistemic[2] > p.epistemic[0]  # Far from the data members disagree.
+
+
 def test_your_network(page):
     namespace = names_of_a_reader()
     for registering in page("your_network"):

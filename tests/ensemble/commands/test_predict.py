@@ -218,3 +218,25 @@ def test_a_reader_that_has_enough_is_no_error(trained, tmp_path):
     assert process.wait(timeout=120) == 0, stderr
     assert "Error" not in stderr
     assert "Exception" not in stderr
+
+
+@pytest.mark.costs(6)
+def test_numbers_come_with_intervals_the_widest_first(tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(120, 3))
+    data = {"inputs": inputs, "targets": 1e3 * inputs[:, 0] + rng.normal(size=120)}
+    config = small_config(likelihood="gaussian", num_epochs=2, ensemble_size=2, learning_rate=1e-3)
+    predictor = ensemble.train(config, data, str(tmp_path / "run"), show_progress=False).predictor
+    np.savez(tmp_path / "new.npz", inputs=inputs[:5])
+    path, expected = str(tmp_path / "new.npz"), predictor(inputs[:5].astype(np.float32))
+    document = json.loads(predict.answer(str(tmp_path / "run"), path, as_json=True))
+    assert document["levels"] == expected.levels.tolist()
+    for one in document["predictions"]:
+        i = int(one["input"])
+        assert one["mean"] == pytest.approx(expected.mean[i], rel=1e-5)
+        assert one["quantiles"] == pytest.approx(expected.quantiles[i].tolist(), rel=1e-5)
+    order = [int(one["input"]) for one in document["predictions"]]
+    assert order == np.argsort(-expected.standard_deviation, kind="stable").tolist()
+    table = predict.answer(str(tmp_path / "run"), path)
+    assert table.splitlines()[0].split("  ")[0] == "input"
+    assert f"{expected.mean[order[0]]:.4f}" in table.splitlines()[2]

@@ -1,0 +1,56 @@
+"""A number with Gaussian noise: of a variance for each input, or of one that all inputs share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.likelihood import Arrays
+from ensemble.likelihoods.continuous import Continuous
+from ensemble.likelihoods.mixture_density import LOC, SCALE
+from ensemble.likelihoods.scales import positive
+from ensemble.metrics import regression
+
+
+class Gaussian(Continuous):
+    """Two outputs: the mean, and what `positive` makes the standard deviation."""
+
+    name = "gaussian"
+    num_outputs = 2
+
+    def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """Mean and standard deviation of the standardised target."""
+        return {LOC: outputs[..., 0], SCALE: positive(outputs[..., 1])}
+
+    def standard_log_density(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
+        """Of N(0, 1)."""
+        return -0.5 * (z * z + math.log(2 * math.pi))
+
+    def standard_cdf(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
+        """Of N(0, 1)."""
+        return special.ndtr(z)
+
+    def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+        """CRPS [N] of the mixture."""
+        return regression.gaussian_mixture_crps(arrays[LOC], arrays[SCALE], targets)
+
+
+class SharedGaussian(Gaussian):
+    """One output, the mean; the standard deviation is a parameter that each member learns."""
+
+    name = "gaussian_shared"
+    num_outputs = 1
+
+    def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
+        """`raw_scale` [], 0: the standard deviation of the training targets."""
+        return {"raw_scale": jnp.zeros(())}
+
+    def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """Mean and standard deviation of the standardised target."""
+        scale = jnp.broadcast_to(positive(params["raw_scale"]), outputs.shape[:-1])
+        return {LOC: outputs[..., 0], SCALE: scale}

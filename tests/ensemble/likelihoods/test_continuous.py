@@ -1,0 +1,157 @@
+"""Likelihoods of a number: densities, mixtures, chains, and what is kept of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from ensemble.errors import UserError
+from ensemble.likelihood import Reduce
+from ensemble.likelihoods import named
+from ensemble.likelihoods.scales import MIN_SCALE, positive
+
+NAMES = ["gaussian", "gaussian_shared"]
+RNG = np.random.default_rng(0)
+TARGETS = (5 + 3 * RNG.normal(size=40)).astype(np.float32)
+ALONE = Reduce(lambda x: x, lambda x: x)
+
+
+def make(name):
+    """A likelihood, its parameters, and outputs [3, 40, K] of three members."""
+    likelihood = named(name).of_data(TARGETS, ())
+    outputs = jnp.asarray(RNG.normal(size=(3, 40, likelihood.num_outputs)), jnp.float32)
+    params = jax.tree.map(lambda leaf: leaf + 0.3, likelihood.init(jax.random.key(0)))
+    return likelihood, params, outputs
+
+
+def predicted(name):
+    """A likelihood and predictions of three members as arrays on the host."""
+    likelihood, params, outputs = make(name)
+    found = jax.vmap(likelihood.predict, in_axes=(None, 0))(params, outputs)
+    return likelihood, {key: np.asarray(one) for key, one in found.items()}
+
+
+def scipys(arrays):
+    """The members' distributions [3, 40] as SciPy has them."""
+    arrays = {key: np.asarray(one, np.float64) for key, one in arrays.items()}
+    if "df" in arrays:
+        return scipy.stats.t(arrays["df"], arrays["loc"], arrays["scale"])
+    return scipy.stats.norm(arrays["loc"], arrays["scale"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_densities_are_scipy_s_in_the_target_s_units(name):
+    likelihood, params, outputs = make(name)
+    _, arrays = (
+        likelihood,
+        {
+            key: np.asarray(one)
+            for key, one in jax.vmap(likelihood.predict, in_axes=(None, 0))(params, outputs).items()
+        },
+    )
+    found = jax.vmap(likelihood.log_prob, in_axes=(None, 0, None))(params, outputs, TARGETS)
+    np.testing.assert_allclose(found, scipys(arrays).logpdf(TARGETS), rtol=2e-5, atol=2e-5)
+    nll = likelihood.member_nll(arrays, TARGETS)
+    np.testing.assert_allclose(nll, -np.asarray(found).mean(axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_start_is_the_targets_own_mean_and_deviation(name):
+    likelihood = named(name).of_data(TARGETS, ())
+    params = likelihood.init(jax.random.key(0))
+    parts = likelihood.predict(params, jnp.zeros((1, likelihood.num_outputs)))
+    np.testing.assert_allclose(parts["loc"], TARGETS.mean(), rtol=1e-5)
+    np.testing.assert_allclose(parts["scale"], TARGETS.std(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mixture_of_live_members_is_scored(name):
+    likelihood, arrays = predicted(name)
+    live = jnp.array([True, False, True])
+    found = likelihood.mixture_scores(arrays, TARGETS, live, ALONE)
+    kept = {key: one[[0, 2]] for key, one in arrays.items()}
+    density = scipys(kept).pdf(TARGETS).mean(axis=0)
+    np.testing.assert_allclose(found["nll"], -np.log(density), rtol=1e-3, atol=1e-4)
+    error = (kept["loc"].mean(axis=0) - TARGETS) ** 2
+    np.testing.assert_allclose(found["squared_error"], error, rtol=1e-4)
+    summary = likelihood.summarise(kept, TARGETS)
+    assert summary["ensemble"]["nll"] == pytest.approx(float(found["nll"].mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chain_of_draws_is_their_mixture(name):
+    """Sums over draws give what the draws as members give; quantiles up to the grid's spacing."""
+    likelihood, arrays = predicted(name)
+    terms = likelihood.draw_terms(arrays, TARGETS)  # Three draws of one chain, as three chains.
+    means = {
+        key: np.asarray(one, np.float64).mean(axis=0)[None]
+        for key, one in terms.items()
+        if key != likelihood.relative
+    }
+    density = np.exp(np.asarray(terms[likelihood.relative], np.float64)).mean(axis=0)[None]
+    chain = likelihood.average({**means, likelihood.relative: np.log(density)})
+    likelihood.check_predictions(chain, TARGETS)
+    of_chain = likelihood.summarise(chain, TARGETS)
+    of_members = likelihood.summarise(arrays, TARGETS)
+    spacing = likelihood.grid[1] - likelihood.grid[0]
+    for score in ("nll", "rmse", "nll_by_moments"):
+        assert of_chain["ensemble"][score] == pytest.approx(of_members["ensemble"][score], rel=1e-4)
+    for score in ("crps", "mae", "width_50", "width_90"):
+        found = of_chain["ensemble"][score]
+        assert found == pytest.approx(of_members["ensemble"][score], abs=spacing), score
+    for part in ("aleatoric", "epistemic"):
+        found = of_chain["diversity"][part]
+        assert found == pytest.approx(of_members["diversity"][part], rel=1e-3)
+    np.testing.assert_allclose(likelihood.spread(chain)[1], likelihood.spread(arrays)[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_description_makes_the_same_likelihood(name):
+    likelihood = named(name).of_data(TARGETS, ())
+    again = named(name).described(likelihood.describe())
+    assert vars(again) == vars(likelihood)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target_scale": 0.0},
+        {"target_scale": "1"},
+        {"target_shift": 1e300},
+        {"target_low": 3.0, "target_high": 3.0},
+        {"target_high": True},
+    ],
+)
+def test_a_forged_description_is_refused(change):
+    description = named("gaussian").of_data(TARGETS, ()).describe()
+    with pytest.raises(ValueError, match="target_"):
+        named("gaussian").described(description | change)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "what"),
+    [
+        ({"loc": np.zeros((2, 4))}, "not a distribution"),
+        ({"loc": np.zeros((2, 4)), "scale": np.zeros((2, 4))}, "positive"),
+        ({"loc": np.full((2, 4), np.nan), "scale": np.ones((2, 4))}, "finite"),
+        ({"loc": np.zeros((2, 4, 1)), "scale": np.ones((2, 4))}, r"\[M, N\]"),
+        ({"loc": np.zeros((2, 4), int), "scale": np.ones((2, 4))}, "floating"),
+    ],
+)
+def test_forged_predictions_are_refused(arrays, what):
+    likelihood = named("gaussian").of_data(TARGETS, ())
+    with pytest.raises(ValueError, match=what):
+        likelihood.check_predictions(arrays, TARGETS[:4])
+
+
+def test_classes_and_constants_are_no_targets():
+    with pytest.raises(UserError, match=r"config\.likelihood='categorical'"):
+        named("gaussian").of_data(np.array([0, 1]), ("a", "b"))
+    with pytest.raises(UserError, match="standard deviation 0"):
+        named("gaussian").of_data(np.ones(5), ())
+
+
+def test_scales_are_bounded_away_from_zero():
+    assert float(positive(jnp.float32(-100))) == pytest.approx(MIN_SCALE)
+    assert float(positive(jnp.float32(0))) == pytest.approx(1)

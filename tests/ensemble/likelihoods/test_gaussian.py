@@ -1,0 +1,173 @@
+"""Gaussian noise: by input, and shared."""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_runs import small_config
+
+import ensemble
+from ensemble import UserError
+from ensemble.export import export
+from ensemble.likelihoods.gaussian import Gaussian, SharedGaussian
+from ensemble.sources.dataset import dataset_from_arrays
+
+TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
+
+
+def test_the_second_output_sets_the_noise_of_its_input():
+    likelihood = Gaussian.of_data(TARGETS, ())
+    parts = likelihood.predict({}, jnp.array([[0.0, -3.0], [0.0, 3.0]]))
+    assert parts["scale"][0] < likelihood.scale < parts["scale"][1]
+    np.testing.assert_allclose(parts["loc"], TARGETS.mean())
+
+
+def test_a_shared_noise_is_a_parameter_and_all_inputs_have_it():
+    likelihood = SharedGaussian.of_data(TARGETS, ())
+    assert likelihood.num_outputs == 1
+    params = likelihood.init(jax.random.key(0))
+    assert list(params) == ["raw_scale"]
+    outputs = jnp.array([[0.0], [2.0]])
+    small, large = (
+        likelihood.predict({"raw_scale": jnp.float32(raw)}, outputs)["scale"] for raw in (-1, 1)
+    )
+    assert small[0] == small[1] < large[0]
+
+
+def test_the_shared_noise_that_fits_best_is_the_residuals_deviation():
+    likelihood = SharedGaussian.of_data(TARGETS, ())
+    outputs = jnp.zeros((4, 1))
+
+    def total(raw):
+        return likelihood.log_prob({"raw_scale": raw}, outputs, TARGETS).sum()
+
+    # The start has the targets' own deviation, which is that of the residuals of a constant.
+    assert float(jax.grad(total)(jnp.zeros(()))) == pytest.approx(0, abs=1e-5)
+    assert float(jax.grad(total)(jnp.float32(1))) < 0 < float(jax.grad(total)(jnp.float32(-1)))
+
+
+# Whole runs.
+
+
+@pytest.fixture(scope="module")
+def waves():
+    """A wave of 2 features whose noise grows with the first."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(211, 2)).astype(np.float32)
+    noise = 0.1 * np.exp(0.7 * x[:, 0]) * rng.normal(size=211)
+    return {"inputs": x, "targets": 100 + 20 * (np.sin(2 * x[:, 0]) + x[:, 1] + noise)}
+
+
+def regression_config(likelihood, **overrides):
+    """Members that learn the waves in seconds."""
+    learning = {"optimizer": "adam", "learning_rate": 0.02, "num_epochs": 6, "batch_size": 32}
+    return small_config(likelihood=likelihood, ensemble_size=3, **{**learning, **overrides})
+
+
+def sampling_config(likelihood, **overrides):
+    """Chains that take seconds."""
+    config = {
+        "model": "tiny",
+        "likelihood": likelihood,
+        "method": "hmc",
+        "prior": "normal(1)",
+        "num_chains": 2,
+        "num_devices": 2,
+        "log_every_steps": 5,
+        "hmc.num_warmup": 10,
+        "hmc.num_samples": 10,
+        "hmc.num_leapfrog_steps": 4,
+        "hmc.thin": 2,
+    }
+    return {**config, **overrides}
+
+
+@pytest.mark.costs(12)
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        "gaussian",
+        pytest.param("gaussian_shared", marks=pytest.mark.check),
+    ],
+)
+def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_path):
+    config = regression_config(likelihood, num_epochs=60)
+    result = ensemble.train(config, data=waves, workdir=str(tmp_path), show_progress=False)
+    test = result.report["test"]
+    assert test["ensemble"]["rmse"] < 0.4 * waves["targets"].std()
+    assert test["ensemble"]["nll"] < np.mean(test["members"]["nll"]) + 1e-6  # Jensen.
+    assert {"crps", "mae", "coverage_50", "coverage_95", "width_90"} <= test["ensemble"].keys()
+    assert {path.name for path in (tmp_path / "plots").iterdir()} >= {
+        "calibration.png",
+        "members.png",
+        "predictions.png",
+        "training.png",
+    }
+    inputs = waves["inputs"][:7]
+    loaded, p = ensemble.load(tmp_path), result.predictor(inputs)
+    for name in ("mean", "standard_deviation", "quantiles", "aleatoric", "epistemic"):
+        np.testing.assert_allclose(getattr(loaded(inputs), name), getattr(p, name), rtol=1e-4)
+    exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs)
+    np.testing.assert_allclose(exported["mean"], p.mean, rtol=1e-4)
+    np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-3)
+    params = loaded.variables["params"]
+    assert ("likelihood" in params) == (likelihood != "gaussian")
+    with pytest.raises(UserError, match="evaluations are of classifiers"):
+        ensemble.evaluate(tmp_path)
+    with pytest.raises(UserError, match="gives no temperature"):
+        ensemble.load(tmp_path, calibrated=True)
+
+
+@pytest.mark.costs(8)
+def test_the_noise_of_an_input_is_found(waves):
+    config = regression_config("gaussian", num_epochs=120)
+    predictor = ensemble.train(config, data=waves, show_progress=False).predictor
+    quiet, loud = predictor(np.array([[-1.5, 0], [1.5, 0]], np.float32)).aleatoric
+    assert loud > 3 * quiet
+
+
+@pytest.mark.costs(10)
+@pytest.mark.parametrize("likelihood", ["gaussian_shared"])
+def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood, waves, tmp_path):
+    config = regression_config(likelihood, early_stopping_epochs=4, keep_checkpoints=9)
+    straight = ensemble.train(config, waves, str(tmp_path / "a"), show_progress=False).predictor
+    half = {**config, "num_epochs": 3}
+    ensemble.train(half, waves, str(tmp_path / "b"), show_progress=False)
+    resumed = ensemble.train(config, waves, str(tmp_path / "b"), show_progress=False).predictor
+    jax.tree.map(np.testing.assert_array_equal, straight.variables, resumed.variables)
+    other = ensemble.train({**config, "num_devices": 8}, waves, show_progress=False).predictor
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+        straight.variables,
+        other.variables,
+    )
+
+
+@pytest.mark.costs(8)
+def test_a_posterior_s_report_is_the_mixture_of_all_its_draws(waves, tmp_path):
+    """With every draw kept, the running sums say what the draws as members say."""
+    config = sampling_config("gaussian_shared", **{"hmc.thin": 1})
+    result = ensemble.train(config, waves, str(tmp_path), show_progress=False)
+    report, predictor = result.report, result.predictor
+    assert predictor.description == "20 draws of 2 chains"
+    stored = np.load(tmp_path / "predictions" / "test.npz")
+    assert stored["grid_cdf"].shape[0] == 2
+    source = dataset_from_arrays(waves)
+    inputs, targets = source.read("test", slice(None))
+    draws = predictor.member_arrays(inputs)
+    scores = predictor.task.likelihood.summarise(draws, targets)["ensemble"]
+    spacing = np.diff(predictor.task.likelihood.grid)[0]
+    for name in ("nll", "rmse", "nll_by_moments"):
+        assert report["test"]["ensemble"][name] == pytest.approx(scores[name], rel=1e-3)
+    for name in ("crps", "width_90"):
+        assert report["test"]["ensemble"][name] == pytest.approx(scores[name], abs=spacing)
+    assert report["average_draw"]["test"].keys() == {"squared_error", "nll"}
+    assert {"squared_error", "nll"} <= report["posterior"]["monte_carlo"].keys()
+
+
+def test_numbers_as_classes_and_classes_as_numbers_are_refused(waves, blobs):
+    with pytest.raises(UserError, match=r"set config\.likelihood='gaussian' for numbers"):
+        ensemble.train(regression_config("categorical"), data=waves)
+    with pytest.raises(UserError, match="'gaussian' is for numbers"):
+        ensemble.train(regression_config("gaussian"), data=blobs)
