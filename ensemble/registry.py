@@ -132,6 +132,7 @@ SOURCES: Mapping[str, SourceEntry] = {
 
 LIKELIHOODS: Mapping[str, str] = {
     "categorical": "ensemble.likelihoods.categorical:Categorical",
+    "bernoulli": "ensemble.likelihoods.bernoulli:Bernoulli",
     "gaussian": "ensemble.likelihoods.gaussian:Gaussian",
     "gaussian_shared": "ensemble.likelihoods.gaussian:SharedGaussian",
 }
