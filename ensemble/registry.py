@@ -135,6 +135,7 @@ LIKELIHOODS: Mapping[str, str] = {
     "bernoulli": "ensemble.likelihoods.bernoulli:Bernoulli",
     "gaussian": "ensemble.likelihoods.gaussian:Gaussian",
     "gaussian_shared": "ensemble.likelihoods.gaussian:SharedGaussian",
+    "student_t": "ensemble.likelihoods.student_t:StudentT",
 }
 """What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
 

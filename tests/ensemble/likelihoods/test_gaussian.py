@@ -89,6 +89,7 @@ def sampling_config(likelihood, **overrides):
     [
         "gaussian",
         pytest.param("gaussian_shared", marks=pytest.mark.check),
+        pytest.param("student_t", marks=pytest.mark.check),
     ],
 )
 def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_path):
@@ -128,7 +129,9 @@ def test_the_noise_of_an_input_is_found(waves):
 
 
 @pytest.mark.costs(10)
-@pytest.mark.parametrize("likelihood", ["gaussian_shared"])
+@pytest.mark.parametrize(
+    "likelihood", ["gaussian_shared", pytest.param("student_t", marks=pytest.mark.check)]
+)
 def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood, waves, tmp_path):
     config = regression_config(likelihood, early_stopping_epochs=4, keep_checkpoints=9)
     straight = ensemble.train(config, waves, str(tmp_path / "a"), show_progress=False).predictor

@@ -1,0 +1,52 @@
+"""A number with Student's t noise: as the Gaussian, with tails that each member learns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ensemble.likelihoods.continuous import Continuous
+from ensemble.likelihoods.mixture_density import LOC, SCALE
+from ensemble.likelihoods.scales import positive
+
+DF = "df"
+MIN_DF = 2.1
+"""The least degrees of freedom: at 2 and below there is no variance."""
+_START = 5.0  # Degrees of freedom above the least, at raw 0.
+
+
+class StudentT(Continuous):
+    """Two outputs, location and scale; the degrees of freedom are a parameter of each member."""
+
+    name = "student_t"
+    num_outputs = 2
+
+    def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
+        """`raw_df` [], 0: some seven degrees of freedom."""
+        return {"raw_df": jnp.zeros(())}
+
+    def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """Location, scale and degrees of freedom of the standardised target."""
+        above = jax.nn.softplus(params["raw_df"] + math.log(math.expm1(_START)))
+        df = jnp.broadcast_to(MIN_DF + above, outputs.shape[:-1])
+        return {LOC: outputs[..., 0], SCALE: positive(outputs[..., 1]), DF: df}
+
+    def standard_log_density(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
+        """Of Student's t distribution."""
+        df = parts[DF]
+        constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2)
+        return constant - 0.5 * xp.log(df * math.pi) - (df + 1) / 2 * xp.log1p(z * z / df)
+
+    def standard_cdf(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
+        """By the incomplete beta function."""
+        df = parts[DF]
+        tail = special.betainc(df / 2, 0.5 + 0 * df, df / (df + z * z)) / 2
+        return xp.where(z > 0, 1 - tail, tail)
+
+    def standard_variance(self, parts: Mapping[str, Any]) -> Any:
+        """df / (df - 2)."""
+        return parts[DF] / (parts[DF] - 2)
