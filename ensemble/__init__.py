@@ -13,6 +13,7 @@ _EXPORTS = {
     "load": "ensemble.predictor",
     "evaluate": "ensemble.evaluation.assembly",
     "EnsembleClassifier": "ensemble.sklearn",
+    "EnsembleRegressor": "ensemble.sklearn",
     "default_config": "ensemble.config",
     "create_train_state": "ensemble.methods.members.member",
     "apply_model": "ensemble.methods.members.member",

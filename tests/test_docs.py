@@ -71,12 +71,14 @@ def test_your_data(page):
 
 @pytest.mark.check
 def test_regression(page):
-    (training,) = page("regression")
+    training, tabular = page("regression")
     namespace = names_of_a_reader()
     exec(training, namespace)
     p = namespace["p"]
     assert p.quantiles.shape == (3, len(p.levels))
     assert p.epistemic[2] > p.epistemic[0]  # Far from the data members disagree.
+    exec(tabular, namespace)
+    assert namespace["regressor"].score(namespace["x"], namespace["y"]) > 0.5
 
 
 def test_your_network(page):

@@ -18,7 +18,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ensemble
-from ensemble import EnsembleClassifier, UserError
+from ensemble import EnsembleClassifier, EnsembleRegressor, UserError
 
 
 def small_classifier(**params):
@@ -51,7 +51,10 @@ def fitted(wine):
 # check_array_api_input.
 @pytest.mark.check
 @parametrize_with_checks(
-    [EnsembleClassifier(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1)],
+    [
+        EnsembleClassifier(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1),
+        EnsembleRegressor(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1),
+    ],
     expected_failed_checks=lambda _: {},
 )
 def test_scikit_learn_s_checks(estimator, check):
@@ -243,3 +246,23 @@ def test_one_word_samples_instead(blobs):
     assert classifier.predict_proba(blobs["inputs"][:5]).shape == (5, 3)
     with pytest.raises(UserError, match=r"config.batch_size=8 is for config.method='sgd'"):
         classifier.set_params(batch_size=8).fit(blobs["inputs"], blobs["labels"])
+
+
+@pytest.mark.costs(8)
+def test_a_number_is_predicted_with_its_uncertainty():
+    table = datasets.load_diabetes(scaled=False)
+    X_train, X_test, y_train, y_test = train_test_split(table.data, table.target, random_state=0)
+    regressor = EnsembleRegressor(
+        ensemble_size=2, num_epochs=20, num_devices=1, random_state=0
+    ).fit(X_train, y_train)
+    assert regressor.score(X_test, y_test) > 0.2
+    p = regressor.predict_uncertainty(X_test)
+    np.testing.assert_array_equal(p.mean, regressor.predict(X_test))
+    assert p.quantiles.shape == (len(y_test), len(p.levels))
+    inside = (y_test >= p.quantiles[:, 1]) & (y_test <= p.quantiles[:, -2])
+    assert 0.7 < inside.mean() < 1
+    alone = regressor.predict_uncertainty(X_test[3:4])
+    assert alone.standard_deviation[0] == p.standard_deviation[3]
+    assert clone(regressor).get_params()["likelihood"] == "gaussian"
+    with pytest.raises(UserError, match="standard deviation 0"):
+        clone(regressor).fit(X_train, np.ones(len(X_train)))
