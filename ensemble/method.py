@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ensemble.errors import UserError
 
@@ -28,23 +28,7 @@ class State(Protocol):
 
     @property
     def step(self) -> int:
-        """Steps taken by the members in `indices`; a step of a sampler is a draw."""
-
-    @property
-    def indices(self) -> tuple[int, ...]:
-        """Numbers of the members that move."""
-
-    @property
-    def ticks(self) -> int:
-        """Steps that the workdir has seen in all: what orders its checkpoints."""
-
-    @property
-    def furthest_step(self) -> int:
-        """The last step that any member has taken."""
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether other members wait for these to catch up."""
+        """Steps taken by the members; a step of a sampler is a draw."""
 
 
 class Info(Protocol):
@@ -53,14 +37,6 @@ class Info(Protocol):
     @property
     def step(self) -> int:
         """The step after the chunk."""
-
-    @property
-    def indices(self) -> tuple[int, ...]:
-        """Numbers of the members that have moved."""
-
-    @property
-    def num_waiting(self) -> int:
-        """Members that wait for these to catch up."""
 
     @property
     def first(self) -> int:
@@ -87,6 +63,7 @@ class Method(Protocol):
         num_steps: the goal.
         steps_per_epoch: the unit of `config.eval_every_epochs` and its like.
         tracked_split: the split that is scored on the way; None if there is none.
+        indices: numbers of the members.
         noun: what a member is called: a sampler's is a chain.
         remedy: what to try when all members fail.
     """
@@ -96,6 +73,7 @@ class Method(Protocol):
     num_steps: int
     steps_per_epoch: int
     tracked_split: str | None
+    indices: tuple[int, ...]
     noun: str = "member"
     remedy: str
 
@@ -116,17 +94,13 @@ class Method(Protocol):
     def finished(self, state: Any) -> bool:
         """Whether all steps have been taken."""
 
-    def join(self, state: Any) -> Any:
-        """Makes members that wait and those that have caught up one ensemble; here none wait."""
-        return state
-
     # Diagnostics.
 
     def epoch(self, step: int) -> float:
         """Epochs that `step` steps are."""
 
     def status(self, info_or_state: Any) -> dict[int, Status]:
-        """The status of the members in `indices`; waits for them."""
+        """The status of the members, by number; waits for them."""
 
     def scalars(self, info: Any) -> dict[str, float]:
         """A chunk's diagnostics by tag."""
@@ -165,7 +139,7 @@ class Method(Protocol):
         return True
 
     def predict_split(self, state: Any, name: str) -> MemberPredictions:
-        """What the members in `indices` say of a split."""
+        """What the members say of a split."""
 
     def predictor(self, state: Any, live: Sequence[int], draws: Draws) -> Predictor | None:
         """The live members as a function; of several processes only the main one needs it."""
@@ -198,6 +172,25 @@ class Method(Protocol):
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Raises `UserError` where this configuration cannot go on from these counters."""
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """What a method has beside `Method` where an ensemble may get more members later."""
+
+    def newcomers(self, counters: Mapping[str, int]) -> Method | None:
+        """The method of the members that a checkpoint with these counters lacks.
+
+        They take as many steps as the others have taken. None where no member is lacking.
+        """
+
+    def joined(
+        self,
+        arrays: Mapping[str, Any],
+        counters: Mapping[str, int],
+        newcomers: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """A checkpoint's `(arrays, counters)` together with the arrays of newcomers."""
 
 
 def check_not_longer(taken: int, goal: int, unit: str, key: str, where: str) -> None:

@@ -18,7 +18,7 @@ from ensemble.method import FAILURES, Status
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
-from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
@@ -280,14 +280,12 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     method = registry.METHODS[meta["config"]["method"]]
     if not method.predicts:
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
-    counters = meta["counters"]
-    joined, waiting_step = counters["num_members"], counters.get("waiting_step", 0)
-    if counters["step"] < waiting_step:
-        joined = counters["num_waiting"]  # The newcomers have not caught up yet.
+    arrays, counters = without_newcomers(arrays, meta["counters"])
+    num_members = counters["num_members"]
     failed = work.read_report().get("failed_members", {})
     live = [
         k
-        for k, status in enumerate(arrays["status"][:joined])
+        for k, status in enumerate(arrays["status"][:num_members])
         if status not in FAILURES and str(k) not in failed
     ]
     if not live:
@@ -310,12 +308,12 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
         dataset=described_dataset(meta["dataset"]),
         likelihood=likelihoods.named(meta["config"]["likelihood"]).described(meta["dataset"]),
         description=meta["dataset"],
-        step=max(counters["step"], waiting_step),
+        step=counters["step"],
         variables=variables,
         members=live,
         failed_members={
             k: FAILURES.get(Status(arrays["status"][k]), "non-finite")
-            for k in range(joined)
+            for k in range(num_members)
             if k not in live
         },
         num_draws=num_draws,

@@ -22,7 +22,7 @@ REPORTED_SPLITS = ("test", "validation")  # The most telling first.
 def live_predictions(
     method: Method, state: State, splits: Sequence[str]
 ) -> tuple[dict[str, MemberPredictions], dict[int, Status]]:
-    """Predicts splits with the members in training, and leaves out those that have failed.
+    """Predicts splits with the members, and leaves out those that have failed.
 
     A member whose parameters are finite but whose predictions are not has failed too.
 
@@ -40,10 +40,10 @@ def live_predictions(
     predictions = {name: method.predict_split(state, name) for name in splits}
     status = method.status(state)
     for one in predictions.values():
-        for k, has_nan in zip(state.indices, one.have_nan(), strict=True):
+        for k, has_nan in zip(method.indices, one.have_nan(), strict=True):
             if has_nan:
                 status[k] = Status.NON_FINITE
-    live = [i for i, k in enumerate(state.indices) if status[k] not in FAILURES]
+    live = [i for i, k in enumerate(method.indices) if status[k] not in FAILURES]
     if not live:
         raise all_failed(method, status, state.step)
     return {name: one.of_members(live) for name, one in predictions.items()}, status

@@ -1,6 +1,7 @@
 """The one loop: it drives a method on a task, and every effect on the outside happens here."""
 
 import contextlib
+import functools
 import tempfile
 import time
 from collections.abc import Mapping
@@ -16,13 +17,14 @@ from ensemble.config import flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted, UserError
-from ensemble.method import Method
+from ensemble.method import Method, State
 from ensemble.priors import parse_prior
 from ensemble.report import results
+from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
 from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
-from ensemble.run.resume import Ending, check_resumable, check_same_experiment, restore, save
+from ensemble.run.resume import Ending, Saved, check_same_experiment, restore, save
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import agreement, processes, startup
 from ensemble.sharding.signals import Stop, resume_line, stop_signals
@@ -30,7 +32,6 @@ from ensemble.sources.catalogue import load_dataset
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.watches import WatchDataset
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write
 from ensemble.tasks import densities
 from ensemble.tasks.factorisation.task import MODEL, create_factorisation
@@ -94,13 +95,26 @@ def train(
         task = create_task(config, data)
         processes.check_same("data", task.describe().get("fingerprint"))
         try:
-            return _train_and_evaluate(
-                config, task, work, started, stop, workdir is not None, show_progress
-            )
+            way = _Way(stop, workdir is not None, show_progress)
+            return _train_and_evaluate(config, task, work, started, way)
         except OSError as error:
             if error.errno not in WRITE_ERRORS:
                 raise
             raise cannot_write(work.path, error.strerror or str(error)) from error
+
+
+class _Way(NamedTuple):
+    """How a run goes: what is the same for an ensemble and for members that are to join it.
+
+    Attributes:
+        stop: whether it is to end early.
+        keep: whether anybody will read the workdir: else no checkpoints, no results.
+        show_progress: whether to draw a bar.
+    """
+
+    stop: Stop
+    keep: bool
+    show_progress: bool
 
 
 def _train_and_evaluate(
@@ -108,52 +122,85 @@ def _train_and_evaluate(
     task: Any,
     work: Workdir,
     started: float,
-    stop: Stop,
-    keep: bool,
-    show_progress: bool,
+    way: _Way,
 ) -> Result:
-    """Advances, writes, checkpoints and evaluates until the method has finished.
-
-    Without `keep` nobody will read the workdir: no checkpoints, no results.
-    """
+    """Advances a method until it has finished, and scores its members."""
     method = _create_method(config, task)
-    rng_key = jax.random.key(config.seed)
     with contextlib.ExitStack() as stack:
         checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
         stack.callback(checkpointer.close)
-        stop.ending = ending = Ending(checkpointer, method.num_steps, keep)
-        saved = restore(work, checkpointer)
-        if saved is None:
-            state, clock, sizes = method.init(rng_key), Clock(started), {}
-        else:
-            with work.checkpoint_errors():
-                arrays, meta = saved[0], checked_meta(saved[1])
-                check_resumable(task, method, meta, work)
-                with processes.losses_noticed():  # Else it would be called damage.
-                    state = method.from_host(rng_key, arrays, meta["counters"])
-                clock, sizes = Clock(started, **meta["clock"]), meta["sizes"]
-                ending.note_saved(state.step)
-            logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
-        draws, num_recorded = Draws(work.draws), method.num_recorded(state)
-        processes.from_main(lambda: draws.truncate(num_recorded))
-        processes.from_main(lambda: work.write_config(config))
-        writer: Writer = NoWriter()
-        if processes.is_main():
-            writer = Writer(
-                work,
-                sizes,
-                purge_step=state.furthest_step + 1,
-                run_purge_step=state.step + 1,
-            )
+        saved = restore(work, checkpointer, method)
+        if saved is not None:
+            grow = functools.partial(_advance, way=way, others_live=True)
+            saved = enlarge(method, saved, work, checkpointer, started, grow)
+        clock = Clock(started, **({} if saved is None else saved.clock))
+        state, draws = _advance(method, work, checkpointer, saved, clock, way=way)
+        predictions, status = results.live_predictions(
+            method, state, [name for name in task.sizes if name != "train"]
+        )
+        timing = clock.timing()
+        report = results.build_report(config, task, predictions, status, timing)
+        report |= method.report_sections(state, draws, timing)
+        predictor = method.predictor(state, report["live_members"], draws)
+        if way.keep:
+            method.write_results(state, work, draws)
+        if way.keep and processes.is_main():
+            results.write_results(work, task, report, predictions)
+        processes.wait_for_all("written")
+        if not processes.is_main():
+            return Result({}, None)
+        return Result(report, predictor)
+
+
+def _advance(
+    method: Method,
+    work: Workdir,
+    checkpointer: Checkpointer,
+    saved: Saved | None,
+    clock: Clock,
+    *,
+    way: _Way,
+    others_live: bool = False,
+) -> tuple[State, Draws]:
+    """Advances, writes, checkpoints and evaluates until the method has finished.
+
+    Args:
+        method: that moves members.
+        work: where to.
+        checkpointer: of `work`.
+        saved: the checkpoint to go on from; None starts anew.
+        clock: of the run.
+        way: how the run goes.
+        others_live: whether the ensemble has members elsewhere: then all of these may fail.
+
+    Returns:
+        The last state, and the draws that were kept.
+    """
+    config, stop, rng_key = method.config, way.stop, jax.random.key(method.config.seed)
+    stop.ending = ending = Ending(checkpointer, method.num_steps, way.keep)
+    if saved is None:
+        state, sizes = method.init(rng_key), dict[str, int]()
+    else:
+        with work.checkpoint_errors(), processes.losses_noticed():  # Else it were called damage.
+            state, sizes = method.from_host(rng_key, saved.arrays, saved.counters), saved.sizes
+        ending.note_saved(state.step)
+        logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
+    draws, num_recorded = Draws(work.draws), method.num_recorded(state)
+    processes.from_main(lambda: draws.truncate(num_recorded))
+    processes.from_main(lambda: work.write_config(config))
+    with contextlib.ExitStack() as stack:
+        main = processes.is_main()
+        writer = Writer(work, sizes, purge_step=state.step + 1) if main else NoWriter()
         stack.callback(writer.close)
-        progress = stack.enter_context(Progress(state.step, method.num_steps, show=show_progress))
+        progress = Progress(state.step, method.num_steps, show=way.show_progress)
+        stack.enter_context(progress)
         pace = Pace()
-        monitor = Monitor(method, writer, progress, clock, pace, draws)
-        if saved is None:
+        monitor = Monitor(method, writer, progress, clock, pace, draws, others_live)
+        if saved is not None:
+            monitor.note_resumed(state)
+        elif not others_live:
             writer.hparams(flatten(config), monitor.headline_tags)
             monitor.log_parameters(state)
-        else:
-            monitor.note_resumed(state)
 
         done = method.finished(state) or monitor.may_end
         if not done and processes.is_main():
@@ -178,12 +225,12 @@ def _train_and_evaluate(
                 monitor.flush()
                 if stops and not done:
                     stop.settle()
-                if keep:
-                    save(work, checkpointer, config, task, method, state, writer, clock)
+                if way.keep:
+                    save(work, checkpointer, method, state, writer, clock)
                     ending.note_saved(state.step)
                 monitor.resume()
             if stops and not done:
-                if not keep:
+                if not way.keep:
                     raise Interrupted("interrupted; without a workdir nothing is kept")
                 checkpointer.wait()
                 processes.wait_for_all("interrupted")
@@ -191,24 +238,7 @@ def _train_and_evaluate(
                     f"interrupted at step {state.step} of {method.num_steps}, after a checkpoint; "
                     f"{resume_line()}"
                 )
-
-        state = method.join(state)
-        predictions, status = results.live_predictions(
-            method, state, [name for name in task.sizes if name != "train"]
-        )
-        timing = clock.timing()
-        report = results.build_report(config, task, predictions, status, timing)
-        report |= method.report_sections(state, draws, timing)
-        writer.flush()
-        predictor = method.predictor(state, report["live_members"], draws)
-        if keep:
-            method.write_results(state, work, draws)
-        if keep and processes.is_main():
-            results.write_results(work, task, report, predictions)
-        processes.wait_for_all("written")
-        if not processes.is_main():
-            return Result({}, None)
-        return Result(report, predictor)
+    return state, draws
 
 
 def is_due(step: int, every: int) -> bool:

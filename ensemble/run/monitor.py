@@ -29,6 +29,8 @@ class Monitor:
         clock: of the run.
         pace: of its chunks.
         draws: where the draws of a sampler go.
+        may_all_fail: whether the run goes on, with members that are not under way, when all that
+            are have failed.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Monitor:
         clock: Clock,
         pace: Pace,
         draws: Draws,
+        may_all_fail: bool = False,
     ):
         self._config = method.config
         self._task = method.task
@@ -48,6 +51,7 @@ class Monitor:
         self._clock = clock
         self._pace = pace
         self._draws = draws
+        self._may_all_fail = may_all_fail
         self._pending: Info | None = None
         self._last: dict[str, float] = {}
         self._compiling = True
@@ -65,7 +69,7 @@ class Monitor:
         """Takes over what an earlier process knew of the members."""
         status = self._method.status(state)
         self._failed = {k for k, value in status.items() if value in FAILURES}
-        self.may_end = not state.is_growing and Status.ACTIVE not in status.values()
+        self.may_end = Status.ACTIVE not in status.values()
         every = self._config.eval_every_epochs * self._method.steps_per_epoch
         if not self.may_end and state.step % every == 0:  # As the run without a break was judged.
             self.may_end = self._has_converged(self._found(state))
@@ -123,20 +127,20 @@ class Monitor:
                 self._clock.chunk_done(self._method.member_examples(info))
             )
         self._skips_rate = False
-        self._note_failures(info.step, status, info.num_waiting)
+        self._note_failures(info.step, status)
         scalars = self._method.scalars(info)
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
         self._last = scalars | rate
         self._write(info, self._last)
         self._method.record(info, self._draws)
-        self.may_end = not info.num_waiting and Status.ACTIVE not in status.values()
+        self.may_end = Status.ACTIVE not in status.values()
 
     def evaluate(self, state: State) -> None:
         """Scores the live members and their mean on the tracked split, and draws pictures."""
         self.flush()
-        if state.is_growing and self._failed.issuperset(state.indices):
-            return  # No newcomer is left to score; those that wait go on.
+        if self._may_all_fail and self._failed.issuperset(self._method.indices):
+            return  # None is left to score.
         scalars = self._found(state)
         self.may_end = self.may_end or self._has_converged(scalars)
         shown = self._method.headline(self._last | scalars)
@@ -157,8 +161,7 @@ class Monitor:
             for name in likelihood.columns
             for i, k in enumerate(numbers)
         }
-        # Newcomers that catch up are not the ensemble.
-        for group in [] if state.is_growing else ["ensemble", "diversity"]:
+        for group in ("ensemble", "diversity"):
             scalars |= {f"{self._split}/{group}/{name}": v for name, v in summary[group].items()}
         self._write(state, scalars)
         self._progress.log(
@@ -184,7 +187,7 @@ class Monitor:
         return self._method.monitor_scalars(state, self._draws, rate)
 
     def _draw(self, state: State, predictions: MemberPredictions) -> None:
-        if state.is_growing or not self._draws_now(state):
+        if not self._draws_now(state):
             return
         assert self._split is not None
         figures = results.split_figures(self._task, self._split, predictions)
@@ -206,18 +209,12 @@ class Monitor:
             self._writer.image(step, tag, plot_style.figure_to_array(figure))
 
     def _write(self, at: Info | State, scalars: Mapping[str, float]) -> None:
-        """Writes scalars; newcomers that catch up are shown as a run of their own."""
-        first, last = at.indices[0], at.indices[-1]
         extra: dict[str, Any] = {"epoch": self._method.epoch(at.step)}
-        run = ""
-        if first:
-            extra["members"] = [first, last]
-            run = f"members_{first:02d}-{last:02d}"
         if self._failed:
             extra["failed_members"] = sorted(self._failed)
-        self._writer.scalars(at.step, scalars, run=run, **extra)
+        self._writer.scalars(at.step, scalars, **extra)
 
-    def _note_failures(self, step: int, status: Mapping[int, Status], num_waiting: int = 0) -> None:
+    def _note_failures(self, step: int, status: Mapping[int, Status]) -> None:
         new = {k: FAILURES[s] for k, s in status.items() if s in FAILURES and k not in self._failed}
         self._failed |= new.keys()
         for k, why in new.items():
@@ -233,5 +230,5 @@ class Monitor:
                 f"{self._method.noun} {min(new)} became {new[min(new)]} by step {step}, and "
                 f"config.on_nonfinite='stop'; {self._method.remedy}"
             )
-        if self._failed.issuperset(status) and not num_waiting:
+        if self._failed.issuperset(status) and not self._may_all_fail:
             raise results.all_failed(self._method, status, step)

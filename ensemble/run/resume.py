@@ -1,42 +1,66 @@
 """Going on with what is in a workdir: what is saved, read back, and refused."""
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import ml_collections
 from absl import logging
 
 from ensemble.config import differences
 from ensemble.errors import UserError
+from ensemble.method import Method, State
 from ensemble.run.progress import Clock
+from ensemble.run.writer import Writer
 from ensemble.sharding import agreement, processes
 from ensemble.sharding.signals import resume_line
+from ensemble.storage.checkpoint import Checkpointer, without_newcomers
+from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
+
+
+class Saved(NamedTuple):
+    """What a checkpoint says.
+
+    Attributes:
+        arrays: of the method's state.
+        counters: of the method's state.
+        sizes: of the files that grow, by name: what is beyond them is written again.
+        clock: what `Clock` has kept.
+    """
+
+    arrays: dict[str, Any]
+    counters: dict[str, int]
+    sizes: dict[str, int]
+    clock: dict[str, Any]
 
 
 def save(
     work: Workdir,
-    checkpointer: Any,
-    config: ml_collections.FrozenConfigDict,
-    task: Any,
-    method: Any,
-    state: Any,
-    writer: Any,
+    checkpointer: Checkpointer,
+    method: Method,
+    state: State,
+    writer: Writer,
     clock: Clock,
 ) -> None:
     """Checkpoints everything that the next chunk, and a program that predicts, will need."""
     arrays, counters = method.to_host(state)
-    if not processes.is_main():
-        return
+    if processes.is_main():
+        sizes, seconds = writer.sizes(), clock.state()
+        save_arrays(work, checkpointer, method, Saved(arrays, counters, sizes, seconds))
+
+
+def save_arrays(work: Workdir, checkpointer: Checkpointer, method: Method, saved: Saved) -> None:
+    """Checkpoints what a state is on the host, in the main process."""
     work.check_is_there()
     meta = {
-        "config": config.to_dict(),
-        "counters": counters,
-        "dataset": task.describe(),
-        "sizes": writer.sizes(),
-        "clock": clock.state(),
+        "config": method.config.to_dict(),
+        "counters": saved.counters,
+        "dataset": method.task.describe(),
+        "sizes": saved.sizes,
+        "clock": saved.clock,
     }
-    checkpointer.save(state.ticks, arrays, meta)
+    checkpointer.save(saved.counters["step"], saved.arrays, meta)
 
 
 SAVE_SECONDS = 60.0
@@ -55,7 +79,7 @@ class Ending:
         step: of the last checkpoint; None before the first.
     """
 
-    def __init__(self, checkpointer: Any, num_steps: int, keep: bool):
+    def __init__(self, checkpointer: Checkpointer, num_steps: int, keep: bool):
         self._checkpointer, self._num_steps, self._keep = checkpointer, num_steps, keep
         self._saved = time.monotonic()
         self.step: int | None = None
@@ -82,9 +106,13 @@ class Ending:
         )
 
 
-def restore(work: Workdir, checkpointer: Any) -> tuple[Any, Any] | None:
-    """Reads the newest checkpoint, `(arrays, meta)`, in the main process, for all."""
-    arrays = None
+def restore(work: Workdir, checkpointer: Checkpointer, method: Method) -> Saved | None:
+    """Reads the newest checkpoint in the main process, for all; None where there is none.
+
+    Raises:
+        UserError: it is damaged, or the method cannot go on from it.
+    """
+    arrays: dict[str, Any] | None = None
 
     def read() -> Any:
         nonlocal arrays
@@ -97,7 +125,17 @@ def restore(work: Workdir, checkpointer: Any) -> tuple[Any, Any] | None:
         return meta
 
     meta = processes.from_main(read)
-    return None if meta is None else (processes.arrays_from_main(arrays), meta)
+    if meta is None:
+        return None
+    arrays = processes.arrays_from_main(arrays)
+    with work.checkpoint_errors():
+        meta = checked_meta(meta)
+        before = meta["counters"]
+        arrays, counters = without_newcomers(arrays, before)
+        check_resumable(method, meta["dataset"], counters, work)
+    if counters is not before:
+        logging.warning("%s was growing: the members that had not joined start again.", work.path)
+    return Saved(arrays, counters, meta["sizes"], meta["clock"])
 
 
 def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:
@@ -115,16 +153,24 @@ def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir
         )
 
 
-def check_resumable(task: Any, method: Any, meta: Any, work: Workdir) -> None:
+def check_resumable(
+    method: Method, then: Mapping[str, Any], counters: Mapping[str, int], work: Workdir
+) -> None:
     """Refuses to go on with another experiment in an old workdir.
+
+    Args:
+        method: that is to go on.
+        then: the description of the data that the run has learned.
+        counters: of its checkpoint.
+        work: of the run.
 
     Raises:
         UserError: what differs, and what to do.
     """
-    now, then = task.describe(), meta["dataset"]
+    now = method.task.describe()
     if now["fingerprint"] != then["fingerprint"]:
         raise UserError(
             f"{work.path} holds a run on other data than {now['name']} has now; "
             "restore the data or choose another --workdir"
         )
-    method.check_resumable(meta["counters"], str(work.path))
+    method.check_resumable(counters, str(work.path))

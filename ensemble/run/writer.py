@@ -33,7 +33,6 @@ class Writer:
             will be written again.
         purge_step: first step that will be written again; a TensorBoard that watches drops what
             it has from there on.
-        run_purge_step: the same for sub-directories of the events.
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class Writer:
         workdir: Workdir,
         sizes: Mapping[str, int] | None = None,
         purge_step: int = 0,
-        run_purge_step: int = 0,
     ):
         sizes = sizes or {}
         self._path = workdir.metrics
@@ -49,8 +47,8 @@ class Writer:
         self._append = not workdir.is_remote
         self._scratch = None if self._append else tempfile.TemporaryDirectory()
         self._events_dir = workdir.events
-        self._purge_step, self._run_purge_step = purge_step, run_purge_step
-        self._writers: dict[str, Any] = {}
+        self._purge_step = purge_step
+        self._events: tuple[EventsWriter, pathlib.Path] | None = None
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
         self._content = _whole_records(self._path, sizes.get(self._path.name, 0))
         write_text(self._path, self._content.decode())
@@ -61,35 +59,39 @@ class Writer:
         """Flushes, and returns the bytes written so far, by file."""
         self.flush()
         files = {self._path.name: len(self._content), **self._kept}
-        for directory, _, path in self._writers.values():
-            files[f"{directory}{path.name}"] = path.stat().st_size
+        if self._events is not None:
+            path = self._events[1]
+            files[path.name] = path.stat().st_size
         return files
 
-    def scalars(self, step: int, scalars: Mapping[str, float], run: str = "", **extra: Any) -> None:
+    def scalars(self, step: int, scalars: Mapping[str, float], **extra: Any) -> None:
         """Writes scalars of a step.
 
         Args:
             step: of the x axis.
             scalars: by tag; not finite ones become null in `metrics.jsonl`.
-            run: sub-directory of the events, which TensorBoard shows as a run of its own.
             **extra: further keys of the line in `metrics.jsonl`.
         """
         values = {k: v if math.isfinite(v) else None for k, v in scalars.items()}
-        line = json.dumps({"step": step, **extra, **values}) + "\n"
+        self.record({"step": step, **extra, **values})
+        for tag, value in scalars.items():
+            self._event(step, summary.scalar(tag, value))
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Appends a line to `metrics.jsonl` alone."""
+        line = json.dumps(record) + "\n"
         self._content += line.encode()
         if self._append:
             with open(self._path, "ab") as file:
                 file.write(line.encode())
-        for tag, value in scalars.items():
-            self._event(run, step, summary.scalar(tag, value))
 
-    def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
+    def image(self, step: int, tag: str, image: np.ndarray) -> None:
         """Writes a picture [H, W, 3] uint8 to the events."""
-        self._event(run, step, summary.image(tag, image, dataformats="HWC"))
+        self._event(step, summary.image(tag, image, dataformats="HWC"))
 
-    def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
+    def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
         """Writes a histogram of values [N] to the events."""
-        self._event(run, step, summary.histogram(tag, values, bins="auto"))
+        self._event(step, summary.histogram(tag, values, bins="auto"))
 
     def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
         """Enters the run in TensorBoard's table of runs.
@@ -116,51 +118,49 @@ class Writer:
                 plugin_data_pb2.HParamsPluginData(session_start_info=start),
             ),
         ):
-            self._event("", 0, _metadata_summary(tag, metadata.create_summary_metadata(part)))
+            self._event(0, _metadata_summary(tag, metadata.create_summary_metadata(part)))
 
     def flush(self) -> None:
         """Puts everything where another process can read it."""
         if not self._append:
             write_text(self._path, self._content.decode())
-        for directory, events, path in self._writers.values():
+        if self._events is not None:
+            events, path = self._events
             events.flush()
             if not self._append:
-                (self._events_dir / directory / path.name).write_bytes(path.read_bytes())
+                (self._events_dir / path.name).write_bytes(path.read_bytes())
 
     def close(self) -> None:
         """Flushes, and closes the event files."""
         self.flush()
-        for _, events, _ in self._writers.values():
-            events.close()
-        self._writers = {}
+        if self._events is not None:
+            self._events[0].close()
+        self._events = None
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    def _event(self, run: str, step: int, summary: Any) -> None:
-
-        if run not in self._writers:
-            self._writers[run] = self._open(run)
+    def _event(self, step: int, summary: Any) -> None:
+        if self._events is None:
+            self._events = self._open()
         event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
-        self._writers[run][1].write_event(event)
+        self._events[0].write_event(event)
 
-    def _open(self, run: str) -> tuple[str, Any, pathlib.Path]:
-        """Starts an event file: `(directory below events, writer, path here)`."""
-        directory = f"{run}/" if run else ""
+    def _open(self) -> tuple[EventsWriter, pathlib.Path]:
+        """Starts an event file: `(writer, path here)`."""
+        self._events_dir.mkdir(parents=True, exist_ok=True)
         root = self._events_dir if self._scratch is None else self._scratch.name
-        (self._events_dir / directory).mkdir(parents=True, exist_ok=True)
-        prefix = pathlib.Path(root, directory, "run")
-        prefix.parent.mkdir(exist_ok=True)
+        prefix = pathlib.Path(root, "run")
         # EventsWriter counts seconds; two starts within one must not share a file.
         events = EventsWriter(str(prefix), filename_suffix=f".{time.time_ns()}")
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         events.write_event(
             event_pb2.Event(
                 wall_time=time.time(),
-                step=self._run_purge_step if run else self._purge_step,
+                step=self._purge_step,
                 session_log=start,
             )
         )
-        return directory, events, pathlib.Path(events._file_name)
+        return events, pathlib.Path(events._file_name)
 
 
 class NoWriter(Writer):
@@ -173,13 +173,16 @@ class NoWriter(Writer):
         """Of no files."""
         return {}
 
-    def scalars(self, step: int, scalars: Mapping[str, float], run: str = "", **extra: Any) -> None:
+    def scalars(self, step: int, scalars: Mapping[str, float], **extra: Any) -> None:
         """Writes nothing."""
 
-    def image(self, step: int, tag: str, image: np.ndarray, run: str = "") -> None:
+    def record(self, record: Mapping[str, Any]) -> None:
         """Writes nothing."""
 
-    def histogram(self, step: int, tag: str, values: np.ndarray, run: str = "") -> None:
+    def image(self, step: int, tag: str, image: np.ndarray) -> None:
+        """Writes nothing."""
+
+    def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
         """Writes nothing."""
 
     def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
@@ -223,14 +226,12 @@ def _metadata_summary(tag: str, metadata: Any) -> Any:
 
 
 def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
-    """Cuts event files to their sizes, and deletes those that have none."""
+    """Cuts event files to their sizes, and deletes those that have none; not in sub-folders."""
     if not directory.exists():
         return
-    name = "run.out.tfevents.*"
-    for path in [*directory.glob(name), *directory.glob(f"*/{name}")]:
-        relative = os.path.relpath(path, directory)
-        if relative in sizes:
-            os.truncate(path, min(sizes[relative], path.stat().length))
+    for path in directory.glob("run.out.tfevents.*"):
+        if path.name in sizes:
+            os.truncate(path, min(sizes[path.name], path.stat().length))
         else:
             path.unlink()
 

@@ -48,11 +48,12 @@ class Checkpointer:
         self._keep = keep
         self._manager: Any = None
 
-    def save(self, number: int, arrays: Any, meta: dict[str, Any]) -> None:
+    def save(self, step: int, arrays: Any, meta: dict[str, Any]) -> None:
         """Saves in the background; waits for the save before, if that is still going on.
 
         Args:
-            number: of the checkpoint, larger than all before.
+            step: that the checkpoint is numbered by. It gets a larger number where it would not be
+                the newest: an ensemble that has been enlarged is at the step that it was at.
             arrays: nested dict of host arrays, not to be written to afterwards.
             meta: JSON-ready.
 
@@ -62,8 +63,10 @@ class Checkpointer:
         meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
         self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
         try:
-            self._open().save(
-                number,
+            manager = self._open()
+            newest = manager.latest_step()
+            manager.save(
+                step if newest is None else max(step, newest + 1),
                 args=ocp.args.Composite(
                     state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave(meta)
                 ),
@@ -248,6 +251,29 @@ class Checkpointer:
         number = next(numbers, None)
         reason = first_line(error) if number is None else os.strerror(number)
         return cannot_write(self._directory.parent, reason)
+
+
+def without_newcomers(
+    arrays: dict[str, Any], counters: dict[str, int]
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Leaves out the members that have not caught up.
+
+    Earlier versions kept those of a growing ensemble in the checkpoint of the others, whose step
+    is `waiting_step`.
+
+    Args:
+        arrays: [M, ...], and sums of metrics.
+        counters: beside them, checked.
+    """
+    num_waiting, waiting_step = counters.get("num_waiting", 0), counters.get("waiting_step", 0)
+    if counters["step"] >= waiting_step:
+        return arrays, counters
+    joined = {
+        name: jax.tree.map(lambda leaf: leaf[:num_waiting], tree)
+        for name, tree in arrays.items()
+        if name != "totals"
+    }
+    return joined, {"step": waiting_step, "begun": waiting_step, "num_members": num_waiting}
 
 
 def check_shapes(arrays: Any, template: Any, num_leading: int = 0) -> None:

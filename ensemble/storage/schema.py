@@ -100,6 +100,9 @@ def checked_meta(meta: Any) -> dict[str, Any]:
         raise ValueError("its clock must be of numbers, or null")
     if has_members:
         check_description(meta["dataset"], config["likelihood"])
+    counters = meta["counters"]
+    if "num_waiting" in counters and not counters["num_waiting"] < counters["num_members"]:
+        raise ValueError("more members are waiting than there are")
     return {**meta, "config": config}
 
 

@@ -46,6 +46,13 @@ class Workdir:
         self.predictions = self.path / "predictions"
         self.plots = self.path / "plots"
         self.draws = self.path / "draws"
+        self.newcomers = self.path / "newcomers"
+
+    def of_newcomers(self, first: int, last: int) -> "Workdir":
+        """The workdir of members that are yet to join; their events are a run of TensorBoard."""
+        inner = Workdir(self.newcomers)
+        inner.events = self.events / f"members_{first:02d}-{last:02d}"
+        return inner
 
     @property
     def is_remote(self) -> bool:
@@ -126,6 +133,7 @@ class Workdir:
         if self.is_remote or not self.path.is_dir():
             return
         folders = [self.events, self.checkpoints, self.predictions, self.plots, self.draws]
+        folders.append(self.newcomers)
         folders += [self.path / name for name in ("evaluation", "unreadable_checkpoints")]
         check_links(self.path)
         for path in (self.config, self.report, self.metrics):

@@ -43,7 +43,6 @@ class SamplingState(struct.PyTreeNode):
         coordinates: in which the chains move, the same for all.
         sums: of the predictions, by split.
         num_moves: [C] draws after the warm-up at which a chain was elsewhere than before.
-        indices: numbers of the chains.
         step: draws taken, those of the warm-up included.
         begun: draws that have been reported; those since then are in the record.
         record: of the draws since then; None where there are none.
@@ -53,22 +52,9 @@ class SamplingState(struct.PyTreeNode):
     coordinates: Coordinates
     sums: dict[str, PredictiveSums]
     num_moves: jax.Array
-    indices: tuple[int, ...] = struct.field(pytree_node=False)
     step: int = struct.field(pytree_node=False)
     begun: int = struct.field(pytree_node=False, default=0)
     record: "Record | None" = None
-
-    @property
-    def ticks(self) -> int:
-        """What orders a workdir's checkpoints."""
-        return self.step
-
-    @property
-    def furthest_step(self) -> int:
-        """The last step of which metrics have been written."""
-        return self.step
-
-    is_growing = False
 
 
 class Trace(NamedTuple):
@@ -237,7 +223,6 @@ class Programs:
                 for name, split in self.splits.items()
             },
             num_moves=jnp.zeros(num_chains, jnp.int32),
-            indices=tuple(range(num_chains)),
             step=0,
         )
 

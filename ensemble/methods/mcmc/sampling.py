@@ -42,24 +42,20 @@ class ChunkInfo(NamedTuple):
         step: after the chunk.
         begun: number of the first draw that has not been reported before.
         first: number of the chunk's first draw.
-        indices: of the chains.
         compiles: whether its time is not that of draws alone.
         trace: of the draws from `begun`, with empty places behind them; None where the chunk tuned
             the sampler.
         positions: parameters [K, C, ...] of the draws from `begun` that are kept.
         is_cut: whether the limit ended it, so that its draws are reported by a later one.
-        num_waiting: of the members; samplers have none.
     """
 
     step: int
     begun: int
     first: int
-    indices: tuple[int, ...]
     compiles: bool
     trace: Trace | None
     positions: Any
     is_cut: bool = False
-    num_waiting: int = 0
 
     def draws(self) -> Trace:
         """Fetches the trace [T, C] of the draws that it reports."""
@@ -91,6 +87,7 @@ class Sampling(Method):
         self._num_tuning = config.hmc.num_warmup if config.method == "mclmc" else 0
         self._first_counted = self._num_left_out - self._num_tuning
         self.num_steps = self._programs.num_draws
+        self.indices = tuple(range(config.num_chains))
         self.tracked_split = self._programs.tracked_split
         self._diagnosed: tuple[Any, Diagnostics] | None = None
         self._compiled: set[int] = set()  # Lengths of records.
@@ -122,14 +119,14 @@ class Sampling(Method):
         Returns:
             The state, and the chunk's diagnostics; only the tuning is waited for.
         """
-        programs, first, indices = self._programs, state.step, state.indices
+        programs, first = self._programs, state.step
         data = programs.density.data
         if first < self._num_tuning:
             chains = jax.block_until_ready(
                 programs.tune_chains(state.chains, state.coordinates, data)
             )
             end = self._num_tuning
-            info = ChunkInfo(end, first, first, indices, True, None, None)
+            info = ChunkInfo(end, first, first, True, None, None)
             return state.replace(chains=chains, step=end, begun=end), info
         begun, due = state.begun, programs.next_due(first)
         end = due if limit is None else min(first + limit, due)
@@ -148,12 +145,12 @@ class Sampling(Method):
             *map(np.int32, (begun, first, end)),
         )
         if end < due:
-            info = ChunkInfo(end, begun, first, indices, compiles, record.trace, None, True)
+            info = ChunkInfo(end, begun, first, compiles, record.trace, None, True)
             return state.replace(step=end, begun=begun, record=record), info
         num_kept = programs.num_kept(end) - programs.num_kept(begun)
         positions = jax.tree.map(lambda leaf: leaf[:num_kept], record.positions)
         trace = programs.gather(record.trace)
-        info = ChunkInfo(end, begun, first, indices, compiles, trace, positions)
+        info = ChunkInfo(end, begun, first, compiles, trace, positions)
         return state.replace(step=end, begun=end), info
 
     def finished(self, state: SamplingState) -> bool:
@@ -169,7 +166,7 @@ class Sampling(Method):
     def member_examples(self, info: ChunkInfo) -> int:
         """Examples whose likelihood all chains have differentiated; waits for the chunk."""
         gradients = (
-            2 * self._num_tuning * len(info.indices)
+            2 * self._num_tuning * len(self.indices)
             if info.trace is None
             else int(np.sum(info.draws().info.num_gradients))
         )
@@ -183,7 +180,7 @@ class Sampling(Method):
         """Fetches a chunk's diagnostics as named scalars: means, medians, counts over its draws."""
         if info.trace is None:
             return {}
-        return chain_monitor.trace_scalars(info.draws(), info.indices)
+        return chain_monitor.trace_scalars(info.draws(), self.indices)
 
     def record(self, info: ChunkInfo, draws: Draws) -> None:
         """Appends a chunk's draws to those on disk."""
@@ -212,16 +209,14 @@ class Sampling(Method):
         """The status of every chain: in the end, one that has never moved is stuck."""
         if isinstance(info_or_state, ChunkInfo):
             jax.block_until_ready(info_or_state.trace)
-            return dict.fromkeys(info_or_state.indices, Status.ACTIVE)
+            return dict.fromkeys(self.indices, Status.ACTIVE)
         # Judged earlier, the verdict would depend on when chunks end.
         may_judge = (
             self.finished(info_or_state) and self._num_sampled(info_or_state) >= _MIN_DRAWS_TO_MOVE
         )
         return {
             k: Status.STUCK if may_judge and not moves else Status.ACTIVE
-            for k, moves in zip(
-                info_or_state.indices, processes.fetch(info_or_state.num_moves), strict=True
-            )
+            for k, moves in zip(self.indices, processes.fetch(info_or_state.num_moves), strict=True)
         }
 
     def parameters(self, state: SamplingState) -> Any:
@@ -337,11 +332,11 @@ class Sampling(Method):
         """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
         status = self.status(state)
         arrays = host_state.to_host(self._programs, self.task, state)
-        arrays["status"] = np.array([status[k] for k in state.indices], np.int8)
+        arrays["status"] = np.array([status[k] for k in self.indices], np.int8)
         return arrays, {
             "step": state.step,
             "begun": state.begun,
-            "num_members": len(state.indices),
+            "num_members": len(self.indices),
             "num_recorded": self.num_recorded(state),
         }
 

@@ -37,38 +37,17 @@ from ensemble.tasks.supervised import Supervised, check_augmentation
 class SGDState(struct.PyTreeNode):
     """Everything the next chunk needs.
 
-    Members that train together are at the same step. When an ensemble grows, the newcomers train
-    alone until they are level with the `waiting` ones, and join them.
-
     Attributes:
-        members: `TrainState` [D, slots, ...] on the devices, of those in training.
-        indices: their member numbers.
+        members: `TrainState` [D, slots, ...] on the devices.
         step: steps that they have taken.
-        waiting: host tree [M0, ...] of the members 0..M0-1, ahead of those in training; or None.
-        waiting_step: steps that the waiting ones have taken.
         begun: steps whose metrics have been reported.
         totals: sums of the metrics since then, of members and ensemble; None where no step is.
-        ticks: steps that this workdir has seen in all: what orders its checkpoints.
     """
 
     members: TrainState
-    indices: tuple[int, ...] = struct.field(pytree_node=False)
     step: int = struct.field(pytree_node=False)
-    ticks: int = struct.field(pytree_node=False)
-    waiting: Any = None
-    waiting_step: int = struct.field(pytree_node=False, default=0)
     begun: int = struct.field(pytree_node=False, default=0)
     totals: tuple[Metrics, Metrics] | None = None
-
-    @property
-    def furthest_step(self) -> int:
-        """The last step that any member has taken."""
-        return max(self.step, self.waiting_step)
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether other members wait for those in training."""
-        return self.waiting is not None
 
 
 class ChunkInfo(NamedTuple):
@@ -76,12 +55,10 @@ class ChunkInfo(NamedTuple):
 
     step: int
     first: int
-    indices: tuple[int, ...]
     num_examples: int  # Per member.
     member_metrics: Metrics  # [D, slots]
     ensemble_metrics: Metrics  # [D]
     status: jax.Array  # [D, slots]
-    num_waiting: int  # Members that wait for those in training.
     is_cut: bool
     compiles: bool = False  # Only the first chunk of a process does.
 
@@ -92,33 +69,44 @@ class SGD(Method):
     Args:
         config: validated, of `ensemble.config`.
         task: what the members learn.
+        first: number of the first member; those before it are elsewhere.
+        goal: steps to take, where it is not the number that the configuration says.
 
     Raises:
         UserError: there are too many steps, or members for the memory.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
+    def __init__(
+        self,
+        config: ml_collections.FrozenConfigDict,
+        task: Supervised,
+        first: int = 0,
+        goal: int | None = None,
+    ):
         self.config = config
+        self.indices = tuple(range(first, config.ensemble_size))
         self.task, self._progress = task, task.likelihood.progress
         check_augmentation(config, task)
         # A larger batch would be filled up with what counts nothing, and take memory and time.
         self.batch_size = min(config.batch_size, task.num_train_examples)
         self.steps_per_epoch = -(-task.num_train_examples // self.batch_size)
-        self.num_steps = config.num_steps or config.num_epochs * self.steps_per_epoch
+        self._last_step = config.num_steps or config.num_epochs * self.steps_per_epoch
+        self.num_steps = self._last_step if goal is None else goal
         self._check_size()
-        self.learning_rate = learning_rate_schedule(config, self.num_steps)
+        self.learning_rate = learning_rate_schedule(config, self._last_step)
         self.optimizer = create_optimizer(config, self.learning_rate)
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
         self.remedy = f"lower config.learning_rate={config.learning_rate}"
-        self._programs = functools.cache(
-            functools.partial(build_programs, config, task, self.optimizer)
-        )
         self._batches = Batches(config, task, self.batch_size)
 
+    @functools.cached_property
+    def _programs(self) -> Programs:
+        return build_programs(self.config, self.task, self.optimizer, len(self.indices))
+
     def _check_size(self) -> None:
-        if self.num_steps > MAX_STEPS:
+        if self._last_step > MAX_STEPS:
             raise UserError(
-                f"config.num_epochs={self.config.num_epochs} are {self.num_steps} steps here, "
+                f"config.num_epochs={self.config.num_epochs} are {self._last_step} steps here, "
                 f"which must be at most {MAX_STEPS}; lower it"
             )
         num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
@@ -133,8 +121,11 @@ class SGD(Method):
     # The protocol of a method.
 
     def init(self, rng_key: jax.Array) -> SGDState:
-        """Starts members 0..M-1, member k from `fold_in(rng_key, k)`."""
-        return self._start(rng_key, range(self.config.ensemble_size), ticks=0)
+        """Starts the members, member k from `fold_in(rng_key, k)`."""
+        programs = self._programs
+        members = programs.create(self._numbers(), rng_key)
+        members = members.replace(status=mark_padding(programs.placement, members.status))
+        return SGDState(members, step=0)
 
     def advance(self, state: SGDState, limit: int | None = None) -> tuple[SGDState, ChunkInfo]:
         """Takes the steps up to the next due logging, end of epoch, or goal.
@@ -142,47 +133,37 @@ class SGD(Method):
         Returns:
             The state, and the chunk's diagnostics; neither is waited for.
         """
-        may_join = state.waiting is not None and state.totals is None
-        if may_join and (state.step == state.waiting_step or not self.num_active(state)):
-            state = self.join(state)
-        programs = self._programs(len(state.indices))
+        programs = self._programs
         due = self._chunk_end(state)
         end = due if limit is None else min(state.step + limit, due)
         totals = list(state.totals or zero_metrics(programs.placement, self._progress))
         members = state.members
         for step in range(state.step, end):
-            batch = self._batches.place(programs.placement, state.indices, step)
+            batch = self._batches.place(programs.placement, self.indices, step)
             members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
-        is_end = end % self.steps_per_epoch == 0 or end == self.num_steps
+        is_end = end % self.steps_per_epoch == 0 or end == self._last_step
         if self.config.early_stopping_epochs and is_end:
             members = self._stop_early(programs, members)
         info = ChunkInfo(
             step=end,
             first=state.step,
-            indices=state.indices,
             num_examples=self._batches.examples_before(end)
             - self._batches.examples_before(state.begun),
             member_metrics=totals[0],
             ensemble_metrics=totals[1],
-            num_waiting=state.indices[0],
             status=jnp.copy(members.status),  # The next step takes the state's own buffers.
             is_cut=end < due,
         )
         state = state.replace(
             members=members,
             step=end,
-            ticks=state.ticks + end - state.step,
             begun=state.begun if info.is_cut else end,
             totals=tuple(totals) if info.is_cut else None,
         )
         return state, info
 
-    def num_active(self, state: SGDState) -> int:
-        """Members in training that still learn; waits for the last chunk."""
-        return sum(status == Status.ACTIVE for status in self.status(state).values())
-
     def finished(self, state: SGDState) -> bool:
-        """Whether all members have taken all their steps; those that wait are not behind."""
+        """Whether all steps have been taken."""
         return state.step >= self.num_steps
 
     # What the loop asks for.
@@ -193,7 +174,7 @@ class SGD(Method):
 
     def member_examples(self, info: ChunkInfo) -> int:
         """Examples that the members have seen in a chunk, summed over members."""
-        return info.num_examples * len(info.indices)
+        return info.num_examples * len(self.indices)
 
     def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
         """The speed as it is shown."""
@@ -201,33 +182,31 @@ class SGD(Method):
 
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
-        placement = self._programs(len(info.indices)).placement
+        placement = self._programs.placement
         with np.errstate(invalid="ignore"):  # 0/0 is NaN for members that took no step.
             averages = {
                 name: average.total / average.count
                 for name, average in placement.gather_members(info.member_metrics).items()
             }
         scalars = {"train/learning_rate": float(self.learning_rate(info.step - 1))}
-        for i, k in enumerate(info.indices):
+        for i, k in enumerate(self.indices):
             for name, values in averages.items():
                 scalars[f"train/member_{k:02d}/{name}"] = float(values[i])
-        # Members that see different batches have no common prediction to score, and newcomers
-        # that catch up are not the ensemble.
-        if self.config.batching == "shared" and info.indices[0] == 0:
+        # Members that see different batches have no common prediction to score.
+        if self.config.batching == "shared":
             for name, average in info.ensemble_metrics.items():
                 scalars[f"train/ensemble/{name}"] = float(average.total[0] / average.count[0])
         return scalars
 
     def status(self, info_or_state: ChunkInfo | SGDState) -> dict[int, Status]:
-        """Fetches the status of the members in training, by member number."""
+        """Fetches the status of the members, by number."""
         status = (
             info_or_state.status
             if isinstance(info_or_state, ChunkInfo)
             else info_or_state.members.status
         )
-        placement = self._programs(len(info_or_state.indices)).placement
-        values = placement.gather_members(status)
-        return {k: Status(v) for k, v in zip(info_or_state.indices, values, strict=True)}
+        values = self._programs.placement.gather_members(status)
+        return {k: Status(v) for k, v in zip(self.indices, values, strict=True)}
 
     def parameters(self, state: SGDState) -> Any:
         """Returns the parameters of one member."""
@@ -235,82 +214,48 @@ class SGD(Method):
 
     def predictor(self, state: SGDState, live: Sequence[int], draws: Any) -> Predictor:
         """The live members as a function; there are no draws."""
-        placement = self._programs(len(state.indices)).placement
-        variables = placement.gather_members(state.members.chosen_variables)
-        positions = [state.indices.index(k) for k in live]
+        variables = self._programs.placement.gather_members(state.members.chosen_variables)
+        positions = [self.indices.index(k) for k in live]
         variables = jax.tree.map(lambda leaf: leaf[positions], variables)
         return Predictor(self.task, variables, live, self.config.num_devices)
 
     def predict_split(self, state: SGDState, name: str) -> MemberPredictions:
-        """What the members in training say of a split."""
-        programs = self._programs(len(state.indices))
+        """What the members say of a split."""
         inputs = SplitInputs(self.task.dataset, name)
-        return MemberPredictions(programs.predict(state.members.chosen_variables, inputs))
+        return MemberPredictions(self._programs.predict(state.members.chosen_variables, inputs))
 
     # To and from the host: what a checkpoint holds.
 
     def to_host(self, state: SGDState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict of [M, ...], and plain numbers."""
-        placement = self._programs(len(state.indices)).placement
+        placement = self._programs.placement
         members = state.members.replace(rng_key=jax.random.key_data(state.members.rng_key))
         arrays = serialization.to_state_dict(placement.gather_members(members))
-        if state.waiting is not None:
-            arrays = jax.tree.map(lambda *leaves: np.concatenate(leaves), state.waiting, arrays)
         if state.totals is not None:
             arrays[TOTALS] = totals_to_host(placement, state.totals)
         counters = {
             "step": state.step,
             "begun": state.begun,
-            "ticks": state.ticks,
-            "num_members": state.indices[-1] + 1,
-            "num_waiting": state.indices[0],
-            "waiting_step": state.waiting_step,
+            "num_members": len(self.indices),
         }
         return arrays, counters
 
     def from_host(
         self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
     ) -> SGDState:
-        """The inverse of `to_host`, on any devices and for any ensemble at least as large.
-
-        Args:
-            rng_key: as for `init`; members beyond those saved start from it.
-            arrays: [M0, ...], M0 <= M; or M is the number of the waiting members, and those that
-                have not joined them are dropped.
-            counters: beside the arrays.
-        """
-        saved, size = counters["num_members"], self.config.ensemble_size
+        """The inverse of `to_host`, on any devices; the members need no more of `rng_key`."""
         totals = arrays.get(TOTALS)
         arrays = {name: leaf for name, leaf in arrays.items() if name != TOTALS}
-        if not 0 <= counters["num_waiting"] < saved:
-            raise ValueError(f"{counters['num_waiting']} of {saved} members cannot be waiting")
         if not np.isin(arrays["status"], [*Status]).all():
             raise ValueError("members have a status that there is not")
-        if saved > size:
-            arrays = jax.tree.map(lambda leaf: leaf[:size], arrays)
-            counters = {**counters, "step": counters["waiting_step"], "num_waiting": 0}
-            saved = size
-        if saved < size:
-            state = self._start(rng_key, range(saved, size), ticks=counters["ticks"])
-            # Of a logging period that those saved are within, the rest alone will be reported.
-            return state.replace(waiting=arrays, waiting_step=counters["step"])
-        indices = tuple(range(counters["num_waiting"], saved))
-        split = len(indices)
-        state = SGDState(
-            members=self._place(indices, jax.tree.map(lambda leaf: leaf[-split:], arrays)),
-            indices=indices,
-            step=counters["step"],
-            ticks=counters["ticks"],
-            begun=counters["step"],
-        )
-        if totals is not None and saved == counters["num_members"]:
-            placement = self._programs(split).placement
-            totals = totals_from_host(placement, totals, self._progress)
-            state = state.replace(totals=totals, begun=counters["begun"])
-        if counters["num_waiting"]:
-            waiting = jax.tree.map(lambda leaf: leaf[:-split], arrays)
-            state = state.replace(waiting=waiting, waiting_step=counters["waiting_step"])
-        return state
+        if len(arrays["status"]) != len(self.indices):
+            raise ValueError(f"{len(arrays['status'])} members cannot be {len(self.indices)}")
+        step = counters["step"]
+        state = SGDState(members=self._place(arrays), step=step, begun=step)
+        if totals is None:
+            return state
+        totals = totals_from_host(self._programs.placement, totals, self._progress)
+        return state.replace(totals=totals, begun=counters["begun"])
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.
@@ -318,57 +263,63 @@ class SGD(Method):
         Raises:
             UserError: what differs, and what to do.
         """
-        size, saved, waiting = (
-            self.config.ensemble_size,
-            counters["num_members"],
-            counters["num_waiting"],
-        )
-        growing = counters["step"] < counters["waiting_step"]
-        if size < saved and not (growing and size == waiting):
+        first, size = self.indices[0], self.config.ensemble_size
+        saved = first + counters["num_members"]
+        if size < saved:
             raise UserError(
                 f"config.ensemble_size={size}, but {where} has {saved} members; keep that number "
                 "or more, or choose another --workdir"
             )
-        if size > saved and growing:
+        if first and size > saved:
             raise UserError(
-                f"config.ensemble_size={size}, but {where} is still growing from {waiting} to "
+                f"config.ensemble_size={size}, but {where} is still growing from {first} to "
                 f"{saved}; let it finish with {saved} first"
             )
-        taken = max(counters["step"], counters["waiting_step"])
-        if self.num_steps < taken:
+        if counters["step"] > self._last_step:
             raise UserError(
-                f"the run in {where} has taken {taken} steps, more than the {self.num_steps} of "
-                "this configuration; raise config.num_epochs or config.num_steps"
+                f"the run in {where} has taken {counters['step']} steps, more than the "
+                f"{self._last_step} of this configuration; raise config.num_epochs or "
+                "config.num_steps"
             )
 
     # Growth.
 
-    def _start(self, rng_key: jax.Array, indices: Sequence[int], ticks: int) -> SGDState:
-        programs = self._programs(len(indices))
-        placement = programs.placement
-        numbers = placement.place_members(np.asarray(indices, np.uint32))
-        members = programs.create(numbers, rng_key)
-        members = members.replace(status=mark_padding(placement, members.status))
-        return SGDState(members, tuple(indices), step=0, ticks=ticks)
+    def newcomers(self, counters: Mapping[str, int]) -> "SGD | None":
+        """The method of the members that a checkpoint with these counters lacks, if any."""
+        first = counters["num_members"]
+        if first >= self.config.ensemble_size:
+            return None
+        return SGD(self.config, self.task, first, goal=counters["step"])
 
-    def join(self, state: SGDState) -> SGDState:
-        """Makes newcomers and the members that wait for them one ensemble.
+    def joined(
+        self,
+        arrays: Mapping[str, Any],
+        counters: Mapping[str, int],
+        newcomers: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """A checkpoint's `(arrays, counters)` together with the arrays of newcomers.
 
-        The newcomers are level, or none of them learns any more.
+        Of a logging period that the checkpoint is within, the rest alone will be reported.
         """
-        if state.waiting is None:
-            return state
-        arrays, counters = self.to_host(state.replace(totals=None))
-        indices, step = tuple(range(counters["num_members"])), state.waiting_step
-        return SGDState(self._place(indices, arrays), indices, step, state.ticks, begun=step)
+        members = [
+            {name: leaf for name, leaf in one.items() if name != TOTALS}
+            for one in (arrays, newcomers)
+        ]
+        step, num_members = counters["step"], sum(len(one["status"]) for one in members)
+        return (
+            jax.tree.map(lambda *leaves: np.concatenate(leaves), *members),
+            {"step": step, "begun": step, "num_members": num_members},
+        )
 
-    def _place(self, indices: Sequence[int], arrays: dict[str, Any]) -> TrainState:
+    def _numbers(self) -> jax.Array:
+        """The members' numbers on the devices."""
+        return self._programs.placement.place_members(np.asarray(self.indices, np.uint32))
+
+    def _place(self, arrays: dict[str, Any]) -> TrainState:
         """Puts saved members on the devices."""
-        programs = self._programs(len(indices))
-        placement = programs.placement
-        numbers = placement.place_members(np.asarray(indices, np.uint32))
+        programs, placement = self._programs, self._programs.placement
         # Only the structure of a new state is needed, not its values.
-        template = jax.eval_shape(programs.create, numbers, jax.random.key(0))
+        template = jax.eval_shape(programs.create, self._numbers(), jax.random.key(0))
         restored = serialization.from_state_dict(template, arrays)
         check_shapes(restored, template, num_leading=2)
         members = placement.place_members(restored)
@@ -380,15 +331,15 @@ class SGD(Method):
     # Chunks.
 
     def _chunk_end(self, state: SGDState) -> int:
-        """The first of: next logging step, end of the epoch, level with the waiting, the goal.
+        """The first of: next logging step, end of the epoch, the goal.
 
         The very first step is a chunk of its own: it compiles.
         """
         if state.step == 0:
             return 1
         every, epoch = self.config.log_every_steps, self.steps_per_epoch
-        goal = self.num_steps if state.waiting is None else state.waiting_step
-        return min((state.step // every + 1) * every, (state.step // epoch + 1) * epoch, goal)
+        ends = ((state.step // every + 1) * every, (state.step // epoch + 1) * epoch)
+        return min(*ends, self.num_steps)
 
     # Early stopping.
 

@@ -49,26 +49,6 @@ class RandomWalkState(NamedTuple):
         """Steps of every chain, those of the warm-up included."""
         return self.walk.step
 
-    @property
-    def ticks(self) -> int:
-        """What orders a workdir's checkpoints."""
-        return self.step
-
-    @property
-    def furthest_step(self) -> int:
-        """The last step of which metrics have been written."""
-        return self.step
-
-    @property
-    def indices(self) -> tuple[int, ...]:
-        """The one member."""
-        return (0,)
-
-    @property
-    def is_growing(self) -> bool:
-        """Whether other members wait for these: there are none."""
-        return False
-
 
 class RandomWalkInfo(NamedTuple):
     """The diagnostics of one chunk.
@@ -80,8 +60,6 @@ class RandomWalkInfo(NamedTuple):
         compiles: whether its time says nothing of speed.
         accepted: proposals accepted by each chain, on the devices: ready when the chunk is.
         is_cut: whether the limit ended it.
-        indices: of the one member.
-        num_waiting: of members; there are none.
     """
 
     step: int
@@ -90,8 +68,6 @@ class RandomWalkInfo(NamedTuple):
     compiles: bool
     accepted: Any
     is_cut: bool
-    indices: tuple[int, ...] = (0,)
-    num_waiting: int = 0
 
 
 class RandomWalk(Method):
@@ -106,6 +82,7 @@ class RandomWalk(Method):
     """
 
     noun = "chain"
+    indices = (0,)  # All chains are one member.
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Target):
         self.config = config

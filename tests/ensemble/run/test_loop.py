@@ -2,7 +2,6 @@
 
 import collections
 import json
-import re
 import shutil
 
 import flax.linen as nn
@@ -133,31 +132,6 @@ def test_more_epochs_go_on(finished, blobs, tmp_path):
     )
 
 
-def test_more_members_join(finished, blobs, tmp_path):
-    workdir = tmp_path / "grown"
-    shutil.copytree(finished[0], workdir)
-    result = ensemble.train(small_config(ensemble_size=7), data=blobs, workdir=str(workdir))
-    fresh = ensemble.train(small_config(ensemble_size=7), data=blobs)
-    for split in ("validation", "test"):
-        for score, values in fresh.report[split]["members"].items():
-            np.testing.assert_allclose(result.report[split]["members"][score], values, atol=1e-4)
-    assert result.report["test"]["members"]["nll"][:4] == pytest.approx(
-        finished[1].report["test"]["members"]["nll"], rel=1e-5
-    )
-    newcomers = [record for record in records_of(workdir) if "members" in record]
-    assert newcomers
-    assert all(record["members"] == [4, 6] for record in newcomers)
-    seen = collections.Counter(
-        (record["step"], tag)
-        for record in records_of(workdir)
-        for tag in record
-        if re.search(r"/member_\d+/", tag)
-    )
-    assert [key for key, count in seen.items() if count > 1] == []
-    assert "train/member_04/loss" in events_of(workdir, "members_04-06").Tags()["scalars"]
-    assert "train/member_04/loss" not in events_of(workdir).Tags()["scalars"]
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -262,17 +236,6 @@ def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     assert again.report["failed_members"] == failed
 
 
-def test_newcomers_that_all_fail_do_not_end_the_others(blobs, tmp_path):
-    config = small_config(model="explosive", ensemble_size=3, learning_rate=0.002, num_epochs=2)
-    before = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report
-    assert before["live_members"] == [0, 1, 2]
-    # Member 3 explodes, as in the test above, and is the only newcomer.
-    after = ensemble.train({**config, "ensemble_size": 4}, data=blobs, workdir=str(tmp_path)).report
-    assert after["live_members"] == [0, 1, 2]
-    assert after["failed_members"] == {3: "non-finite"}
-    assert after["test"] == before["test"]
-
-
 def test_on_nonfinite_stop_ends_the_run(blobs):
     config = small_config(model="explosive", ensemble_size=8, learning_rate=0.002)
     with pytest.raises(RunFailed, match=r"member \d became non-finite by step"):
@@ -375,29 +338,6 @@ def test_a_run_that_all_members_have_left_early_is_finished(blobs, tmp_path):
     before = records_of(tmp_path)
     ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert records_of(tmp_path) == before
-
-
-def test_a_growing_ensemble_is_loaded_without_those_that_have_not_caught_up(
-    finished, blobs, tmp_path, monkeypatch
-):
-    from ensemble.run import loop
-
-    workdir = tmp_path / "growing"
-    shutil.copytree(finished[0], workdir)
-    saves = []
-    save = loop.save
-
-    def save_once(work, checkpointer, *args):
-        save(work, checkpointer, *args)
-        saves.append(args)
-        checkpointer.wait()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop, "save", save_once)
-    with pytest.raises(KeyboardInterrupt):
-        ensemble.train(small_config(ensemble_size=6), data=blobs, workdir=str(workdir))
-    assert ensemble.load(workdir).members == (0, 1, 2, 3)
-    assert not (workdir / "report.json").exists()
 
 
 def test_networks_that_do_not_fit_the_data_are_one_line(blobs):

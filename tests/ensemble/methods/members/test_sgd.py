@@ -1,4 +1,4 @@
-"""The method `sgd`: the same members on any devices, failures, early stopping, growth."""
+"""The method `sgd`: the same members on any devices, failures, early stopping."""
 
 import collections
 import itertools
@@ -200,7 +200,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
 
     method = make_method(blobs, ensemble_size=5, num_devices=4)
     state = method.init(KEY)
-    examples, mask = method._batches._epoch(0, state.indices)
+    examples, mask = method._batches._epoch(0, method.indices)
     train = method.task.dataset.splits["train"]
     log_probs = method.predict_split(state, "train").arrays["log_probs"][:, examples[0]]
     labels = train.targets[examples[0]]
@@ -230,7 +230,7 @@ def test_early_stopping_keeps_the_best_parameters(blobs):
         if state.step % method.steps_per_epoch == 0:
             from ensemble import metrics
 
-            programs = method._programs(3)
+            programs = method._programs
             log_probs = programs.predict(state.members.variables, validation.inputs)["log_probs"]
             history.append([metrics.nll(p, validation.targets) for p in log_probs])
     assert set(method.status(state).values()) == {Status.STOPPED_EARLY}
@@ -246,7 +246,7 @@ def test_the_prior_pulls_parameters_towards_zero(blobs):
     def norm(**overrides):
         method = make_method(blobs, **overrides)
         state, _ = run(method)
-        params = method.predictor(state, state.indices, None).variables["params"]
+        params = method.predictor(state, method.indices, None).variables["params"]
         return sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(params))
 
     assert norm(prior="normal(0.05)") < 0.5 * norm()
@@ -262,27 +262,37 @@ def test_the_prior_is_added_once_whatever_the_devices(blobs):
     np.testing.assert_allclose(*results, atol=1e-4)
 
 
+def grown(before, after, state):
+    """A state of `before` with the members that it lacks to those of `after`, level or stopped."""
+    arrays, counters = before.to_host(state)
+    newcomers = after.newcomers(counters)
+    joined = after.joined(arrays, counters, newcomers.to_host(run(newcomers)[0])[0])
+    return after.from_host(KEY, *joined)
+
+
 def test_growth_gives_the_members_of_a_fresh_run(blobs):
-    small = make_method(blobs, ensemble_size=3)
-    arrays, counters = small.to_host(run(small)[0])
-    large = make_method(blobs, ensemble_size=5)
-    state = large.from_host(KEY, arrays, counters)
-    assert state.indices == (3, 4)
-    # Half way, through the host once more, as after an interruption.
-    for _ in range(3):
-        state, info = large.advance(state)
-    assert not any("member_00" in tag for tag in large.scalars(info))
-    assert "train/ensemble/nll" not in large.scalars(info)
-    state = large.from_host(KEY, *large.to_host(state))
-    ticks = [state.ticks]
-    while not large.finished(state):
-        state, _ = large.advance(state)
-        ticks.append(state.ticks)
-    state = large.join(state)
-    assert state.indices == (0, 1, 2, 3, 4)
-    assert ticks == sorted(set(ticks))
-    assert ticks[-1] == counters["ticks"] + large.num_steps
+    small, large = (make_method(blobs, ensemble_size=size) for size in (3, 5))
+    first, _ = run(small)
+    newcomers = large.newcomers(small.to_host(first)[1])
+    assert newcomers.indices == (3, 4)
+    assert newcomers.num_steps == first.step
+    _, infos = run(newcomers)
+    assert not any("member_00" in tag for tag in newcomers.scalars(infos[-1]))
+    state = grown(small, large, first)
+    assert large.finished(state)
     fresh = make_method(blobs, ensemble_size=5)
+    np.testing.assert_allclose(scored(large, state), scored(fresh, run(fresh)[0]), atol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_newcomers_follow_the_schedule_of_the_whole_run(blobs, schedule):
+    """The others are half way; after the newcomers have joined, all go on to the goal."""
+    small, large = (make_method(blobs, ensemble_size=s, schedule=schedule) for s in (2, 3))
+    state = small.init(KEY)
+    while state.step < small.num_steps // 2:
+        state, _ = small.advance(state)
+    state, _ = run(large, grown(small, large, state))
+    fresh = make_method(blobs, ensemble_size=3, schedule=schedule)
     np.testing.assert_allclose(scored(large, state), scored(fresh, run(fresh)[0]), atol=1e-4)
 
 
@@ -348,7 +358,7 @@ def test_batch_statistics_and_dropout_are_each_member_s_own(blobs):
         method = make_method(blobs, "statistics", ensemble_size=2, num_devices=num_devices)
         state, _ = run(method)
         results.append(scored(method, state))
-        variables = method.predictor(state, state.indices, None).variables
+        variables = method.predictor(state, method.indices, None).variables
         means = variables["batch_stats"]["BatchNorm_0"]["mean"]
         assert not np.allclose(means[0], means[1])
     np.testing.assert_allclose(*results, atol=1e-4)
@@ -359,30 +369,6 @@ def test_early_stopping_looks_at_the_last_steps_of_a_run_too(blobs):
     stopping = make_method(blobs, num_epochs=None, num_steps=3, early_stopping_epochs=2)
     plain = make_method(blobs, num_epochs=None, num_steps=3)
     np.testing.assert_array_equal(scored(stopping, run(stopping)[0]), scored(plain, run(plain)[0]))
-
-
-def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs):
-    before = make_method(blobs, ensemble_size=2, num_epochs=3, early_stopping_epochs=3)
-    arrays, counters = before.to_host(run(before)[0])
-    method = make_method(blobs, ensemble_size=4, num_epochs=6, early_stopping_epochs=3)
-    state = method.from_host(KEY, arrays, counters)
-    state, _ = method.advance(state)
-    stopped = jnp.full_like(state.members.status, Status.STOPPED_EARLY)
-    state = state.replace(members=state.members.replace(status=stopped))
-    state, info = method.advance(state)
-    assert info.indices == (0, 1, 2, 3)
-    assert state.step > counters["step"]
-    assert list(method.status(state).values()).count(Status.ACTIVE) == 2
-
-
-def test_newcomers_that_have_not_joined_can_be_dropped(blobs):
-    before = make_method(blobs, ensemble_size=2)
-    arrays, counters = before.to_host(run(before)[0])
-    growing = make_method(blobs, ensemble_size=4)
-    state, _ = growing.advance(growing.from_host(KEY, arrays, counters))
-    back = before.from_host(KEY, *growing.to_host(state))
-    assert (back.indices, back.step) == ((0, 1), counters["step"])
-    jax.tree.map(np.testing.assert_array_equal, before.to_host(back)[0], arrays)
 
 
 def test_no_key_serves_two_purposes(blobs):

@@ -1,0 +1,100 @@
+"""An ensemble that gets more members: they train in a folder of their own, and then join."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from absl import logging
+
+from ensemble.draws.store import Draws
+from ensemble.method import Growing, Method, State
+from ensemble.run.progress import Clock
+from ensemble.run.resume import Saved, restore, save_arrays
+from ensemble.run.writer import Writer
+from ensemble.sharding import processes
+from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.metrics_log import parse_record
+from ensemble.storage.workdir import Workdir
+
+_OF_THE_ENSEMBLE = ("ensemble", "diversity")
+"""Groups of tags of a run's metrics that are of all its members together."""
+
+
+def enlarge(
+    method: Method,
+    saved: Saved,
+    work: Workdir,
+    checkpointer: Checkpointer,
+    started: float,
+    advance: Callable[[Method, Workdir, Checkpointer, Saved | None, Clock], tuple[State, Draws]],
+) -> Saved:
+    """Trains the members that a checkpoint lacks, and leaves one that has them all.
+
+    They are a run like any other, in the workdir `newcomers`, until they have taken as many steps
+    as the others. Interrupted, it is resumed there.
+
+    Args:
+        method: of the whole ensemble.
+        saved: the checkpoint.
+        work: of the ensemble.
+        checkpointer: of the ensemble.
+        started: `time.monotonic()` when the process began.
+        advance: `(method, workdir, checkpointer, saved, clock) -> (state, draws)`: the loop.
+
+    Returns:
+        The new checkpoint, or the old one if no member is lacking.
+    """
+    newcomers = method.newcomers(saved.counters) if isinstance(method, Growing) else None
+    if newcomers is None or not isinstance(method, Growing):
+        processes.from_main(lambda: _remove(work))  # Nobody is to join any more.
+        return saved
+    first, last = newcomers.indices[0], newcomers.indices[-1]
+    inner = work.of_newcomers(first, last)
+    with contextlib.ExitStack() as stack:
+        inner_checkpointer = Checkpointer(inner.checkpoints, method.config.keep_checkpoints)
+        stack.callback(inner_checkpointer.close)
+        before = restore(inner, inner_checkpointer, newcomers)
+        processes.from_main(lambda: _begin(work, inner, method))
+        clock = Clock(started, **(saved if before is None else before).clock)
+        logging.info("Members %d to %d train alone until they are level.", first, last)
+        state, _ = advance(newcomers, inner, inner_checkpointer, before, clock)
+        arrays = newcomers.to_host(state)[0]
+    with work.checkpoint_errors():
+        joined = Saved(
+            *method.joined(saved.arrays, saved.counters, arrays), saved.sizes, clock.state()
+        )
+
+    def join() -> dict[str, int]:
+        writer = Writer(work, saved.sizes)
+        for line in inner.metrics.read_bytes().splitlines():
+            writer.record(_of_members(parse_record(line) or {}, first, last))
+        sizes = writer.sizes()
+        writer.close()
+        save_arrays(work, checkpointer, method, joined._replace(sizes=sizes))
+        checkpointer.wait()
+        _remove(work)
+        return sizes
+
+    return joined._replace(sizes=processes.from_main(join))
+
+
+def _begin(work: Workdir, inner: Workdir, method: Method) -> None:
+    """Says in the workdir that the ensemble is to be larger than it is."""
+    work.write_config(method.config)
+    work.report.unlink(missing_ok=True)
+    inner.path.mkdir(exist_ok=True)
+
+
+def _remove(work: Workdir) -> None:
+    if work.newcomers.exists():
+        work.newcomers.rmtree()
+
+
+def _of_members(record: dict[str, Any], first: int, last: int) -> dict[str, Any]:
+    """A line of the newcomers' metrics for those of the ensemble, which they are only a part of."""
+    kept = {
+        key: value
+        for key, value in record.items()
+        if not any(f"/{group}/" in key for group in _OF_THE_ENSEMBLE)
+    }
+    return {**kept, "members": [first, last]}
