@@ -22,7 +22,7 @@ SAMPLER = {
 
 
 PARTS = {"first": 1, "more": 2, "whole": 3, "stuck": 3}
-RESUMED = ("members", "watches")
+RESUMED = ("members", "growing_members", "watches")
 """The runs that go on, on other devices; the first part of the others is the whole."""
 STUCK = "stuck_chains"
 """A run of its own: what has not moved after twenty draws is stuck."""
@@ -49,6 +49,11 @@ def runs(stage):
     }
     return {
         "members": ({**sgd, "ensemble_size": 5}, make_blobs()),
+        # Two members join when the others have taken the steps of the stages before.
+        "growing_members": (
+            {**sgd, "ensemble_size": 5 if part == PARTS["whole"] else 3},
+            make_blobs(),
+        ),
         "shared_member": ({**sgd, "ensemble_size": 1, "batch_size": 32}, make_blobs()),
         "failing_members": (
             {**sgd, "model": "explosive", "ensemble_size": 8, "learning_rate": 0.002},
