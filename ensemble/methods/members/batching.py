@@ -5,12 +5,13 @@ import functools
 import ml_collections
 import numpy as np
 
+from ensemble.errors import UserError
+from ensemble.likelihoods.class_weights import class_weights
 from ensemble.methods.members.train_step import (
     Batch,
 )
 from ensemble.sharding.placement import Placement
 from ensemble.sources.batches import epoch_batches
-from ensemble.tasks.class_weights import class_weights
 from ensemble.tasks.supervised import Supervised
 
 
@@ -34,6 +35,11 @@ class Batches:
         self._steps_per_epoch = -(-task.num_train_examples // batch_size)
         self._class_weights = None
         if config.class_weights != "none":
+            if not task.dataset.class_names:
+                raise UserError(
+                    f"config.class_weights={config.class_weights!r} is for classes, and the "
+                    "targets are numbers; set it to 'none'"
+                )
             with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
                 self._class_weights = class_weights(
                     config.class_weights,

@@ -15,6 +15,7 @@ import ml_collections
 from clu import metrics as clu_metrics
 from flax import struct
 
+from ensemble.errors import UserError
 from ensemble.likelihood import Reduce
 from ensemble.method import Status
 from ensemble.methods.members.member import (
@@ -124,7 +125,16 @@ def make_train_step(
 
 
 def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
-    """What a member maximises: the log likelihood, with smoothed labels if that is configured."""
+    """What a member maximises: the log likelihood, with smoothed labels if that is configured.
+
+    Raises:
+        UserError: labels are to be smoothed, and targets are no classes.
+    """
+    if config.label_smoothing and not hasattr(task.likelihood, "smoothed_log_prob"):
+        raise UserError(
+            f"config.label_smoothing={config.label_smoothing} is for classes, and "
+            f"config.likelihood={task.likelihood.name!r} is for numbers; set it to 0"
+        )
 
     def objective(
         variables: Variables, inputs: jax.Array, targets: jax.Array, rng_key: jax.Array

@@ -174,3 +174,9 @@ def test_numbers_as_classes_and_classes_as_numbers_are_refused(waves, blobs):
         ensemble.train(regression_config("categorical"), data=waves)
     with pytest.raises(UserError, match="'gaussian' is for numbers"):
         ensemble.train(regression_config("gaussian"), data=blobs)
+
+
+@pytest.mark.parametrize("key", [{"label_smoothing": 0.1}, {"class_weights": "balanced"}])
+def test_what_is_for_classes_is_refused_with_numbers(key, waves):
+    with pytest.raises(UserError, match=rf"config\.{next(iter(key))}=.* is for classes"):
+        ensemble.train(regression_config("gaussian", **key), data=waves)

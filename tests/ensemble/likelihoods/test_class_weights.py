@@ -5,7 +5,7 @@ import pytest
 import sklearn.utils.class_weight
 
 from ensemble import UserError
-from ensemble.tasks.class_weights import class_weights
+from ensemble.likelihoods.class_weights import class_weights
 
 
 def test_class_weights():
