@@ -38,7 +38,8 @@ _MAY_COUNT_CLASSES = (
     "likelihoods.classes",  # What the likelihoods of classes have in common.
     "metrics",
     "pictures",
-    "evaluation.class_predictions",
+    "likelihoods.class_weights",
+    "evaluation",  # Of classifiers: these are their pages.
 )
 _LIBRARIES = ("flax.",)
 _ARRAYS = "arrays"  # What data that a program gave are called.

@@ -299,13 +299,13 @@ def _check_classes(class_names: Any, labels: dict[str, np.ndarray], name: str) -
     """One name per class: those given, or '0', '1', ... up to the largest label."""
     largest = {prefix: int(values.max()) for prefix, values in labels.items()}
     if class_names is None:
-        num_classes, num_labels = max(largest.values()) + 1, sum(map(len, labels.values()))
-        if num_classes > max(num_labels, 2):
+        num_names, num_labels = max(largest.values()) + 1, sum(map(len, labels.values()))
+        if num_names > max(num_labels, 2):
             raise UserError(
-                f"{name}: labels reach {num_classes - 1} with only {num_labels} examples; labels "
+                f"{name}: labels reach {num_names - 1} with only {num_labels} examples; labels "
                 f"are 0..C-1: renumber the classes from 0, or give class_names"
             )
-        names = tuple(str(label) for label in range(num_classes))
+        names = tuple(str(label) for label in range(num_names))
     else:
         names = tuple(str(class_name) for class_name in np.ravel(class_names))
     for prefix, label in largest.items():

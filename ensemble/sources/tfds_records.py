@@ -230,19 +230,19 @@ def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
     try:
         fields = features["featuresDict"]["features"]
         shape = tuple(int(length) for length in fields["image"]["image"]["shape"]["dimensions"])
-        num_classes = int(fields["label"]["classLabel"]["numClasses"])
+        num_names = int(fields["label"]["classLabel"]["numClasses"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise broken(directory, "features.json describes no image and label") from error
     if len(shape) != 3 or shape[-1] not in (1, 3) or not all(0 < n <= _MAX_SIDE for n in shape):
         raise broken(directory, f"features.json has images of shape {shape}, not [H, W, 1 or 3]")
-    if not 2 <= num_classes <= _MAX_CLASSES:
-        raise broken(directory, f"features.json has {num_classes} classes")
+    if not 2 <= num_names <= _MAX_CLASSES:
+        raise broken(directory, f"features.json has {num_names} classes")
     names_file = directory / "label.labels.txt"
     if not names_file.is_file():
-        return shape, tuple(str(label) for label in range(num_classes))
-    class_names = tuple(_read_text(names_file, "replace").split("\n"))[:num_classes]
-    if len(class_names) != num_classes or not all(class_names):
-        raise broken(directory, f"label.labels.txt does not name {num_classes} classes")
+        return shape, tuple(str(label) for label in range(num_names))
+    class_names = tuple(_read_text(names_file, "replace").split("\n"))[:num_names]
+    if len(class_names) != num_names or not all(class_names):
+        raise broken(directory, f"label.labels.txt does not name {num_names} classes")
     return shape, class_names
 
 
@@ -275,7 +275,7 @@ def example_class() -> Any:
 
 
 def _decode(
-    records: list[bytes], shape: tuple[int, ...], num_classes: int, file: Path
+    records: list[bytes], shape: tuple[int, ...], num_names: int, file: Path
 ) -> tuple[np.ndarray, np.ndarray]:
     """Decodes serialised examples. OpenCV takes a third of Pillow's time for a PNG this small.
 
@@ -301,6 +301,6 @@ def _decode(
             labels[index] = feature["label"].int64_list.value[0]
     except (IndexError, OverflowError, ValueError, DecodeError, cv2.error) as error:
         raise broken(file.parent, f"{file.name} holds an example that cannot be decoded") from error
-    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
-        raise broken(file.parent, f"{file.name} holds a label outside 0..{num_classes - 1}")
+    if len(labels) and not 0 <= labels.min() <= labels.max() < num_names:
+        raise broken(file.parent, f"{file.name} holds a label outside 0..{num_names - 1}")
     return images, labels

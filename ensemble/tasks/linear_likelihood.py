@@ -146,25 +146,25 @@ def _value_and_grad_on_shard(
     params: jax.Array, blocks: tuple[Block, ...], axis: str
 ) -> tuple[jax.Array, jax.Array]:
     """The log likelihood [c] of c chains and its gradient [c, F + 1, C], of params like it."""
-    num_chains, num_rows, num_classes = params.shape
+    num_chains, num_rows, num_outputs = params.shape
     # Classes before chains: what is summed over classes is then added up in whole vectors.
     weights = params.transpose(1, 2, 0).reshape(num_rows, -1)
     weights = jax.lax.pcast(weights, axis, to="varying")
     value, grads = jnp.zeros_like(weights[0, :num_chains]), jnp.zeros_like(weights)
     for block in blocks:
         logits = _contract_rows(weights[block.features], _transposed_inputs(block))
-        logits = logits.reshape(num_classes, num_chains, -1)
+        logits = logits.reshape(num_outputs, num_chains, -1)
         shifted = logits - jnp.max(logits, axis=0)
         # No smaller: products of subnormal numbers take CPUs ten times as long.
         exponentials = jnp.exp(jnp.maximum(shifted, _SMALLEST_LOG))
         total = jnp.sum(exponentials, axis=0)
-        is_label = jnp.arange(num_classes)[:, None, None] == block.targets
+        is_label = jnp.arange(num_outputs)[:, None, None] == block.targets
         chosen = jnp.broadcast_to(jnp.maximum(block.targets, 0), (1, *total.shape))
         log_probs = jnp.take_along_axis(shifted, chosen, axis=0)[0] - jnp.log(total)
         # A plain sum: a NaN must show.
         value += jnp.sum(jnp.where(block.targets >= 0, log_probs, 0), axis=-1)
         # Of rows that pad it is not zero, but their inputs are.
-        residuals = (is_label - exponentials / total).reshape(num_classes * num_chains, -1)
+        residuals = (is_label - exponentials / total).reshape(num_outputs * num_chains, -1)
         # The barrier keeps XLA from folding the transposition into a product that is slower.
         product = jax.lax.optimization_barrier(_contract_rows(residuals.T, block.inputs))
         grads = grads.at[block.features].add(
@@ -174,7 +174,7 @@ def _value_and_grad_on_shard(
             mode="promise_in_bounds",
         )
     value, grads = jax.lax.psum((value, grads), axis)
-    return value, grads.reshape(num_rows, num_classes, num_chains).transpose(2, 0, 1)
+    return value, grads.reshape(num_rows, num_outputs, num_chains).transpose(2, 0, 1)
 
 
 def _transposed_inputs(block: Block) -> jax.Array:

@@ -228,8 +228,8 @@ def _curvature(
     task: Supervised, split: Examples, params: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
-    num_rows, num_classes = params.shape
-    moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_classes, num_classes))
+    num_rows, num_outputs = params.shape
+    moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_outputs, num_outputs))
     for start in range(0, len(split.targets), _BLOCK):
         inputs = _with_bias(task, split.inputs[start : start + _BLOCK])
         probs = scipy.special.softmax(inputs @ params, axis=1)
