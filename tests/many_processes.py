@@ -2,7 +2,8 @@
 
     python tests/many_processes.py ADDRESS NUM_PROCESSES PROCESS_ID NUM_DEVICES ROOT STAGE
 
-ROOT gets a workdir for each run.
+ROOT gets a workdir for each run. The stage `every` is the runs of `every_method`, first in
+ROOT/killed, then in ROOT/whole; those that have left a report there are not begun again.
 """
 
 import pathlib
@@ -26,6 +27,57 @@ RESUMED = ("members", "growing_members", "watches")
 """The runs that go on, on other devices; the first part of the others is the whole."""
 STUCK = "stuck_chains"
 """A run of its own: what has not moved after twenty draws is stuck."""
+EVERY = "every"
+
+
+SMALL = {
+    "supervised": {
+        "model": "logistic_regression",
+        "prior": "normal(1)",
+        "log_every_steps": 4,
+        "eval_every_epochs": 4,
+        "ensemble_size": 3,
+        "num_steps": 40,
+        "batch_size": 16,
+        "num_chains": 2,
+        "hmc.num_leapfrog_steps": 4,
+        "hmc.step_size": 0.1,
+        "hmc.num_warmup": 4,
+        "hmc.num_samples": 20,
+    },
+    "density": {
+        "log_every_steps": 64,
+        "num_chains": 64,
+        "rwm.num_warmup": 96,
+        "rwm.num_samples": 512,
+    },
+}
+"""By task: what its methods set, of which each takes the keys that it has; they save often."""
+
+
+def every_method():
+    """For each registered method a configuration and data, of the first task that it can learn."""
+    import ensemble
+
+    found = {}
+    for method, entry in ensemble.registry.METHODS.items():
+        task = entry.tasks[0]
+        config = ensemble.default_config()  # What a method has no use for is left out.
+        config.update_from_flattened_dict({**SMALL[task], "method": method})
+        found[method] = config, make_blobs() if task == "supervised" else None
+    return found
+
+
+def train_every(root):
+    """Trains those that have not ended yet, until another process is lost."""
+    import ensemble
+    from ensemble.sharding import processes
+
+    with processes.losses_noticed():
+        for folder in (root / "killed", root / "whole"):
+            for method, (config, data) in every_method().items():
+                if not (folder / method / "report.json").exists():
+                    ensemble.train(config, data, str(folder / method), show_progress=False)
 
 
 def runs(stage):
@@ -92,10 +144,17 @@ def main(argv):
     from ensemble.sharding import startup
 
     startup.configure_devices(int(num_devices))
+    from ensemble.errors import PeerLost
     from ensemble.sharding import processes
 
     processes.start(address, int(num_processes), int(process_id), {"stage": stage})
     leave_pictures_blank()
+    if stage == EVERY:
+        try:
+            train_every(pathlib.Path(root))
+        except PeerLost:
+            processes.end(75)
+        return
     compared = [name for name in runs(stage) if name != STUCK]
     for name in {"first": compared, "stuck": [STUCK]}.get(stage, RESUMED):
         train(name, stage if name in RESUMED else "whole", pathlib.Path(root))

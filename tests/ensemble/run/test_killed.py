@@ -1,14 +1,84 @@
-"""Runs in real processes: killed at any moments, they end with the same bits."""
+"""Runs of every registered method in real processes: killed, they end with the same bits."""
 
 import collections
+import contextlib
 import functools
+import json
+import os
 import subprocess
 import sys
+import time
 
+import many_processes
 import numpy as np
 import pytest
-from conftest import ROOT, make_blobs
-from kills import MOMENTS, assert_same, kill_often, result_of
+from conftest import ROOT, free_port, make_blobs, started
+from kills import assert_same, kill_often, result_of
+
+from ensemble import registry
+
+METHODS = list(registry.METHODS)
+
+
+@contextlib.contextmanager
+def both(root, log):
+    """Two processes of two devices each that run every method; always the same command."""
+    worker = [sys.executable, str(ROOT / "tests" / "many_processes.py"), f"127.0.0.1:{free_port()}"]
+    variables = {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                started(
+                    [*worker, "2", str(k), "2", str(root), many_processes.EVERY],
+                    env={**os.environ, **variables},
+                    stdout=stack.enter_context(open(f"{log}_{k}.log", "w")),
+                    stderr=subprocess.STDOUT,
+                )
+            )
+            for k in range(2)
+        ]
+
+
+def steps_of(workdir):
+    return [int(path.name) for path in workdir.glob("checkpoints/*") if path.name.isdecimal()]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """The folders `killed` and `whole` with a workdir for each method.
+
+    While a method runs in `killed`, one of the two processes is killed. Both are started again by
+    the same command, end that run and begin the next method's. Nobody kills the runs of `whole`.
+    """
+    root = tmp_path_factory.mktemp("every")
+    for number, method in enumerate(METHODS):
+        workdir = root / "killed" / method
+        with both(root, root / method) as processes:
+            while not steps_of(workdir):
+                for k, process in enumerate(processes):
+                    assert process.poll() is None, (root / f"{method}_{k}.log").read_text()
+                time.sleep(0.001)
+            processes[number % 2].kill()
+            assert [process.wait(timeout=60) != 0 for process in processes] == [True, True]
+        (root / f"{method}.json").write_text(json.dumps(steps_of(workdir)))
+        assert not (workdir / "report.json").exists()
+    with both(root, root / "last") as processes:
+        statuses = [process.wait(timeout=300) for process in processes]
+        assert statuses == [0, 0], (root / "last_0.log").read_text()
+    return root
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("method", METHODS)
+def test_where_one_of_two_processes_was_killed_the_bits_are_the_same(root, method):
+    killed, whole = root / "killed" / method, root / "whole" / method
+    saved = json.loads((root / f"{method}.json").read_text())
+    assert 0 < max(saved) < max(steps_of(killed)) == max(steps_of(whole))
+    assert_same(killed, result_of(whole))
+
 
 CONFIG = """
 from ensemble import default_config
@@ -16,69 +86,28 @@ from ensemble import default_config
 
 def get_config():
     config = default_config()
-    config.dataset = "npz:{npz}"
-    config.model = "logistic_regression"
-    config.prior = "normal(1)"
-    config.num_devices = 2
-    config.log_every_steps = 5
-    config.eval_every_epochs = 8
+    config.update_from_flattened_dict({values})
     return config
 """
-SAMPLER = ["--config.num_chains=2", "--config.hmc.num_warmup=20", "--config.hmc.num_samples=60"]
-METHODS = {
-    "sgd": ["--config.ensemble_size=3", "--config.num_steps=100", "--config.batch_size=16"],
-    "hmc": SAMPLER,
-    "mclmc": SAMPLER,
-    "rwm": [
-        "--config.num_devices=2",
-        "--config.num_chains=64",
-        "--config.log_every_steps=64",
-        "--config.rwm.num_warmup=96",
-        "--config.rwm.num_samples=1024",
-    ],
-}
-SOAK_KILLS = {"sgd": 60, "hmc": 60, "mclmc": 50, "rwm": 30}
-
-
-@pytest.fixture(scope="module")
-def config_file(tmp_path_factory):
-    """A small experiment of the user's own; it saves every five steps or draws."""
-    folder = tmp_path_factory.mktemp("own")
-    np.savez(folder / "blobs.npz", **make_blobs())
-    (folder / "config.py").write_text(CONFIG.format(npz=folder / "blobs.npz"))
-    return folder / "config.py"
-
-
-def command(config_file, workdir, method):
-    if method == "rwm":  # It has no data.
-        config_file = ROOT / "configs" / "mixture_rwm.py"
-    return [
-        sys.executable, str(ROOT / "train.py"), f"--config={config_file}", f"--workdir={workdir}",
-        f"--config.method={method}", *METHODS[method],
-    ]  # fmt: skip
-
-
-def kill_a_run(config_file, folder, method, num_kills):
-    """Kills a run, and compares it with one left alone; returns the moments of the kills."""
-    subprocess.run(command(config_file, folder / "whole", method), check=True, capture_output=True)
-    check = functools.partial(assert_same, folder / "killed", result_of(folder / "whole"))
-    killed = command(config_file, folder / "killed", method)
-    return kill_often(killed, folder / "killed", num_kills, len(method), check)
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("method", ["sgd", "hmc", "rwm"])  # All: `make soak`.
-def test_killed_at_random_moments_it_ends_with_the_same_bits(config_file, tmp_path, method):
-    moments = kill_a_run(config_file, tmp_path, method, 3)
-    assert all(moments[moment] for moment in MOMENTS)
+SOAK_KILLS = 200
 
 
 @pytest.mark.soak
-def test_killed_two_hundred_times_they_end_with_the_same_bits(config_file, tmp_path, capsys):
+def test_killed_two_hundred_times_they_end_with_the_same_bits(tmp_path, capsys):
+    """A process alone, of two devices, at random moments."""
+    np.savez(tmp_path / "blobs.npz", **make_blobs())
     moments = collections.Counter()
-    for method, num_kills in SOAK_KILLS.items():
-        moments += kill_a_run(config_file, tmp_path / method, method, num_kills)
+    for method, entry in registry.METHODS.items():
+        values = {"dataset": f"npz:{tmp_path / 'blobs.npz'}", "num_devices": 2, "method": method}
+        values |= many_processes.SMALL[entry.tasks[0]]
+        (tmp_path / f"{method}.py").write_text(CONFIG.format(values=values))
+        whole, killed = tmp_path / method / "whole", tmp_path / method / "killed"
+        command = [sys.executable, str(ROOT / "train.py"), f"--config={tmp_path / method}.py"]
+        subprocess.run([*command, f"--workdir={whole}"], check=True, capture_output=True)
+        check = functools.partial(assert_same, killed, result_of(whole))
+        command.append(f"--workdir={killed}")
+        moments += kill_often(command, killed, SOAK_KILLS // len(METHODS), len(method), check)
     with capsys.disabled():
         print(f"\n{moments.total()} kills: {dict(moments)}")
-    assert moments.total() == 200
+    assert moments.total() >= SOAK_KILLS - len(METHODS)
     assert moments["saving"]
