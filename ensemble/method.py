@@ -1,20 +1,21 @@
 """The protocol that every method follows: how members move, and what the loop asks them for.
 
 `ensemble.methods` has those that there are; the loop, the monitor and the report know little more
-of them than this. What one of them has no use for has a default.
+of them than this. What only some of them have is a protocol of its own, such as `Recorded`.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ensemble.errors import UserError
 
 if TYPE_CHECKING:
     import jax
     import ml_collections
+    from matplotlib.figure import Figure
 
     from ensemble.draws.store import Draws
     from ensemble.predictor import Predictor
@@ -54,7 +55,15 @@ class Info(Protocol):
         """
 
 
-class Method(Protocol):
+StateT = TypeVar("StateT", bound=State)
+"""The state of a method."""
+StateIn = TypeVar("StateIn", bound=State, contravariant=True)
+InfoT = TypeVar("InfoT", bound=Info)
+"""The info of a method."""
+InfoIn = TypeVar("InfoIn", bound=Info, contravariant=True)
+
+
+class Method(Protocol[StateT, InfoT]):
     """How members move.
 
     Attributes:
@@ -74,13 +83,13 @@ class Method(Protocol):
     steps_per_epoch: int
     tracked_split: str | None
     indices: tuple[int, ...]
-    noun: str = "member"
+    noun: str
     remedy: str
 
-    def init(self, rng_key: jax.Array) -> Any:
+    def init(self, rng_key: jax.Array) -> StateT:
         """Starts all members, member k from `fold_in(rng_key, k)`."""
 
-    def advance(self, state: Any, limit: int | None = None) -> tuple[Any, Any]:
+    def advance(self, state: StateT, limit: int | None = None) -> tuple[StateT, InfoT]:
         """Takes one chunk of steps and returns `(state, info)`; neither is waited for.
 
         A chunk ends where something is due: a line of metrics, the end of an epoch, the goal. A
@@ -91,94 +100,105 @@ class Method(Protocol):
             limit: steps to take at most, from 1; a method may take more where it cannot stop.
         """
 
-    def finished(self, state: Any) -> bool:
+    def finished(self, state: StateT) -> bool:
         """Whether all steps have been taken."""
 
-    # Diagnostics.
+    # What a run shows.
 
-    def epoch(self, step: int) -> float:
-        """Epochs that `step` steps are."""
-
-    def status(self, info_or_state: Any) -> dict[int, Status]:
+    def status(self, info_or_state: InfoT | StateT) -> dict[int, Status]:
         """The status of the members, by number; waits for them."""
 
-    def scalars(self, info: Any) -> dict[str, float]:
+    def scalars(self, info: InfoT) -> dict[str, float]:
         """A chunk's diagnostics by tag."""
 
-    def member_examples(self, info: Any) -> int:
+    def member_examples(self, info: InfoT) -> int:
         """Examples that the members have learned from in a chunk, summed over members."""
 
     def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
         """The speed of a chunk by tag."""
 
-    def monitor_scalars(
-        self, state: Any, draws: Draws, member_examples_per_second: float | None
-    ) -> dict[str, float]:
-        """What an evaluation shows beside scores, by tag, at so much speed over the whole run."""
-        return {}
+    def parameters(self, state: StateT) -> Any:
+        """The parameters of one member, or their shapes."""
 
-    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
-        """What of a chunk's and an evaluation's scalars a log line shows beside scores."""
-        return {}
+    # What a checkpoint holds.
 
-    def has_converged(self, scalars: Mapping[str, float]) -> bool:
-        """Whether `monitor_scalars` say that the run may end; by default never."""
-        return False
-
-    def figures(self, state: Any) -> dict[str, Any]:
-        """Pictures of what is not scored on a split, by tag; by default none."""
-        return {}
-
-    # Predictions.
-
-    def parameters(self, state: Any) -> Any:
-        """The parameters of one member."""
-
-    def has_predictions(self, state: Any) -> bool:
-        """Whether `predict_split` has something to say; by default always."""
-        return True
-
-    def predict_split(self, state: Any, name: str) -> MemberPredictions:
-        """What the members say of a split."""
-
-    def predictor(self, state: Any, live: Sequence[int], draws: Draws) -> Predictor | None:
-        """The live members as a function; of several processes only the main one needs it."""
-
-    # What is left on disk.
-
-    def record(self, info: Any, draws: Draws) -> None:
-        """Appends a chunk's draws to those on disk; by default there are none."""
-        return None
-
-    def num_recorded(self, state: Any) -> int:
-        """Draws that `record` has appended when a state is reached; by default none."""
-        return 0
-
-    def report_sections(
-        self, state: Any, draws: Draws, timing: Mapping[str, float | None]
-    ) -> dict[str, Any]:
-        """Entries of report.json that are this method's own; by default none."""
-        return {}
-
-    def write_results(self, state: Any, work: Workdir, draws: Draws) -> None:
-        """Writes files that are this method's own; by default none."""
-        return None
-
-    def to_host(self, state: Any) -> tuple[dict[str, Any], dict[str, int]]:
+    def to_host(self, state: StateT) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)` for a checkpoint."""
 
-    def from_host(self, rng_key: jax.Array, arrays: Any, counters: dict[str, int]) -> Any:
+    def from_host(
+        self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
+    ) -> StateT:
         """The inverse of `to_host`, on any devices."""
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Raises `UserError` where this configuration cannot go on from these counters."""
 
 
-@runtime_checkable
-class Growing(Protocol):
-    """What a method has beside `Method` where an ensemble may get more members later."""
+# What a method may have beside: the loop, the monitor and the report ask with `isinstance`.
 
-    def newcomers(self, counters: Mapping[str, int]) -> Method | None:
+
+@runtime_checkable
+class Predicting(Protocol[StateIn]):
+    """A method whose members predict the examples of splits."""
+
+    def has_predictions(self, state: StateIn) -> bool:
+        """Whether `predict_split` has something to say yet."""
+
+    def predict_split(self, state: StateIn, name: str) -> MemberPredictions:
+        """What the members say of a split."""
+
+    def predictor(self, state: StateIn, live: Sequence[int], draws: Draws) -> Predictor | None:
+        """The live members as a function; of several processes only the main one needs it."""
+
+
+@runtime_checkable
+class Diagnosed(Protocol[StateIn]):
+    """A method that says how far its members are from having converged."""
+
+    def monitor_scalars(
+        self, state: StateIn, draws: Draws, member_examples_per_second: float | None
+    ) -> dict[str, float]:
+        """What an evaluation shows beside scores, by tag, at so much speed over the whole run."""
+
+    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """What of a chunk's and an evaluation's scalars a log line shows beside scores."""
+
+    def has_converged(self, scalars: Mapping[str, float]) -> bool:
+        """Whether `monitor_scalars` say that the run may end."""
+
+    def report_sections(
+        self, state: StateIn, draws: Draws, timing: Mapping[str, float | None]
+    ) -> dict[str, Any]:
+        """Entries of report.json that are this method's own."""
+
+    def write_results(self, state: StateIn, work: Workdir, draws: Draws) -> None:
+        """Writes files that are this method's own."""
+
+
+@runtime_checkable
+class Illustrated(Protocol[StateIn]):
+    """A method with pictures of what is not scored on a split."""
+
+    def figures(self, state: StateIn) -> dict[str, Figure]:
+        """The pictures by tag."""
+
+
+@runtime_checkable
+class Recorded(Protocol[StateIn, InfoIn]):
+    """A method whose draws are kept on disk."""
+
+    def record(self, info: InfoIn, draws: Draws) -> None:
+        """Appends a chunk's draws to those on disk."""
+
+    def num_recorded(self, state: StateIn) -> int:
+        """Draws that `record` has appended when a state is reached."""
+
+
+@runtime_checkable
+class Growing(Protocol[StateT, InfoT]):
+    """A method whose ensemble may get more members later."""
+
+    def newcomers(self, counters: Mapping[str, int]) -> Method[StateT, InfoT] | None:
         """The method of the members that a checkpoint with these counters lacks.
 
         They take as many steps as the others have taken. None where no member is lacking.

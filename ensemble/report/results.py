@@ -7,7 +7,7 @@ import ml_collections
 
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
-from ensemble.method import FAILURES, Method, State, Status
+from ensemble.method import FAILURES, Info, Method, Predicting, State, Status
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
@@ -20,7 +20,7 @@ REPORTED_SPLITS = ("test", "validation")  # The most telling first.
 
 
 def live_predictions(
-    method: Method, state: State, splits: Sequence[str]
+    method: Method[State, Info], state: State, splits: Sequence[str]
 ) -> tuple[dict[str, MemberPredictions], dict[int, Status]]:
     """Predicts splits with the members, and leaves out those that have failed.
 
@@ -37,7 +37,9 @@ def live_predictions(
     Raises:
         RunFailed: no member is live.
     """
-    predictions = {name: method.predict_split(state, name) for name in splits}
+    predictions = {}
+    if isinstance(method, Predicting):
+        predictions = {name: method.predict_split(state, name) for name in splits}
     status = method.status(state)
     for one in predictions.values():
         for k, has_nan in zip(method.indices, one.have_nan(), strict=True):
@@ -49,7 +51,7 @@ def live_predictions(
     return {name: one.of_members(live) for name, one in predictions.items()}, status
 
 
-def all_failed(method: Method, status: Mapping[int, Status], step: int) -> RunFailed:
+def all_failed(method: Method[State, Info], status: Mapping[int, Status], step: int) -> RunFailed:
     """The end of a run whose members under way have all failed."""
     reasons = " or ".join(sorted({FAILURES[one] for one in status.values()}))
     return RunFailed(

@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 
 from ensemble.draws.store import Draws
-from ensemble.method import Growing, Method, State
+from ensemble.method import Growing, Info, Method, State
 from ensemble.run.progress import Clock
 from ensemble.run.resume import Saved, restore, save_arrays
 from ensemble.run.writer import Writer
@@ -21,12 +21,14 @@ _OF_THE_ENSEMBLE = ("ensemble", "diversity")
 
 
 def enlarge(
-    method: Method,
+    method: Method[State, Info],
     saved: Saved,
     work: Workdir,
     checkpointer: Checkpointer,
     started: float,
-    advance: Callable[[Method, Workdir, Checkpointer, Saved | None, Clock], tuple[State, Draws]],
+    advance: Callable[
+        [Method[State, Info], Workdir, Checkpointer, Saved | None, Clock], tuple[State, Draws]
+    ],
 ) -> Saved:
     """Trains the members that a checkpoint lacks, and leaves one that has them all.
 
@@ -78,7 +80,7 @@ def enlarge(
     return joined._replace(sizes=processes.from_main(join))
 
 
-def _begin(work: Workdir, inner: Workdir, method: Method) -> None:
+def _begin(work: Workdir, inner: Workdir, method: Method[State, Info]) -> None:
     """Says in the workdir that the ensemble is to be larger than it is."""
     work.write_config(method.config)
     work.report.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from ensemble.config import flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted, UserError
-from ensemble.method import Method, State
+from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, State
 from ensemble.priors import parse_prior
 from ensemble.report import results
 from ensemble.run.growth import enlarge
@@ -140,9 +140,12 @@ def _train_and_evaluate(
         )
         timing = clock.timing()
         report = results.build_report(config, task, predictions, status, timing)
-        report |= method.report_sections(state, draws, timing)
-        predictor = method.predictor(state, report["live_members"], draws)
-        if way.keep:
+        if isinstance(method, Diagnosed):
+            report |= method.report_sections(state, draws, timing)
+        predictor = None
+        if isinstance(method, Predicting):
+            predictor = method.predictor(state, report["live_members"], draws)
+        if way.keep and isinstance(method, Diagnosed):
             method.write_results(state, work, draws)
         if way.keep and processes.is_main():
             results.write_results(work, task, report, predictions)
@@ -153,7 +156,7 @@ def _train_and_evaluate(
 
 
 def _advance(
-    method: Method,
+    method: Method[State, Info],
     work: Workdir,
     checkpointer: Checkpointer,
     saved: Saved | None,
@@ -185,7 +188,8 @@ def _advance(
             state, sizes = method.from_host(rng_key, saved.arrays, saved.counters), saved.sizes
         ending.note_saved(state.step)
         logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
-    draws, num_recorded = Draws(work.draws), method.num_recorded(state)
+    draws = Draws(work.draws)
+    num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0
     processes.from_main(lambda: draws.truncate(num_recorded))
     processes.from_main(lambda: work.write_config(config))
     with contextlib.ExitStack() as stack:
@@ -282,7 +286,9 @@ def create_task(
     return task
 
 
-def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
+def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method[State, Info]:
     # Imported here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
-    method: Method = registry.load(registry.METHODS[config.method].factory)(config, task)
+    method: Method[State, Info] = registry.load(registry.METHODS[config.method].factory)(
+        config, task
+    )
     return method

@@ -9,7 +9,17 @@ from clu import parameter_overview
 
 from ensemble.draws.store import Draws
 from ensemble.errors import RunFailed
-from ensemble.method import FAILURES, Info, Method, State, Status
+from ensemble.method import (
+    FAILURES,
+    Diagnosed,
+    Illustrated,
+    Info,
+    Method,
+    Predicting,
+    Recorded,
+    State,
+    Status,
+)
 from ensemble.pictures import plot_style
 from ensemble.report import results
 from ensemble.run.pace import Pace
@@ -35,7 +45,7 @@ class Monitor:
 
     def __init__(
         self,
-        method: Method,
+        method: Method[State, Info],
         writer: Writer,
         progress: Progress,
         clock: Clock,
@@ -133,7 +143,8 @@ class Monitor:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
         self._last = scalars | rate
         self._write(info, self._last)
-        self._method.record(info, self._draws)
+        if isinstance(self._method, Recorded):
+            self._method.record(info, self._draws)
         self.may_end = Status.ACTIVE not in status.values()
 
     def evaluate(self, state: State) -> None:
@@ -143,13 +154,16 @@ class Monitor:
             return  # None is left to score.
         scalars = self._found(state)
         self.may_end = self.may_end or self._has_converged(scalars)
-        shown = self._method.headline(self._last | scalars)
-        if self._split is None or not self._method.has_predictions(state):
+        shown = {}
+        if isinstance(self._method, Diagnosed):
+            shown = self._method.headline(self._last | scalars)
+        if not self._may_score(state):
             self._write(state, scalars)
-            self._progress.log(state.step, self._method.epoch(state.step), shown)
-            if self._draws_now(state):
+            self._progress.log(state.step, self._epoch(state.step), shown)
+            if isinstance(self._method, Illustrated) and self._draws_now(state):
                 self._write_images(state.step, self._method.figures(state))
             return
+        assert self._split is not None
         predictions, status = results.live_predictions(self._method, state, [self._split])
         self._note_failures(state.step, status)
         arrays, likelihood = predictions[self._split].arrays, self._task.likelihood
@@ -166,7 +180,7 @@ class Monitor:
         self._write(state, scalars)
         self._progress.log(
             state.step,
-            self._method.epoch(state.step),
+            self._epoch(state.step),
             {
                 f"{self._split} {likelihood.headline[0]}": summary["ensemble"][
                     likelihood.headline[0]
@@ -180,9 +194,14 @@ class Monitor:
 
     def _has_converged(self, scalars: Mapping[str, float]) -> bool:
         """What the main process, which has seen all draws, makes of its scalars."""
-        return processes.from_main(lambda: bool(self._method.has_converged(scalars)))
+        method = self._method
+        if not isinstance(method, Diagnosed):
+            return False
+        return bool(processes.from_main(lambda: method.has_converged(scalars)))
 
     def _found(self, state: State) -> dict[str, float]:
+        if not isinstance(self._method, Diagnosed):
+            return {}
         rate = self._clock.timing()["member_examples_per_second"]
         return self._method.monitor_scalars(state, self._draws, rate)
 
@@ -197,6 +216,14 @@ class Monitor:
         name, values = self._task.likelihood.spread(predictions.arrays)
         self._writer.histogram(state.step, f"{self._split}/{name}", values)
 
+    def _may_score(self, state: State) -> bool:
+        if self._split is None or not isinstance(self._method, Predicting):
+            return False
+        return self._method.has_predictions(state)
+
+    def _epoch(self, step: int) -> float:
+        return step / self._method.steps_per_epoch
+
     def _draws_now(self, state: State) -> bool:
         every = self._config.plot_every_epochs * self._method.steps_per_epoch
         return state.step % every == 0 or self._method.finished(state)
@@ -209,7 +236,7 @@ class Monitor:
             self._writer.image(step, tag, plot_style.figure_to_array(figure))
 
     def _write(self, at: Info | State, scalars: Mapping[str, float]) -> None:
-        extra: dict[str, Any] = {"epoch": self._method.epoch(at.step)}
+        extra: dict[str, Any] = {"epoch": self._epoch(at.step)}
         if self._failed:
             extra["failed_members"] = sorted(self._failed)
         self._writer.scalars(at.step, scalars, **extra)

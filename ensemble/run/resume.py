@@ -9,7 +9,7 @@ from absl import logging
 
 from ensemble.config import differences
 from ensemble.errors import UserError
-from ensemble.method import Method, State
+from ensemble.method import Info, Method, State
 from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
 from ensemble.sharding import agreement, processes
@@ -38,7 +38,7 @@ class Saved(NamedTuple):
 def save(
     work: Workdir,
     checkpointer: Checkpointer,
-    method: Method,
+    method: Method[State, Info],
     state: State,
     writer: Writer,
     clock: Clock,
@@ -50,7 +50,9 @@ def save(
         save_arrays(work, checkpointer, method, Saved(arrays, counters, sizes, seconds))
 
 
-def save_arrays(work: Workdir, checkpointer: Checkpointer, method: Method, saved: Saved) -> None:
+def save_arrays(
+    work: Workdir, checkpointer: Checkpointer, method: Method[State, Info], saved: Saved
+) -> None:
     """Checkpoints what a state is on the host, in the main process."""
     work.check_is_there()
     meta = {
@@ -106,7 +108,7 @@ class Ending:
         )
 
 
-def restore(work: Workdir, checkpointer: Checkpointer, method: Method) -> Saved | None:
+def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Info]) -> Saved | None:
     """Reads the newest checkpoint in the main process, for all; None where there is none.
 
     Raises:
@@ -154,7 +156,7 @@ def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir
 
 
 def check_resumable(
-    method: Method, then: Mapping[str, Any], counters: Mapping[str, int], work: Workdir
+    method: Method[State, Info], then: Mapping[str, Any], counters: Mapping[str, int], work: Workdir
 ) -> None:
     """Refuses to go on with another experiment in an old workdir.
 

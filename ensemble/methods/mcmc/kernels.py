@@ -5,6 +5,7 @@ comes from `fold_in(key, t)`, so that it makes no difference in which chunks dra
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.errors import UserError
-from ensemble.methods.mcmc.sampler_keys import BLOCK, SAMPLERS
+from ensemble.methods.mcmc.sampler_keys import BLOCK, SAMPLERS, Traits
 from ensemble.methods.mcmc.warmup import MASSES, Adaptation, make_windows, tune_mclmc
 
 MAX_TREE_DEPTH = 10
@@ -62,6 +63,9 @@ class DrawInfo(NamedTuple):
     num_gradients: jax.Array
 
 
+_Transition = Callable[..., tuple[hmc.HMCState, Any]]
+"""One draw: `(rng_key, state, step_size, metric, t) -> (state, info)`."""
+
 _NUMBERS = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "target_acceptance")
 """Settings whose rules are those of the configuration's keys."""
 
@@ -93,7 +97,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         too_short = self.mass != "identity" and self.num_warmup < MIN_MASS_WARMUP
-        too_dense = self.method == "mclmc" and self.mass == "dense"
+        traits = SAMPLERS.get(self.method, Traits())
+        too_dense = self.mass == "dense" and not traits.may_be_dense
         rules = [
             (name, rule.holds(getattr(self, name)), rule.text)
             for name in _NUMBERS
@@ -102,7 +107,7 @@ class Settings:
         rules += [
             ("method", self.method in SAMPLERS, f"must be one of {', '.join(SAMPLERS)}"),
             ("mass", self.mass in MASSES, f"must be one of {', '.join(MASSES)}"),
-            ("mass", not too_dense, "must be identity or diagonal with method='mclmc'"),
+            ("mass", not too_dense, f"must be identity or diagonal with method={self.method!r}"),
             (
                 "num_warmup",
                 not too_short,
@@ -139,18 +144,19 @@ def make_sampler(
         logdensity_fn: from a position, any tree of arrays, to nats.
         metric: of hmc and nuts, in place of the one that `settings.mass` says.
     """
-    if settings.method == "mclmc":
-        return _make_mclmc(settings, logdensity_fn)
-    return _make_hamiltonian(settings, logdensity_fn, metric)
+    return _MAKERS[settings.method](settings, logdensity_fn, metric)
 
 
 def _make_hamiltonian(
-    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], given: Metric | None
+    transitions: Callable[[Settings, Callable[[Any], jax.Array]], _Transition],
+    settings: Settings,
+    logdensity_fn: Callable[[Any], jax.Array],
+    given: Metric | None,
 ) -> Sampler:
     windows = make_windows(
         settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
     )
-    transition = _make_transition(settings, logdensity_fn)
+    transition = transitions(settings, logdensity_fn)
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
         return Chain(rng_key, hmc.init(position, logdensity_fn), windows.init(position))
@@ -195,19 +201,18 @@ def check_dense(settings: Settings, position: Any) -> None:
         )
 
 
-def _make_transition(
-    settings: Settings, logdensity_fn: Callable[[Any], jax.Array]
-) -> Callable[..., tuple[hmc.HMCState, Any]]:
-    """One draw: `(rng_key, state, step_size, metric, t) -> (state, info)`."""
-    if settings.method == "nuts":
-        nuts_kernel = nuts.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
+def _nuts_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
+    nuts_kernel = nuts.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
 
-        def draw_nuts(
-            rng_key: jax.Array, state: Any, step_size: jax.Array, metric: Metric, _: jax.Array
-        ) -> Any:
-            return nuts_kernel(rng_key, state, logdensity_fn, step_size, metric, MAX_TREE_DEPTH)
+    def draw_nuts(
+        rng_key: jax.Array, state: Any, step_size: jax.Array, metric: Metric, _: jax.Array
+    ) -> Any:
+        return nuts_kernel(rng_key, state, logdensity_fn, step_size, metric, MAX_TREE_DEPTH)
 
-        return draw_nuts
+    return draw_nuts
+
+
+def _hmc_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
     hmc_kernel = hmc.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
 
     def draw_hmc(
@@ -222,7 +227,9 @@ def _make_transition(
     return draw_hmc
 
 
-def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> Sampler:
+def _make_mclmc(
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], _: Metric | None
+) -> Sampler:
     """MCLMC (Robnik and Seljak 2023, "Fluctuation without dissipation"), by McLachlan's steps."""
     kernel = mclmc.build_kernel()
 
@@ -281,3 +288,11 @@ def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -
         return chain._replace(state=state), draw
 
     return Sampler(init, step, tune if settings.num_warmup else None)
+
+
+_MAKERS: dict[str, Callable[..., Sampler]] = {
+    "hmc": functools.partial(_make_hamiltonian, _hmc_transition),
+    "nuts": functools.partial(_make_hamiltonian, _nuts_transition),
+    "mclmc": _make_mclmc,
+}
+"""By method: `(settings, logdensity_fn, metric) -> Sampler`; `SAMPLERS` has their names too."""

@@ -1,7 +1,7 @@
 """The keys of the samplers hmc, nuts and mclmc, whose steps are draws."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ensemble.keys import (
     BELOW_ONE,
@@ -18,7 +18,25 @@ from ensemble.keys import (
 )
 from ensemble.methods.chain_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS, STOP_AT
 
-SAMPLERS = ("hmc", "nuts", "mclmc")
+
+class Traits(NamedTuple):
+    """What sets the samplers apart, beside how they move.
+
+    Attributes:
+        may_be_dense: whether the mass matrix may be dense.
+        tunes_at_once: whether the warm-up is one piece that yields no draws.
+    """
+
+    may_be_dense: bool = True
+    tunes_at_once: bool = False
+
+
+SAMPLERS = {
+    "hmc": Traits(),
+    "nuts": Traits(),
+    "mclmc": Traits(may_be_dense=False, tunes_at_once=True),
+}
+_DENSE = [name for name, traits in SAMPLERS.items() if traits.may_be_dense]
 MASSES = ("identity", "diagonal", "dense", "kronecker")
 PRIOR, MAP = "prior", "map"
 """Values of `init_from`; any other is a workdir."""
@@ -54,11 +72,12 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
                 "draws; lower it",
             )
         )
-    if method == "mclmc" and mass == "dense":
+    if mass == "dense" and not SAMPLERS[method].may_be_dense:
         found.append(
             Conflict(
                 ("hmc.mass",),
-                "config.hmc.mass='dense' is for hmc and nuts; with mclmc use 'diagonal'",
+                f"config.hmc.mass='dense' is for {' and '.join(_DENSE)}; with {method} use "
+                "'diagonal'",
             )
         )
     return found

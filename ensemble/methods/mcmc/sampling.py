@@ -20,6 +20,7 @@ from ensemble.likelihood import Arrays
 from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
 from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
+from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import find_map, starting_points
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.predictor import Predictor
@@ -63,7 +64,7 @@ class ChunkInfo(NamedTuple):
         return jax.tree.map(lambda leaf: np.asarray(leaf)[:num_draws], self.trace)
 
 
-class Sampling(Method):
+class Sampling(Method[SamplingState, ChunkInfo]):
     """Markov chains on the posterior, `(init, advance)` and what the loop needs.
 
     Args:
@@ -83,8 +84,8 @@ class Sampling(Method):
         self.remedy = f"lower config.hmc.step_size={config.hmc.step_size}"
         self._programs = Programs(config, task)
         self._num_left_out = self._programs.num_left_out
-        # The tuning of mclmc is within the sampler, and no draws.
-        self._num_tuning = config.hmc.num_warmup if config.method == "mclmc" else 0
+        tunes_at_once = SAMPLERS[config.method].tunes_at_once
+        self._num_tuning = config.hmc.num_warmup if tunes_at_once else 0  # They are no draws.
         self._first_counted = self._num_left_out - self._num_tuning
         self.num_steps = self._programs.num_draws
         self.indices = tuple(range(config.num_chains))
@@ -158,10 +159,6 @@ class Sampling(Method):
         return state.step >= self.num_steps
 
     # What the loop asks for.
-
-    def epoch(self, step: int) -> float:
-        """Chunks that `step` draws are."""
-        return step / self.steps_per_epoch
 
     def member_examples(self, info: ChunkInfo) -> int:
         """Examples whose likelihood all chains have differentiated; waits for the chunk."""

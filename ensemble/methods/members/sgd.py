@@ -63,7 +63,7 @@ class ChunkInfo(NamedTuple):
     compiles: bool = False  # Only the first chunk of a process does.
 
 
-class SGD(Method):
+class SGD(Method[SGDState, ChunkInfo]):
     """Stochastic gradient descent of every member, `(init, advance)` and what the loop needs.
 
     Args:
@@ -75,6 +75,8 @@ class SGD(Method):
     Raises:
         UserError: there are too many steps, or members for the memory.
     """
+
+    noun = "member"
 
     def __init__(
         self,
@@ -168,10 +170,6 @@ class SGD(Method):
 
     # What the loop asks for.
 
-    def epoch(self, step: int) -> float:
-        """Epochs that `step` steps are."""
-        return step / self.steps_per_epoch
-
     def member_examples(self, info: ChunkInfo) -> int:
         """Examples that the members have seen in a chunk, summed over members."""
         return info.num_examples * len(self.indices)
@@ -218,6 +216,10 @@ class SGD(Method):
         positions = [self.indices.index(k) for k in live]
         variables = jax.tree.map(lambda leaf: leaf[positions], variables)
         return Predictor(self.task, variables, live, self.config.num_devices)
+
+    def has_predictions(self, state: SGDState) -> bool:
+        """Always: members predict from their start on."""
+        return True
 
     def predict_split(self, state: SGDState, name: str) -> MemberPredictions:
         """What the members say of a split."""

@@ -5,7 +5,7 @@ A step is one step of every chain. The warm-up, which tunes the moves, is the fi
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +22,6 @@ from ensemble.pictures.chain_plots import marginal_plot
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import create_mesh
-from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir, write_bytes
 from ensemble.tasks.target import Target
 
@@ -70,7 +69,7 @@ class RandomWalkInfo(NamedTuple):
     is_cut: bool
 
 
-class RandomWalk(Method):
+class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
     """Random-walk Metropolis of many chains, `(init, advance)` and what the loop needs.
 
     Args:
@@ -130,10 +129,6 @@ class RandomWalk(Method):
         return state.step >= self.num_steps
 
     # What the loop asks for.
-
-    def epoch(self, step: int) -> float:
-        """Chunks that `step` steps are."""
-        return step / self.steps_per_epoch
 
     def status(self, info_or_state: RandomWalkInfo | RandomWalkState) -> dict[int, Status]:
         """The one member is well: a proposal without a log density is but rejected."""
@@ -220,18 +215,6 @@ class RandomWalk(Method):
     def parameters(self, state: RandomWalkState) -> Any:
         """The position of one chain."""
         return {"position": np.zeros(self._walk.density.num_dims, np.float32)}
-
-    def has_predictions(self, state: RandomWalkState) -> bool:
-        """A density has no examples to predict."""
-        return False
-
-    def predict_split(self, state: RandomWalkState, name: str) -> MemberPredictions:
-        """Never called, for there is no split."""
-        raise LookupError(name)
-
-    def predictor(self, state: RandomWalkState, live: Sequence[int], draws: Draws) -> Any:
-        """None: a density predicts nothing."""
-        return None
 
     # What is left on disk.
 
