@@ -61,7 +61,8 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
     template = split_bias(np.zeros((images.shape[1] + 1, len(dataset.class_names)), np.float32))
-    coordinates = kronecker(task, split, find_map(task, density, template))
+    maximum = find_map(task, density, template)
+    coordinates = kronecker(task.softmax_regression(), split, maximum)
 
     @jax.jit
     def fast(z: jax.Array, data: Any) -> Any:

@@ -28,7 +28,7 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
     from ensemble.tasks.factorisation import watch_likelihood
     from ensemble.tasks.factorisation.baselines import fit_biases
-    from ensemble.tasks.factorisation.task import reference_of
+    from ensemble.tasks.factorisation.watch_task import reference_of
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
     value_and_grad = watch_likelihood.make_value_and_grad(mesh, CHAINS, DATA)

@@ -8,16 +8,23 @@ import numpy as np
 
 from ensemble.sharding.placement import Placement, pad_to_multiple
 from ensemble.source import Inputs
-from ensemble.tasks.supervised import Supervised
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
 
 
+PredictFn = Callable[[Any, jax.Array], dict[str, jax.Array]]
+"""From the variables of one member and raw inputs [B, ...] to its prediction [B, ...]."""
+
+
 def make_predict(
-    task: Supervised, placement: Placement
+    predict_fn: PredictFn, placement: Placement
 ) -> Callable[[Any, Inputs], dict[str, np.ndarray]]:
     """Returns `predict(variables, inputs) -> predictions`, compiled once per batch shape.
+
+    Args:
+        predict_fn: `Predictive.predict` of a task.
+        placement: of the members.
 
     The returned function takes `variables` on the devices, [D, slots, ...], and raw `inputs`
     [N, ...] with N > 0, of which it reads one batch at a time, and returns what the likelihood
@@ -26,7 +33,7 @@ def make_predict(
 
     @placement.pmap
     def predict_batch(variables: Any, inputs: Any) -> Any:
-        return placement.map_slots(task.predict, in_axes=(0, None))(variables, inputs)
+        return placement.map_slots(predict_fn, in_axes=(0, None))(variables, inputs)
 
     def predict(variables: Any, inputs: Inputs) -> dict[str, np.ndarray]:
         num_examples = len(inputs)

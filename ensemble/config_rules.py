@@ -168,17 +168,13 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
 
 def _task(method: str, model: Any) -> tuple[str, list[str]]:
     """The task of a run, and what is wrong with it."""
-    own = registry.METHODS[method].tasks
-    for task, entry in registry.TASKS.items():
-        if model not in entry.models:
-            continue
-        if task in own:
-            return task, []
-        if "model" in task_block(own[0]).keys:
-            able = [name for name, one in registry.METHODS.items() if task in one.tasks]
-            rule = f"must be {' or '.join(able)} for config.model={model!r}"
-            return task, [f"config.method={method!r} {rule}; or choose another model"]
-    return own[0], []
+    task = registry.task_of(method, model)
+    meant = next((name for name, entry in registry.TASKS.items() if model in entry.models), task)
+    if meant == task or "model" not in task_block(task).keys:
+        return task, []
+    able = [name for name, one in registry.METHODS.items() if meant in one.tasks]
+    rule = f"must be {' or '.join(able)} for config.model={model!r}"
+    return meant, [f"config.method={method!r} {rule}; or choose another model"]
 
 
 def _set(config: ml_collections.ConfigDict, name: str, value: Any, key: Key) -> str | None:

@@ -44,22 +44,16 @@ def export(predictor: Predictor) -> bytes:
     """
     if importlib.util.find_spec("flatbuffers") is None:
         raise UserError("exports need flatbuffers, which is not installed: pip install flatbuffers")
-    members = predictor.variables
-    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(members))
+    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(predictor.variables))
     if num_bytes > _MAX_BYTES:
         raise UserError(
             f"the {predictor.description} take {num_bytes / 1e9:.1f} GB, an export holds "
             f"{_MAX_BYTES / 1e9:.0f}; train fewer or smaller ones"
         )
-    dataset = predictor.task.dataset
+    dataset = predictor.dataset
     (batch,) = jax.export.symbolic_shape("batch")
     inputs = jax.ShapeDtypeStruct((batch, *dataset.input_shape), dataset.input_dtype)
 
-    def predict(inputs: jax.Array) -> dict[str, jax.Array]:
-        # A loop over members: the file and its compilation hold one member's program, whatever M,
-        # and on CPU it runs as fast as M programs. vmap would make grouped convolutions, which
-        # XLA:CPU has no fast kernel for.
-        predicted = jax.lax.map(lambda member: predictor.task.predict(member, inputs), members)
-        return predictor.task.likelihood.exported(predicted, predictor.temperature)
-
-    return bytes(jax.export.export(jax.jit(predict), platforms=PLATFORMS)(inputs).serialize())
+    return bytes(
+        jax.export.export(jax.jit(predictor.function), platforms=PLATFORMS)(inputs).serialize()
+    )

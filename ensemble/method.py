@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ensemble.predictor import Predictor
     from ensemble.storage.predictions import MemberPredictions
     from ensemble.storage.workdir import Workdir
-    from ensemble.tasks.supervised import Supervised
+    from ensemble.task import Task
 
 
 class State(Protocol):
@@ -78,7 +78,7 @@ class Method(Protocol[StateT, InfoT]):
     """
 
     config: ml_collections.FrozenConfigDict
-    task: Supervised
+    task: Task
     num_steps: int
     steps_per_epoch: int
     tracked_split: str | None

@@ -23,9 +23,8 @@ class Network(Protocol):
 
     A network may also say `is_linear = True`: it then is multinomial logistic regression with the
     parameters of one dense layer, for which samplers have a faster gradient and better coordinates.
-    With `is_started_by_task = True` its `init` is never called, for the inputs do not tell the
-    shapes of its parameters. It may have `check_inputs(inputs, params)`, which raises a `UserError`
-    where inputs [N, ...] are none that it can predict with the parameters [M, ...] of members.
+    It may have `check_inputs(inputs, params)`, which raises a `UserError` where inputs [N, ...] are
+    none that it can predict with the parameters [M, ...] of members.
     """
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:

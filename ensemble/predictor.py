@@ -2,17 +2,17 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from absl import logging
 
-from ensemble import likelihoods, networks, registry
+from ensemble import likelihoods, registry
 from ensemble.batched_prediction import make_predict
 from ensemble.draws.store import Draws, draw_variables
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.method import FAILURES, Status
 from ensemble.sharding import startup
@@ -22,8 +22,7 @@ from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.factorisation.task import factor_shapes
-from ensemble.tasks.supervised import Supervised, described_dataset
+from ensemble.task import Predictive
 
 
 class Predictor:
@@ -46,7 +45,7 @@ class Predictor:
 
     def __init__(
         self,
-        task: Supervised,
+        task: Predictive,
         variables: Any,
         members: Sequence[int],
         num_devices: int | None = None,
@@ -61,7 +60,7 @@ class Predictor:
         # This process's: it may predict when others do not.
         devices = jax.local_devices()[:num_devices]
         placement = Placement.create(len(self.members) * num_draws, devices)
-        self._predict = make_predict(task, placement)
+        self._predict = make_predict(task.predict, placement)
         self._placed_variables = placement.place_members(variables)
 
     @property
@@ -71,6 +70,28 @@ class Predictor:
         if self._num_draws == 1:
             return f"{num_members} members"
         return f"{num_members * self._num_draws} draws of {num_members} chains"
+
+    @property
+    def dataset(self) -> Source:
+        """What the inputs are like."""
+        return self.task.dataset
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """What the predictions are of."""
+        return self.task.likelihood
+
+    def function(self, inputs: jax.Array) -> dict[str, jax.Array]:
+        """The same as a call, pure and without a look at the inputs [B, ...], for `jax.export`."""
+        # A loop over members: the file and its compilation hold one member's program, whatever M,
+        # and on CPU it runs as fast as M programs. vmap would make grouped convolutions, which
+        # XLA:CPU has no fast kernel for.
+        predicted = jax.lax.map(lambda member: self.task.predict(member, inputs), self.variables)
+        return self.task.likelihood.exported(predicted, self.temperature)
+
+    def without_examples(self) -> tuple[Predictive, Any, tuple[int, ...]]:
+        """What builds it again: the task without its data, variables on the host, members."""
+        return self.task.without_examples(), self.variables, self.members
 
     def __call__(self, inputs: np.ndarray) -> Any:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
@@ -123,8 +144,7 @@ class Predictor:
             )
         if inputs.dtype.kind not in "buif":
             raise UserError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
-        if hasattr(self.task.network, "check_inputs"):
-            self.task.network.check_inputs(inputs, self.variables["params"])
+        self.task.check_inputs(inputs, self.variables["params"])
         if inputs.dtype.kind == "f":
             if not np.isfinite(inputs).all():
                 raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
@@ -158,9 +178,8 @@ class Restored(NamedTuple):
 
     Attributes:
         config: of the run, a nested dict.
-        dataset: without examples.
         likelihood: of the run.
-        description: of the data that the run learned, by `Supervised.describe`.
+        description: of the data that the run learned, by `Task.describe`.
         step: that the members in training had taken.
         variables: host tree [M, ...] of the live members; of a posterior [M * K, ...].
         members: [M], their numbers.
@@ -169,7 +188,6 @@ class Restored(NamedTuple):
     """
 
     config: dict[str, Any]
-    dataset: Source
     likelihood: Likelihood
     description: dict[str, Any]
     step: int
@@ -184,58 +202,13 @@ class Restored(NamedTuple):
         """The live members as a function; the arguments are `Predictor`'s.
 
         Raises:
-            UserError: the network's name is not registered here.
+            UserError: the network's name is not registered here, or it has other parameters.
         """
-        network = networks.create(self.config["model"], self.likelihood.num_outputs)
-        task = Supervised(self.dataset, network, self.likelihood)
-        if getattr(network, "is_started_by_task", False):
-            params = self.variables["params"]
-            self.check_factors(*(_length(params, name) for name in ("user_bias", "movie_bias")))
-        else:
-            self._check_params(_params_shapes(task, self.config["model"]))
+        entry = registry.TASKS[registry.task_of(self.config["method"], self.config["model"])]
+        task = registry.load(entry.restore)(self.config, self.description, self.variables["params"])
         return Predictor(
             task, self.variables, self.members, num_devices, temperature, self.num_draws
         )
-
-    def check_factors(self, num_users: int, num_movies: int) -> None:
-        """Refuses parameters that are not those of a factorisation of so many users and movies.
-
-        Raises:
-            UserError: as said.
-        """
-        shapes = factor_shapes(num_users, num_movies, self.config["num_factors"])
-        self._check_params(
-            {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
-        )
-
-    def _check_params(self, expected: Any) -> None:
-        """Raises UserError unless the parameters [M, ...] have these shapes and kinds."""
-        found = jax.tree.map(
-            lambda leaf: (np.shape(leaf)[1:], np.asarray(leaf).dtype.kind),
-            self.variables["params"],
-        )
-        if found != jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.kind), expected):
-            raise UserError(
-                f"the checkpoint or the draws have other parameters than "
-                f"config.model={self.config['model']!r} has for inputs {self.dataset.input_shape} "
-                f"and {self.likelihood.num_outputs} outputs; give the config file of the run"
-            )
-
-
-def _params_shapes(task: Supervised, name: str) -> Any:
-    try:
-        return task.params_shapes()
-    except Exception as error:  # A network is a program, and may raise anything.
-        raise UserError(
-            f"config.model={name!r} cannot take the inputs {task.dataset.input_shape} that the "
-            f"workdir speaks of ({in_one_line(error)}); give the config file of its run"
-        ) from None
-
-
-def _length(params: Mapping[str, Any], name: str) -> int:
-    """How long an array [M, N] is that may not be there."""
-    shape = np.shape(params.get(name, ()))
-    return shape[1] if len(shape) == 2 else 0
 
 
 def load(
@@ -305,7 +278,6 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
         variables, num_draws = jax.tree.map(lambda leaf: leaf[np.array(live)], chosen), 1
     return Restored(
         config=meta["config"],
-        dataset=described_dataset(meta["dataset"]),
         likelihood=likelihoods.named(meta["config"]["likelihood"]).described(meta["dataset"]),
         description=meta["dataset"],
         step=counters["step"],

@@ -110,3 +110,27 @@ def prior_of(priors: tuple[Prior, ...], path: tuple[Any, ...]) -> Prior:
     if prior is None:
         raise UserError(f"config.prior says nothing of {name}; end it with a term '*=normal(1)'")
     return prior
+
+
+def sample_prior(rng_key: jax.Array, priors: tuple[Prior, ...], params_template: Any) -> Any:
+    """Draws parameters from the prior.
+
+    Args:
+        rng_key: of the chain.
+        priors: of `ensemble.priors.parse_prior`.
+        params_template: tree of arrays or of their shapes; the draw's structure.
+
+    Raises:
+        UserError: there are no priors, or a parameter belongs to no group.
+    """
+    if not priors:
+        raise UserError(
+            "config.prior='none' has nothing to draw a start from; set config.prior='normal(1)', "
+            "or another start"
+        )
+    leaves, structure = jax.tree_util.tree_flatten_with_path(params_template)
+    draws = [
+        prior_of(priors, path).sample(jax.random.fold_in(rng_key, k), leaf.shape)
+        for k, (path, leaf) in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, draws)

@@ -40,14 +40,24 @@ class TaskEntry:
     """What is learned.
 
     Attributes:
+        create: called as `create(config, data)`, where `data` are a program's arrays or None;
+            returns an `ensemble.task.Task`.
         block: its keys of the configuration, an `ensemble.keys.Block`.
+        restore: called as `restore(config, description, params)`, with a workdir's configuration,
+            what `Task.describe` has said, and its members' parameters [M, ...], which it checks;
+            returns an `ensemble.task.Predictive`. Empty where nothing predicts.
         models: values of `config.model` that mean this task.
         default_prior: of methods that require one, where nobody has set `config.prior`.
+        why_not_evaluated: the end of a line that says why there are no evaluations of a workdir;
+            empty where there are.
     """
 
+    create: str
     block: str
+    restore: str = ""
     models: tuple[str, ...] = ()
     default_prior: str = "normal(1)"
+    why_not_evaluated: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +70,14 @@ class SourceEntry:
         finder: called as `finder(name, data_dir)`; returns whether the data are here already. Empty
             for those that always are.
         is_listed: whether it is among the names that a user can give.
+        models: the only values of `config.model` that can learn it, if not every network can.
     """
 
     loader: str
     input_shape: tuple[int, ...] | None = None
     finder: str = ""
     is_listed: bool = True
+    models: tuple[str, ...] = ()
 
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
@@ -99,18 +111,33 @@ METHODS: Mapping[str, MethodEntry] = {
 
 TASKS: Mapping[str, TaskEntry] = {
     "supervised": TaskEntry(
+        "ensemble.tasks.supervised:create",
         "ensemble.tasks.supervised_keys:BLOCK",
+        "ensemble.tasks.supervised:restore",
         # He's scale for kernels: the outputs of wide networks then stay within reason.
         default_prior="*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)",
     ),
     "factorisation": TaskEntry(
-        "ensemble.tasks.factorisation.factorisation_keys:BLOCK", models=("matrix_factorisation",)
+        "ensemble.tasks.factorisation.watch_task:create",
+        "ensemble.tasks.factorisation.factorisation_keys:BLOCK",
+        "ensemble.tasks.factorisation.watch_task:restore",
+        models=("matrix_factorisation",),
+        why_not_evaluated="has learned who watches what, and evaluations are of classifiers; its "
+        "scores are in report.json, and recommend.py recommends",
     ),
-    "density": TaskEntry("ensemble.tasks.density_keys:BLOCK"),
+    "density": TaskEntry(
+        "ensemble.tasks.target:create",
+        "ensemble.tasks.density_keys:BLOCK",
+        why_not_evaluated="has sampled a density, which predicts nothing; its moments are in "
+        "report.json",
+    ),
 }
 
 _TFDS = "ensemble.sources.image_sets:load_images"
 _IS_PREPARED = "ensemble.sources.image_sets:is_prepared"
+_MOVIELENS = SourceEntry(
+    "ensemble.sources.watches:load_movielens", models=TASKS["factorisation"].models
+)
 
 SOURCES: Mapping[str, SourceEntry] = {
     "digits": SourceEntry("ensemble.sources.digits:load_digits", (8, 8, 1)),
@@ -124,9 +151,11 @@ SOURCES: Mapping[str, SourceEntry] = {
     "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
     "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder"),
     "npy:FOLDER": SourceEntry("ensemble.sources.memory_map:load_npy"),
-    "movielens/1m-ratings": SourceEntry("ensemble.sources.watches:load_movielens"),
-    "movielens/100k-ratings": SourceEntry("ensemble.sources.watches:load_movielens"),
-    "watches:USERSxMOVIES": SourceEntry("ensemble.sources.watches:load_generated"),
+    "movielens/1m-ratings": _MOVIELENS,
+    "movielens/100k-ratings": _MOVIELENS,
+    "watches:USERSxMOVIES": SourceEntry(
+        "ensemble.sources.watches:load_generated", models=TASKS["factorisation"].models
+    ),
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
@@ -149,6 +178,17 @@ def load(place: str) -> Any:
 def models_of_tasks() -> list[str]:
     """Values of `config.model` that mean a task of their own."""
     return [model for entry in TASKS.values() for model in entry.models]
+
+
+def task_of(method: str, model: str | None) -> str:
+    """The name of the task that a run has.
+
+    Args:
+        method: of the run.
+        model: its `config.model`; None where the configuration has no such key.
+    """
+    own = METHODS[method].tasks
+    return next((task for task in own if model in TASKS[task].models), own[0])
 
 
 def xla_flags(method: str | None) -> dict[str, str]:

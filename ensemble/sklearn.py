@@ -3,7 +3,6 @@
 https://scikit-learn.org/stable/developers/develop.html has the rules that this file keeps.
 """
 
-import dataclasses
 import functools
 import inspect
 import numbers
@@ -28,7 +27,6 @@ from ensemble.predictor import Predictor
 from ensemble.run.loop import train
 from ensemble.sharding import startup
 from ensemble.sharding.placement import pad_to_multiple
-from ensemble.tasks.supervised import Supervised, described_dataset
 
 _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
@@ -77,7 +75,7 @@ class _Estimator(BaseEstimator):
     def _train(self, data: Mapping[str, Any]) -> None:
         result = train(self._run_config(), data, show_progress=False)
         self.report_ = result.report
-        self._ensemble = _without_examples(result.predictor)
+        self._ensemble: tuple[Any, Any, tuple[int, ...]] = result.predictor.without_examples()
         self.__dict__.pop("predictor_", None)  # Of an earlier fit.
         self.predictor_  # noqa: B018 -- Built here, as predicting may change no attribute.
 
@@ -341,11 +339,3 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, numbers.Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**32, dtype=np.uint32))
-
-
-def _without_examples(predictor: Predictor) -> tuple[Supervised, Any, tuple[int, ...]]:
-    """What builds a predictor again, on the host: the task without its data, variables, members."""
-    task = dataclasses.replace(
-        predictor.task, dataset=described_dataset(predictor.task.describe()), priors=()
-    )
-    return task, predictor.variables, predictor.members

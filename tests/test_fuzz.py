@@ -38,7 +38,7 @@ from ensemble.sources import folders, own_arrays
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
 from ensemble.storage.workdir import Workdir, write_json
-from ensemble.tasks.supervised import described_dataset
+from ensemble.tasks.learning_data import described_dataset
 
 COUNTS = {
     "overrides": 30_000,

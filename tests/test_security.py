@@ -31,7 +31,7 @@ from ensemble.sources import folders, own_arrays
 from ensemble.storage import npz, schema
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir, check_links
-from ensemble.tasks.supervised import described_dataset
+from ensemble.tasks.learning_data import described_dataset
 
 SOURCES = [
     *ROOT.glob("*.py"),

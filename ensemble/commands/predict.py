@@ -46,7 +46,7 @@ def answer(workdir: str, path: str, as_json: bool = False, calibrated: bool = Fa
     """
     names, inputs = read_inputs(path)  # First, for it fails faster than loading does.
     predictor = ensemble.load(workdir, calibrated=calibrated)
-    dataset = predictor.task.dataset
+    dataset = predictor.dataset
     inputs = as_trained(inputs, dataset, path)
     try:
         prediction = predictor(inputs)
@@ -56,7 +56,7 @@ def answer(workdir: str, path: str, as_json: bool = False, calibrated: bool = Fa
         raise UserError(
             f"{path}: on an example a member's output overflows; check the scale of the inputs"
         ) from None
-    likelihood = predictor.task.likelihood
+    likelihood = predictor.likelihood
     ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable")
     if not as_json:
         rows = [[("input", names[i]), *likelihood.cells(prediction, i)] for i in ranking]

@@ -17,11 +17,11 @@ from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
 from ensemble.predictor import restore
 from ensemble.sharding import startup
-from ensemble.sources.catalogue import load_dataset
+from ensemble.sources.catalogue import load_dataset, models_of
 from ensemble.sources.tfds_records import data_dir_of_run
-from ensemble.sources.watches import WatchDataset
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.factorisation.recommendation import find_user, recommend
+from ensemble.tasks.factorisation.watch_task import restore_of_size
 
 if TYPE_CHECKING:
     from ensemble.tasks.factorisation.recommendation import Recommendation
@@ -54,26 +54,27 @@ def answer(
     restored = restore(Workdir(workdir))
     config = restored.config
     name = config["dataset"]
-    data_dir = data_dir or data_dir_of_run(name, config["data_dir"])
-    dataset = load_dataset(name, data_dir, config["seed"])
-    if not isinstance(dataset, WatchDataset):
+    if config["model"] not in models_of(name):
         raise UserError(
-            f"{workdir} has learned {dataset.name}, which holds no watches; give the workdir of a "
+            f"{workdir} has learned {name}, which holds no watches; give the workdir of a "
             "run of configs/movielens_hmc.py"
         )
+    data_dir = data_dir or data_dir_of_run(name, config["data_dir"])
+    dataset: Any = load_dataset(name, data_dir, config["seed"])  # A `WatchDataset`.
     if dataset.fingerprint != restored.description["fingerprint"]:
         raise UserError(
             f"{workdir} has learned other data than {dataset.name} has now; restore the data"
         )
-    restored.check_factors(*dataset.watches.watched.shape)
+    params = restored.variables["params"]
+    restore_of_size(config, restored.description, params, *dataset.observed.shape)
     user = find_user(dataset, user_id)
-    movies = recommend(restored.variables["params"], dataset, user, top)
+    movies = recommend(params, dataset, user, top)
     num_watched = int((dataset.watches.watched[user] == 1).sum())
     if as_json:
         document = {
             "user": user_id,
             "num_watched": num_watched,
-            "num_draws": len(restored.variables["params"]["user_bias"]),
+            "num_draws": len(params["user_bias"]),
             "recommendations": [movie._asdict() for movie in movies],
         }
         return json.dumps(document, allow_nan=False)

@@ -43,7 +43,7 @@ class Subject:
         work: the workdir.
         is_finished: whether the run has reached its goal.
         config: of the run, a nested dict.
-        description: of the data set, as `ensemble.tasks.supervised.Supervised.describe` makes it.
+        description: of the data set, as `ensemble.task.Task.describe` makes it.
     """
 
     def __init__(
@@ -67,11 +67,9 @@ class Subject:
         else:
             self.config = self._restored.config
             self.description = self._restored.description
-        if not registry.METHODS[self.config["method"]].predicts:
-            raise UserError(
-                f"{self.work.path} has sampled a density, which predicts nothing; its moments are "
-                "in report.json"
-            )
+        task = registry.task_of(self.config["method"], self.config.get("model"))
+        if why := registry.TASKS[task].why_not_evaluated:
+            raise UserError(f"{self.work.path} {why}")
         likelihood = likelihoods.named(self.config["likelihood"]).described(self.description)
         if not isinstance(likelihood, Classes):
             raise UserError(
@@ -79,11 +77,6 @@ class Subject:
                 "scores are in report.json"
             )
         self.likelihood = likelihood
-        if self.config["model"] in registry.models_of_tasks():
-            raise UserError(
-                f"{self.work.path} has learned who watches what, and evaluations are of "
-                "classifiers; its scores are in report.json, and recommend.py recommends"
-            )
         if "test" not in self.description["num_examples"]:
             raise UserError(
                 f"{self.work.path} has no test split to score: its run learned from all data; "

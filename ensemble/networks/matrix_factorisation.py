@@ -24,7 +24,6 @@ class MatrixFactorisation:
     """
 
     num_outputs: int = 2
-    is_started_by_task = True
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
         """Never called: the inputs do not tell how many users and movies there are."""

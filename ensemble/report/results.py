@@ -14,7 +14,7 @@ from ensemble.pictures.recommendation_plots import first_choice_figures
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.workdir import Workdir, write_bytes, write_json
-from ensemble.tasks.supervised import Supervised
+from ensemble.task import Scored
 
 REPORTED_SPLITS = ("test", "validation")  # The most telling first.
 
@@ -62,7 +62,9 @@ def all_failed(method: Method[State, Info], status: Mapping[int, Status], step: 
 
 def build_report(
     config: ml_collections.FrozenConfigDict,
-    task: Supervised,
+    description: Mapping[str, Any],
+    num_train_examples: int,
+    scored: Scored | None,
     predictions: Mapping[str, MemberPredictions],
     status: Mapping[int, Status],
     timing: Mapping[str, float | None],
@@ -71,7 +73,9 @@ def build_report(
 
     Args:
         config: of the run.
-        task: what was learned.
+        description: of the task.
+        num_train_examples: of the task.
+        scored: what predictions are scored by, if there are any.
         predictions: of the live members, by split.
         status: of all members, by number.
         timing: seconds and rates, as they go into the report.
@@ -83,17 +87,19 @@ def build_report(
     return {
         "format": FORMAT,
         "config": config.to_dict(),
-        "dataset": task.describe(),
+        "dataset": dict(description),
         "method": config.method,
         "num_members": len(status),
         "live_members": [k for k in status if k not in failed],
         "failed_members": failed,
         "stopped_early": [k for k, s in status.items() if s == Status.STOPPED_EARLY],
-        "num_train_examples": task.num_train_examples,
+        "num_train_examples": num_train_examples,
         **{
-            name: task.likelihood.summarise(predictions[name].arrays, task.dataset.targets(name))
+            name: scored.likelihood.summarise(
+                predictions[name].arrays, scored.dataset.targets(name)
+            )
             for name in REPORTED_SPLITS
-            if name in task.sizes
+            if scored is not None and name in scored.dataset.sizes
         },
         "timing": dict(timing),
     }
@@ -101,50 +107,49 @@ def build_report(
 
 def write_results(
     workdir: Workdir,
-    task: Supervised,
+    scored: Scored | None,
     report: Mapping[str, Any],
     predictions: Mapping[str, MemberPredictions],
 ) -> None:
     """Writes predictions, plots and, last, the report that says that all is there."""
     workdir.predictions.mkdir(parents=True, exist_ok=True)
     workdir.plots.mkdir(parents=True, exist_ok=True)
-    for name, values in predictions.items():
-        targets = task.dataset.targets(name)
-        path = workdir.predictions / f"{name}.npz"
-        write_predictions(path, values, targets, report["live_members"], report["config"])
-    for name, figure in final_figures(workdir, task, report, predictions).items():
-        write_bytes(workdir.plots / f"{name}.png", figure_to_png(figure))
+    if scored is not None:
+        for name, values in predictions.items():
+            targets = scored.dataset.targets(name)
+            path = workdir.predictions / f"{name}.npz"
+            write_predictions(path, values, targets, report["live_members"], report["config"])
+        for name, figure in final_figures(workdir, scored, report, predictions).items():
+            write_bytes(workdir.plots / f"{name}.png", figure_to_png(figure))
     write_json(workdir.report, report)
 
 
 def final_figures(
     workdir: Workdir,
-    task: Supervised,
+    scored: Scored,
     report: Mapping[str, Any],
     predictions: Mapping[str, MemberPredictions],
 ) -> dict[str, Any]:
     """Draws the pictures of a finished run from its predictions of each split."""
-    if not task.sizes:
-        return {}
-    panels = task.likelihood.curves()
+    panels = scored.likelihood.curves()
     figures = {"training": curves.training_curves(read_metrics(workdir.metrics), panels)}
     split = reported_split(report)
     if split is None:
         return figures
     if "recommendation" in report:
         figures |= first_choice_figures(report["recommendation"]["first_choices"])
-    arrays, targets = predictions[split].arrays, task.dataset.targets(split)
+    arrays, targets = predictions[split].arrays, scored.dataset.targets(split)
     return {
         **figures,
-        **task.likelihood.final_figures(arrays, targets, report[split]),
-        **split_figures(task, split, predictions[split]),
+        **scored.likelihood.final_figures(arrays, targets, report[split]),
+        **split_figures(scored, split, predictions[split]),
     }
 
 
-def split_figures(task: Supervised, split: str, predictions: MemberPredictions) -> dict[str, Any]:
+def split_figures(scored: Scored, split: str, predictions: MemberPredictions) -> dict[str, Any]:
     """Draws the pictures of one split."""
-    title = f"{task.dataset.name} {split}"
-    return dict(task.likelihood.figures(predictions.arrays, task.dataset, split, title))
+    title = f"{scored.dataset.name} {split}"
+    return dict(scored.likelihood.figures(predictions.arrays, scored.dataset, split, title))
 
 
 def reported_split(report: Mapping[str, Any]) -> str | None:

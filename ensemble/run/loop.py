@@ -12,13 +12,12 @@ import ml_collections
 import numpy as np
 from absl import logging
 
-from ensemble import networks, registry
+from ensemble import registry
 from ensemble.config import flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.errors import Interrupted, UserError
+from ensemble.errors import Interrupted
 from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, State
-from ensemble.priors import parse_prior
 from ensemble.report import results
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
@@ -28,15 +27,9 @@ from ensemble.run.resume import Ending, Saved, check_same_experiment, restore, s
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import agreement, processes, startup
 from ensemble.sharding.signals import Stop, resume_line, stop_signals
-from ensemble.sources.catalogue import load_dataset
-from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.sources.watches import WatchDataset
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write
-from ensemble.tasks import densities
-from ensemble.tasks.factorisation.task import MODEL, create_factorisation
-from ensemble.tasks.supervised import Supervised, check_network, make_likelihood
-from ensemble.tasks.target import Target
+from ensemble.task import Task
 
 
 class Result(NamedTuple):
@@ -119,7 +112,7 @@ class _Way(NamedTuple):
 
 def _train_and_evaluate(
     config: ml_collections.FrozenConfigDict,
-    task: Any,
+    task: Task,
     work: Workdir,
     started: float,
     way: _Way,
@@ -139,7 +132,10 @@ def _train_and_evaluate(
             method, state, [name for name in task.sizes if name != "train"]
         )
         timing = clock.timing()
-        report = results.build_report(config, task, predictions, status, timing)
+        scored, num_examples = task.scored(), task.num_train_examples
+        report = results.build_report(
+            config, task.describe(), num_examples, scored, predictions, status, timing
+        )
         if isinstance(method, Diagnosed):
             report |= method.report_sections(state, draws, timing)
         predictor = None
@@ -148,7 +144,7 @@ def _train_and_evaluate(
         if way.keep and isinstance(method, Diagnosed):
             method.write_results(state, work, draws)
         if way.keep and processes.is_main():
-            results.write_results(work, task, report, predictions)
+            results.write_results(work, scored, report, predictions)
         processes.wait_for_all("written")
         if not processes.is_main():
             return Result({}, None)
@@ -199,7 +195,9 @@ def _advance(
         progress = Progress(state.step, method.num_steps, show=way.show_progress)
         stack.enter_context(progress)
         pace = Pace()
-        monitor = Monitor(method, writer, progress, clock, pace, draws, others_live)
+        monitor = Monitor(
+            method, method.task.scored(), writer, progress, clock, pace, draws, others_live
+        )
         if saved is not None:
             monitor.note_resumed(state)
         elif not others_live:
@@ -252,41 +250,18 @@ def is_due(step: int, every: int) -> bool:
 
 def create_task(
     config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
-) -> Any:
+) -> Task:
     """Makes what is to be learned: data, network and prior, or a density.
 
     Raises:
         UserError: they cannot be had, or do not suit each other.
     """
-
-    if "density" in config:
-        if data is not None:
-            raise UserError(
-                f"data are not for config.method={config.method!r}, which samples a density"
-            )
-        return Target(config.density, densities.create(config.density))
-    if data is None:
-        dataset = load_dataset(
-            config.dataset, config.data_dir or None, config.seed, config.hold_out
-        )
-    else:
-        dataset = dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
-    priors = parse_prior(config.prior)
-    if isinstance(dataset, WatchDataset):
-        return create_factorisation(config, dataset, priors)
-    if config.model == MODEL:
-        raise UserError(
-            f"config.model={MODEL!r} needs watches, which {dataset.name} are not; set "
-            "config.dataset to such as watches:1000x600 or movielens/1m-ratings"
-        )
-    likelihood = make_likelihood(dataset, config.likelihood)
-    network = networks.create(config.model, likelihood.num_outputs)
-    task = Supervised(dataset, network, likelihood, priors)
-    check_network(task, config.model)
+    entry = registry.TASKS[registry.task_of(config.method, config.get("model"))]
+    task: Task = registry.load(entry.create)(config, data)
     return task
 
 
-def _create_method(config: ml_collections.FrozenConfigDict, task: Any) -> Method[State, Info]:
+def _create_method(config: ml_collections.FrozenConfigDict, task: Task) -> Method[State, Info]:
     # Imported here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
     method: Method[State, Info] = registry.load(registry.METHODS[config.method].factory)(
         config, task

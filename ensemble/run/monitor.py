@@ -27,6 +27,7 @@ from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
+from ensemble.task import Scored
 
 
 class Monitor:
@@ -34,6 +35,7 @@ class Monitor:
 
     Args:
         method: what learns.
+        scored: what predictions are scored by, if there are any.
         writer: of metrics and events.
         progress: bar and log.
         clock: of the run.
@@ -46,6 +48,7 @@ class Monitor:
     def __init__(
         self,
         method: Method[State, Info],
+        scored: Scored | None,
         writer: Writer,
         progress: Progress,
         clock: Clock,
@@ -54,7 +57,7 @@ class Monitor:
         may_all_fail: bool = False,
     ):
         self._config = method.config
-        self._task = method.task
+        self._scored = scored
         self._method = method
         self._writer = writer
         self._progress = progress
@@ -72,7 +75,7 @@ class Monitor:
         self._split = method.tracked_split
         self.headline_tags = [
             f"{self._split}/ensemble/{name}"
-            for name in (self._task.likelihood.headline if self._split is not None else ())
+            for name in (scored.likelihood.headline if scored and self._split else ())
         ]
 
     def note_resumed(self, state: State) -> None:
@@ -157,7 +160,8 @@ class Monitor:
         shown = {}
         if isinstance(self._method, Diagnosed):
             shown = self._method.headline(self._last | scalars)
-        if not self._may_score(state):
+        scored = self._scored
+        if scored is None or not self._may_score(state):
             self._write(state, scalars)
             self._progress.log(state.step, self._epoch(state.step), shown)
             if isinstance(self._method, Illustrated) and self._draws_now(state):
@@ -166,8 +170,8 @@ class Monitor:
         assert self._split is not None
         predictions, status = results.live_predictions(self._method, state, [self._split])
         self._note_failures(state.step, status)
-        arrays, likelihood = predictions[self._split].arrays, self._task.likelihood
-        targets = self._task.dataset.targets(self._split)
+        arrays, likelihood = predictions[self._split].arrays, scored.likelihood
+        targets = scored.dataset.targets(self._split)
         summary = likelihood.summarise(arrays, targets)
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
@@ -190,7 +194,7 @@ class Monitor:
                 **shown,
             },
         )
-        self._draw(state, predictions[self._split])
+        self._draw(state, scored, predictions[self._split])
 
     def _has_converged(self, scalars: Mapping[str, float]) -> bool:
         """What the main process, which has seen all draws, makes of its scalars."""
@@ -205,15 +209,15 @@ class Monitor:
         rate = self._clock.timing()["member_examples_per_second"]
         return self._method.monitor_scalars(state, self._draws, rate)
 
-    def _draw(self, state: State, predictions: MemberPredictions) -> None:
+    def _draw(self, state: State, scored: Scored, predictions: MemberPredictions) -> None:
         if not self._draws_now(state):
             return
         assert self._split is not None
-        figures = results.split_figures(self._task, self._split, predictions)
+        figures = results.split_figures(scored, self._split, predictions)
         self._write_images(
             state.step, {f"{self._split}/{name}": figure for name, figure in figures.items()}
         )
-        name, values = self._task.likelihood.spread(predictions.arrays)
+        name, values = scored.likelihood.spread(predictions.arrays)
         self._writer.histogram(state.step, f"{self._split}/{name}", values)
 
     def _may_score(self, state: State) -> bool:

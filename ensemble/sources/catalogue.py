@@ -20,6 +20,12 @@ def find_entry(name: str) -> SourceEntry | None:
     return SOURCES.get(name)
 
 
+def models_of(name: str) -> tuple[str, ...]:
+    """The models that a data set is for; none if it is for all that no data set is for."""
+    entry = find_entry(name)
+    return entry.models if entry else ()
+
+
 def load_dataset(
     name: str, data_dir: str | None = None, seed: int = 0, hold_out: bool = True
 ) -> Source:

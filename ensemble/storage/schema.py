@@ -107,7 +107,7 @@ def checked_meta(meta: Any) -> dict[str, Any]:
 
 
 def check_description(description: Any, likelihood: str) -> None:
-    """Refuses what does not describe a task as `Supervised.describe` does.
+    """Refuses what does not describe a task as `Task.describe` does.
 
     Args:
         description: that was read.

@@ -21,7 +21,6 @@ from ensemble.sharding import processes
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
-from ensemble.tasks.supervised import Supervised
 
 EXAMPLES_PER_BLOCK = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls, and longer compilation."""
@@ -123,12 +122,6 @@ def make_value_and_grad(
         return value, jax.vmap(split_bias)(grads)
 
     return make_chainwise(of_chains, mesh, chains_axis)
-
-
-def is_logistic_regression(task: Supervised) -> bool:
-    """Whether this module knows the task: a linear network, and classes by softmax."""
-    is_linear = getattr(task.network, "is_linear", False)
-    return bool(is_linear and getattr(task.likelihood, "is_softmax", False))
 
 
 def join_bias(params: Any) -> jax.Array:

@@ -3,41 +3,39 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+from jax.sharding import Mesh
 
-from ensemble import likelihoods
+from ensemble import likelihoods, networks
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Likelihood
 from ensemble.network import Network, Traits, Variables, traits
-from ensemble.priors import Prior, log_prior
+from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
+from ensemble.sharding.mesh import CHAINS, DATA
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
-from ensemble.sources.dataset import Dataset
+from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored, SoftmaxRegression
+from ensemble.tasks import linear_likelihood
+from ensemble.tasks.learning_data import (
+    check_params,
+    describe,
+    described_dataset,
+    load_source,
+    make_likelihood,
+)
 
 OWN = "likelihood"
 """The entry of `params` that holds the likelihood's own parameters, where it has any."""
 _OWN_STREAM = 2**32 - 2  # What a member's key is folded with to start them.
 
 
-class Aux(NamedTuple):
-    """What a forward pass leaves beside the log likelihood.
-
-    Attributes:
-        predicted: the predictive distribution, named arrays [B, ...].
-        state: the network's collections beside `params`.
-    """
-
-    predicted: dict[str, jax.Array]
-    state: Variables
-
-
 @dataclasses.dataclass(frozen=True)
-class Supervised:
+class Supervised(Defaults):
     """A data set and the network that is to learn it.
 
     Attributes:
@@ -65,6 +63,14 @@ class Supervised:
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what was learned, JSON-ready."""
         return {**describe(self.dataset), **self.likelihood.describe()}
+
+    def scored(self) -> Scored:
+        """The data and the likelihood."""
+        return Scored(self.dataset, self.likelihood)
+
+    def without_examples(self) -> "Supervised":
+        """The same task for predictions alone."""
+        return Supervised(described_dataset(self.describe()), self.network, self.likelihood)
 
     # Parameters.
 
@@ -103,6 +109,14 @@ class Supervised:
     def log_prior(self, params: Any) -> jax.Array:
         """Returns log p(params) up to a constant, nats; zero without a prior."""
         return log_prior(self.priors, params)
+
+    def sample_prior(self, rng_key: jax.Array) -> Any:
+        """Draws the parameters of one network from the prior.
+
+        Raises:
+            UserError: there is no prior.
+        """
+        return sample_prior(rng_key, self.priors, self.params_shapes())
 
     # The likelihood.
 
@@ -158,25 +172,82 @@ class Supervised:
         """
         outputs, own, state = self.outputs(variables, inputs, train, rng_key)
         log_prob = self.likelihood.log_prob(own, outputs, targets)
-        return log_prob, Aux(self.likelihood.predict(own, outputs), state)
+        return log_prob, Aux(self.likelihood.predict(own, outputs), state, outputs)
 
     def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
         """The predictive distribution of one member for raw inputs [N, ...]."""
         outputs, own, _ = self.outputs(variables, self.prepare(inputs))
         return self.likelihood.predict(own, outputs)
 
+    def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
+        """Refuses what the network refuses, if it looks at inputs at all."""
+        if hasattr(self.network, "check_inputs"):
+            self.network.check_inputs(inputs, params)
 
-def make_likelihood(dataset: Source, name: str = "categorical") -> Likelihood:
-    """Makes the likelihood of a data set's targets.
+    # Multinomial logistic regression.
+
+    def softmax_regression(self) -> SoftmaxRegression | None:
+        """The task, where the network is linear and the likelihood a softmax."""
+        is_linear = getattr(self.network, "is_linear", False)
+        if is_linear and getattr(self.likelihood, "is_softmax", False):
+            return SoftmaxRegression(self.dataset, self.priors)
+        return None
+
+    def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
+        """The fast gradient of logistic regression."""
+        if self.softmax_regression() is None:
+            return None
+        return OwnLogLikelihood(
+            place=lambda: linear_likelihood.place_blocks(self.dataset, split, mesh, DATA),
+            value_and_grad=linear_likelihood.make_value_and_grad(mesh, CHAINS, DATA),
+            parts="examples",
+            num_parts=len(split.targets),
+        )
+
+
+def create(
+    config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
+) -> Supervised:
+    """Makes the task of a run.
 
     Args:
-        dataset: with training examples.
-        name: of `ensemble.likelihoods`.
+        config: of the run.
+        data: arrays to learn instead of `config.dataset`.
 
     Raises:
-        UserError: the name is unknown, or the targets are none that the likelihood can have.
+        UserError: the data cannot be had, or the network or the likelihood do not suit them.
     """
-    return likelihoods.named(name).of_data(dataset.targets("train"), dataset.class_names or ())
+    dataset = load_source(config, data)
+    likelihood = make_likelihood(dataset, config.likelihood)
+    network = networks.create(config.model, likelihood.num_outputs)
+    task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
+    check_network(task, config.model)
+    return task
+
+
+def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> Supervised:
+    """Makes the task of a workdir, to predict with.
+
+    Args:
+        config: of the run.
+        description: of `Supervised.describe`.
+        params: of the members [M, ...].
+
+    Raises:
+        UserError: the network's name is not registered here, or it has other parameters.
+    """
+    likelihood = likelihoods.named(config["likelihood"]).described(description)
+    network = networks.create(config["model"], likelihood.num_outputs)
+    task = Supervised(described_dataset(description), network, likelihood)
+    try:
+        expected = task.params_shapes()
+    except Exception as error:  # A network is a program, and may raise anything.
+        raise UserError(
+            f"config.model={config['model']!r} cannot take the inputs {task.dataset.input_shape} "
+            f"that the workdir speaks of ({in_one_line(error)}); give the config file of its run"
+        ) from None
+    check_params(params, expected, config, task)
+    return task
 
 
 def classification(dataset: Source, network: Network, priors: tuple[Prior, ...] = ()) -> Supervised:
@@ -212,48 +283,3 @@ def check_network(task: Supervised, name: str) -> None:
             f"config.likelihood={task.likelihood.name!r} must be "
             f"(2, {task.likelihood.num_outputs})"
         )
-
-
-def check_augmentation(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
-    """Refuses to augment what is no image, and to shift images out of sight.
-
-    Raises:
-        UserError: as said.
-    """
-    shape, shift = task.dataset.input_shape, config.augment.shift
-    if (shift or config.augment.flip) and not task.dataset.has_pictures:
-        raise UserError(
-            f"config.augment is for images [H, W, C]; {task.dataset.name} has inputs of shape "
-            f"{shape}: set augment.shift=0 and augment.flip=False"
-        )
-    if shift and shift >= min(shape[:2]):
-        raise UserError(
-            f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
-            "images"
-        )
-
-
-def describe(dataset: Source) -> dict[str, Any]:
-    """Returns what a program that predicts must know of a data set's inputs, JSON-ready."""
-    return {
-        "name": dataset.name,
-        "input_shape": list(dataset.input_shape),
-        "dtype": dataset.input_dtype.name,
-        "shift": np.asarray(dataset.shift).tolist(),
-        "scale": np.asarray(dataset.scale).tolist(),
-        "num_examples": dict(dataset.sizes),
-        "fingerprint": dataset.fingerprint,
-        "test_fingerprint": dataset.test_fingerprint,
-    }
-
-
-def described_dataset(description: Mapping[str, Any]) -> Source:
-    """Returns a data set without examples, from what `Supervised.describe` has kept of it."""
-    shape = (0, *description["input_shape"])
-    return Dataset(
-        name=description["name"],
-        splits={"train": Examples(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
-        class_names=tuple(description.get("class_names", ())) or None,
-        shift=np.asarray(description["shift"], np.float32),
-        scale=np.asarray(description["scale"], np.float32),
-    )

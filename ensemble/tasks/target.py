@@ -5,9 +5,13 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
+from ensemble.errors import UserError
+from ensemble.tasks import densities
 from ensemble.tasks.densities import Density, check_density
 
 _NUM_POINTS = 5
@@ -31,9 +35,27 @@ class Target:
         """No examples."""
         return {}
 
+    def scored(self) -> None:
+        """Nothing predicts."""
+        return None
+
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what is sampled, JSON-ready."""
         return {"name": self.name, "fingerprint": self._fingerprint, "num_examples": {}}
+
+    @property
+    def num_dims(self) -> int:
+        """D, coordinates of a position."""
+        return self.density.num_dims
+
+    @property
+    def logdensity_fn(self) -> densities.LogDensityFn:
+        """From positions [C, D] to [C] nats, up to a constant."""
+        return self.density.logdensity_fn
+
+    def start(self, rng_key: jax.Array, num_chains: int) -> jax.Array:
+        """Draws overdispersed starts [C, D]."""
+        return self.density.start(rng_key, num_chains)
 
     @functools.cached_property
     def _fingerprint(self) -> str:
@@ -43,3 +65,16 @@ class Target:
         points = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         values = np.asarray(self.density.logdensity_fn(jnp.asarray(points)), np.float64)
         return f"{self.density.num_dims}: {' '.join(f'{value:.3g}' for value in values)}"
+
+
+def create(config: ml_collections.FrozenConfigDict, data: Any) -> Target:
+    """Makes the task of a run.
+
+    Raises:
+        UserError: the density is unknown, or there are data.
+    """
+    if data is not None:
+        raise UserError(
+            f"data are not for config.method={config.method!r}, which samples a density"
+        )
+    return Target(config.density, densities.create(config.density))

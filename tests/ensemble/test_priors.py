@@ -1,12 +1,21 @@
 """Priors: what a specification says, against SciPy."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
 from ensemble import UserError
-from ensemble.priors import Prior, log_prior, parse_prior, prior_of
+from ensemble.priors import Prior, log_prior, parse_prior, prior_of, sample_prior
+
+PRIORS = parse_prior("*bias=laplace(2), *=normal(0.5)")
+SHAPES = {
+    "Dense_0": {
+        "kernel": jax.ShapeDtypeStruct((6, 3), jnp.float32),
+        "bias": jax.ShapeDtypeStruct((3,), jnp.float32),
+    }
+}
 
 PARAMS = {
     "Conv_0": {"kernel": np.random.default_rng(0).normal(size=(3, 3, 2, 5)), "bias": np.ones(5)},
@@ -120,3 +129,22 @@ def test_a_parameter_finds_its_prior():
     found = jax.tree_util.tree_map_with_path(lambda path, _: prior_of(priors, path).family, PARAMS)
     assert found["Dense_0"] == {"kernel": "laplace", "bias": "laplace"}
     assert found["Conv_0"] == {"kernel": "normal", "bias": "normal"}
+
+
+def test_prior_draws_have_their_scales_and_keys():
+    draws = jax.vmap(lambda key: sample_prior(key, PRIORS, SHAPES))(
+        jax.random.split(jax.random.key(0), 4000)
+    )["Dense_0"]
+    assert draws["kernel"].shape == (4000, 6, 3)
+    np.testing.assert_allclose(draws["kernel"].std(axis=0), 0.5, rtol=0.08)
+    np.testing.assert_allclose(np.abs(draws["bias"]).mean(axis=0), 2, rtol=0.08)
+    both = draws["kernel"].reshape(4000, -1)[:, :3], draws["bias"]
+    assert abs(np.corrcoef(both[0][:, 0], both[1][:, 0])[0, 1]) < 0.06  # Keys of their own.
+    one = [sample_prior(jax.random.key(k), PRIORS, SHAPES)["Dense_0"]["bias"] for k in (1, 1, 2)]
+    np.testing.assert_array_equal(one[0], one[1])
+    assert (one[0] != one[2]).all()
+
+
+def test_without_a_prior_there_is_nothing_to_draw():
+    with pytest.raises(UserError, match=r"config.prior='none' has nothing to draw a start from"):
+        sample_prior(jax.random.key(0), (), SHAPES)

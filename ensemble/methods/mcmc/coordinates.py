@@ -27,8 +27,8 @@ from ensemble.errors import UserError
 from ensemble.priors import prior_of
 from ensemble.source import Examples
 from ensemble.sources.batches import normalise
-from ensemble.tasks.linear_likelihood import is_logistic_regression, join_bias, split_bias
-from ensemble.tasks.supervised import Supervised
+from ensemble.task import SoftmaxRegression
+from ensemble.tasks.linear_likelihood import join_bias, split_bias
 
 _BLOCK = 8192  # Examples at a time.
 _ITERATIONS = 12
@@ -80,26 +80,27 @@ def identity() -> Coordinates:
     return Coordinates()
 
 
-def check_kronecker(task: Supervised) -> None:
-    """Refuses a task whose posterior `kronecker` cannot whiten.
+def check_kronecker(regression: SoftmaxRegression | None) -> SoftmaxRegression:
+    """Refuses a task whose posterior `kronecker` cannot whiten; returns the others.
 
     Raises:
         UserError: the network is not linear, or the task has no prior.
     """
-    if not is_logistic_regression(task):
+    if regression is None:
         raise UserError(
             "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
             "identity, diagonal or dense"
         )
-    if not task.priors:
+    if not regression.priors:
         raise UserError(
             "hmc.mass='kronecker' needs a prior, for the likelihood alone is flat along some "
             "directions; set config.prior='normal(1)'"
         )
+    return regression
 
 
 def kronecker(
-    task: Supervised,
+    regression: SoftmaxRegression | None,
     split: Examples,
     params: Any,
     temperature: float = 1.0,
@@ -110,7 +111,7 @@ def kronecker(
     There z is nearly N(0, I). Computed on the host.
 
     Args:
-        task: with a prior; a Laplace prior counts as a normal one of its variance.
+        regression: with a prior; a Laplace prior counts as a normal one of its variance.
         split: the N examples to condition on.
         params: tree at which the curvature is taken, the MAP, and where z = 0 will be.
         temperature: of the likelihood.
@@ -119,10 +120,10 @@ def kronecker(
     Raises:
         UserError: as `check_kronecker`.
     """
-    check_kronecker(task)
+    regression = check_kronecker(regression)
     location = np.asarray(join_bias(params), np.float64)
-    sd = _prior_sd(task, params)
-    inputs_moment, fisher = _curvature(task, split, location)
+    sd = _prior_sd(regression, params)
+    inputs_moment, fisher = _curvature(regression, split, location)
     input_values, left = np.linalg.eigh(sd[:, None] * inputs_moment * sd)
     class_values, right = np.linalg.eigh(fisher / temperature)
     # Rounding leaves values a little below zero.
@@ -130,7 +131,7 @@ def kronecker(
     scale = 1 / np.sqrt(curvature + 1)
     directions, stretch = np.zeros((0, *scale.shape)), np.zeros(0)
     if num_stretched:
-        hessian = _hessian_product(task, split, location, temperature)
+        hessian = _hessian_product(regression, split, location, temperature)
         directions, stretch = _least_curvature(hessian, sd, left, scale, right, num_stretched)
     arrays = (location, sd, left, scale, right, directions, stretch)
     return Coordinates(*(jnp.asarray(array, jnp.float32) for array in arrays))
@@ -144,12 +145,12 @@ def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.A
 
 
 def _hessian_product(
-    task: Supervised, split: Examples, params: np.ndarray, temperature: float
+    regression: SoftmaxRegression, split: Examples, params: np.ndarray, temperature: float
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
     for start in range(0, len(split.targets), _BLOCK):
-        inputs = _with_bias(task, split.inputs[start : start + _BLOCK]).astype(np.float32)
+        inputs = _with_bias(regression, split.inputs[start : start + _BLOCK]).astype(np.float32)
         blocks.append((inputs, scipy.special.softmax(inputs @ params.astype(np.float32), axis=1)))
 
     def product(vectors: np.ndarray) -> np.ndarray:
@@ -207,31 +208,32 @@ def _product(*factors: jax.Array) -> jax.Array:
         return first @ (second @ third)
 
 
-def _prior_sd(task: Supervised, params: Any) -> np.ndarray:
+def _prior_sd(regression: SoftmaxRegression, params: Any) -> np.ndarray:
     """[R], the prior's standard deviation of the weights of every input, and of the bias last."""
     sds = jax.tree_util.tree_map_with_path(
         lambda path, leaf: np.full(
-            leaf.shape, prior_of(task.priors, path).standard_deviation(leaf.shape)
+            leaf.shape, prior_of(regression.priors, path).standard_deviation(leaf.shape)
         ),
         params,
     )
     return np.asarray(join_bias(sds), np.float64)[:, 0]
 
 
-def _with_bias(task: Supervised, raw: np.ndarray) -> np.ndarray:
+def _with_bias(regression: SoftmaxRegression, raw: np.ndarray) -> np.ndarray:
     """Raw inputs [N, ...] as the network sees them, flat, and a 1: [N, R] float64."""
-    inputs = np.asarray(normalise(raw, task.dataset.shift, task.dataset.scale), np.float64)
+    source = regression.dataset
+    inputs = np.asarray(normalise(raw, source.shift, source.scale), np.float64)
     return np.pad(inputs.reshape(len(raw), -1), ((0, 0), (0, 1)), constant_values=1)
 
 
 def _curvature(
-    task: Supervised, split: Examples, params: np.ndarray
+    regression: SoftmaxRegression, split: Examples, params: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_outputs, num_outputs))
     for start in range(0, len(split.targets), _BLOCK):
-        inputs = _with_bias(task, split.inputs[start : start + _BLOCK])
+        inputs = _with_bias(regression, split.inputs[start : start + _BLOCK])
         probs = scipy.special.softmax(inputs @ params, axis=1)
         roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))
         weighted = roots[:, None] * inputs

@@ -11,10 +11,9 @@ from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.programs import Programs, Record, SamplingState
 from ensemble.sharding import processes
 from ensemble.storage.checkpoint import check_shapes
-from ensemble.tasks.supervised import Supervised
 
 
-def to_host(programs: Programs, task: Supervised, state: SamplingState) -> dict[str, Any]:
+def to_host(programs: Programs, state: SamplingState) -> dict[str, Any]:
     """Fetches a state as a nested dict of arrays; of a record, the places that are filled."""
     chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
     record, state = state.record, state.replace(chains=chains, record=None)
@@ -25,7 +24,7 @@ def to_host(programs: Programs, task: Supervised, state: SamplingState) -> dict[
     # Other devices will pad otherwise.
     arrays["chains"] = programs.layout.strip(arrays["chains"], axis=1)
     for name, sums in arrays["sums"].items():
-        num_examples = task.dataset.sizes[name]
+        num_examples = programs.sizes[name]
         arrays["sums"][name] = jax.tree.map(
             lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
         )
@@ -34,7 +33,6 @@ def to_host(programs: Programs, task: Supervised, state: SamplingState) -> dict[
 
 def from_host(
     programs: Programs,
-    task: Supervised,
     rng_keys: jax.Array,
     arrays: dict[str, Any],
     step: int,
@@ -44,7 +42,6 @@ def from_host(
 
     Args:
         programs: for these devices.
-        task: as there.
         rng_keys: [C], of chains that start; only their number counts.
         arrays: as `to_host` has returned them.
         step: that they have reached.
@@ -55,7 +52,7 @@ def from_host(
     """
     positions = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((len(rng_keys), *leaf.shape), leaf.dtype),
-        programs.layout.padded_shapes(task.params_shapes()),
+        programs.padded_shapes,
     )
     template = jax.eval_shape(
         programs.first_state,

@@ -23,13 +23,13 @@ from ensemble.methods.mcmc.kernels import (
     make_sampler,
 )
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.methods.mcmc.log_density import make_log_density, make_predict_draw, place_split
+from ensemble.methods.mcmc.log_density import make_log_density, place_split
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit, create_mesh
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
-from ensemble.tasks.supervised import Supervised
+from ensemble.task import Learned
 
 NUM_TRACKED = 100
 """Examples whose target's log-probability is recorded at every draw."""
@@ -94,7 +94,7 @@ class Programs:
         UserError: the task has no posterior, or does not fit the devices or the memory.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned):
         self.config = config
         self.task = task
         devices = processes.devices(config.num_devices)
@@ -103,15 +103,16 @@ class Programs:
         self.density = make_log_density(
             task, in_memory(task.dataset, "train"), self.mesh, config.temperature
         )
-        splits = [name for name in task.dataset.sizes if name != "train"]
+        self.sizes = dict(task.dataset.sizes)
+        splits = [name for name in self.sizes if name != "train"]
         self.splits = {k: place_split(in_memory(task.dataset, k), self.mesh) for k in splits}
         self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
         self.layout = self.density.layout
-        self._predict = make_predict_draw(task, self.mesh)
+        self.padded_shapes = self.layout.padded_shapes(task.params_shapes())
+        self._predict = self.density.predict
         self._metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
-            shapes = self.layout.padded_shapes(task.params_shapes())
-            self._metric = leafwise_metric(self.layout.mask(shapes))
+            self._metric = leafwise_metric(self.layout.mask(self.padded_shapes))
         self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
         self.num_draws = self.num_left_out + config.hmc.num_samples
         self._settings = Settings(
@@ -195,7 +196,7 @@ class Programs:
     def _tracked_examples(self) -> np.ndarray:
         """Numbers of the examples whose log-probability is recorded, evenly spread."""
         assert self.tracked_split is not None
-        num_examples = self.task.dataset.sizes[self.tracked_split]
+        num_examples = self.sizes[self.tracked_split]
         count = min(NUM_TRACKED, num_examples)
         return np.linspace(0, num_examples - 1, count).astype(int)
 
@@ -249,7 +250,7 @@ class Programs:
         num_kept = num_draws // self.config.hmc.thin + 1
         positions = jax.tree.map(
             lambda leaf: jnp.zeros((num_kept, num_chains, *leaf.shape), leaf.dtype),
-            self.layout.padded_shapes(self.task.params_shapes()),
+            self.padded_shapes,
         )
         return self._placed(Record(Trace(info, scores, tracked), positions))
 

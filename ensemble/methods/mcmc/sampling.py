@@ -29,9 +29,7 @@ from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.factorisation.recommendation import recommendation_section
-from ensemble.tasks.factorisation.task import Factorisation
-from ensemble.tasks.supervised import Supervised
+from ensemble.task import Learned
 
 _MIN_DRAWS_TO_MOVE = 20
 
@@ -77,7 +75,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
 
     noun = "chain"
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned):
         self.config = config
         self.task = task
         self.steps_per_epoch = config.log_every_steps
@@ -275,17 +273,16 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             for name in REPORTED_SPLITS
             if name in self._programs.splits
         }
-        maximum = None
-        if isinstance(self.task, Factorisation):
+        own, maximum = self.task.draw_report(), None
+        if own and own.needs_maximum:
             maximum = find_map(self.task, self._programs.density, self.task.params_shapes())
         if not processes.is_main():
             return {}
-        recommendation = {}
-        if isinstance(self.task, Factorisation):
-            params = draw_variables(draws, live)[0]["params"]
-            recommendation["recommendation"] = recommendation_section(self.task, params, maximum)
+        sections = {}
+        if own:
+            sections = own.sections(draw_variables(draws, live)[0]["params"], maximum)
         return {
-            **recommendation,
+            **sections,
             "average_draw": average_draw,
             "posterior": posterior_section(
                 {name: values[live] for name, values in draws.scalars(self._first_counted).items()},
@@ -328,7 +325,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
     def to_host(self, state: SamplingState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
         status = self.status(state)
-        arrays = host_state.to_host(self._programs, self.task, state)
+        arrays = host_state.to_host(self._programs, state)
         arrays["status"] = np.array([status[k] for k in self.indices], np.int8)
         return arrays, {
             "step": state.step,
@@ -345,7 +342,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         keys = jax.random.split(rng_key, self.config.num_chains)
         step = counters["step"]
         begun = counters.get("begun", step)  # Older checkpoints are never within a period.
-        return host_state.from_host(self._programs, self.task, keys, arrays, step, begun)
+        return host_state.from_host(self._programs, keys, arrays, step, begun)
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.

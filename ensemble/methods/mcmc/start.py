@@ -16,19 +16,17 @@ from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, iden
 from ensemble.methods.mcmc.log_density import LogDensity
 from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR
 from ensemble.predictor import restore
-from ensemble.priors import Prior, prior_of
 from ensemble.sharding import processes, signals
 from ensemble.source import in_memory
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks import linear_likelihood
-from ensemble.tasks.supervised import Supervised
+from ensemble.task import Learned
 
 _LOG_EVERY = 50  # Iterations.
 
 
 def starting_points(
     config: ml_collections.FrozenConfigDict,
-    task: Supervised,
+    task: Learned,
     density: LogDensity,
     rng_keys: jax.Array,
 ) -> tuple[Coordinates, Any]:
@@ -50,22 +48,23 @@ def starting_points(
         UserError: `config.init_from` does not suit this run, or the mass the network.
     """
     shapes = task.params_shapes()
+    regression = task.softmax_regression()
     whitens = config.hmc.mass == "kronecker"
     found = members = None
     # What they refuse is said before the long search.
     if whitens:
-        check_kronecker(task)
+        check_kronecker(regression)
     if config.init_from not in (PRIOR, MAP):
         members = members_of(config, task, shapes)
     if whitens or config.init_from == MAP:
         found = find_map(task, density, shapes)
     coordinates = (
-        kronecker(task, in_memory(task.dataset, "train"), found, config.temperature)
+        kronecker(regression, in_memory(task.dataset, "train"), found, config.temperature)
         if whitens
         else identity()
     )
     if config.init_from == PRIOR:
-        params = jax.vmap(lambda key: sample_prior(key, task.priors, shapes))(rng_keys)
+        params = jax.vmap(task.sample_prior)(rng_keys)
     elif members is not None:
         params = members
     elif whitens:
@@ -75,32 +74,8 @@ def starting_points(
     return coordinates, jax.vmap(coordinates.from_params)(params)
 
 
-def sample_prior(rng_key: jax.Array, priors: tuple[Prior, ...], params_template: Any) -> Any:
-    """Draws parameters from the prior.
-
-    Args:
-        rng_key: of the chain.
-        priors: of `ensemble.priors.parse_prior`.
-        params_template: tree of arrays or of their shapes; the draw's structure.
-
-    Raises:
-        UserError: there are no priors, or a parameter belongs to no group.
-    """
-    if not priors:
-        raise UserError(
-            "config.prior='none' has nothing to draw a start from; set config.prior='normal(1)', "
-            "or another start"
-        )
-    leaves, structure = jax.tree_util.tree_flatten_with_path(params_template)
-    draws = [
-        prior_of(priors, path).sample(jax.random.fold_in(rng_key, k), leaf.shape)
-        for k, (path, leaf) in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(structure, draws)
-
-
 def find_map(
-    task: Supervised, density: LogDensity, params_template: Any, max_iterations: int = 1000
+    task: Learned, density: LogDensity, params_template: Any, max_iterations: int = 1000
 ) -> Any:
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
@@ -121,13 +96,15 @@ def find_map(
         UserError: the log density is not finite at the start.
     """
     coordinates = identity()
-    if linear_likelihood.is_logistic_regression(task):
+    regression = task.softmax_regression()
+    if regression:
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
-        if task.priors:
+        if regression.priors:
             # There the Kronecker form is exact: nothing is left to stretch.
-            coordinates = kronecker(task, in_memory(task.dataset, "train"), params, num_stretched=0)
+            train = in_memory(task.dataset, "train")
+            coordinates = kronecker(regression, train, params, num_stretched=0)
     else:
-        params = density.layout.pad(task.init_params(jax.random.key(0)))
+        params = density.layout.pad(task.init_variables(jax.random.key(0))["params"])
     flat, unravel = ravel_pytree(coordinates.from_params(params))
 
     @jax.jit
@@ -196,7 +173,7 @@ def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
     return jax.tree.unflatten(structure, drawn)
 
 
-def members_of(config: ml_collections.FrozenConfigDict, task: Supervised, shapes: Any) -> Any:
+def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: Any) -> Any:
     """Reads the parameters [C, ...] of an ensemble's first live members, or of chains' last draws.
 
     Raises:

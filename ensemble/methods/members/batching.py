@@ -11,8 +11,8 @@ from ensemble.methods.members.train_step import (
     Batch,
 )
 from ensemble.sharding.placement import Placement
+from ensemble.source import Source
 from ensemble.sources.batches import epoch_batches
-from ensemble.tasks.supervised import Supervised
 
 
 class Batches:
@@ -20,22 +20,22 @@ class Batches:
 
     Args:
         config: of the run.
-        task: whose training examples they are.
+        source: of the training examples.
         batch_size: B.
 
     Raises:
         UserError: the class weights do not suit the data.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised, batch_size: int):
+    def __init__(self, config: ml_collections.FrozenConfigDict, source: Source, batch_size: int):
         self._config = config
-        self._source = task.dataset
-        self._num_examples = task.num_train_examples
+        self._source = source
+        self._num_examples = num_examples = source.sizes["train"]
         self._batch_size = batch_size
-        self._steps_per_epoch = -(-task.num_train_examples // batch_size)
+        self._steps_per_epoch = -(-num_examples // batch_size)
         self._class_weights = None
         if config.class_weights != "none":
-            if not task.dataset.class_names:
+            if not source.class_names:
                 raise UserError(
                     f"config.class_weights={config.class_weights!r} is for classes, and the "
                     "targets are numbers; set it to 'none'"
@@ -43,8 +43,8 @@ class Batches:
             with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
                 self._class_weights = class_weights(
                     config.class_weights,
-                    task.dataset.targets("train"),
-                    len(task.dataset.class_names or ()),
+                    source.targets("train"),
+                    len(source.class_names),
                 )
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
 
@@ -83,3 +83,22 @@ class Batches:
         )
         shared = self._config.batching == "shared"
         return placement.place_shared(batch) if shared else placement.place_separate(batch)
+
+
+def check_augmentation(config: ml_collections.FrozenConfigDict, dataset: Source) -> None:
+    """Refuses to augment what is no image, and to shift images out of sight.
+
+    Raises:
+        UserError: as said.
+    """
+    shape, shift = dataset.input_shape, config.augment.shift
+    if (shift or config.augment.flip) and not dataset.has_pictures:
+        raise UserError(
+            f"config.augment is for images [H, W, C]; {dataset.name} has inputs of shape "
+            f"{shape}: set augment.shift=0 and augment.flip=False"
+        )
+    if shift and shift >= min(shape[:2]):
+        raise UserError(
+            f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
+            "images"
+        )

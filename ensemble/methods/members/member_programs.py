@@ -21,7 +21,7 @@ from ensemble.methods.members.train_step import (
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement
 from ensemble.storage.checkpoint import check_shapes
-from ensemble.tasks.supervised import Supervised
+from ensemble.task import Learned
 
 TOTALS = "totals"
 """What a checkpoint calls the sums of metrics that are yet to be reported."""
@@ -39,7 +39,7 @@ class Programs(NamedTuple):
 
 def build_programs(
     config: ml_collections.FrozenConfigDict,
-    task: Supervised,
+    task: Learned,
     optimizer: optax.GradientTransformation,
     num_members: int,
 ) -> Programs:
@@ -59,7 +59,7 @@ def build_programs(
         return create_member(
             member_key,
             task.init_variables(member_key),
-            task.network.apply,
+            task.predict,
             optimizer,
             keep_best=config.early_stopping_epochs > 0,
         )
@@ -72,7 +72,7 @@ def build_programs(
             jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
             donate_argnums=0,
         ),
-        predict=make_predict(task, placement),
+        predict=make_predict(task.predict, placement),
     )
 
 

@@ -13,7 +13,7 @@ from flax import serialization, struct
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
 from ensemble.method import Method, Status
-from ensemble.methods.members.batching import Batches
+from ensemble.methods.members.batching import Batches, check_augmentation
 from ensemble.methods.members.member import TrainState
 from ensemble.methods.members.member_programs import (
     TOTALS,
@@ -31,7 +31,7 @@ from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
-from ensemble.tasks.supervised import Supervised, check_augmentation
+from ensemble.task import Learned
 
 
 class SGDState(struct.PyTreeNode):
@@ -81,14 +81,14 @@ class SGD(Method[SGDState, ChunkInfo]):
     def __init__(
         self,
         config: ml_collections.FrozenConfigDict,
-        task: Supervised,
+        task: Learned,
         first: int = 0,
         goal: int | None = None,
     ):
         self.config = config
         self.indices = tuple(range(first, config.ensemble_size))
         self.task, self._progress = task, task.likelihood.progress
-        check_augmentation(config, task)
+        check_augmentation(config, task.dataset)
         # A larger batch would be filled up with what counts nothing, and take memory and time.
         self.batch_size = min(config.batch_size, task.num_train_examples)
         self.steps_per_epoch = -(-task.num_train_examples // self.batch_size)
@@ -99,7 +99,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         self.optimizer = create_optimizer(config, self.learning_rate)
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
         self.remedy = f"lower config.learning_rate={config.learning_rate}"
-        self._batches = Batches(config, task, self.batch_size)
+        self._batches = Batches(config, task.dataset, self.batch_size)
 
     @functools.cached_property
     def _programs(self) -> Programs:

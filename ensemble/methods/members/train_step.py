@@ -28,7 +28,7 @@ from ensemble.methods.members.member import (
 from ensemble.network import Variables
 from ensemble.sharding.placement import Placement
 from ensemble.sources.batches import augment
-from ensemble.tasks.supervised import Aux, Supervised
+from ensemble.task import Aux, Learned
 
 Metrics = dict[str, clu_metrics.Average]
 """Averages over the steps of a chunk, each a (total, count) pair that merges by addition."""
@@ -55,7 +55,7 @@ class Batch(struct.PyTreeNode):
 
 
 def make_train_step(
-    config: ml_collections.FrozenConfigDict, task: Supervised, placement: Placement
+    config: ml_collections.FrozenConfigDict, task: Learned, placement: Placement
 ) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
     """Returns the pmapped step `(states, member_metrics, ensemble_metrics, batch, step) -> ...`.
 
@@ -124,7 +124,7 @@ def make_train_step(
     return placement.pmap(step_fn, in_axes=(0, 0, 0, 0, None), donate_argnums=(0, 1, 2))
 
 
-def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) -> Objective:
+def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
     """What a member maximises: the log likelihood, with smoothed labels if that is configured.
 
     Raises:
@@ -139,12 +139,11 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Supervised) ->
     def objective(
         variables: Variables, inputs: jax.Array, targets: jax.Array, rng_key: jax.Array
     ) -> tuple[jax.Array, Aux]:
-        if not config.label_smoothing:
-            return task.log_likelihood(variables, inputs, targets, True, rng_key)
-        outputs, own, state = task.outputs(variables, inputs, True, rng_key)
-        smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
-        log_prob = smoothed.smoothed_log_prob(outputs, targets, config.label_smoothing)
-        return log_prob, Aux(task.likelihood.predict(own, outputs), state)
+        log_prob, aux = task.log_likelihood(variables, inputs, targets, True, rng_key)
+        if config.label_smoothing:
+            smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
+            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
+        return log_prob, aux
 
     return objective
 

@@ -23,7 +23,7 @@ from ensemble.pictures.plot_style import figure_to_png
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import create_mesh
 from ensemble.storage.workdir import Workdir, write_bytes
-from ensemble.tasks.target import Target
+from ensemble.task import Sampled
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the quantiles in a report."""
@@ -83,7 +83,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
     noun = "chain"
     indices = (0,)  # All chains are one member.
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Target):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Sampled):
         self.config = config
         self.task: Any = task
         self.num_steps = config.rwm.num_warmup + config.rwm.num_samples
@@ -92,7 +92,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
         self.remedy = f"lower config.rwm.scale={config.rwm.scale}"
         devices = processes.devices(config.num_devices)
         mesh = create_mesh(len(devices), 1, devices)
-        self._walk = Walker(task.density, config.num_chains, mesh)
+        self._walk = Walker(task, config.num_chains, mesh)
         self._compiles = True
         check_steps(self.num_steps)
 

@@ -46,7 +46,8 @@ from ensemble.methods.walk.walker_state import WalkerState
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import CHAINS
 from ensemble.storage.memory import check_memory
-from ensemble.tasks.densities import Density, check_density
+from ensemble.task import TargetDensity
+from ensemble.tasks.densities import check_density
 
 MAX_LANES = 8192
 """Numbers that a device moves at a time: they stay in its cache."""
@@ -76,7 +77,7 @@ class Walker:
         UserError: the numbers cannot be used, or the log density has the wrong shape.
     """
 
-    density: Density
+    density: TargetDensity
     num_chains: int
     mesh: Mesh
     num_superchains: int | None = None

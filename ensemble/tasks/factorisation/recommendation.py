@@ -1,9 +1,11 @@
 """What the draws of a matrix factorisation recommend, and how they do beside simpler models."""
 
+from __future__ import annotations
+
 import collections
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,9 @@ from ensemble.source import in_memory
 from ensemble.sources.movielens import WATCHED
 from ensemble.sources.watches import WatchDataset
 from ensemble.tasks.factorisation.baselines import fit_popularity
-from ensemble.tasks.factorisation.task import Factorisation
+
+if TYPE_CHECKING:
+    from ensemble.tasks.factorisation.watch_task import Factorisation
 
 NUM_RECOMMENDED = 20
 _USERS_PER_BLOCK = 256
@@ -161,7 +165,6 @@ def recommendation_section(task: Factorisation, draws: Any, map_params: Any) -> 
         and fewest, their number of watches, and how many of the draws recommend what first.
     """
     dataset = task.dataset
-    assert isinstance(dataset, WatchDataset)
     watches, choices = dataset.watches, {}
     for which, user in extreme_users(dataset).items():
         movies = choose_first(draws, dataset, user)
@@ -204,7 +207,6 @@ def _score(task: Factorisation, of_users: Callable[[np.ndarray], np.ndarray]) ->
     Where the data were generated, also the root mean squared error of the watch probabilities of
     all pairs: factors are not identified, probabilities are.
     """
-    assert isinstance(task.dataset, WatchDataset)
     truth, observed = task.dataset.watches.truth, task.observed
     (pairs, labels), num_users = in_memory(task.dataset, "test"), len(observed)
     logits, recalls, squares = np.zeros(len(labels)), [], 0.0

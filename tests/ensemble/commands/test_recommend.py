@@ -15,6 +15,7 @@ from ensemble.commands import recommend
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.methods.mcmc.programs import Programs
+from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.run.loop import create_task
 from ensemble.storage.workdir import Workdir
 
@@ -183,7 +184,7 @@ def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
         with pytest.raises(UserError, match=line):
             predictor(np.array([pair]))
     variables = {"params": {name: leaf[0, 0] for name, leaf in positions.items()}}
-    logits, _ = predictor.task.network.apply(variables, np.array([[7, 3], [USERS, 3], [7, -1]]))
+    logits, _ = MatrixFactorisation().apply(variables, np.array([[7, 3], [USERS, 3], [7, -1]]))
     assert np.isnan(logits[:, 1]).tolist() == [False, True, True]
     with pytest.raises(UserError, match="has learned who watches what"):
         ensemble.evaluate(finished[0])

@@ -14,13 +14,8 @@ from ensemble.methods.members.train_step import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.supervised import (
-    Supervised,
-    check_network,
-    classification,
-    described_dataset,
-    make_likelihood,
-)
+from ensemble.tasks.learning_data import described_dataset, make_likelihood
+from ensemble.tasks.supervised import Supervised, check_network, classification
 
 KEY = jax.random.key(3)
 START = 0.5

@@ -35,6 +35,11 @@ def zeros():
     return jax.tree.map(jnp.zeros_like, random_params(0))
 
 
+def whitening(task, *arguments, **keywords):
+    """`kronecker` of a task."""
+    return kronecker(task.softmax_regression(), *arguments, **keywords)
+
+
 def whitened_hessian(task, coordinates, temperature=1.0):
     """Of the negative log density in z, at z = 0."""
     inputs, labels = task.dataset.splits["train"]
@@ -56,7 +61,9 @@ def whitened_hessian(task, coordinates, temperature=1.0):
 def test_the_hessian_is_the_identity_where_the_form_is_exact(prior, temperature):
     """Where all parameters are zero, all classes are equally likely for every example."""
     task = make_task(prior)
-    coordinates = kronecker(task, task.dataset.splits["train"], zeros(), temperature)
+    coordinates = kronecker(
+        task.softmax_regression(), task.dataset.splits["train"], zeros(), temperature
+    )
     hessian = whitened_hessian(task, coordinates, temperature)
     np.testing.assert_allclose(hessian, np.eye(len(hessian)), atol=2e-4)
     plain = whitened_hessian(task, identity(), temperature)
@@ -65,7 +72,9 @@ def test_the_hessian_is_the_identity_where_the_form_is_exact(prior, temperature)
 
 def test_the_hessian_is_near_the_identity_elsewhere():
     task = make_task()
-    coordinates = kronecker(task, task.dataset.splits["train"], random_params(3, 0.4))
+    coordinates = kronecker(
+        task.softmax_regression(), task.dataset.splits["train"], random_params(3, 0.4)
+    )
     values = np.linalg.eigvalsh(whitened_hessian(task, coordinates))
     assert 0.3 < values.min() < values.max() < 2
     plain = np.linalg.eigvalsh(whitened_hessian(task, identity()))
@@ -77,13 +86,13 @@ def test_stretching_lifts_the_least_curvature():
     train, location = task.dataset.splits["train"], random_params(3, 1.5)
     values = {
         number: np.linalg.eigvalsh(
-            whitened_hessian(task, kronecker(task, train, location, num_stretched=number))
+            whitened_hessian(task, whitening(task, train, location, num_stretched=number))
         )
         for number in (0, 64)
     }
     assert values[64].min() > 1.3 * values[0].min()
     assert values[64].max() < 1.2 * values[0].max()
-    coordinates = kronecker(task, train, location)
+    coordinates = whitening(task, train, location)
     assert len(coordinates.stretch) == 1  # A tenth of 15.
     direction = np.asarray(coordinates.directions[0]).ravel()
     assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-4)
@@ -92,7 +101,7 @@ def test_stretching_lifts_the_least_curvature():
 def test_a_laplace_prior_counts_by_its_variance():
     laplace, normal = make_task("laplace(0.5)"), make_task(f"normal({0.5 * 2**0.5})")
     ours, theirs = (
-        kronecker(task, task.dataset.splits["train"], zeros()) for task in (laplace, normal)
+        whitening(task, task.dataset.splits["train"], zeros()) for task in (laplace, normal)
     )
     np.testing.assert_allclose(ours.scale, theirs.scale, rtol=1e-5)
 
@@ -100,7 +109,7 @@ def test_a_laplace_prior_counts_by_its_variance():
 def test_there_and_back():
     task = make_task()
     location = random_params(5)
-    coordinates = kronecker(task, task.dataset.splits["train"], location)
+    coordinates = whitening(task, task.dataset.splits["train"], location)
     params = random_params(7)
     z = coordinates.from_params(params)
     assert jax.tree.structure(z) == jax.tree.structure(params)
@@ -126,11 +135,11 @@ def test_the_identity_changes_nothing():
 def test_what_cannot_be_whitened_is_refused():
     task = make_task(model="tiny")
     with pytest.raises(UserError, match=r"needs a linear model: config\.model='logistic"):
-        kronecker(task, task.dataset.splits["train"], zeros())
+        whitening(task, task.dataset.splits["train"], zeros())
     flat = make_task(prior="none")
     with pytest.raises(UserError, match="needs a prior, for the likelihood alone is flat"):
-        kronecker(flat, flat.dataset.splits["train"], zeros())
+        whitening(flat, flat.dataset.splits["train"], zeros())
     task = make_task()
     broken = jax.tree.map(lambda leaf: leaf + jnp.nan, zeros())
     with pytest.raises(UserError, match="curvature at the MAP is nan, and must be positive"):
-        kronecker(task, task.dataset.splits["train"], broken)
+        whitening(task, task.dataset.splits["train"], broken)

@@ -399,7 +399,8 @@ def test_a_chain_that_never_moves_is_named_and_left_out(blobs):
     predictions, status = live_predictions(method, stuck, ["validation", "test"])
     assert predictions["test"].arrays["log_probs"].shape[0] == 1
     timing = {"member_examples_per_second": None}
-    report = build_report(config, method.task, predictions, status, timing)
+    task = method.task
+    report = build_report(config, task.describe(), 1, task.scored(), predictions, status, timing)
     assert report["failed_members"] == {1: "stuck"}
     assert report["live_members"] == [0]
 

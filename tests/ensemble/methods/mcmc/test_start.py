@@ -1,4 +1,4 @@
-"""Starts: draws of the prior, and a MAP whose gradient is zero."""
+"""Starts: a MAP whose gradient is zero."""
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,12 @@ from ensemble import UserError, networks
 from ensemble.config_rules import validate
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import make_log_density
-from ensemble.methods.mcmc.start import find_map, sample_prior
+from ensemble.methods.mcmc.start import find_map
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
-PRIORS = parse_prior("*bias=laplace(2), *=normal(0.5)")
 SHAPES = {
     "Dense_0": {
         "kernel": jax.ShapeDtypeStruct((6, 3), jnp.float32),
@@ -40,25 +39,6 @@ def make_task(blobs, prior="normal(0.7)", model="logistic_regression"):
 def make_density(task, num_shards=2):
     mesh = create_mesh(1, num_shards, jax.devices())
     return make_log_density(task, task.dataset.splits["train"], mesh)
-
-
-def test_prior_draws_have_their_scales_and_keys():
-    draws = jax.vmap(lambda key: sample_prior(key, PRIORS, SHAPES))(
-        jax.random.split(jax.random.key(0), 4000)
-    )["Dense_0"]
-    assert draws["kernel"].shape == (4000, 6, 3)
-    np.testing.assert_allclose(draws["kernel"].std(axis=0), 0.5, rtol=0.08)
-    np.testing.assert_allclose(np.abs(draws["bias"]).mean(axis=0), 2, rtol=0.08)
-    both = draws["kernel"].reshape(4000, -1)[:, :3], draws["bias"]
-    assert abs(np.corrcoef(both[0][:, 0], both[1][:, 0])[0, 1]) < 0.06  # Keys of their own.
-    one = [sample_prior(jax.random.key(k), PRIORS, SHAPES)["Dense_0"]["bias"] for k in (1, 1, 2)]
-    np.testing.assert_array_equal(one[0], one[1])
-    assert (one[0] != one[2]).all()
-
-
-def test_without_a_prior_there_is_nothing_to_draw():
-    with pytest.raises(UserError, match=r"config.prior='none' has nothing to draw a start from"):
-        sample_prior(jax.random.key(0), (), SHAPES)
 
 
 def exact_map(task):

@@ -7,10 +7,9 @@ import scipy.special
 import ensemble
 from ensemble.errors import UserError
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.sources.catalogue import load_dataset
 from ensemble.tasks.factorisation import recommendation
-from ensemble.tasks.factorisation.task import Factorisation
+from ensemble.tasks.factorisation.watch_task import Factorisation
 
 NUM_DRAWS = 7
 
@@ -47,7 +46,7 @@ def probabilities(draws):
 def make_task(dataset):
     """The factorisation of a data set by three factors."""
     likelihood = Categorical(dataset.class_names)
-    return Factorisation(dataset, MatrixFactorisation(), likelihood, (), num_factors=3)
+    return Factorisation(dataset, likelihood, num_factors=3)
 
 
 def test_probabilities_are_means_over_draws(draws, probabilities):

@@ -1,0 +1,262 @@
+"""The contract of tasks: what is learned, or sampled.
+
+`ensemble.tasks` has the tenants, by the names of `ensemble.registry.TASKS`. The loop knows a
+`Task`. SGD and samplers take a `Learned`, whose parameters have a likelihood and a prior. Random
+walks take a `Sampled`, which is a log density. A program that predicts needs a `Predictive` only.
+
+What only some tasks have is asked for by a method, and never by the task's class. A task that
+inherits from `Defaults` writes no more of that than it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ensemble.network import Traits, Variables
+from ensemble.priors import Prior
+from ensemble.sharding.layout import Layout
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh
+
+    from ensemble.likelihood import Likelihood
+    from ensemble.source import Examples, Source
+
+
+class Scored(NamedTuple):
+    """What predictions are scored by.
+
+    Attributes:
+        dataset: the examples and their targets.
+        likelihood: of a target.
+    """
+
+    dataset: Source
+    likelihood: Likelihood
+
+
+class Task(Protocol):
+    """What every method is given."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of each split, `train` first; empty where there are no examples."""
+
+    @property
+    def num_train_examples(self) -> int:
+        """N that the members learn from; 0 where there are no examples."""
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a checkpoint says of what is learned, JSON-ready.
+
+        `name`, `fingerprint` and `num_examples` at least; another fingerprint is another task.
+        """
+
+    def scored(self) -> Scored | None:
+        """What predictions are scored by; None where nothing predicts."""
+
+
+class TargetDensity(Protocol):
+    """What a sampler without gradients asks of a density."""
+
+    @property
+    def num_dims(self) -> int:
+        """D, coordinates of a position."""
+
+    @property
+    def logdensity_fn(self) -> Callable[[jax.Array], jax.Array]:
+        """From positions [C, D] to [C] nats, up to a constant; -inf says impossible."""
+
+    def start(self, rng_key: jax.Array, num_chains: int) -> jax.Array:
+        """Draws overdispersed starts [C, D]."""
+
+
+class Sampled(Task, TargetDensity, Protocol):
+    """A density that is sampled as it is."""
+
+    @property
+    def name(self) -> str:
+        """Of the density."""
+
+
+class Predictive(Protocol):
+    """What predicts with the variables of members."""
+
+    @property
+    def dataset(self) -> Source:
+        """The data; of a task that was restored, without examples."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Of a target."""
+
+    def describe(self) -> dict[str, Any]:
+        """As of `Task`."""
+
+    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
+        """The predictive distribution of one member for raw inputs [B, ...]: `Likelihood.predict`.
+
+        It is pure, and can be vmapped over members and exported.
+        """
+
+    def without_examples(self) -> Predictive:
+        """Returns the same for predictions alone, which can be pickled if the network can."""
+
+    def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
+        """Refuses inputs [N, ...] that members with the parameters [M, ...] cannot predict.
+
+        Raises:
+            UserError: as said.
+        """
+
+
+class Aux(NamedTuple):
+    """What a forward pass leaves beside the log likelihood.
+
+    Attributes:
+        predicted: the predictive distribution, named arrays [B, ...].
+        state: the network's collections beside `params`.
+        outputs: of the network, [B, K]; None where there is no network.
+    """
+
+    predicted: dict[str, jax.Array]
+    state: Variables
+    outputs: jax.Array | None = None
+
+
+class OwnLogLikelihood(NamedTuple):
+    """A log likelihood of all training examples with a gradient of its own.
+
+    Attributes:
+        place: puts the examples on the devices, spread over the axis `data` of the mesh.
+        value_and_grad: `(params, placed) -> (nats [], gradients)`, which may be vmapped over chains
+            with the axis name of chains.
+        parts: what is spread over the devices, such as 'users'.
+        num_parts: how many of them there are.
+        layout: of the parameters: which are split over the devices.
+        predict: `(params, inputs) -> prediction` of one draw whose parameters are split; None:
+            `Predictive.predict`.
+    """
+
+    place: Callable[[], Any]
+    value_and_grad: Callable[[Any, Any], tuple[jax.Array, Any]]
+    parts: str
+    num_parts: int
+    layout: Layout = Layout()
+    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
+
+
+class SoftmaxRegression(NamedTuple):
+    """A task that is multinomial logistic regression, whose curvature is known.
+
+    Attributes:
+        dataset: whose normalised inputs are multiplied by the weights.
+        priors: on the weights and the biases.
+    """
+
+    dataset: Source
+    priors: tuple[Prior, ...]
+
+
+class DrawReport(NamedTuple):
+    """Entries of report.json that a task has when its posterior has been sampled.
+
+    Attributes:
+        sections: `(params [K, ...] of the draws, maximum) -> entries`.
+        needs_maximum: whether `maximum` is the parameters at the MAP, which has to be searched for;
+            else it is None.
+    """
+
+    sections: Callable[[Any, Any], dict[str, Any]]
+    needs_maximum: bool = False
+
+
+class Learned(Task, Predictive, Protocol):
+    """What is learned by parameters."""
+
+    @property
+    def traits(self) -> Traits:
+        """Whether there is state beside the parameters, and noise in training."""
+
+    def init_variables(self, rng_key: jax.Array) -> Variables:
+        """Starts the variables of one member, `params` and its state; the key is typed or raw."""
+
+    def params_shapes(self) -> Any:
+        """The shapes of one member's parameters."""
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns log p(params) up to a constant, nats []; zero without a prior."""
+
+    def sample_prior(self, rng_key: jax.Array) -> Any:
+        """Draws the parameters of one member from the prior.
+
+        Raises:
+            UserError: there is no prior.
+        """
+
+    def prepare(self, inputs: jax.Array) -> jax.Array:
+        """Makes of raw inputs [B, ...], on the devices, what `log_likelihood` takes."""
+
+    def log_likelihood(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Aux]:
+        """Log p(target | input, variables) of one member.
+
+        Args:
+            variables: of the member.
+            inputs: [B, ...], prepared.
+            targets: [B].
+            train: as of `Network.apply`.
+            rng_key: as of `Network.apply`.
+
+        Returns:
+            Nats [B], for the caller to weight, mask and sum; and what else the pass leaves.
+        """
+
+    # What only some tasks have: `Defaults`.
+
+    def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
+        """A faster sum of `log_likelihood` over a split, or one of parameters that are split.
+
+        Args:
+            split: the N examples.
+            mesh: of the devices, with the axes of `ensemble.sharding.mesh`.
+        """
+
+    def softmax_regression(self) -> SoftmaxRegression | None:
+        """The task as multinomial logistic regression, if it is one."""
+
+    def draw_report(self) -> DrawReport | None:
+        """What the report says of a sample of the posterior beside scores."""
+
+
+class Defaults:
+    """What `Learned` and `Predictive` ask for and most tasks have not."""
+
+    def prepare(self, inputs: jax.Array) -> jax.Array:
+        """Takes inputs as they are."""
+        return inputs
+
+    def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
+        """Takes all inputs of the right shape."""
+        return None
+
+    def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
+        """The plain sum will do."""
+        return None
+
+    def softmax_regression(self) -> SoftmaxRegression | None:
+        """It is none."""
+        return None
+
+    def draw_report(self) -> DrawReport | None:
+        """There is nothing to add."""
+        return None

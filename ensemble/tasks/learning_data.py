@@ -1,0 +1,99 @@
+"""What tasks that learn from data have in common: how these are loaded, described and restored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble import likelihoods
+from ensemble.errors import UserError
+from ensemble.likelihood import Likelihood
+from ensemble.source import Examples, Source
+from ensemble.sources.catalogue import load_dataset, models_of
+from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.task import Predictive
+
+
+def load_source(
+    config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
+) -> Source:
+    """Loads what a run learns from.
+
+    Args:
+        config: of the run.
+        data: arrays to learn instead of `config.dataset`.
+
+    Raises:
+        UserError: the data cannot be had, or not every network can learn them.
+    """
+    if data is not None:
+        return dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
+    dataset = load_dataset(config.dataset, config.data_dir or None, config.seed, config.hold_out)
+    models = models_of(config.dataset)
+    if models and config.model not in models:
+        raise UserError(
+            f"config.model={config.model!r} must be {' or '.join(models)} for {dataset.name}"
+        )
+    return dataset
+
+
+def make_likelihood(dataset: Source, name: str = "categorical") -> Likelihood:
+    """Makes the likelihood of a data set's targets.
+
+    Args:
+        dataset: with training examples.
+        name: of `ensemble.likelihoods`.
+
+    Raises:
+        UserError: the name is unknown, or the targets are none that the likelihood can have.
+    """
+    return likelihoods.named(name).of_data(dataset.targets("train"), dataset.class_names or ())
+
+
+def describe(dataset: Source) -> dict[str, Any]:
+    """Returns what a program that predicts must know of a data set's inputs, JSON-ready."""
+    return {
+        "name": dataset.name,
+        "input_shape": list(dataset.input_shape),
+        "dtype": dataset.input_dtype.name,
+        "shift": np.asarray(dataset.shift).tolist(),
+        "scale": np.asarray(dataset.scale).tolist(),
+        "num_examples": dict(dataset.sizes),
+        "fingerprint": dataset.fingerprint,
+        "test_fingerprint": dataset.test_fingerprint,
+    }
+
+
+def described_dataset(description: Mapping[str, Any]) -> Source:
+    """Returns a data set without examples, from what `Task.describe` has kept of it."""
+    shape = (0, *description["input_shape"])
+    return Dataset(
+        name=description["name"],
+        splits={"train": Examples(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
+        class_names=tuple(description.get("class_names", ())) or None,
+        shift=np.asarray(description["shift"], np.float32),
+        scale=np.asarray(description["scale"], np.float32),
+    )
+
+
+def check_params(params: Any, expected: Any, config: Mapping[str, Any], task: Predictive) -> None:
+    """Refuses the parameters of a workdir that are not those of its task.
+
+    Args:
+        params: of the members [M, ...].
+        expected: the shapes of one member's.
+        config: of the run.
+        task: that was restored.
+
+    Raises:
+        UserError: they are of other shapes or kinds.
+    """
+    found = jax.tree.map(lambda leaf: (np.shape(leaf)[1:], np.asarray(leaf).dtype.kind), params)
+    if found != jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.kind), expected):
+        raise UserError(
+            f"the checkpoint or the draws have other parameters than "
+            f"config.model={config['model']!r} has for inputs {task.dataset.input_shape} and "
+            f"{task.likelihood.num_outputs} outputs; give the config file of the run"
+        )
