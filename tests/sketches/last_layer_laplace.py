@@ -1,0 +1,57 @@
+"""The Laplace approximation of a network's last layer: a prediction that is no member's.
+
+The variables are those of the MAP, with a root of the covariance of the last layer's weights.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ensemble.likelihood import Likelihood
+from ensemble.network import Variables
+from ensemble.source import Source
+from ensemble.task import Defaults, Predictive
+from ensemble.tasks.supervised import Supervised
+
+
+@dataclasses.dataclass(frozen=True)
+class LastLayerLaplace(Defaults):
+    """Predicts by the mixture over draws of the last layer, the same ones every time."""
+
+    task: Supervised
+    layer: str
+    num_draws: int = 64
+
+    @property
+    def dataset(self) -> Source:
+        return self.task.dataset
+
+    @property
+    def likelihood(self) -> Likelihood:
+        return self.task.likelihood
+
+    def describe(self) -> dict[str, Any]:
+        return self.task.describe()
+
+    def without_examples(self) -> Predictive:
+        return dataclasses.replace(self, task=self.task.without_examples())
+
+    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
+        params, root = variables["params"], variables["laplace"]["root"]
+        kernel = params[self.layer]["kernel"]
+
+        def one_draw(rng_key: jax.Array) -> dict[str, jax.Array]:
+            moved = kernel + (root @ jax.random.normal(rng_key, (len(root),))).reshape(kernel.shape)
+            layer = {**params[self.layer], "kernel": moved}
+            return self.task.predict({"params": {**params, self.layer: layer}}, inputs)
+
+        draws = jax.lax.map(one_draw, jax.random.split(jax.random.key(0), self.num_draws))
+        mean = jax.nn.logsumexp(draws["log_probs"], axis=0) - jnp.log(self.num_draws)
+        return {"log_probs": mean}
+
+
+def predictive(laplace: LastLayerLaplace) -> Predictive:
+    """For the type checker."""
+    return laplace
