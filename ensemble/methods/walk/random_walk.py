@@ -85,7 +85,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Sampled):
         self.config = config
-        self.task: Any = task
+        self.task = task
         self.num_steps = config.rwm.num_warmup + config.rwm.num_samples
         self.steps_per_epoch = config.log_every_steps
         self.tracked_split = None
