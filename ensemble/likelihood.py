@@ -30,11 +30,14 @@ class Column(NamedTuple):
         title: of the column of a table.
         factor: that the score is multiplied by, such as 100 for percent.
         digits: after the decimal point.
+        has_units: whether the score is in the targets' units, which may be of any size: six
+            significant digits are shown then.
     """
 
     title: str
     factor: float = 1.0
     digits: int = 4
+    has_units: bool = False
 
 
 class Panel(NamedTuple):
@@ -201,14 +204,14 @@ class Likelihood(Protocol):
         """
 
     def posterior_sentence(
-        self, section: Mapping[str, Any], average_draw: Mapping[str, float], what: str
+        self, section: Mapping[str, Any], average_draw: Mapping[str, float], split: str
     ) -> str:
         """Says in one line what averaging draws brings over a single draw.
 
         Args:
             section: of `summarise`.
             average_draw: mean `draw_scores` of single draws.
-            what: was predicted, such as 'test images'.
+            split: that was scored.
         """
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:

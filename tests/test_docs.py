@@ -112,7 +112,7 @@ def test_random_walks(page):
 
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
-    tested = {"prediction", "your_data", "your_network", "devices", "random_walks"}
+    tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
     assert with_python == tested | {INFERENCE.stem}
 
 

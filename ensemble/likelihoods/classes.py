@@ -224,12 +224,12 @@ class Classes:
         )
 
     def posterior_sentence(
-        self, section: Mapping[str, Any], average_draw: Mapping[str, float], what: str
+        self, section: Mapping[str, Any], average_draw: Mapping[str, float], split: str
     ) -> str:
         """Says in one line what averaging draws brings over a single draw."""
         whole = section["ensemble"]["accuracy"]
         return (
-            f"The average over all draws is right on {100 * whole:.2f}% of {what}, "
+            f"The average over all draws is right on {100 * whole:.2f}% of {split} examples, "
             f"{100 * (whole - average_draw['accuracy']):+.2f} points from the average draw."
         )
 

@@ -20,6 +20,7 @@ from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Column, Panel, Reduce
 from ensemble.likelihoods.mixture_density import GRID, LOC, SCALE, MixtureDensity
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction
+from ensemble.likelihoods.target_range import LARGEST, SMALLEST, target_range
 from ensemble.pictures import intervals, member_scores
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 NUM_GRID_POINTS = 200
 """Where the CDF of a chain is kept, from a range below the least training target to one above."""
+_PLATEAU = 1e-6  # Of a CDF in float32: between modes far apart it is flat, up to rounding.
 _BISECTIONS = 40  # In float32 more change nothing.
 
 
@@ -45,11 +47,11 @@ class Continuous:
     name: str
     num_outputs: int
     columns: Mapping[str, Column] = {
-        "rmse": Column("RMSE"),
+        "rmse": Column("RMSE", has_units=True),
         "nll": Column("NLL nats"),
-        "crps": Column("CRPS"),
+        "crps": Column("CRPS", has_units=True),
         "coverage_90": Column("in 90% %", 100, 1),
-        "width_90": Column("90% width"),
+        "width_90": Column("90% width", has_units=True),
     }
     headline = ("rmse", "nll", "crps")
     progress = "squared_error"
@@ -103,16 +105,7 @@ class Continuous:
                 f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
                 f"{', '.join(class_names[:3])}...: set config.likelihood='categorical'"
             )
-        values = np.asarray(targets, np.float64)
-        if len(values) < 2:
-            raise UserError("there is one sample to learn from; a spread needs two or more")
-        spread = float(values.std())
-        if not np.isfinite(spread) or spread == 0:
-            raise UserError(
-                f"the training targets have the standard deviation {spread:g}; it must be positive "
-                "and finite: give targets that differ"
-            )
-        return cls(float(values.mean()), spread, float(values.min()), float(values.max()))
+        return cls(*target_range(targets))
 
     @classmethod
     def described(cls, description: Mapping[str, Any]) -> Continuous:
@@ -122,10 +115,10 @@ class Continuous:
             ValueError: the description is damaged or forged.
         """
         numbers = [description[f"target_{name}"] for name in ("shift", "scale", "low", "high")]
-        if not all(type(one) in (int, float) and abs(one) < 1e30 for one in numbers):
+        if not all(type(one) in (int, float) and abs(one) < LARGEST for one in numbers):
             raise ValueError("dataset.target_shift, _scale, _low and _high must be numbers")
         shift, scale, low, high = map(float, numbers)
-        if not (scale > 0 and low < high):
+        if not (scale > SMALLEST and low < high):
             raise ValueError("dataset.target_scale must be positive, target_low below target_high")
         return cls(shift, scale, low, high)
 
@@ -264,18 +257,18 @@ class Continuous:
         gained = float(np.mean(members["nll"])) - scores["nll"]
         return (
             f"The ensemble of {num_members} has an RMSE of {scores['rmse']:.4g} on the {split} "
-            f"split, {saving:.1f}% less than its mean member, and an NLL lower by {gained:.3f} "
-            f"nats; its 90% intervals hold {100 * scores['coverage_90']:.0f}% of the targets."
+            f"split, {-saving:+.1f}% from its mean member, and an NLL of {-gained:+.3f} nats from "
+            f"it; its 90% intervals hold {100 * scores['coverage_90']:.0f}% of the targets."
         )
 
     def posterior_sentence(
-        self, section: Mapping[str, Any], average_draw: Mapping[str, float], what: str
+        self, section: Mapping[str, Any], average_draw: Mapping[str, float], split: str
     ) -> str:
         """Says in one line what averaging draws brings over a single draw."""
         scores = section["ensemble"]
         return (
-            f"The mixture of all draws has an RMSE of {scores['rmse']:.4g} on {what}, a single "
-            f"draw {math.sqrt(average_draw['squared_error']):.4g}; its 90% intervals hold "
+            f"The mixture of all draws has an RMSE of {scores['rmse']:.4g} on the {split} split, "
+            f"a single draw {math.sqrt(average_draw['squared_error']):.4g}; its 90% intervals hold "
             f"{100 * scores['coverage_90']:.0f}% of the targets."
         )
 
@@ -370,14 +363,15 @@ class Continuous:
                 is_below = cdf < level
                 return jnp.where(is_below, middle, ends[0]), jnp.where(is_below, ends[1], middle)
 
-            ends = self.bracket(predicted, jnp)
-            low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, ends)
+            low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, self.bracket(predicted, jnp))
             return (low + high) / 2
 
         return {
             "mean": mean,
             "standard_deviation": jnp.sqrt(noise + disagreement),
-            "quantiles": jnp.stack([quantile(level) for level in LEVELS], axis=-1),
+            "quantiles": jnp.stack(
+                [(quantile(q - _PLATEAU) + quantile(q + _PLATEAU)) / 2 for q in LEVELS], axis=-1
+            ),
             "aleatoric": noise,
             "epistemic": disagreement,
             **{f"member_{name}": one for name, one in predicted.items()},

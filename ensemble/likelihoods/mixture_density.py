@@ -6,6 +6,7 @@ by its parameters, or a chain: the mixture over its draws, of which sums are lef
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,8 @@ GRID = "grid_cdf"
 """Of a chain, its CDF on a grid, [C, N, G]; predictions that have it are those of chains."""
 _NUM_FINE = 400  # Points of the grid on which a mixture without a closed form is scored.
 _TAILS = 5e-4  # Probability beyond each end of that grid.
+_OF_GRID = ("crps", "mae", "width", "interval_score")  # Scores of chains that are read off it.
+_MAX_BEYOND = 0.005  # Probability beyond a chain's grid, above which they are not known.
 
 
 class Family(Protocol):
@@ -120,15 +123,25 @@ class MixtureDensity:
             "mae": float(np.mean(np.abs(quantiles[0.5] - targets))),
             "crps": float(self.crps(targets).mean()),
         }
+        distance = np.abs(self.pit(targets) - 0.5)
         for level in regression.LEVELS:
             low, high = quantiles[(1 - level) / 2], quantiles[(1 + level) / 2]
             percent = f"{100 * level:.0f}"
-            scores[f"coverage_{percent}"] = regression.coverage(low, high, targets)
+            # A central interval holds a target whose PIT is so near to a half.
+            scores[f"coverage_{percent}"] = float(np.mean(distance <= level / 2))
             scores[f"width_{percent}"] = float(np.mean(high - low))
             scores[f"interval_score_{percent}"] = regression.interval_score(
                 low, high, targets, level
             )
+        if self._is_of_chains and self._beyond_grid() > _MAX_BEYOND:
+            unknown = [name for name in scores if name.startswith(_OF_GRID)]
+            scores |= dict.fromkeys(unknown, math.nan)
         return scores
+
+    def _beyond_grid(self) -> float:
+        """Mean probability that chains give to values beyond the grid's ends."""
+        cdf = self._grid_cdf()
+        return float(np.mean(cdf[:, 0] + 1 - cdf[:, -1]))
 
     def _grid_cdf(self) -> np.ndarray:
         return self._arrays[GRID].mean(axis=0)

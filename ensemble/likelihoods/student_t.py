@@ -42,10 +42,10 @@ class StudentT(Continuous):
         return constant - 0.5 * xp.log(df * math.pi) - (df + 1) / 2 * xp.log1p(z * z / df)
 
     def standard_cdf(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
-        """By the incomplete beta function."""
+        """By the incomplete beta function, of an argument that is exact near z = 0."""
         df = parts[DF]
-        tail = special.betainc(df / 2, 0.5 + 0 * df, df / (df + z * z)) / 2
-        return xp.where(z > 0, 1 - tail, tail)
+        half = special.betainc(0.5 + 0 * df, df / 2, z * z / (df + z * z)) / 2
+        return 0.5 + xp.sign(z) * half
 
     def standard_variance(self, parts: Mapping[str, Any]) -> Any:
         """df / (df - 2)."""

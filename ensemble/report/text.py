@@ -38,7 +38,7 @@ def format_table(report: Mapping[str, Any]) -> str:
         rows.append(("average draw", [scores.get(name, np.nan) for name in titles]))
     rows.append((whole, [ensemble[name] for name in titles]))
     width = max(len(label) for label, _ in rows)
-    header = f"{split:<{width}}" + "".join(f"{title:>12}" for title, _, _ in titles.values())
+    header = f"{split:<{width}}" + "".join(f"{title:>12}" for title, *_ in titles.values())
     lines = [header, "-" * len(header)]
     for label, values in rows:
         if label in (f"mean of {one}s", whole):
@@ -84,9 +84,14 @@ def _likelihood(report: Mapping[str, Any]) -> Any:
 
 def _cells(values: Sequence[float], columns: Sequence[Column]) -> str:
     return "".join(
-        " " * 12 if np.isnan(value) else f"{column.factor * value:12.{column.digits}f}"
-        for value, column in zip(values, columns, strict=True)
+        _cell(column.factor * value, column) for value, column in zip(values, columns, strict=True)
     )
+
+
+def _cell(value: float, column: Column) -> str:
+    if np.isnan(value):
+        return " " * 12
+    return f"{value:12.6g}" if column.has_units else f"{value:12.{column.digits}f}"
 
 
 def summary_sentence(report: Mapping[str, Any]) -> str:
@@ -142,8 +147,7 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:
         return text
-    what = f"{split} {'pairs' if 'recommendation' in report else 'images'}"
     brings = _likelihood(report).posterior_sentence(
-        report[split], report["average_draw"][split], what
+        report[split], report["average_draw"][split], split
     )
     return f"{brings} {text}"

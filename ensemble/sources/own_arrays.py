@@ -279,7 +279,7 @@ def _check_labels(values: Any, what: str) -> np.ndarray:
         where = int(np.argmax(bad))
         raise UserError(
             f"{what} holds {labels[where]} in example {where}; labels are whole numbers 0..C-1: "
-            f"renumber the classes from 0"
+            f"renumber the classes from 0, or call them targets to learn numbers"
         )
     return labels.astype(np.int32)
 

@@ -49,12 +49,28 @@ def test_the_crps_of_one_point_is_the_absolute_error():
 
 
 @pytest.mark.parametrize("num_points", [200, 2000])
-def test_the_crps_by_a_grid_errs_by_less_than_a_quarter_of_its_spacing(num_points):
+def test_the_crps_by_a_grid_is_near_the_closed_form(num_points):
     grid = np.linspace(-9, 9, num_points)
     cdf = np.stack([mixture_cdf(np.full(5, x)) for x in grid], axis=1)
     found = regression.grid_crps(grid, cdf, TARGETS)
     exact = regression.gaussian_mixture_crps(MEAN, SCALE, TARGETS)
     np.testing.assert_allclose(found, exact, atol=(grid[1] - grid[0]) / 4)
+
+
+@pytest.mark.parametrize(("point", "target"), [(4.999, 4.001), (4.5, 4.5), (4.2, 5.7)])
+def test_the_crps_by_a_grid_errs_by_at_most_two_thirds_of_its_spacing(point, target):
+    grid = np.arange(11.0)
+    cdf = (grid >= point).astype(float)[None]  # A point mass, the hardest case.
+    found = regression.grid_crps(grid, cdf, [target])[0]
+    assert abs(found - abs(point - target)) <= 2 / 3 + 1e-9
+
+
+def test_the_median_of_two_far_modes_lies_between_them():
+    def cdf(values):
+        return scipy.stats.norm.cdf(values[None], [[0.0], [100.0]], 1.3).mean(axis=0)
+
+    found = regression.quantiles(cdf, np.array([-1e4]), np.array([1e4]), [0.5])
+    assert found[0, 0] == pytest.approx(50, abs=0.5)
 
 
 def test_a_target_beyond_the_grid_costs_its_distance():
