@@ -131,6 +131,7 @@ def test_the_table_and_the_summary_are_printed(unbroken):
     assert "tensorflow" not in done.stderr.lower()
 
 
+@pytest.mark.check
 @pytest.mark.costs(12)  # Two starts.
 def test_killed_it_ends_with_the_same_bits(unbroken, config_file, tmp_path):
     """Once, and anywhere; `test_killed.py` kills every method at every moment."""

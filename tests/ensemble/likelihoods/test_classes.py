@@ -198,7 +198,7 @@ def test_sentences_say_what_averaging_brings():
         "The ensemble of 2 is right on 92.00% of test images, +7.00 points from its mean member, "
         "at 50% less NLL."
     )
-    assert CLASSES.posterior_sentence(section, {"accuracy": 0.93}, "test pairs") == (
-        "The average over all draws is right on 92.00% of test pairs, -1.00 points from the "
+    assert CLASSES.posterior_sentence(section, {"accuracy": 0.93}, "test") == (
+        "The average over all draws is right on 92.00% of test examples, -1.00 points from the "
         "average draw."
     )
