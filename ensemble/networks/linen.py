@@ -22,8 +22,11 @@ class LinenNetwork:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the module says that it is multinomial logistic regression."""
-        return bool(getattr(self.module, "is_linear", False))
+        """Whether the module says that it is multinomial logistic regression.
+
+        Its own class must say so: one that is derived from it may be another network.
+        """
+        return bool(vars(type(self.module)).get("is_linear", False))
 
     @functools.cached_property
     def _takes_train(self) -> bool:
