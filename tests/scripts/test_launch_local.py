@@ -310,7 +310,7 @@ def test_of_a_process_that_fails_alone_the_last_line_is_shown(arguments, tmp_pat
     fails = "import sys\nassert '--process_id=1' not in sys.argv, 'only here'\n"
     config.write_text(f"{fails}from ensemble import default_config as get_config\n")
     began = time.monotonic()
-    with launch([f"--config={config}"], tmp_path / "run") as launcher:
+    with launch([f"--config={config}", "--config.num_epochs=1"], tmp_path / "run") as launcher:
         _, errors = launcher.communicate(timeout=60)
     assert time.monotonic() - began < launch_local.GRACE_SECONDS / 2
     assert "process 0 was ended by SIGTERM" in errors  # It waited for process 1.

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 
+import jax
 import many_processes
 import numpy as np
 import pytest
 from conftest import ROOT, free_port, make_blobs, started
 from kills import assert_same, kill_often, result_of
 
+import ensemble
 from ensemble import registry
 
 METHODS = list(registry.METHODS)
@@ -78,6 +80,22 @@ def test_where_one_of_two_processes_was_killed_the_bits_are_the_same(root, metho
     saved = json.loads((root / f"{method}.json").read_text())
     assert 0 < max(saved) < max(steps_of(killed)) == max(steps_of(whole))
     assert_same(killed, result_of(whole))
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("method", METHODS)
+def test_one_process_with_all_their_devices_learns_the_same(root, method, tmp_path):
+    config, data = many_processes.every_method()[method]
+    config.num_devices = 4
+    ensemble.train(config, data, str(tmp_path), show_progress=False)
+    found, expected = result_of(tmp_path), result_of(root / "whole" / method)
+    for part in ("state", "metrics", "report"):
+        jax.tree.map(assert_near, found[part], expected[part])
+
+
+def assert_near(found, expected):
+    """Sums over devices may be rounded otherwise where processes exchange them."""
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 CONFIG = """

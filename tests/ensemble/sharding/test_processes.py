@@ -68,10 +68,8 @@ def numbers_of(workdir):
     return found
 
 
-@pytest.mark.parametrize(
-    "num_devices",
-    [pytest.param(2, marks=pytest.mark.check), pytest.param(4, marks=pytest.mark.soak)],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("num_devices", [2, 4])
 def test_processes_and_resumptions_change_nothing(tmp_path, num_devices):
     """Two processes, one of two devices, again two processes: against one with all their devices.
 
