@@ -22,7 +22,7 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     from ensemble.methods.mcmc.kernels import Settings, make_sampler
     from ensemble.methods.mcmc.log_density import make_log_density
     from ensemble.priors import parse_prior
-    from ensemble.sharding.mesh import CHAINS, create_mesh
+    from ensemble.sharding.mesh import ENSEMBLE, create_mesh
     from ensemble.source import in_memory
     from ensemble.tasks.supervised import classification
 
@@ -42,7 +42,7 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
         return sampler.step(chain, jnp.int32(0))[0].state.position
 
     if num_chains > 1:
-        draw = jax.vmap(draw, in_axes=(0, None), spmd_axis_name=CHAINS)
+        draw = jax.vmap(draw, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
     return jax.jit(draw), density.data
 
 

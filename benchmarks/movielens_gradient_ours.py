@@ -25,13 +25,13 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     import jax
 
     from ensemble.sharding.chainwise import with_own_gradient
-    from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
+    from ensemble.sharding.mesh import DATA, create_mesh
     from ensemble.tasks.factorisation import watch_likelihood
     from ensemble.tasks.factorisation.baselines import fit_biases
     from ensemble.tasks.factorisation.watch_task import reference_of
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
 
     def log_likelihood(params: Any, data: Any) -> jax.Array:
         return with_own_gradient(value_and_grad, data)(params)
@@ -40,7 +40,7 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
     host = make_positions(num_users, num_movies, mesh.shape[DATA])
     user_bias, movie_bias = fit_biases(observed)
     reference = reference_of(observed, {"user_bias": user_bias, "movie_bias": movie_bias})
-    data = watch_likelihood.place(observed, reference, mesh, DATA)
+    data = watch_likelihood.place(observed, reference, mesh)
     positions = place_positions(host, mesh)
     trajectory = make_trajectory(log_likelihood)
     result = measure(trajectory, positions, data, seconds)

@@ -56,7 +56,7 @@ def make_trajectory(log_likelihood: Callable[[Any, Any], Any]) -> Callable[[Any,
     import jax
     import jax.numpy as jnp
 
-    from ensemble.sharding.mesh import CHAINS
+    from ensemble.sharding.mesh import ENSEMBLE
 
     def of_chain(position: Any, data: Any) -> Any:
         value_and_grad = jax.value_and_grad(lambda params: log_likelihood(params, data))
@@ -79,7 +79,7 @@ def make_trajectory(log_likelihood: Callable[[Any, Any], Any]) -> Callable[[Any,
         carry, _ = jax.lax.scan(step, carry, length=NUM_LEAPFROG_STEPS)
         return carry[0], carry[3]
 
-    return jax.jit(jax.vmap(of_chain, in_axes=(0, None), spmd_axis_name=CHAINS))
+    return jax.jit(jax.vmap(of_chain, in_axes=(0, None), spmd_axis_name=ENSEMBLE))
 
 
 def place_positions(positions: dict[str, np.ndarray], mesh: Any) -> Any:
@@ -87,10 +87,10 @@ def place_positions(positions: dict[str, np.ndarray], mesh: Any) -> Any:
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from ensemble.sharding.mesh import CHAINS, DATA
+    from ensemble.sharding.mesh import DATA, ENSEMBLE
 
     def place(name: str, leaf: np.ndarray) -> Any:
-        spec = PartitionSpec(CHAINS, DATA) if name.startswith("user") else PartitionSpec(CHAINS)
+        spec = PartitionSpec(ENSEMBLE, DATA) if name.startswith("user") else PartitionSpec(ENSEMBLE)
         return jax.device_put(leaf, NamedSharding(mesh, spec))
 
     return {name: place(name, leaf) for name, leaf in positions.items()}

@@ -98,11 +98,11 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
 
     from ensemble.methods.walk.block_kernel import compiler_options
     from ensemble.methods.walk.walker import MAX_LANES
-    from ensemble.sharding.mesh import CHAINS, create_mesh
+    from ensemble.sharding.mesh import ENSEMBLE, create_mesh
     from ensemble.tasks import densities
 
     density, devices = densities.create("correlated_gaussian"), jax.devices()
-    mesh, spec = create_mesh(len(devices), 1, devices), PartitionSpec(CHAINS)
+    mesh, spec = create_mesh(len(devices), 1, devices), PartitionSpec(ENSEMBLE)
     lanes = MAX_LANES // density.num_dims // 16 * 16
     num_blocks = -(-num_chains // (lanes * len(devices)))
 

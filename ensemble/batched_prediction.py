@@ -6,7 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ensemble.sharding.placement import Placement, pad_to_multiple
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import spec
+from ensemble.sharding.placement import EXAMPLES, MEMBERS, Placement
 from ensemble.source import Inputs
 
 MAX_BATCH_SIZE = 256
@@ -26,34 +28,27 @@ def make_predict(
         predict_fn: `Predictive.predict` of a task.
         placement: of the members.
 
-    The returned function takes `variables` on the devices, [D, slots, ...], and raw `inputs`
+    The returned function takes `variables` on the devices, [num_places, ...], and raw `inputs`
     [N, ...] with N > 0, of which it reads one batch at a time, and returns what the likelihood
     predicts with each member, named arrays [M, N, ...] float32.
     """
-
-    @placement.pmap
-    def predict_batch(variables: Any, inputs: Any) -> Any:
-        return placement.map_slots(predict_fn, in_axes=(0, None))(variables, inputs)
+    predict_batch = placement.map_devices(
+        placement.map_slots(predict_fn, in_axes=(0, None)),
+        (MEMBERS, EXAMPLES),
+        spec("member", "example"),
+    )
 
     def predict(variables: Any, inputs: Inputs) -> dict[str, np.ndarray]:
         num_examples = len(inputs)
         batch_size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
         batches = []
         for start in range(0, num_examples, batch_size):
-            batch = pad_to_multiple(inputs[start : start + batch_size], batch_size)
+            batch = transfer.pad(np.asarray(inputs[start : start + batch_size]), batch_size)
             predicted = predict_batch(variables, placement.place_shared(batch))
-            batches.append(jax.tree.map(lambda leaf: _join_slices(placement, leaf), predicted))
+            batches.append(placement.gather_members(predicted))
         return {
             name: np.concatenate([batch[name] for batch in batches], axis=1)[:, :num_examples]
             for name in batches[0]
         }
 
     return predict
-
-
-def _join_slices(placement: Placement, values: Any) -> np.ndarray:
-    """[D, slots, B/slices, ...] on the devices to [M, B, ...] on the host."""
-    whole = placement.fetch(values)
-    whole = whole.reshape(placement.num_groups, placement.slices, *whole.shape[1:])
-    whole = whole.swapaxes(1, 2)  # [groups, slots, slices, B/slices, ...]
-    return whole.reshape(placement.num_places, -1, *whole.shape[4:])[: placement.num_members]

@@ -26,7 +26,7 @@ from ensemble.likelihoods.number_prediction import NumberPrediction
 from ensemble.predictor import Predictor
 from ensemble.run.loop import train
 from ensemble.sharding import startup
-from ensemble.sharding.placement import pad_to_multiple
+from ensemble.sharding.transfer import pad
 
 _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
@@ -85,7 +85,9 @@ class _Estimator(BaseEstimator):
         inputs = validate_data(self, X, reset=False, **_INPUTS)
         # All forward passes have one shape: one program is compiled, and what is said of an example
         # is the same, to the last bit, whatever else is in X.
-        return self.predictor_(pad_to_multiple(inputs, MAX_BATCH_SIZE)), len(inputs)
+        return self.predictor_(pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)), len(
+            inputs
+        )
 
     @functools.cached_property
     def predictor_(self) -> Predictor:

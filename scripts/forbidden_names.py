@@ -26,6 +26,7 @@ KINDS = {
     "fields of Linen modules",
     "any_in_contract": "a task, state or info is `Any`, or nothing, in a contract's signature",
     "task_files": "a file outside the tasks takes, holds or uses a task",
+    "placing": "arrays are placed or fetched without `ensemble.sharding`",
 }
 
 _CONTRACTS = ("method", "likelihood", "network", "source", "task")
@@ -41,6 +42,8 @@ _MAY_COUNT_CLASSES = (
     "likelihoods.class_weights",
     "evaluation",  # Of classifiers: these are their pages.
 )
+_MAY_PLACE = ("sharding", "tasks.sharded_model")  # The latter on a mesh that a program gives.
+_PLACING = ("NamedSharding", "PartitionSpec", "device_put", "process_allgather")
 _LIBRARIES = ("flax.",)
 _ARRAYS = "arrays"  # What data that a program gave are called.
 _START_AND_END = ("init", "advance", "join", "from_host")
@@ -314,7 +317,24 @@ def task_files(package: Package, module: Module) -> Iterator[tuple[int, str]]:
         yield min(lines), f"{len(lines)} lines"
 
 
-_RULES = (isinstance_of_tenant, comparison_with_name, num_classes, any_in_contract, task_files)
+def placing(package: Package, module: Module) -> Iterator[tuple[int, str]]:
+    """Calls what JAX places and fetches arrays with."""
+    for node in ast.walk(module.tree) if not module.is_in(*_MAY_PLACE) else ():
+        if isinstance(node, ast.Call):
+            name = _last(node.func)
+            called = module.imports.get(name, name).rpartition(".")[2]
+            if called in _PLACING:
+                yield node.lineno, called
+
+
+_RULES = (
+    isinstance_of_tenant,
+    comparison_with_name,
+    num_classes,
+    any_in_contract,
+    task_files,
+    placing,
+)
 
 
 def find(root: pathlib.Path) -> list[Find]:

@@ -37,19 +37,19 @@ SMALL = {
         "log_every_steps": 4,
         "eval_every_epochs": 4,
         "ensemble_size": 3,
-        "num_steps": 40,
+        "num_steps": 20,
         "batch_size": 16,
         "num_chains": 2,
         "hmc.num_leapfrog_steps": 4,
         "hmc.step_size": 0.1,
         "hmc.num_warmup": 4,
-        "hmc.num_samples": 20,
+        "hmc.num_samples": 12,
     },
     "density": {
         "log_every_steps": 64,
         "num_chains": 64,
         "rwm.num_warmup": 96,
-        "rwm.num_samples": 512,
+        "rwm.num_samples": 256,
     },
 }
 """By task: what its methods set, of which each takes the keys that it has; they save often."""

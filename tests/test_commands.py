@@ -47,9 +47,9 @@ def digits(tmp_path_factory):
 def posterior(tmp_path_factory):
     """The posterior of a regression, resumed with more draws."""
     workdir = tmp_path_factory.mktemp("logreg") / "run"
-    short = ["hmc.num_warmup=100", "num_chains=2"]
-    train("digits_logreg_hmc.py", workdir, *short, "hmc.num_samples=100")
-    done = train("digits_logreg_hmc.py", workdir, *short, "hmc.num_samples=200")
+    short = ["hmc.num_warmup=40", "hmc.num_leapfrog_steps=4", "num_chains=2"]
+    train("digits_logreg_hmc.py", workdir, *short, "hmc.num_samples=20")
+    done = train("digits_logreg_hmc.py", workdir, *short, "hmc.num_samples=40")
     assert "Resuming" in done.stderr
     return workdir
 

@@ -23,7 +23,7 @@ from ensemble.methods.walk.random_walk import RandomWalk
 from ensemble.networks.linen import LinenNetwork
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import CHAINS, create_mesh
+from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.source import in_memory
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.learning_data import make_likelihood
@@ -73,7 +73,7 @@ def test_a_numpyro_model_is_sampled_on_many_devices(dataset):
     params = jax.vmap(task.sample_prior)(jax.random.split(KEY, 2))
     found, grads = jax.jit(
         lambda params, data: jax.vmap(
-            jax.value_and_grad(density.bind(data)), spmd_axis_name=CHAINS
+            jax.value_and_grad(density.bind(data)), spmd_axis_name=ENSEMBLE
         )(params)
     )(params, density.data)
     assert jax.tree.map(jnp.shape, grads) == jax.tree.map(jnp.shape, params)

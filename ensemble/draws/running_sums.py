@@ -8,8 +8,8 @@ import numpy as np
 from flax import struct
 
 from ensemble.likelihood import Likelihood
-from ensemble.sharding import processes
-from ensemble.sharding.mesh import PlacedSplit
+from ensemble.sharding import transfer
+from ensemble.sharding.placed_split import PlacedSplit
 
 _HUGE = 1e30  # Of the logarithm of nothing.
 
@@ -114,7 +114,7 @@ def averages(
         The predictions of the chains [C, N, ...], by `Likelihood.average`, and the mean scores of
         single draws [C], by name.
     """
-    top, sum_of, excess_of = processes.fetch((sums.top, sums.totals, sums.excess))
+    top, sum_of, excess_of = transfer.fetch((sums.top, sums.totals, sums.excess))
     means: dict[str, np.ndarray] = {
         name: (total.astype(np.float64) - excess_of[name].astype(np.float64)) / num_draws
         for name, total in sum_of.items()

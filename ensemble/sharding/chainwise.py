@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from ensemble.sharding.mesh import ENSEMBLE
+
 
 def with_own_gradient(
     value_and_grad: Callable[[Any, Any], tuple[jax.Array, Any]], data: Any
@@ -30,15 +32,15 @@ def with_own_gradient(
 
 
 def make_chainwise(
-    of_chains: Callable[[Any, Any, str | None], Any], mesh: Mesh, chains_axis: str
+    of_chains: Callable[[Any, Any, str | None], Any], mesh: Mesh
 ) -> Callable[[Any, Any], Any]:
     """Returns `(params, data) -> result` of one chain, whose vmap is `of_chains`.
 
     Args:
-        of_chains: `(params [C, ...], data, axis) -> result [C, ...]`; chains are to lie over that
-            axis of the mesh, on all devices alike if it is None.
+        of_chains: `(params [C, ...], data, leading) -> result [C, ...]`; `leading` says how the
+            chains are to lie: "chain", or None, on all devices alike, where these do not divide
+            their number.
         mesh: of the devices.
-        chains_axis: of the mesh, for numbers of chains that it divides.
     """
 
     @jax.custom_batching.custom_vmap
@@ -56,8 +58,8 @@ def make_chainwise(
             params,
             params_batched,
         )
-        divides = num_chains % mesh.shape[chains_axis] == 0
-        result = of_chains(params, data, chains_axis if divides else None)
+        divides = num_chains % mesh.shape[ENSEMBLE] == 0
+        result = of_chains(params, data, "chain" if divides else None)
         return result, jax.tree.map(lambda _: True, result)
 
     return of_chain

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import spec
 
 
 class Layout(NamedTuple):
@@ -19,37 +21,33 @@ class Layout(NamedTuple):
         names: of the parameters that are split, by their first axis; the others are whole.
         num_rows: of each of them, the same for all.
         num_places: the same with the padding.
-        axis: of the mesh, over which they are split.
+        row: what a row is, a key of `ensemble.sharding.mesh.RULES`.
     """
 
     names: tuple[str, ...] = ()
     num_rows: int = 0
     num_places: int = 0
-    axis: str = ""
+    row: str = ""
 
     def is_split(self, path: Sequence[Any]) -> bool:
         """Whether the leaf at a path of `jax.tree_util` belongs to a split parameter."""
         return any(str(getattr(key, "key", "")) in self.names for key in path)
 
     def spec(self, path: Sequence[Any], *leading: str | None) -> PartitionSpec:
-        """Where a leaf lies whose first axes, before those of the parameter, lie so."""
-        return (
-            PartitionSpec(*leading, self.axis) if self.is_split(path) else PartitionSpec(*leading)
-        )
+        """Where a leaf lies whose first axes, before those of the parameter, are `leading`."""
+        return spec(*leading, self.row) if self.is_split(path) else spec(*leading)
+
+    def sharding(self, mesh: Mesh, path: Sequence[Any], *leading: str | None) -> NamedSharding:
+        """Where such a leaf lies on the devices of a mesh."""
+        return NamedSharding(mesh, self.spec(path, *leading))
 
     def pad(self, tree: Any, axis: int = 0) -> Any:
         """Pads the split leaves of a tree with zeros, from `num_rows` on that axis."""
-
-        def pad(leaf: Any) -> Any:
-            widths = [(0, 0)] * leaf.ndim
-            widths[axis] = (0, self.num_places - self.num_rows)
-            return (np if isinstance(leaf, np.ndarray) else jnp).pad(leaf, widths)
-
-        return self._map(pad, tree)
+        return self._map(lambda leaf: transfer.pad(leaf, self.num_places, axis), tree)
 
     def strip(self, tree: Any, axis: int = 0) -> Any:
         """The inverse of `pad`."""
-        return self._map(lambda leaf: leaf[(slice(None),) * axis + (slice(self.num_rows),)], tree)
+        return self._map(lambda leaf: transfer.strip(leaf, self.num_rows, axis), tree)
 
     def padded_shapes(self, shapes: Any) -> Any:
         """What `pad` makes of a tree of shapes."""

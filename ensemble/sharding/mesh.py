@@ -1,44 +1,57 @@
-"""The one mesh of a posterior: chains lie over one axis, examples over the other."""
+"""The one mesh: members, or chains, lie over one axis, examples over the other."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
 
-CHAINS, DATA = "ensemble", "data"
-"""Axes of the mesh: chains lie over one, examples over the other."""
+ENSEMBLE, DATA = "ensemble", "data"
+"""Axes of the mesh."""
+
+RULES = {
+    "member": ENSEMBLE,
+    "chain": ENSEMBLE,
+    "example": DATA,
+    "user": DATA,  # Of matrix factorisation: its parameters lie beside its row of the data.
+}
+"""Over which axis of the mesh the things that an axis of an array counts are spread."""
 
 
-class PlacedSplit(NamedTuple):
-    """A split on the devices, spread over the axis `data`; the mask is false for padding."""
-
-    inputs: jax.Array
-    targets: jax.Array
-    mask: jax.Array
-
-
-def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
-    """Lays devices out for chains and examples.
+def create_mesh(num_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
+    """Lays devices out for members and examples.
 
     Args:
-        num_chain_groups: devices over which chains are spread.
-        num_shards: devices over which the examples of each chain are spread.
+        num_groups: devices over which members are spread.
+        num_shards: neighbouring devices over which the examples of each member are spread.
         devices: at least the product of the two.
 
     Raises:
         UserError: there are fewer devices.
     """
-    if len(devices) < num_chain_groups * num_shards:
+    if len(devices) < num_groups * num_shards:
         raise UserError(
-            f"{num_chain_groups} groups of chains x {num_shards} shards need "
-            f"{num_chain_groups * num_shards} devices, there are {len(devices)}; use fewer"
+            f"{num_groups} groups of chains x {num_shards} shards need "
+            f"{num_groups * num_shards} devices, there are {len(devices)}; use fewer"
         )
     return jax.make_mesh(
-        (num_chain_groups, num_shards),
-        (CHAINS, DATA),
+        (num_groups, num_shards),
+        (ENSEMBLE, DATA),
         axis_types=(AxisType.Auto, AxisType.Auto),
-        devices=devices[: num_chain_groups * num_shards],
+        devices=devices[: num_groups * num_shards],
     )
+
+
+def spec(*names: str | None) -> PartitionSpec:
+    """How an array lies on the mesh.
+
+    Args:
+        *names: what its first axes count, keys of `RULES`; None and further axes are not spread.
+    """
+    return PartitionSpec(*[name and RULES[name] for name in names])
+
+
+def named_sharding(mesh: Mesh, *names: str | None) -> NamedSharding:
+    """Where an array lies on the devices of a mesh; `names` as those of `spec`."""
+    return NamedSharding(mesh, spec(*names))

@@ -1,15 +1,13 @@
-"""Where members live: all device plumbing, on the named axis `ensemble`.
+"""Where members live on the mesh.
 
 M members meet D devices in one of two ways, and both fit one layout:
 
 * M >= D: every device holds `slots` = M/D members, and sees whole batches;
-* M < D: `slices` = D/M devices share one member, and each sees a slice of its batch.
+* M < D: `slices` = D/M neighbouring devices share one member, and each sees a slice of its batch.
 
 Where the counts do not divide, the members are padded up to `num_places`; what fills the last
-places is computed and never counted. A member tree on the devices has leading axes [D, slots]:
-place p is slot `p % slots` of group `p // slots`, and a group is `slices` neighbouring devices.
-
-Of several processes each has the rows of its own devices: there, D on the devices is their number.
+places is computed and never counted. A member tree on the devices is [num_places, ...], spread over
+the axis of members; a device sees its slots of it.
 """
 
 import dataclasses
@@ -19,22 +17,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from ensemble.sharding import processes
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh, named_sharding, spec
 
-AXIS = "ensemble"
 _MAX_UNROLLED = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """A layout of `num_members` members on `devices`; see the module's docstring."""
+    """A layout of `num_members` members on the devices of a mesh; see the module's docstring."""
 
     num_members: int
-    devices: tuple[jax.Device, ...]
-    slots: int
-    slices: int
+    mesh: Mesh
 
     @classmethod
     def create(
@@ -49,39 +45,34 @@ class Placement:
                 examples meet (batch statistics) or draw noise (dropout) would then depend on
                 the device count, so its members stay whole and surplus devices idle.
         """
-        if num_members < len(devices) and splittable:
-            groups = next(g for g in range(num_members, len(devices) + 1) if len(devices) % g == 0)
-            return cls(num_members, tuple(devices), slots=1, slices=len(devices) // groups)
+        num_devices = len(devices)
+        if num_members < num_devices and splittable:
+            groups = next(g for g in range(num_members, num_devices + 1) if num_devices % g == 0)
+            return cls(num_members, create_mesh(groups, num_devices // groups, devices))
         if len({device.process_index for device in devices}) == 1:
-            devices = devices[:num_members]
+            num_devices = min(num_members, num_devices)
         # Else every process must have its part: the surplus devices hold padding.
-        return cls(num_members, tuple(devices), slots=-(-num_members // len(devices)), slices=1)
+        return cls(num_members, create_mesh(num_devices, 1, devices))
 
     @property
-    def num_groups(self) -> int:
-        """Groups of devices that hold the same members."""
-        return len(self.devices) // self.slices
+    def slices(self) -> int:
+        """Devices that share a member."""
+        return self.mesh.shape[DATA]
+
+    @property
+    def slots(self) -> int:
+        """Members of a device, padding included."""
+        return -(-self.num_members // self.mesh.shape[ENSEMBLE])
 
     @property
     def num_places(self) -> int:
         """Members, padding included."""
-        return self.num_groups * self.slots
+        return self.mesh.shape[ENSEMBLE] * self.slots
 
     @property
     def padding(self) -> np.ndarray:
-        """[D, slots] bool, true where a place of this process holds no member."""
-        return self._spread(np.arange(self.num_places))[self._rows] >= self.num_members
-
-    @property
-    def _rows(self) -> list[int]:
-        """Which devices are this process's."""
-        own = jax.process_index()
-        return [i for i, device in enumerate(self.devices) if device.process_index == own]
-
-    def _spread(self, places: np.ndarray) -> np.ndarray:
-        """[num_places, ...] to [D, slots, ...]."""
-        places = places.reshape(self.num_groups, self.slots, *places.shape[1:])
-        return np.repeat(places, self.slices, axis=0)
+        """[num_places] bool, true where a place holds no member."""
+        return np.arange(self.num_places) >= self.num_members
 
     # Inside a mapped function.
 
@@ -92,7 +83,7 @@ class Placement:
         which XLA has no fast kernel, so the members are unrolled; many are looped over, for every
         copy takes its time to compile.
         """
-        if self.devices[0].platform != "cpu":
+        if self.mesh.devices.flat[0].platform != "cpu":
             return jax.vmap(fn, in_axes=in_axes)
 
         fn = jax.jit(fn)  # Traced and lowered once, not once a member.
@@ -123,87 +114,76 @@ class Placement:
 
     def sum_over_slices(self, tree: Any) -> Any:
         """Sums over the devices that share a member; the identity where none do."""
-        if self.slices == 1:
-            return tree
-        return jax.lax.psum(tree, AXIS, axis_index_groups=self._device_grid().tolist())
+        return jax.lax.psum(tree, DATA) if self.slices > 1 else tree
 
     def sum_over_groups(self, tree: Any) -> Any:
         """Sums over the groups of devices, so over different members, slice by slice."""
-        return jax.lax.psum(tree, AXIS, axis_index_groups=self._device_grid().T.tolist())
+        return jax.lax.psum(tree, ENSEMBLE)
 
     def max_over_groups(self, tree: Any) -> Any:
         """The largest over the groups of devices, slice by slice."""
-        return jax.lax.pmax(tree, AXIS, axis_index_groups=self._device_grid().T.tolist())
-
-    def _device_grid(self) -> np.ndarray:
-        return np.arange(len(self.devices)).reshape(self.num_groups, self.slices)
+        return jax.lax.pmax(tree, ENSEMBLE)
 
     # On the host.
 
-    def pmap(self, fn: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
-        """`jax.pmap` of `fn` over these devices and the axis `ensemble`."""
-        return jax.pmap(fn, axis_name=AXIS, devices=self.devices, **kwargs)
+    def map_devices(
+        self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: Sequence[int] = ()
+    ) -> Callable[..., Any]:
+        """Compiles a function that every device computes of its part.
+
+        Nothing that is differentiated in it may sum over devices: `fn` differentiates the loss of
+        one device's examples, and sums the gradients.
+
+        Args:
+            fn: of the parts, with the methods above.
+            in_specs: how the arguments lie on the mesh, of `ensemble.sharding.mesh.spec`.
+            out_specs: how the results do.
+            donate: numbers of the arguments whose buffers are given to the results.
+        """
+        # What users' networks do within loops is not annotated for check_vma.
+        mapped = jax.shard_map(
+            fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
+        return jax.jit(mapped, donate_argnums=tuple(donate))
 
     def place_members(self, tree: Any) -> Any:
-        """Puts a host tree [M, ...] on the devices, [D, slots, ...]; the last member pads."""
-        index = self._spread(np.minimum(np.arange(self.num_places), self.num_members - 1))
-        return self.put(jax.tree.map(lambda leaf: leaf[index], tree))
+        """Puts a host tree [M, ...] on the devices, [num_places, ...]; the last member pads."""
+        padded = jax.tree.map(lambda leaf: transfer.pad(leaf, self.num_places, fill=None), tree)
+        return transfer.put(padded, named_sharding(self.mesh, "member"))
 
     def gather_members(self, tree: Any) -> Any:
-        """Fetches a device tree [D, slots, ...] as a host tree [M, ...]."""
-
-        def gather(leaf: jax.Array) -> np.ndarray:
-            whole = self.fetch(leaf)[:: self.slices]
-            return whole.reshape(self.num_places, *whole.shape[2:])[: self.num_members]
-
-        return jax.tree.map(gather, tree)
-
-    def fetch(self, leaf: jax.Array) -> np.ndarray:
-        """Fetches the rows [D, ...] of all processes; a copy: a device may reuse its buffer."""
-        rows = np.array(leaf)
-        return rows if len(rows) == len(self.devices) else processes.join_rows(rows)
+        """The inverse of `place_members`."""
+        whole = transfer.fetch(tree)
+        return jax.tree.map(lambda leaf: transfer.strip(leaf, self.num_members), whole)
 
     def place_shared(self, batch: Any) -> Any:
-        """Gives every member the same host batch [B, ...]: [D, B/slices, ...] on the devices."""
+        """Gives every member the same host batch [B, ...], spread over the slices.
 
-        def share(leaf: np.ndarray) -> np.ndarray:
-            leaf = pad_to_multiple(np.asarray(leaf), self.slices)
-            leaf = leaf.reshape(1, self.slices, -1, *leaf.shape[1:])
-            leaf = np.broadcast_to(leaf, (self.num_groups, *leaf.shape[1:]))
-            return leaf.reshape(len(self.devices), *leaf.shape[2:])
+        Zeros pad it; a weight among the arrays thus masks the padding.
+        """
 
-        return self.put(jax.tree.map(share, batch))
+        def padded(leaf: Any) -> np.ndarray:
+            leaf = np.asarray(leaf)
+            return transfer.pad(leaf, transfer.padded_size(len(leaf), self.mesh, DATA))
+
+        return transfer.put(jax.tree.map(padded, batch), named_sharding(self.mesh, "example"))
 
     def place_separate(self, batch: Any) -> Any:
-        """Gives each member its own host batch [M, B, ...]: [D, slots, B/slices, ...]."""
+        """Gives each member its own host batch [M, B, ...], spread over the slices."""
 
-        def separate(leaf: np.ndarray) -> np.ndarray:
-            leaf = pad_to_multiple(np.asarray(leaf), self.slices, axis=1)
-            index = np.minimum(np.arange(self.num_places), self.num_members - 1)
-            leaf = leaf[index].reshape(
-                self.num_groups, self.slots, self.slices, -1, *leaf.shape[2:]
-            )
-            return leaf.swapaxes(1, 2).reshape(len(self.devices), self.slots, -1, *leaf.shape[4:])
+        def padded(leaf: Any) -> np.ndarray:
+            leaf = transfer.pad(np.asarray(leaf), self.num_places, fill=None)
+            size = transfer.padded_size(leaf.shape[1], self.mesh, DATA)
+            return transfer.pad(leaf, size, axis=1)
 
-        return self.put(jax.tree.map(separate, batch))
+        return transfer.put(
+            jax.tree.map(padded, batch), named_sharding(self.mesh, "member", "example")
+        )
 
-    def put(self, tree: Any) -> Any:
-        """Puts a host tree [D, ...] on the devices, a row on each."""
-        rows = self._rows
-        own = np.array([self.devices[i] for i in rows])
-        sharding = NamedSharding(Mesh(own, (AXIS,)), PartitionSpec(AXIS))
-        if len(rows) < len(self.devices):
-            tree = jax.tree.map(lambda leaf: leaf[rows], tree)
-        return jax.device_put(tree, sharding)
-
-    def put_own(self, tree: Any) -> Any:
-        """Puts this process's rows of a host tree on its devices."""
-        own = np.array([self.devices[i] for i in self._rows])
-        return jax.device_put(tree, NamedSharding(Mesh(own, (AXIS,)), PartitionSpec(AXIS)))
+    def place_everywhere(self, tree: Any) -> Any:
+        """Puts a host tree whole on every device."""
+        return transfer.put(tree, named_sharding(self.mesh))
 
 
-def pad_to_multiple(array: np.ndarray, multiple: int, axis: int = 0) -> np.ndarray:
-    """Pads `axis` with zeros up to a multiple; a weight among the arrays thus masks the padding."""
-    missing = -array.shape[axis] % multiple
-    widths = [(0, missing if i == axis else 0) for i in range(array.ndim)]
-    return np.pad(array, widths) if missing else array
+MEMBERS, EXAMPLES, EVERYWHERE = spec("member"), spec("example"), spec()
+"""How arrays of members, of a batch, and of neither lie on the mesh."""

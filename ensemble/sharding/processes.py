@@ -24,7 +24,6 @@ import numpy as np
 from absl import logging
 from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
-from jax.sharding import Sharding
 
 from ensemble.errors import PeerLost, UserError
 from ensemble.sharding.rendezvous import Peer, meet
@@ -155,43 +154,6 @@ def devices(num_devices: int | None = None) -> tuple[jax.Device, ...]:
 
 
 # Arrays.
-
-
-def fetch(tree: Any) -> Any:
-    """Copies arrays to the host of every process, whole, wherever their parts are."""
-
-    def one(leaf: Any) -> np.ndarray:
-        if isinstance(leaf, jax.Array) and not (
-            leaf.is_fully_addressable or leaf.is_fully_replicated
-        ):
-            return multihost_utils.process_allgather(leaf, tiled=True)
-        return np.array(leaf)
-
-    return jax.tree.map(one, tree)
-
-
-def put(tree: Any, shardings: Any) -> Any:
-    """Puts arrays, which every process has whole, where the shardings say.
-
-    Args:
-        tree: of NumPy or JAX arrays.
-        shardings: one, or a tree of them.
-    """
-    if count() == 1:
-        return jax.device_put(tree, shardings)
-
-    def one(leaf: Any, sharding: Sharding) -> jax.Array:
-        if isinstance(leaf, jax.Array):
-            if not leaf.is_fully_addressable:
-                return jax.jit(lambda array: array, out_shardings=sharding)(leaf)
-            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                return jax.random.wrap_key_data(one(jax.random.key_data(leaf), sharding))
-        host = np.asarray(leaf)
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
-
-    if isinstance(shardings, Sharding):
-        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
-    return jax.tree.map(one, tree, shardings)
 
 
 def join_rows(rows: np.ndarray) -> np.ndarray:

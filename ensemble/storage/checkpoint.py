@@ -276,20 +276,20 @@ def without_newcomers(
     return joined, {"step": waiting_step, "begun": waiting_step, "num_members": num_waiting}
 
 
-def check_shapes(arrays: Any, template: Any, num_leading: int = 0) -> None:
+def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
     """Refuses restored arrays that are not as a state has them, such as those of a forged file.
 
     Args:
-        arrays: a tree; its leading axis is not looked at where `num_leading` is not 0.
+        arrays: a tree.
         template: of the same structure, with shapes and types; keys are not looked at.
-        num_leading: axes of the template that stand for the leading one.
+        of_members: whether the leading axes count members, which may be others.
 
     Raises:
         ValueError: they are not.
     """
     for leaf, one in zip(jax.tree.leaves(arrays), jax.tree.leaves(template), strict=True):
         is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
-        if not is_key and np.shape(leaf)[bool(num_leading) :] != one.shape[num_leading:]:
+        if not is_key and np.shape(leaf)[of_members:] != one.shape[of_members:]:
             raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
         if not is_key and np.asarray(leaf).dtype != one.dtype:
             raise ValueError(f"an array is of {np.asarray(leaf).dtype}, not {one.dtype}")

@@ -8,17 +8,17 @@ All chains of a device share one product. Accelerators, which are fast at plain 
 block with every feature.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from ensemble.sharding import processes
+from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
+from ensemble.sharding.mesh import DATA, named_sharding, spec
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
 
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 def place_blocks(
-    dataset: Source, split: Examples, mesh: Mesh, axis: str, in_blocks: bool | None = None
+    dataset: Source, split: Examples, mesh: Mesh, in_blocks: bool | None = None
 ) -> tuple[Block, ...]:
     """Normalises the examples, groups them, and spreads every block evenly over the shards.
 
@@ -53,7 +53,6 @@ def place_blocks(
         dataset: whose normalisation it is.
         split: the N examples.
         mesh: of the devices.
-        axis: of the mesh, over which examples are spread.
         in_blocks: whether to group them, or make one block of all; None: as suits the devices.
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
@@ -62,66 +61,59 @@ def place_blocks(
     with_bias = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
     groups = [(np.arange(len(inputs)), np.arange(with_bias.shape[1]))]
     if in_blocks:
-        size = max(EXAMPLES_PER_BLOCK, _MIN_ROWS * mesh.shape[axis])
+        size = max(EXAMPLES_PER_BLOCK, _MIN_ROWS * mesh.shape[DATA])
         groups = group_by_support(with_bias != 0, size)
-    specs = block_specs(axis)
-
-    def place(array: np.ndarray, spec: PartitionSpec) -> jax.Array:
-        return processes.put(array, NamedSharding(mesh, spec))
+    over_examples = named_sharding(mesh, "example")
 
     def place_block(examples: np.ndarray, features: np.ndarray) -> Block:
-        padding = -len(examples) % mesh.shape[axis]
-        rows = np.pad(with_bias[np.ix_(examples, features)], ((0, padding), (0, 0)))
-        labels = np.pad(split.targets[examples].astype(np.int32), (0, padding), constant_values=-1)
+        num_places = transfer.padded_size(len(examples), mesh, DATA)
+        rows = transfer.pad(with_bias[np.ix_(examples, features)], num_places)
+        labels = transfer.pad(split.targets[examples].astype(np.int32), num_places, fill=-1)
+        transposed = np.ascontiguousarray(rows.T)
         return Block(
-            features=place(features.astype(np.int32), specs.features),
-            inputs=place(rows, specs.inputs),
-            inputs_transposed=place(np.ascontiguousarray(rows.T), specs.inputs_transposed)
+            features=transfer.put(features.astype(np.int32), named_sharding(mesh)),
+            inputs=transfer.put(rows, over_examples),
+            inputs_transposed=transfer.put(transposed, named_sharding(mesh, None, "example"))
             if in_blocks
             else None,
-            targets=place(labels, specs.targets),
+            targets=transfer.put(labels, over_examples),
         )
 
     return tuple(place_block(*group) for group in groups)
 
 
-def block_specs(axis: str) -> Any:
+def block_specs() -> Any:
     """How the arrays of a block lie on the shards: a `Block` of their specs."""
     specs: Any = Block  # Whose fields are not arrays here.
     return specs(
-        features=PartitionSpec(),
-        inputs=PartitionSpec(axis),
-        inputs_transposed=PartitionSpec(None, axis),
-        targets=PartitionSpec(axis),
+        features=spec(),
+        inputs=spec("example"),
+        inputs_transposed=spec(None, "example"),
+        targets=spec("example"),
     )
 
 
 def make_value_and_grad(
-    mesh: Mesh, chains_axis: str, data_axis: str
+    mesh: Mesh,
 ) -> Callable[[Any, tuple[Block, ...]], tuple[jax.Array, Any]]:
     """Returns `(params, blocks) -> (log likelihood of all examples, its gradient)`.
 
-    Vmapped over chains, the function computes all of them at once, spread over `chains_axis`.
-
-    Args:
-        mesh: of the devices.
-        chains_axis: of the mesh.
-        data_axis: of the mesh, over which the examples of `place_blocks` are spread.
+    Vmapped over chains, the function computes all of them at once, spread over the mesh of
+    `place_blocks`.
     """
 
     def of_chains(params: Any, blocks: tuple[Block, ...], chains: str | None) -> Any:
-        over_chains = PartitionSpec(chains)
         mapped = jax.shard_map(
-            functools.partial(_value_and_grad_on_shard, axis=data_axis),
+            _value_and_grad_on_shard,
             mesh=mesh,
-            in_specs=(over_chains, (block_specs(data_axis),) * len(blocks)),
-            out_specs=over_chains,
+            in_specs=(spec(chains), (block_specs(),) * len(blocks)),
+            out_specs=spec(chains),
             check_vma=True,
         )
         value, grads = mapped(jax.vmap(join_bias)(params), blocks)
         return value, jax.vmap(split_bias)(grads)
 
-    return make_chainwise(of_chains, mesh, chains_axis)
+    return make_chainwise(of_chains, mesh)
 
 
 def join_bias(params: Any) -> jax.Array:
@@ -136,13 +128,13 @@ def split_bias(matrix: jax.Array) -> Any:
 
 
 def _value_and_grad_on_shard(
-    params: jax.Array, blocks: tuple[Block, ...], axis: str
+    params: jax.Array, blocks: tuple[Block, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The log likelihood [c] of c chains and its gradient [c, F + 1, C], of params like it."""
     num_chains, num_rows, num_outputs = params.shape
     # Classes before chains: what is summed over classes is then added up in whole vectors.
     weights = params.transpose(1, 2, 0).reshape(num_rows, -1)
-    weights = jax.lax.pcast(weights, axis, to="varying")
+    weights = jax.lax.pcast(weights, DATA, to="varying")
     value, grads = jnp.zeros_like(weights[0, :num_chains]), jnp.zeros_like(weights)
     for block in blocks:
         logits = _contract_rows(weights[block.features], _transposed_inputs(block))
@@ -166,7 +158,7 @@ def _value_and_grad_on_shard(
             unique_indices=True,
             mode="promise_in_bounds",
         )
-    value, grads = jax.lax.psum((value, grads), axis)
+    value, grads = jax.lax.psum((value, grads), DATA)
     return value, grads.reshape(num_rows, num_outputs, num_chains).transpose(2, 0, 1)
 
 

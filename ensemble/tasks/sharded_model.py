@@ -18,7 +18,7 @@ from numpyro.infer import Predictive
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy, unconstrain_fn
 
 from ensemble.errors import UserError
-from ensemble.sharding import processes
+from ensemble.sharding import transfer
 from ensemble.tasks.sharded_distributions import MARK, total_sizes, varies
 
 
@@ -213,7 +213,7 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
 
     def place(leaf: Any, num_rows: int) -> jax.Array:
         index, _ = _pad(num_rows, mesh.shape[axis_name])
-        return processes.put(np.asarray(leaf)[index], sharding)
+        return transfer.put(np.asarray(leaf)[index], sharding)
 
     num_rows = jax.tree.map(count, (args, kwargs))
     data = jax.tree.map(place, (args, kwargs), num_rows)

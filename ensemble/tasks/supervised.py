@@ -16,7 +16,6 @@ from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Likelihood
 from ensemble.network import Network, Traits, Variables, traits
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
-from ensemble.sharding.mesh import CHAINS, DATA
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored, SoftmaxRegression
@@ -198,8 +197,8 @@ class Supervised(Defaults):
         if self.softmax_regression() is None:
             return None
         return OwnLogLikelihood(
-            place=lambda: linear_likelihood.place_blocks(self.dataset, split, mesh, DATA),
-            value_and_grad=linear_likelihood.make_value_and_grad(mesh, CHAINS, DATA),
+            place=lambda: linear_likelihood.place_blocks(self.dataset, split, mesh),
+            value_and_grad=linear_likelihood.make_value_and_grad(mesh),
             parts="examples",
             num_parts=len(split.targets),
         )

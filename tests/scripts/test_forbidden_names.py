@@ -144,6 +144,20 @@ def project(tmp_path, most):
     return path
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "lines"),
+    [
+        ("loop", "import jax\n\njax.device_put(x)", [3]),
+        ("loop", "from jax.sharding import PartitionSpec as P\nP()", [2]),
+        ("methods/own", "from jax.sharding import NamedSharding\nNamedSharding(mesh, spec)", [2]),
+        ("sharding/transfer", "import jax\n\njax.device_put(x)", []),
+        ("loop", "from ensemble.sharding import transfer\ntransfer.put(x)", []),
+    ],
+)
+def test_placing_elsewhere_is_found(tmp_path, name, code, lines):
+    assert found(tmp_path, name, code, "placing") == lines
+
+
 @pytest.mark.parametrize(("most", "status"), [(0, 1), (1, 0), (2, 1)])
 def test_the_count_must_be_that_of_the_table(tmp_path, capsys, most, status):
     project(tmp_path, most)

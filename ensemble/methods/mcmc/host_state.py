@@ -9,7 +9,7 @@ from flax import serialization
 
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.programs import Programs, Record, SamplingState
-from ensemble.sharding import processes
+from ensemble.sharding import transfer
 from ensemble.storage.checkpoint import check_shapes
 
 
@@ -17,7 +17,7 @@ def to_host(programs: Programs, state: SamplingState) -> dict[str, Any]:
     """Fetches a state as a nested dict of arrays; of a record, the places that are filled."""
     chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
     record, state = state.record, state.replace(chains=chains, record=None)
-    arrays = serialization.to_state_dict(processes.fetch(state))
+    arrays = serialization.to_state_dict(transfer.fetch(state))
     del arrays["record"]
     if record is not None:
         arrays["record"] = _record_to_host(programs, record, state.begun, state.step)
@@ -26,7 +26,8 @@ def to_host(programs: Programs, state: SamplingState) -> dict[str, Any]:
     for name, sums in arrays["sums"].items():
         num_examples = programs.sizes[name]
         arrays["sums"][name] = jax.tree.map(
-            lambda leaf, n=num_examples: leaf[:, :n] if leaf.ndim > 1 else leaf, sums
+            lambda leaf, n=num_examples: transfer.strip(leaf, n, 1) if leaf.ndim > 1 else leaf,
+            sums,
         )
     return arrays
 
@@ -78,7 +79,7 @@ def from_host(
     )
     chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
     state = state.replace(chains=chains, step=step, begun=begun)
-    state = processes.put(state, programs.shardings(state))
+    state = transfer.put(state, programs.shardings(state))
     if record is None:
         return state
     return state.replace(record=_record_from_host(programs, record, begun, step))
@@ -87,12 +88,12 @@ def from_host(
 def _record_to_host(programs: Programs, record: Record, begun: int, step: int) -> dict[str, Any]:
     num_kept = programs.num_kept(step) - programs.num_kept(begun)
     trace = jax.tree.map(lambda leaf: leaf[: step - begun], programs.gather(record.trace))
-    arrays: dict[str, Any] = {"trace": serialization.to_state_dict(processes.fetch(trace))}
+    arrays: dict[str, Any] = {"trace": serialization.to_state_dict(transfer.fetch(trace))}
     if not trace.log_probs.size:
         del arrays["trace"]["log_probs"]  # Orbax stores nothing empty.
     if num_kept:
         positions = jax.tree.map(lambda leaf: leaf[:num_kept], record.positions)
-        arrays["positions"] = programs.layout.strip(processes.fetch(positions), axis=2)
+        arrays["positions"] = programs.layout.strip(transfer.fetch(positions), axis=2)
     return arrays
 
 
@@ -108,7 +109,7 @@ def _record_from_host(programs: Programs, arrays: dict[str, Any], begun: int, st
 
     def fill(template: jax.Array, leaf: np.ndarray, count: int) -> np.ndarray:
         check_shapes(leaf, jax.ShapeDtypeStruct((count, *template.shape[1:]), template.dtype))
-        return np.pad(leaf, [(0, len(template) - count)] + [(0, 0)] * (leaf.ndim - 1))
+        return transfer.pad(leaf, len(template))
 
     none = {"log_probs": np.zeros((step - begun, *empty.trace.log_probs.shape[1:]), np.float32)}
     trace = serialization.from_state_dict(empty.trace, {**none, **arrays["trace"]})
@@ -118,15 +119,10 @@ def _record_from_host(programs: Programs, arrays: dict[str, Any], begun: int, st
         kept = serialization.from_state_dict(positions, arrays["positions"])
         kept = programs.layout.pad(kept, axis=2)
         positions = jax.tree.map(lambda one, leaf: fill(one, leaf, num_kept), positions, kept)
-    return processes.put(Record(trace, positions), jax.tree.map(lambda leaf: leaf.sharding, empty))
+    return transfer.put(Record(trace, positions), jax.tree.map(lambda leaf: leaf.sharding, empty))
 
 
 def _padder(size: int) -> Callable[[np.ndarray], np.ndarray]:
     """Pads arrays [C, N, ...] with zeros to as many places for examples; leaves [C] alone."""
 
-    def pad(leaf: np.ndarray) -> np.ndarray:
-        if leaf.ndim == 1:
-            return leaf
-        return np.pad(leaf, [(0, 0), (0, size - leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2))
-
-    return pad
+    return lambda leaf: transfer.pad(leaf, size, 1) if leaf.ndim > 1 else leaf

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from ensemble.errors import UserError
-from ensemble.sharding import processes
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
-from ensemble.sharding.mesh import DATA, PlacedSplit
+from ensemble.sharding.mesh import DATA, spec
+from ensemble.sharding.placed_split import PlacedSplit, place_split
 from ensemble.source import Examples
 from ensemble.task import Learned, OwnLogLikelihood
 
@@ -53,7 +52,7 @@ def make_log_density(
 
     The likelihood is the sum over all examples: a count that the shards do not divide is padded,
     and the padding weighs nothing. The prior is added once. Chains are vmapped with
-    `spmd_axis_name=CHAINS`.
+    `spmd_axis_name=ENSEMBLE`.
 
     Args:
         task: network and prior; without batch statistics and dropout.
@@ -81,22 +80,11 @@ def make_log_density(
     return LogDensity(own.place(), bind, own.predict or predict, own.layout)
 
 
-def place_split(split: Examples, mesh: Mesh) -> PlacedSplit:
-    """Puts a split on the devices; the last example pads, for zeros may be no input."""
-    num_examples = len(split.targets)
-    num_places = num_examples + -num_examples % mesh.shape[DATA]
-    index = np.minimum(np.arange(num_places), num_examples - 1)
-    mask = np.arange(num_places) < num_examples
-    sharding = NamedSharding(mesh, PartitionSpec(DATA))
-    arrays = split.inputs[index], split.targets[index], mask
-    return PlacedSplit(*processes.put(arrays, sharding))
-
-
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
     """The log likelihood of all examples and its gradient, in one pass over every shard."""
 
     def place() -> PlacedSplit:
-        placed = place_split(split, mesh)
+        placed = place_split(split.inputs, split.targets, mesh)
         # Inputs as the network sees them.
         return placed._replace(inputs=jax.jit(task.prepare)(placed.inputs))
 
@@ -117,8 +105,8 @@ def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikeli
     value_and_grad = jax.shard_map(
         on_shard,
         mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec(DATA)),
-        out_specs=PartitionSpec(),
+        in_specs=(spec(), spec("example")),
+        out_specs=spec(),
         check_vma=True,
     )
     return OwnLogLikelihood(place, value_and_grad, "examples", len(split.targets))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from flax import struct
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from ensemble.draws.running_sums import PredictiveSums, add_draws, evaluate_draws, zero_sums
 from ensemble.methods.mcmc.coordinates import Coordinates
@@ -23,10 +23,11 @@ from ensemble.methods.mcmc.kernels import (
     make_sampler,
 )
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.methods.mcmc.log_density import make_log_density, place_split
+from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
-from ensemble.sharding.mesh import CHAINS, DATA, PlacedSplit, create_mesh
+from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
+from ensemble.sharding.placed_split import PlacedSplit, place_split
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned
@@ -105,7 +106,11 @@ class Programs:
         )
         self.sizes = dict(task.dataset.sizes)
         splits = [name for name in self.sizes if name != "train"]
-        self.splits = {k: place_split(in_memory(task.dataset, k), self.mesh) for k in splits}
+        in_memories = {name: in_memory(task.dataset, name) for name in splits}
+        self.splits = {
+            name: place_split(split.inputs, split.targets, self.mesh)
+            for name, split in in_memories.items()
+        }
         self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
         self.layout = self.density.layout
         self.padded_shapes = self.layout.padded_shapes(task.params_shapes())
@@ -130,8 +135,7 @@ class Programs:
         # Records are small, and are not donated: an empty one serves for every start.
         self.run_chunk = jax.jit(self._run_chunk, donate_argnums=0)
         self.new_record = functools.cache(jax.jit(self._new_record, static_argnames="num_draws"))
-        everywhere = NamedSharding(self.mesh, PartitionSpec())
-        self._gather = jax.jit(lambda trace: trace, out_shardings=everywhere)
+        self._gather = jax.jit(lambda trace: trace, out_shardings=named_sharding(self.mesh))
         self.tune_chains = jax.jit(self._tune_chains)
 
     def _check_memory(self) -> None:
@@ -175,21 +179,17 @@ class Programs:
     def shardings(self, state: SamplingState) -> SamplingState:
         """Where every array of a state lies: chains over their axis, sums over both."""
 
-        def spread(*axes: str) -> Callable[[Any], NamedSharding]:
-            return lambda _: NamedSharding(self.mesh, PartitionSpec(*axes))
+        def of_sums(leaf: Any) -> NamedSharding:
+            return named_sharding(self.mesh, "chain", *["example"] * (leaf.ndim > 1))
 
-        sums = {
-            name: jax.tree.map(lambda leaf: spread(CHAINS, *[DATA] * (leaf.ndim > 1))(leaf), one)
-            for name, one in state.sums.items()
-        }
         return state.replace(
             chains=jax.tree_util.tree_map_with_path(
-                lambda path, _: NamedSharding(self.mesh, self.layout.spec(path, CHAINS)),
+                lambda path, _: self.layout.sharding(self.mesh, path, "chain"),
                 state.chains,
             ),
-            coordinates=jax.tree.map(spread(), state.coordinates),
-            sums=sums,
-            num_moves=spread(CHAINS)(state.num_moves),
+            coordinates=jax.tree.map(lambda _: named_sharding(self.mesh), state.coordinates),
+            sums=jax.tree.map(of_sums, state.sums),
+            num_moves=named_sharding(self.mesh, "chain"),
         )
 
     @functools.cached_property
@@ -214,7 +214,7 @@ class Programs:
     ) -> SamplingState:
         with convolutions_as_products():
             sampler = self._make_sampler(coordinates, data)
-            chains = jax.vmap(sampler.init, spmd_axis_name=CHAINS)(rng_keys, positions)
+            chains = jax.vmap(sampler.init, spmd_axis_name=ENSEMBLE)(rng_keys, positions)
         num_chains = self.config.num_chains
         return SamplingState(
             chains=chains,
@@ -231,7 +231,7 @@ class Programs:
         with convolutions_as_products():
             sampler = self._make_sampler(coordinates, data)
             assert sampler.tune is not None
-            return jax.vmap(sampler.tune, spmd_axis_name=CHAINS)(chains)
+            return jax.vmap(sampler.tune, spmd_axis_name=ENSEMBLE)(chains)
 
     def gather(self, trace: Trace) -> Trace:
         """A trace whole on all devices, so that every process has it."""
@@ -257,7 +257,7 @@ class Programs:
     def _placed(self, record: Record) -> Record:
         """A record as it lies on the devices, with its chains."""
         shardings = jax.tree_util.tree_map_with_path(
-            lambda path, _: NamedSharding(self.mesh, self.layout.spec(path, None, CHAINS)), record
+            lambda path, _: self.layout.sharding(self.mesh, path, None, "chain"), record
         )
         return jax.lax.with_sharding_constraint(record, shardings)
 
@@ -304,7 +304,7 @@ class Programs:
         t: jax.Array,
     ) -> tuple[SamplingState, Record]:
         """Draw t of every chain: moved, predicted with, recorded, and at times kept."""
-        step = jax.vmap(sampler.step, in_axes=(0, None), spmd_axis_name=CHAINS)
+        step = jax.vmap(sampler.step, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
         chains, info = step(state.chains, t)
         params = self.params(chains, state.coordinates)
         counts = t >= self.num_left_out
@@ -313,7 +313,7 @@ class Programs:
         sums, scores = {}, {}
         log_probs = jnp.zeros((self.config.num_chains, 0))
         for name, split in splits.items():
-            predict = jax.vmap(self._predict, in_axes=(0, None), spmd_axis_name=CHAINS)
+            predict = jax.vmap(self._predict, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
             predicted = predict(params, split.inputs)
             scores[name] = evaluate_draws(likelihood, predicted, split)
             sums[name] = jax.lax.cond(

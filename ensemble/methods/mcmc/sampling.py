@@ -26,7 +26,7 @@ from ensemble.networks.layers import convolutions_as_products
 from ensemble.predictor import Predictor
 from ensemble.report.posterior import posterior_section, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
-from ensemble.sharding import processes
+from ensemble.sharding import processes, transfer
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned
@@ -106,7 +106,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             )
         positions = programs.layout.pad(positions, axis=1)
         state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
-        return processes.put(state, programs.shardings(state))
+        return transfer.put(state, programs.shardings(state))
 
     def advance(
         self, state: SamplingState, limit: int | None = None
@@ -185,7 +185,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         scalars = {**trace.info._asdict(), **trace.scores}
         log_probs = np.moveaxis(trace.log_probs, -1, 0)
         tracked = {f"log_prob_{i:02d}": one for i, one in enumerate(log_probs)}
-        positions = processes.fetch(info.positions)
+        positions = transfer.fetch(info.positions)
         if not processes.is_main():
             return
         positions = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), positions)
@@ -211,7 +211,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         )
         return {
             k: Status.STUCK if may_judge and not moves else Status.ACTIVE
-            for k, moves in zip(self.indices, processes.fetch(info_or_state.num_moves), strict=True)
+            for k, moves in zip(self.indices, transfer.fetch(info_or_state.num_moves), strict=True)
         }
 
     def parameters(self, state: SamplingState) -> Any:

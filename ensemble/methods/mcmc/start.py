@@ -16,7 +16,7 @@ from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, iden
 from ensemble.methods.mcmc.log_density import LogDensity
 from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR
 from ensemble.predictor import restore
-from ensemble.sharding import processes, signals
+from ensemble.sharding import signals, transfer
 from ensemble.source import in_memory
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned
@@ -123,7 +123,7 @@ def find_map(
         num_calls += 1
         flat = jnp.asarray(position, jnp.float32)
         value, grads = value_and_grad(flat, coordinates, density.data)
-        value, grads = processes.fetch((value, grads))
+        value, grads = transfer.fetch((value, grads))
         return -float(value), -grads.astype(np.float64)
 
     started = time.perf_counter()

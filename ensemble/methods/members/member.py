@@ -23,7 +23,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.method import Status
 from ensemble.network import Network, Variables
 from ensemble.networks import as_network
-from ensemble.sharding.placement import AXIS
+from ensemble.sharding.mesh import ENSEMBLE
 from ensemble.tasks.supervised import Aux
 
 
@@ -209,7 +209,7 @@ def keep_best(state: TrainState, nll: jax.Array, patience: int) -> TrainState:
 # One member per device, by hand, as the how-to's text uses them.
 
 
-@functools.partial(jax.pmap, axis_name=AXIS, static_broadcasted_argnums=(1, 2, 3, 4))
+@functools.partial(jax.pmap, axis_name=ENSEMBLE, static_broadcasted_argnums=(1, 2, 3, 4))
 def _create_train_state(
     rng_key: jax.Array,
     learning_rate: float,
@@ -246,7 +246,7 @@ def create_train_state(
     return _create_train_state(rng_keys, learning_rate, momentum, network, tuple(input_shape))
 
 
-@functools.partial(jax.pmap, axis_name=AXIS)
+@functools.partial(jax.pmap, axis_name=ENSEMBLE)
 def apply_model(
     state: TrainState, images: jax.Array, labels: jax.Array
 ) -> tuple[Any, jax.Array, jax.Array]:
@@ -272,7 +272,7 @@ def apply_model(
 
     output = apply_member(state, objective, images, labels, jnp.ones(labels.shape))
     gradients, loss = jax.tree.map(lambda x: x / labels.size, (output.gradients, output.loss))
-    probs = jax.lax.pmean(jnp.exp(output.predicted["log_probs"]), axis_name=AXIS)
+    probs = jax.lax.pmean(jnp.exp(output.predicted["log_probs"]), axis_name=ENSEMBLE)
     return gradients, loss, jnp.mean(jnp.argmax(probs, axis=-1) == labels)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
@@ -18,8 +19,8 @@ from ensemble.methods.members.train_step import (
     Metrics,
     make_train_step,
 )
-from ensemble.sharding import processes
-from ensemble.sharding.placement import Placement
+from ensemble.sharding import processes, transfer
+from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.task import Learned
 
@@ -66,11 +67,15 @@ def build_programs(
 
     return Programs(
         placement=placement,
-        create=placement.pmap(jax.vmap(create, in_axes=(0, None)), in_axes=(0, None)),
+        create=placement.map_devices(
+            jax.vmap(create, in_axes=(0, None)), (MEMBERS, EVERYWHERE), MEMBERS
+        ),
         train_step=make_train_step(config, task, placement),
-        keep_best=placement.pmap(
+        keep_best=placement.map_devices(
             jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
-            donate_argnums=0,
+            (MEMBERS, MEMBERS),
+            MEMBERS,
+            donate=(0,),
         ),
         predict=make_predict(task.predict, placement),
     )
@@ -90,20 +95,15 @@ def zero_metrics(placement: Placement, progress: str) -> tuple[Metrics, Metrics]
         )
         return dict.fromkeys(names, average)
 
-    num_devices = len(placement.devices)
-    return placement.put(
-        (
-            zeros(("loss", progress), num_devices, placement.slots),
-            zeros(("nll", progress), num_devices),
-        )
-    )
+    of_members = zeros(("loss", progress), placement.num_members)
+    of_ensemble = zeros(("nll", progress))
+    return placement.place_members(of_members), placement.place_everywhere(of_ensemble)
 
 
 def totals_to_host(placement: Placement, totals: tuple[Metrics, Metrics]) -> dict[str, Any]:
-    """Fetches sums of metrics: of every member [M], of the ensemble []."""
+    """Fetches sums of metrics: of every member [M], of the ensemble [1]."""
     of_members, of_ensemble = totals
-    # All devices have the ensemble's.
-    ensemble = jax.tree.map(lambda leaf: placement.fetch(leaf)[:1], of_ensemble)
+    ensemble = jax.tree.map(lambda leaf: leaf[None], transfer.fetch(of_ensemble))
     return {
         "members": serialization.to_state_dict(placement.gather_members(of_members)),
         "ensemble": serialization.to_state_dict(ensemble),
@@ -128,14 +128,12 @@ def totals_from_host(
         serialization.from_state_dict(template, arrays[name])
         for template, name in zip(templates, ("members", "ensemble"), strict=True)
     ]
-    check_shapes(restored[0], templates[0], num_leading=2)
-    check_shapes(restored[1], templates[1], num_leading=1)
-    num_devices = len(placement.devices)
-    of_ensemble = jax.tree.map(lambda leaf: np.repeat(leaf[:1], num_devices), restored[1])
-    return placement.place_members(restored[0]), placement.put(of_ensemble)
+    of_ensemble = jax.tree.map(lambda leaf: leaf[0], restored[1])
+    check_shapes(restored[0], templates[0], of_members=True)
+    check_shapes(of_ensemble, templates[1])
+    return placement.place_members(restored[0]), placement.place_everywhere(of_ensemble)
 
 
 def mark_padding(placement: Placement, status: jax.Array) -> jax.Array:
     """The statuses of all places, those that pad marked as such."""
-    marked = np.where(placement.padding, np.int8(Status.PADDING), np.asarray(status))
-    return placement.put_own(marked)
+    return jnp.where(placement.padding, jnp.int8(Status.PADDING), status)

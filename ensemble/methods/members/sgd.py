@@ -1,4 +1,4 @@
-"""The method `sgd`: every member descends its own loss, all in one pmapped step."""
+"""The method `sgd`: every member descends its own loss, all in one compiled step."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class SGDState(struct.PyTreeNode):
     """Everything the next chunk needs.
 
     Attributes:
-        members: `TrainState` [D, slots, ...] on the devices.
+        members: `TrainState` [num_places, ...] on the devices.
         step: steps that they have taken.
         begun: steps whose metrics have been reported.
         totals: sums of the metrics since then, of members and ensemble; None where no step is.
@@ -56,9 +56,9 @@ class ChunkInfo(NamedTuple):
     step: int
     first: int
     num_examples: int  # Per member.
-    member_metrics: Metrics  # [D, slots]
-    ensemble_metrics: Metrics  # [D]
-    status: jax.Array  # [D, slots]
+    member_metrics: Metrics  # [num_places]
+    ensemble_metrics: Metrics  # []
+    status: jax.Array  # [num_places]
     is_cut: bool
     compiles: bool = False  # Only the first chunk of a process does.
 
@@ -193,7 +193,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         # Members that see different batches have no common prediction to score.
         if self.config.batching == "shared":
             for name, average in info.ensemble_metrics.items():
-                scalars[f"train/ensemble/{name}"] = float(average.total[0] / average.count[0])
+                scalars[f"train/ensemble/{name}"] = float(average.total / average.count)
         return scalars
 
     def status(self, info_or_state: ChunkInfo | SGDState) -> dict[int, Status]:
@@ -208,7 +208,7 @@ class SGD(Method[SGDState, ChunkInfo]):
 
     def parameters(self, state: SGDState) -> Any:
         """Returns the parameters of one member."""
-        return jax.tree.map(lambda leaf: leaf[0, 0], state.members.params)
+        return jax.tree.map(lambda leaf: leaf[0], state.members.params)
 
     def predictor(self, state: SGDState, live: Sequence[int], draws: Any) -> Predictor:
         """The live members as a function; there are no draws."""
@@ -323,7 +323,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         # Only the structure of a new state is needed, not its values.
         template = jax.eval_shape(programs.create, self._numbers(), jax.random.key(0))
         restored = serialization.from_state_dict(template, arrays)
-        check_shapes(restored, template, num_leading=2)
+        check_shapes(restored, template, of_members=True)
         members = placement.place_members(restored)
         return members.replace(
             rng_key=jax.random.wrap_key_data(members.rng_key),

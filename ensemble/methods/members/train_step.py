@@ -1,4 +1,4 @@
-"""The fused training step: all members, all devices, one pmapped program.
+"""The fused training step: all members, all devices, one compiled program.
 
 It composes `apply_member` and `update_member`, the same two functions that the public
 `apply_model` and `update_model` map, and adds what the loop needs around them: augmentation and
@@ -26,7 +26,8 @@ from ensemble.methods.members.member import (
     update_member,
 )
 from ensemble.network import Variables
-from ensemble.sharding.placement import Placement
+from ensemble.sharding.mesh import spec
+from ensemble.sharding.placement import EVERYWHERE, EXAMPLES, MEMBERS, Placement
 from ensemble.sources.batches import augment
 from ensemble.task import Aux, Learned
 
@@ -57,11 +58,11 @@ class Batch(struct.PyTreeNode):
 def make_train_step(
     config: ml_collections.FrozenConfigDict, task: Learned, placement: Placement
 ) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
-    """Returns the pmapped step `(states, member_metrics, ensemble_metrics, batch, step) -> ...`.
+    """Returns the step `(states, member_metrics, ensemble_metrics, batch, step) -> ...`.
 
-    States and member metrics have leading axes [D, slots], ensemble metrics [D], the batch [D]
-    or [D, slots], and `step` is the members' common step, a host integer. States and metrics
-    that go in are donated; the metrics that come out have the step added.
+    States and member metrics are [num_places, ...], ensemble metrics [], the batch is
+    of `place_shared` or `place_separate`, and `step` is the members' common step, a host integer.
+    States and metrics that go in are donated; the metrics that come out have the step added.
     """
     shared = config.batching == "shared"
     objective, likelihood = make_objective(config, task), task.likelihood
@@ -121,7 +122,11 @@ def make_train_step(
             ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
         return states, member_metrics, ensemble_metrics
 
-    return placement.pmap(step_fn, in_axes=(0, 0, 0, 0, None), donate_argnums=(0, 1, 2))
+    results = (MEMBERS, MEMBERS, EVERYWHERE)
+    of_batch = EXAMPLES if shared else spec("member", "example")
+    return placement.map_devices(
+        step_fn, (*results, of_batch, EVERYWHERE), results, donate=(0, 1, 2)
+    )
 
 
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from ensemble.sharding import processes
-from ensemble.sharding.mesh import CHAINS
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import ENSEMBLE, named_sharding
 
 _MULTIPLE = 16  # Floats of a vector: no chain is left to scalar code.
 
@@ -30,7 +30,7 @@ class Lanes(NamedTuple):
     @classmethod
     def create(cls, mesh: Mesh, num_chains: int, num_dims: int, max_lanes: int) -> "Lanes":
         """Lays chains out in as few blocks as `max_lanes` numbers of one dimension allow."""
-        num_devices = mesh.shape[CHAINS]
+        num_devices = mesh.shape[ENSEMBLE]
         of_device = -(-num_chains // num_devices)
         most = max(max_lanes // num_dims, _MULTIPLE)
         blocks = -(-of_device // most)
@@ -39,16 +39,15 @@ class Lanes(NamedTuple):
 
     def place(self, tree: Any) -> Any:
         """Puts leaves [C, ...] on the devices, [B, ..., L]."""
-        index = np.minimum(np.arange(self.num_blocks * self.num_lanes), self.num_chains - 1)
-        sharding = NamedSharding(self.mesh, PartitionSpec(CHAINS))
 
         def place(leaf: np.ndarray) -> jax.Array:
-            blocks = leaf[index].reshape(self.num_blocks, self.num_lanes, *leaf.shape[1:])
-            return processes.put(np.moveaxis(blocks, 1, -1), sharding)
+            chains = transfer.pad(leaf, self.num_blocks * self.num_lanes, fill=None)
+            blocks = chains.reshape(self.num_blocks, self.num_lanes, *leaf.shape[1:])
+            return transfer.put(np.moveaxis(blocks, 1, -1), named_sharding(self.mesh, "chain"))
 
         return jax.tree.map(place, tree)
 
     def fetch(self, leaf: jax.Array) -> np.ndarray:
         """The inverse of `place`, of one leaf."""
-        rows = np.moveaxis(processes.fetch(leaf), -1, 1)
-        return rows.reshape(-1, *rows.shape[2:])[: self.num_chains]
+        blocks = np.moveaxis(transfer.fetch(leaf), -1, 1)
+        return transfer.strip(blocks.reshape(-1, *blocks.shape[2:]), self.num_chains)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from ensemble.errors import UserError
 from ensemble.methods.walk.block_kernel import (
@@ -43,8 +43,8 @@ from ensemble.methods.walk.moments import (
 )
 from ensemble.methods.walk.moves import SHAPES, as_shape, factor_of, shape_of
 from ensemble.methods.walk.walker_state import WalkerState
-from ensemble.sharding import processes
-from ensemble.sharding.mesh import CHAINS
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import ENSEMBLE, named_sharding, spec
 from ensemble.storage.memory import check_memory
 from ensemble.task import TargetDensity
 from ensemble.tasks.densities import check_density
@@ -149,7 +149,7 @@ class Walker:
             around: points [N, D] among which the draws are expected; None takes the positions.
         """
         num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
-        num_dims, num_devices = self.density.num_dims, self.mesh.shape[CHAINS]
+        num_dims, num_devices = self.density.num_dims, self.mesh.shape[ENSEMBLE]
         shape = num_blocks, NUM_SEGMENTS, num_dims, num_lanes
         accepted, invalid = map(jnp.zeros_like, (state.chains.accepted, state.chains.invalid))
         state = state.replace(
@@ -161,7 +161,7 @@ class Walker:
             segment_length=DRAWS_PER_SEGMENT,
             num_segments=0,
         )
-        return processes.put(state, self._shardings(state))
+        return transfer.put(state, self._shardings(state))
 
     def warm_up(
         self,
@@ -228,7 +228,7 @@ class Walker:
         """
         check_steps(num_steps, state.step)
         num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
-        most = max_span(num_blocks * num_lanes // self.mesh.shape[CHAINS])
+        most = max_span(num_blocks * num_lanes // self.mesh.shape[ENSEMBLE])
         end = state.step + num_steps
         while state.step < end:
             length, done = state.segment_length, state.num_draws
@@ -274,7 +274,7 @@ class Walker:
             "factor": np.asarray(state.factor),
             "origin": np.asarray(state.grid.origin),
             "bin_width": np.asarray(state.grid.bin_width),
-            "counts": join_counts(*processes.fetch((state.sums.counts, state.sums.carried))),
+            "counts": join_counts(*transfer.fetch((state.sums.counts, state.sums.carried))),
             **{name: self._lanes.fetch(getattr(state.chains, name)) for name in _CHAINS},
             **{
                 name: np.stack([self._lanes.fetch(one) for one in pair])
@@ -287,7 +287,7 @@ class Walker:
         self, arrays: Mapping[str, np.ndarray], counters: Mapping[str, int]
     ) -> WalkerState:
         """The inverse of `to_host`, on any devices."""
-        counts = np.zeros((2, self.mesh.shape[CHAINS], *arrays["counts"].shape), np.int32)
+        counts = np.zeros((2, self.mesh.shape[ENSEMBLE], *arrays["counts"].shape), np.int32)
         counts[:, 0] = split_counts(arrays["counts"])
         placed = self._lanes.place({name: arrays[name] for name in _CHAINS})
         pairs = self._lanes.place({name: tuple(arrays[name]) for name in (*_PAIRS, "closed")})
@@ -300,7 +300,7 @@ class Walker:
             closed=pairs["closed"],
             **{name: counters[name] for name in _COUNTERS},
         )
-        return processes.put(state, self._shardings(state))
+        return transfer.put(state, self._shardings(state))
 
     def _host_sums(self, state: WalkerState) -> HostSums:
         arrays, _ = self.to_host(state)
@@ -321,7 +321,7 @@ class Walker:
     @functools.cached_property
     def _run(self) -> Callable[..., tuple[Chains, Sums]]:
         """The program that takes steps: one for all chunks."""
-        num_blocks, over_chains = self._lanes.num_blocks, PartitionSpec(CHAINS)
+        num_blocks, over_chains = self._lanes.num_blocks, spec("chain")
 
         def run(
             chains: Chains,
@@ -336,7 +336,7 @@ class Walker:
             move = jax.shard_map(
                 functools.partial(move_blocks, self._logdensity, self.num_chains),
                 mesh=self.mesh,
-                in_specs=(PartitionSpec(),) * 4 + (over_chains,) * 3,
+                in_specs=(spec(),) * 4 + (over_chains,) * 3,
                 out_specs=over_chains,
                 check_vma=False,
             )
@@ -345,12 +345,12 @@ class Walker:
             return move(streams, factor, grid, span, blocks, chains, sums)
 
         options = compiler_options(self.mesh.devices.flat[0].platform, self.vector_width)
-        sharding = NamedSharding(self.mesh, over_chains)  # One for all calls: one program.
+        sharding = named_sharding(self.mesh, "chain")  # One for all calls: one program.
         return jax.jit(run, donate_argnums=(0, 1), out_shardings=sharding, compiler_options=options)
 
     @functools.cached_property
     def _put_away(self) -> Callable[..., tuple[Sums, Any]]:
-        sharding = NamedSharding(self.mesh, PartitionSpec(CHAINS))
+        sharding = named_sharding(self.mesh, "chain")
         return jax.jit(put_away, donate_argnums=(0, 1), out_shardings=sharding)
 
     def _close_segment(self, state: WalkerState) -> WalkerState:
@@ -373,8 +373,8 @@ class Walker:
 
     def _shardings(self, state: WalkerState) -> WalkerState:
         """Where every array of a state lies."""
-        over_chains = NamedSharding(self.mesh, PartitionSpec(CHAINS))
-        spread = jax.tree.map(lambda _: NamedSharding(self.mesh, PartitionSpec()), state)
+        over_chains = named_sharding(self.mesh, "chain")
+        spread = jax.tree.map(lambda _: named_sharding(self.mesh), state)
         of_chains = (state.chains, state.sums, state.closed)
         chains, sums, closed = jax.tree.map(lambda _: over_chains, of_chains)
         return spread.replace(chains=chains, sums=sums, closed=closed)

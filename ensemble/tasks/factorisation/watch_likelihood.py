@@ -16,7 +16,6 @@ notice: it is compensated, and relative to a fixed baseline, so that what is lef
 .01.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -24,10 +23,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
-from ensemble.sharding import processes
+from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
+from ensemble.sharding.mesh import DATA, named_sharding, spec
 from ensemble.sources.movielens import HELD_OUT, WATCHED
 
 _SIGNS = np.array([-1, 1, 0], np.int8)  # Of NOT_WATCHED, WATCHED, HELD_OUT.
@@ -59,22 +59,21 @@ class PlacedWatches(NamedTuple):
     reference: jax.Array
 
 
-def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh, axis: str) -> PlacedWatches:
+def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatches:
     """Puts the observed matrix on the devices.
 
     Args:
         observed: [N, M] uint8 of NOT_WATCHED, WATCHED and HELD_OUT.
         reference: [N] float64, log likelihoods of the users under a fixed baseline, nats.
-        mesh: of the devices.
-        axis: of the mesh, over which users are spread: shard s has users s * N' / S and on.
+        mesh: of the devices; shard s of the data has users s * N' / S and on.
     """
-    (num_users, num_movies), num_shards = observed.shape, mesh.shape[axis]
+    (num_users, num_movies), num_shards = observed.shape, mesh.shape[DATA]
     per_shard = -(-num_users // num_shards)
     is_cpu = mesh.devices.flat[0].platform == "cpu"
     entries = _ENTRIES_PER_BLOCK if is_cpu else _ENTRIES_ON_ACCELERATORS
     num_blocks, num_rows = _block_shape(per_shard, max(_MIN_ROWS, entries // num_movies))
-    padding = num_shards * per_shard - num_users
-    totals = np.pad(reference.astype(np.float64), (0, padding)).reshape(num_shards, -1).sum(axis=1)
+    padded = transfer.pad(reference.astype(np.float64), num_shards * per_shard)
+    totals = padded.reshape(num_shards, -1).sum(axis=1)
     rounded = totals.astype(np.float32)
     pairs = np.stack([rounded, (totals - rounded).astype(np.float32)], axis=1)
 
@@ -88,11 +87,11 @@ def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh, axis: str) ->
             part[: len(users)] = _SIGNS[users]
         return signs
 
-    sharding = NamedSharding(mesh, PartitionSpec(axis))
+    sharding = named_sharding(mesh, "user")
     shape = (num_shards * num_blocks, num_rows, num_movies)
     return PlacedWatches(
         signs=jax.make_array_from_callback(shape, sharding, signs_of),
-        reference=processes.put(pairs, sharding),
+        reference=transfer.put(pairs, sharding),
     )
 
 
@@ -110,34 +109,29 @@ def _num_groups(num_rows: int) -> int:
 
 
 def make_value_and_grad(
-    mesh: Mesh, chains_axis: str, data_axis: str
+    mesh: Mesh,
 ) -> Callable[[Params, PlacedWatches], tuple[jax.Array, dict[str, jax.Array]]]:
     """Returns `(params, watches) -> (log likelihood less the reference, its gradient)`.
 
     Users' parameters and their gradients lie on the users' shards. Vmapped over chains, the
-    function spreads these over `chains_axis`.
-
-    Args:
-        mesh: of the devices.
-        chains_axis: of the mesh.
-        data_axis: of the mesh, over which users are spread.
+    function spreads these too, over the mesh of `place`.
     """
 
     def of_chains(params: Params, watches: PlacedWatches, chains: str | None) -> Any:
-        specs = _params_specs(chains, data_axis)
+        specs = _params_specs(chains)
         mapped = jax.shard_map(
-            functools.partial(_value_and_grad_on_shard, axis=data_axis),
+            _value_and_grad_on_shard,
             mesh=mesh,
-            in_specs=(specs, PartitionSpec(data_axis)),
-            out_specs=(PartitionSpec(chains), specs),
+            in_specs=(specs, spec("user")),
+            out_specs=(spec(chains), specs),
             check_vma=True,
         )
         return mapped(dict(params), watches)
 
-    return make_chainwise(of_chains, mesh, chains_axis)
+    return make_chainwise(of_chains, mesh)
 
 
-def make_log_probs(mesh: Mesh, data_axis: str) -> Callable[[Params, jax.Array], jax.Array]:
+def make_log_probs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
     """Returns `(params, pairs) -> log-probabilities [P, 2]` of not having watched, and of having.
 
     The P pairs [P, 2] int32 are of a user and a movie. Each shard computes those of its users.
@@ -150,23 +144,19 @@ def make_log_probs(mesh: Mesh, data_axis: str) -> Callable[[Params, jax.Array], 
     def on_shard(params: Params, pairs: jax.Array) -> jax.Array:
         users, movies = pairs.T
         num_users = len(params["user_bias"])
-        users -= jax.lax.axis_index(data_axis) * num_users
+        users -= jax.lax.axis_index(DATA) * num_users
         is_here = (users >= 0) & (users < num_users)
         users = jnp.where(is_here, users, 0)
         products = params["user_embeddings"][users] * params["movie_embeddings"][movies]
         logits = products.sum(axis=-1) + params["user_bias"][users] + params["movie_bias"][movies]
-        logits = jax.lax.psum(jnp.where(is_here, logits, 0), data_axis)
+        logits = jax.lax.psum(jnp.where(is_here, logits, 0), DATA)
         return jax.nn.log_sigmoid(jnp.stack([-logits, logits], axis=-1))
 
-    specs = {
-        name: PartitionSpec(data_axis) if name in USERS else PartitionSpec()
-        for name in (*USERS, *MOVIES)
-    }
     mapped = jax.shard_map(
         on_shard,
         mesh=mesh,
-        in_specs=(specs, PartitionSpec()),
-        out_specs=PartitionSpec(),
+        in_specs=(_params_specs(), spec()),
+        out_specs=spec(),
         check_vma=True,
     )
     return lambda params, pairs: mapped(dict(params), pairs)
@@ -192,14 +182,14 @@ def user_log_likelihoods(params: Mapping[str, Any], observed: np.ndarray) -> np.
     return result
 
 
-def _params_specs(chains: str | None, data_axis: str) -> dict[str, PartitionSpec]:
-    """How parameters [C, ...] lie on the devices."""
-    users = dict.fromkeys(USERS, PartitionSpec(chains, data_axis))
-    return users | dict.fromkeys(MOVIES, PartitionSpec(chains))
+def _params_specs(*leading: str | None) -> dict[str, PartitionSpec]:
+    """How parameters lie on the devices whose first axes, before users or movies, are `leading`."""
+    users = dict.fromkeys(USERS, spec(*leading, "user"))
+    return users | dict.fromkeys(MOVIES, spec(*leading))
 
 
 def _value_and_grad_on_shard(
-    params: Params, watches: PlacedWatches, axis: str
+    params: Params, watches: PlacedWatches
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The log likelihood [c] of c chains and its gradient, of params [c, ...] of this shard."""
     reference, excess = watches.reference[0]
@@ -207,10 +197,10 @@ def _value_and_grad_on_shard(
     def one_chain(params: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
         num_users = len(params["user_bias"])
         users, movies = _join_biases(params)
-        movies = jax.lax.pcast(movies, axis, to="varying")
+        movies = jax.lax.pcast(movies, DATA, to="varying")
         total, grad_users, grad_movies = _sum_over_blocks(users, movies, watches.signs)
         value = (total[0] - reference) + (total[1] - excess)
-        value, grad_movies = jax.lax.psum((value, grad_movies), axis)
+        value, grad_movies = jax.lax.psum((value, grad_movies), DATA)
         return value, {
             "user_embeddings": grad_users[:num_users, :-2],
             "user_bias": grad_users[:num_users, -2],
@@ -241,7 +231,7 @@ def _sum_over_blocks(
     """
     num_blocks, num_rows, num_movies = signs.shape
     groups = (_num_groups(num_rows), -1, num_movies)
-    users = jnp.pad(users, ((0, num_blocks * num_rows - len(users)), (0, 0)))
+    users = transfer.pad(users, num_blocks * num_rows)
 
     def add_block(carry: Any, block: Any) -> Any:
         total, grad_movies = carry

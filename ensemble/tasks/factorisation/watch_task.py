@@ -22,8 +22,9 @@ from ensemble.likelihoods import named
 from ensemble.network import Traits, Variables
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
+from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
-from ensemble.sharding.mesh import CHAINS, DATA
+from ensemble.sharding.mesh import DATA
 from ensemble.source import Examples, Source
 from ensemble.sources.catalogue import models_of
 from ensemble.sources.movielens import HELD_OUT
@@ -174,14 +175,14 @@ class Factorisation(Factors):
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
         """The likelihood of the whole matrix, with users' parameters beside their rows."""
         num_users = len(self.observed)
-        num_places = num_users + -num_users % mesh.shape[DATA]
-        log_probs = watch_likelihood.make_log_probs(mesh, DATA)
+        num_places = transfer.padded_size(num_users, mesh, DATA)
+        log_probs = watch_likelihood.make_log_probs(mesh)
         return OwnLogLikelihood(
-            place=lambda: watch_likelihood.place(self.observed, self.reference, mesh, DATA),
-            value_and_grad=watch_likelihood.make_value_and_grad(mesh, CHAINS, DATA),
+            place=lambda: watch_likelihood.place(self.observed, self.reference, mesh),
+            value_and_grad=watch_likelihood.make_value_and_grad(mesh),
             parts="users",
             num_parts=num_users,
-            layout=Layout(watch_likelihood.USERS, num_users, num_places, DATA),
+            layout=Layout(watch_likelihood.USERS, num_users, num_places, "user"),
             predict=lambda params, inputs: {"log_probs": log_probs(params, inputs)},
         )
 

@@ -8,9 +8,8 @@ import scipy.special
 
 from ensemble.draws.running_sums import add_draws, averages, evaluate_draws, zero_sums
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.methods.mcmc.log_density import place_split
 from ensemble.sharding.mesh import create_mesh
-from ensemble.source import Examples
+from ensemble.sharding.placed_split import place_split
 
 NUM_DRAWS, NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 300, 2, 5, 3
 CLASSES = Categorical(list("abc"))
@@ -19,7 +18,7 @@ CLASSES = Categorical(list("abc"))
 def run(log_probs, labels):
     """Averages over draws [T, C, N, K], padded to three shards."""
     mesh = create_mesh(1, 3, jax.devices())
-    split = place_split(Examples(np.zeros((NUM_EXAMPLES, 1), np.float32), labels), mesh)
+    split = place_split(np.zeros((NUM_EXAMPLES, 1), np.float32), labels, mesh)
     assert len(split.targets) == 6
     padded = np.concatenate([log_probs, log_probs[:, :, -1:]], axis=2).astype(np.float32)
 
@@ -70,7 +69,8 @@ def test_many_draws_lose_nothing_to_rounding():
     """A plain sum of as many equal terms is off by 1e-3."""
     num_draws, log_prob = 300_000, np.log(np.float32([0.1, 0.2, 0.7]))
     split = place_split(
-        Examples(np.zeros((1, 1), np.float32), np.zeros(1, np.int32)),
+        np.zeros((1, 1), np.float32),
+        np.zeros(1, np.int32),
         create_mesh(1, 1, jax.devices()),
     )
     predicted = {"log_probs": jnp.broadcast_to(log_prob, (1, 1, NUM_CLASSES))}

@@ -89,12 +89,12 @@ def sampling_config(likelihood, **overrides):
     "likelihood",
     [
         "gaussian",
-        pytest.param("gaussian_shared", marks=pytest.mark.check),
+        pytest.param("gaussian_shared", marks=pytest.mark.soak),
         pytest.param("student_t", marks=pytest.mark.check),
     ],
 )
 def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_path):
-    config = regression_config(likelihood, num_epochs=60)
+    config = regression_config(likelihood, num_epochs=60, eval_every_epochs=30)
     result = ensemble.train(config, data=waves, workdir=str(tmp_path), show_progress=False)
     test = result.report["test"]
     assert test["ensemble"]["rmse"] < 0.4 * waves["targets"].std()
@@ -132,7 +132,7 @@ def test_the_noise_of_an_input_is_found(waves):
 
 @pytest.mark.costs(10)
 @pytest.mark.parametrize(
-    "likelihood", ["gaussian_shared", pytest.param("student_t", marks=pytest.mark.check)]
+    "likelihood", ["gaussian_shared", pytest.param("student_t", marks=pytest.mark.soak)]
 )
 def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood, waves, tmp_path):
     config = regression_config(likelihood, early_stopping_epochs=4, keep_checkpoints=9)

@@ -5,7 +5,7 @@ from jax.sharding import PartitionSpec
 
 from ensemble.sharding.layout import Layout
 
-LAYOUT = Layout(("users", "bias"), num_rows=5, num_places=8, axis="data")
+LAYOUT = Layout(("users", "bias"), num_rows=5, num_places=8, row="user")
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_leaves_lie_where_they_should(tree):
     paths = {
         str(path[-1].key): path for path, _ in jax.tree_util.tree_leaves_with_path({"state": tree})
     }
-    assert LAYOUT.spec(paths["users"], "ensemble") == PartitionSpec("ensemble", "data")
-    assert LAYOUT.spec(paths["movies"], "ensemble") == PartitionSpec("ensemble")
+    assert LAYOUT.spec(paths["users"], "chain") == PartitionSpec("ensemble", "data")
+    assert LAYOUT.spec(paths["movies"], "chain") == PartitionSpec("ensemble")
 
 
 def test_networks_have_nothing_to_split(tree):

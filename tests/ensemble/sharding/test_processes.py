@@ -134,18 +134,21 @@ tell([int(a[0]), float(b)], a.dtype, b.dtype, list(got["d"].shape), got["e"], go
 """
 HOLD = """
 import jax, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import create_mesh, named_sharding
 from ensemble.sharding.placement import Placement
 devices = processes.devices()
 processes._PIECE_BYTES = 100
 members = np.arange(8 * 3).reshape(8, 3)
 placement = Placement.create(8, devices)
 placed = placement.place_members(members)
-rows = processes.put(members, NamedSharding(Mesh(np.array(devices), "data"), PartitionSpec("data")))
-own = [np.asarray(shard.data).tolist() for shard in rows.addressable_shards]
+rows = transfer.put(members, named_sharding(create_mesh(1, 4, devices), "example"))
+both = transfer.put(members[:, :2], named_sharding(create_mesh(2, 2, devices), "member", "example"))
 assert (placement.gather_members(placed) == members).all()
-assert (processes.fetch(rows) == members).all()
-tell(json.dumps([np.asarray(placed).reshape(-1, 3).tolist(), np.concatenate(own).tolist()]))
+assert (transfer.fetch(rows) == members).all()
+assert (transfer.fetch(both) == members[:, :2]).all()
+own = [np.concatenate([one.data for one in array.addressable_shards]) for array in (placed, rows)]
+tell(json.dumps([one.tolist() for one in own]))
 """
 
 

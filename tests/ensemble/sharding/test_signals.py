@@ -85,7 +85,7 @@ def test_compilation_and_a_draw_that_lasts_are_ended_in_time(tmp_path):
 @pytest.mark.check
 def test_slow_draws_stop_between_two_and_go_on_to_the_same_bits(tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    slow = 40_000
+    slow = 15_000
     subprocess.run(command(tmp_path, whole, slow, 22), check=True, capture_output=True)
     lines = []
     with started(command(tmp_path, broken, slow, 22), stderr=subprocess.PIPE) as process:

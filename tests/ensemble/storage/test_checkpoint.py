@@ -212,8 +212,8 @@ def test_a_folder_that_cannot_be_made_holds_nothing_up(directory):
 def test_arrays_of_other_shapes_are_refused():
     template = {"a": np.zeros((2, 3, 4)), "key": jax.random.split(jax.random.key(0), 2)}
     check_shapes({"a": np.zeros((2, 3, 4)), "key": np.zeros((2, 2))}, template)
-    check_shapes({"a": np.zeros((7, 4)), "key": np.zeros((7, 2))}, template, num_leading=2)
+    check_shapes({"a": np.zeros((7, 3, 4)), "key": np.zeros((7, 2))}, template, of_members=True)
     with pytest.raises(ValueError, match=r"the shape \(2, 3, 5\), not \(2, 3, 4\)"):
         check_shapes({"a": np.zeros((2, 3, 5)), "key": np.zeros((2, 2))}, template)
-    with pytest.raises(ValueError, match=r"the shape \(7, 5\), not \(2, 3, 4\)"):
-        check_shapes({"a": np.zeros((7, 5)), "key": np.zeros((7, 2))}, template, num_leading=2)
+    with pytest.raises(ValueError, match=r"the shape \(7, 3, 5\), not \(2, 3, 4\)"):
+        check_shapes({"a": np.zeros((7, 3, 5)), "key": np.zeros((7, 2))}, template, of_members=True)

@@ -13,7 +13,7 @@ from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
+from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.supervised import classification
@@ -79,8 +79,8 @@ def test_it_agrees_with_the_general_way(groups, shards):
     params = make_params()
     assert_same(jax.jit(fast)(params), jax.jit(slow)(params))
     chains = make_params(4)
-    ours = jax.jit(jax.vmap(fast, spmd_axis_name=CHAINS))(chains)
-    assert_same(ours, jax.jit(jax.vmap(slow, spmd_axis_name=CHAINS))(chains))
+    ours = jax.jit(jax.vmap(fast, spmd_axis_name=ENSEMBLE))(chains)
+    assert_same(ours, jax.jit(jax.vmap(slow, spmd_axis_name=ENSEMBLE))(chains))
 
 
 def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share():
@@ -102,12 +102,12 @@ def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share()
 def test_accelerators_get_one_block_that_says_the_same():
     task = make_task()
     split, mesh = task.dataset.splits["train"], create_mesh(1, 2, jax.devices())
-    many = linear_likelihood.place_blocks(task.dataset, split, mesh, DATA)
-    one = linear_likelihood.place_blocks(task.dataset, split, mesh, DATA, in_blocks=False)
+    many = linear_likelihood.place_blocks(task.dataset, split, mesh)
+    one = linear_likelihood.place_blocks(task.dataset, split, mesh, in_blocks=False)
     assert len(many) == 4
     assert len(one) == 1
     assert one[0].inputs_transposed is None
-    compute = linear_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
+    compute = jax.jit(linear_likelihood.make_value_and_grad(mesh))
     assert_same(compute(make_params(), many), compute(make_params(), one))
 
 

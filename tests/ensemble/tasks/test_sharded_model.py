@@ -20,7 +20,7 @@ from numpyro.infer.util import log_density
 
 from ensemble import UserError
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
+from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh
 from ensemble.tasks.sharded_distributions import Sharded, sharded_plate
 from ensemble.tasks.sharded_model import make_model
 
@@ -307,7 +307,7 @@ def sample_levels(method, num_shards, num_chain_groups):
 
     keys = jax.random.split(jax.random.key(11), 4)
     starts = stacked_starts(model, keys)
-    chains = jax.jit(jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=CHAINS))
+    chains = jax.jit(jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=ENSEMBLE))
     compiled = chains.lower(keys, starts, model.data).compile()
     positions = jax.tree.map(np.asarray, compiled(keys, starts, model.data))
     return starts, positions, compiled.as_text()

@@ -21,7 +21,7 @@ from ensemble import networks
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import CHAINS, create_mesh
+from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.sources.catalogue import load_dataset
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
@@ -55,9 +55,9 @@ def sample_ours(task):
     @jax.jit
     def run(keys, data):
         sampler = make_sampler(settings, density.bind(data))
-        chains = jax.vmap(sampler.init, (0, None), spmd_axis_name=CHAINS)(keys, start)
+        chains = jax.vmap(sampler.init, (0, None), spmd_axis_name=ENSEMBLE)(keys, start)
         take = functools.partial(advance, sampler, num_draws=NUM_WARMUP + NUM_DRAWS)
-        take = jax.vmap(take, (0, None), spmd_axis_name=CHAINS)
+        take = jax.vmap(take, (0, None), spmd_axis_name=ENSEMBLE)
         return take(chains, jnp.int32(0))[1][0]
 
     keys = jax.vmap(jax.random.key)(jnp.arange(NUM_CHAINS))

@@ -15,7 +15,7 @@ from ensemble import UserError, networks
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
+from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh
 from ensemble.source import Examples
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
@@ -105,7 +105,7 @@ def test_chains_are_vmapped_over_their_axis(groups, shards):
     density = density_of(task, mesh_of(groups, shards))
     chains = [random_params(seed) for seed in range(8)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
-    mapped = jax.vmap(jax.value_and_grad(density), spmd_axis_name=CHAINS)
+    mapped = jax.vmap(jax.value_and_grad(density), spmd_axis_name=ENSEMBLE)
     values, grads = jax.jit(mapped)(stacked)
     for k, params in enumerate(chains):
         expected, expected_grads = oracle(task, params)
@@ -195,7 +195,7 @@ def hmc_positions(groups, shards):
         lambda *leaves: jnp.stack(leaves), *(random_params(seed, 0.1) for seed in range(2))
     )
     keys = jax.vmap(jax.random.key)(jnp.arange(2))
-    chains = jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=CHAINS)
+    chains = jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=ENSEMBLE)
     return jax.jit(chains)(keys, params, density.data)
 
 
@@ -236,4 +236,4 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
 
 def test_the_mesh_has_its_axes():
     mesh = mesh_of(2, 4)
-    assert dict(mesh.shape) == {CHAINS: 2, DATA: 4}
+    assert dict(mesh.shape) == {ENSEMBLE: 2, DATA: 4}

@@ -180,8 +180,8 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
     np.testing.assert_allclose(model.call(inputs)["probs"], predictor(inputs).probs, atol=1e-5)
 
 
-@pytest.mark.check  # Of a chain: `test_kernels.py`.
-@pytest.mark.parametrize("method", ["hmc", "mclmc"])
+@pytest.mark.check  # Of a chain: `test_kernels.py`; of mclmc also `test_killed.py`.
+@pytest.mark.parametrize("method", ["hmc", pytest.param("mclmc", marks=pytest.mark.soak)])
 def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     hmc = {"num_warmup": 12, "num_samples": 24, "step_size": 0.05}
     whole = ensemble.train(
@@ -212,7 +212,11 @@ def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
 
 @pytest.mark.parametrize(
     ("num_chains", "numbers_of_devices"),
-    [(2, (8,)), *(pytest.param(*more, marks=pytest.mark.check) for more in [(2, (1,)), (3, (4,))])],
+    [
+        (2, (8,)),
+        pytest.param(2, (1,), marks=pytest.mark.check),
+        pytest.param(3, (4,), marks=pytest.mark.soak),
+    ],
 )
 def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, blobs, tmp_path):
     config = sampling_config(

@@ -19,7 +19,7 @@ from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import CHAINS, create_mesh
+from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
@@ -73,7 +73,7 @@ def ranks_of(name):
         return jnp.sum(draws < truth, axis=0)
 
     keys = jax.random.split(jax.random.key(7), NUM_SETS)
-    run = jax.vmap(rank, (0, None, None), spmd_axis_name=CHAINS)
+    run = jax.vmap(rank, (0, None, None), spmd_axis_name=ENSEMBLE)
     return np.asarray(jax.jit(run)(keys, inputs, mask))
 
 

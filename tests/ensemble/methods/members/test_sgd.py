@@ -379,7 +379,7 @@ def test_no_key_serves_two_purposes(blobs):
     members = method.init(KEY).members
     keys = [jax.random.fold_in(KEY, k) for k in range(8)]
     keys.append(jax.random.fold_in(KEY, 2**32 - 1))
-    first = jax.tree.map(lambda leaf: leaf[0, 0], members)
+    first = jax.tree.map(lambda leaf: leaf[0], members)
     keys += [first.step_key(stream, step) for stream in Stream for step in range(5)]
     data = {tuple(np.asarray(jax.random.key_data(key))) for key in keys}
     assert len(data) == len(keys)

@@ -11,7 +11,7 @@ import scipy.special
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble.sharding.chainwise import with_own_gradient
-from ensemble.sharding.mesh import CHAINS, DATA, create_mesh
+from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh
 from ensemble.tasks.factorisation import watch_likelihood
 
 NUM_USERS, NUM_MOVIES, DIM = 83, 41, 3
@@ -78,9 +78,9 @@ def mesh_of(groups, shards):
 def make(observed, mesh, reference=None):
     """The function of chains, jitted, and its data."""
     reference = np.zeros(len(observed)) if reference is None else reference
-    watches = watch_likelihood.place(observed, reference, mesh, DATA)
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
-    return jax.jit(jax.vmap(value_and_grad, in_axes=(0, None), spmd_axis_name=CHAINS)), watches
+    watches = watch_likelihood.place(observed, reference, mesh)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
+    return jax.jit(jax.vmap(value_and_grad, in_axes=(0, None), spmd_axis_name=ENSEMBLE)), watches
 
 
 def assert_exact(value, grads, params, observed):
@@ -119,15 +119,15 @@ def test_value_and_gradient_match_float64(groups, shards):
 
 def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
     observed, mesh = observed_matrix(), mesh_of(2, 2)
-    watches = watch_likelihood.place(observed, np.zeros(NUM_USERS), mesh, DATA)
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
+    watches = watch_likelihood.place(observed, np.zeros(NUM_USERS), mesh)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
     chains = [make_params(seed) for seed in range(3)]
     bias = chains[0]["movie_bias"]
 
     @jax.jit
     def of_chains(params, bias):
         compute = lambda params: value_and_grad(params | {"movie_bias": bias}, watches)  # noqa: E731
-        return jax.vmap(compute, spmd_axis_name=CHAINS)(params)
+        return jax.vmap(compute, spmd_axis_name=ENSEMBLE)(params)
 
     values, grads = of_chains(stack([padded(params, 2) for params in chains]), bias)
     for k, params in enumerate(chains):
@@ -197,7 +197,7 @@ def test_users_stay_on_their_shards_and_no_matrix_is_whole():
     value_and_grad, watches = make(observed, mesh)
     chains = stack([padded(make_params(seed), shards) for seed in (1, 2)])
     specs = {
-        name: PartitionSpec(CHAINS, DATA) if name.startswith("user") else PartitionSpec(CHAINS)
+        name: PartitionSpec(ENSEMBLE, DATA) if name.startswith("user") else PartitionSpec(ENSEMBLE)
         for name in chains
     }
     chains = {k: jax.device_put(v, NamedSharding(mesh, specs[k])) for k, v in chains.items()}
@@ -231,7 +231,7 @@ def test_log_probs_of_pairs_come_from_the_shards_of_their_users(groups, shards):
     pairs[:2] = [[0, 0], [NUM_USERS - 1, NUM_MOVIES - 1]]
     chains = [make_params(seed, scale=3.0) for seed in range(2)]
     log_probs = jax.vmap(
-        watch_likelihood.make_log_probs(mesh, DATA), in_axes=(0, None), spmd_axis_name=CHAINS
+        watch_likelihood.make_log_probs(mesh), in_axes=(0, None), spmd_axis_name=ENSEMBLE
     )
     padded_chains = stack([padded(params, shards) for params in chains])
     compiled = jax.jit(log_probs).lower(padded_chains, jnp.int32(pairs)).compile()
@@ -269,8 +269,8 @@ def test_hmc_accepts_as_it_does_in_float64():
     step_size, num_steps, num_draws = 0.1, 5, 10
     mesh = mesh_of(2, 1)
     reference = watch_likelihood.user_log_likelihoods(make_params(), observed)
-    watches = watch_likelihood.place(observed, reference, mesh, DATA)
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh, CHAINS, DATA)
+    watches = watch_likelihood.place(observed, reference, mesh)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
     log_likelihood = with_own_gradient(value_and_grad, watches)
 
     def log_density(params):
@@ -293,7 +293,7 @@ def test_hmc_accepts_as_it_does_in_float64():
         return jax.lax.scan(step, kernel.init(position), jnp.arange(num_draws))[1]
 
     keys = jax.vmap(jax.random.key)(jnp.arange(2))
-    chains = jax.jit(jax.vmap(chain, spmd_axis_name=CHAINS))
+    chains = jax.jit(jax.vmap(chain, spmd_axis_name=ENSEMBLE))
     result = chains(keys, stack([make_params()] * 2))
     positions, momenta, rates = jax.tree.map(np.float64, result)
     expected = [

@@ -1,0 +1,114 @@
+"""The same commands of this checkout and of another one, side by side: what a change costs.
+
+    git worktree add ../before COMMIT
+    python benchmarks/before_and_after.py --before=../before --out=benchmarks/results/NAME.json
+
+Every round runs `train.py` in both, in fresh processes that compile anew, this one first in every
+second round. Of each command it takes the rate that `metrics.jsonl` says, seconds of CPU, and the
+most memory; CPU seconds decide where a ratio of rates straddles 1, for other programs do not
+change them.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import side_by_side
+
+COMMANDS = {
+    "training, CNN": ["clutter_ensemble", "num_epochs=3"],
+    "training, MLP": ["digits_ensemble", "model=mlp", "num_epochs=60", "eval_every_epochs=30"],
+    "sampling, regression": ["digits_logreg_hmc", "hmc.num_warmup=300", "hmc.num_samples=900"],
+    "sampling, CNN": [
+        "digits_hmc",
+        "init_from=prior",
+        "hmc.num_warmup=4",
+        "hmc.num_samples=12",
+        "log_every_steps=4",
+    ],
+    "walks": ["mixture_rwm"],
+}
+"""By name: a configuration and what is overridden, that both checkouts know."""
+
+
+def measure(checkout: pathlib.Path, config: str, overrides: list[str]) -> dict[str, float]:
+    """Runs one command in a checkout.
+
+    Args:
+        checkout: where `train.py` is.
+        config: its name.
+        overrides: of keys.
+
+    Returns:
+        Its rate, seconds of CPU and MiB.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "train.py",
+            f"--config=configs/{config}.py",
+            f"--workdir={folder}/run",
+            *(f"--config.{one}" for one in overrides),
+        ]
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(
+            command,
+            cwd=checkout,
+            stdout=quiet,
+            stderr=quiet,
+            env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed in {checkout}")
+        lines = pathlib.Path(folder, "run", "metrics.jsonl").read_text().splitlines()
+    rates = [
+        value
+        for line in lines
+        for name, value in json.loads(line).items()
+        if name.endswith("per_second")
+    ]
+    return {
+        "rate": statistics.median(rates),
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "mib": usage.ru_maxrss / 1024,
+    }
+
+
+def main() -> None:
+    """Measures, and prints and writes a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--before", type=pathlib.Path, required=True, help="another checkout")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", choices=COMMANDS, help="one of the commands")
+    parser.add_argument("--out", help="a JSON file")
+    args = parser.parse_args()
+    rows = []
+    for name, (config, *overrides) in COMMANDS.items():
+        if args.only not in (None, name):
+            continue
+        found: dict[pathlib.Path, list[dict[str, float]]] = {side_by_side.ROOT: [], args.before: []}
+        for number in range(args.rounds):
+            for checkout in list(found)[:: 1 if number % 2 else -1]:
+                found[checkout].append(measure(checkout, config, overrides))
+                print(f"{name} {number + 1}: {checkout.name} {found[checkout][-1]}", flush=True)
+        now, before = found.values()
+        for key, unit in (("rate", "per second"), ("cpu_seconds", "s of CPU"), ("mib", "MiB")):
+            values = ([one[key] for one in of] for of in (now, before))
+            setting = " ".join([config, *overrides])
+            rows.append(
+                side_by_side.compare(
+                    name, setting, unit, *values, "before", higher_is_better=key == "rate"
+                )
+            )
+    side_by_side.report(rows, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Arrays from the host to the devices and back, and what pads them on the way.
+
+A dimension that is spread over devices must be a multiple of their number. It is padded before
+`put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, Sharding
+
+from ensemble.sharding import processes
+
+
+def put(tree: Any, shardings: Any) -> Any:
+    """Puts arrays, which every process has whole, where the shardings say.
+
+    Args:
+        tree: of NumPy or JAX arrays.
+        shardings: one, or a tree of them.
+    """
+    if processes.count() == 1:
+        return jax.device_put(tree, shardings)
+
+    def one(leaf: Any, sharding: Sharding) -> jax.Array:
+        if isinstance(leaf, jax.Array):
+            if not leaf.is_fully_addressable:
+                return jax.jit(lambda array: array, out_shardings=sharding)(leaf)
+            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(one(jax.random.key_data(leaf), sharding))
+        host = np.asarray(leaf)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    if isinstance(shardings, Sharding):
+        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
+    return jax.tree.map(one, tree, shardings)
+
+
+def fetch(tree: Any) -> Any:
+    """Copies arrays to the host of every process, whole, wherever their parts are."""
+    leaves, structure = jax.tree.flatten(tree)
+    spread = [i for i, leaf in enumerate(leaves) if _is_spread(leaf)]
+    joined = dict(zip(spread, _join_shards([leaves[i] for i in spread]), strict=True))
+    # Copies: a device may reuse its buffer.
+    found = [joined[i] if i in joined else np.array(_whole(leaf)) for i, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, found)
+
+
+def _is_spread(leaf: Any) -> bool:
+    """Whether other processes have parts of an array that this one has not."""
+    is_array = isinstance(leaf, jax.Array)
+    return is_array and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
+
+
+def _whole(leaf: Any) -> Any:
+    is_array = isinstance(leaf, jax.Array)
+    return leaf.addressable_data(0) if is_array and not leaf.is_fully_addressable else leaf
+
+
+def _join_shards(leaves: Sequence[jax.Array]) -> list[np.ndarray]:
+    """Arrays of which every process has some shards, as many as any other; in one exchange."""
+    if not leaves:
+        return []
+    own = [np.stack([np.asarray(one.data) for one in _in_order(leaf)]) for leaf in leaves]
+    content = np.concatenate([one.reshape(-1).view(np.uint8) for one in own])
+    of_processes = processes.join_rows(content[None])
+    found, start = [], 0
+    for leaf, part in zip(leaves, own, strict=True):
+        rows = np.ascontiguousarray(of_processes[:, start : start + part.nbytes])
+        start += part.nbytes
+        where: Any = leaf.sharding.devices_indices_map(leaf.shape)
+        shards = rows.view(part.dtype).reshape(len(where), *part.shape[1:])
+        whole = np.empty(leaf.shape, part.dtype)
+        for device, shard in zip(
+            sorted(where, key=lambda one: (one.process_index, one.id)), shards, strict=True
+        ):
+            whole[where[device]] = shard
+        found.append(whole)
+    return found
+
+
+def _in_order(leaf: jax.Array) -> list[Any]:
+    return sorted(leaf.addressable_shards, key=lambda shard: shard.device.id)
+
+
+def padded_size(size: int, mesh: Mesh, axis: str) -> int:
+    """The smallest multiple of the devices along an axis of the mesh that is at least `size`."""
+    return size + -size % mesh.shape[axis]
+
+
+def pad(array: Any, size: int, axis: int = 0, fill: float | None = 0) -> Any:
+    """Pads an axis up to a size.
+
+    Args:
+        array: of NumPy or JAX.
+        size: of the axis, at least what it is.
+        axis: that is padded.
+        fill: what pads; None repeats the last row, for zeros may be no example.
+    """
+    if array.shape[axis] == size:
+        return array
+    widths = [(0, size - array.shape[axis] if i == axis else 0) for i in range(array.ndim)]
+    backend = np if isinstance(array, np.ndarray) else jnp
+    if fill is None:
+        return backend.pad(array, widths, mode="edge")
+    return backend.pad(array, widths, constant_values=fill)
+
+
+def strip(array: Any, size: int, axis: int = 0) -> Any:
+    """The inverse of `pad`: the first `size` places of an axis."""
+    return array[(slice(None),) * axis + (slice(size),)]
