@@ -89,9 +89,14 @@ class Predictor:
         predicted = jax.lax.map(lambda member: self.task.predict(member, inputs), self.variables)
         return self.task.likelihood.exported(predicted, self.temperature)
 
-    def without_examples(self) -> tuple[Predictive, Any, tuple[int, ...]]:
-        """What builds it again: the task without its data, variables on the host, members."""
-        return self.task.without_examples(), self.variables, self.members
+    def without_examples(self) -> dict[str, Any]:
+        """The arguments that build it again, on any devices: none of them holds training data."""
+        return {
+            "task": self.task.without_examples(),
+            "variables": self.variables,
+            "members": self.members,
+            "num_draws": self._num_draws,
+        }
 
     def __call__(self, inputs: np.ndarray) -> Any:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.

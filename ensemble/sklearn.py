@@ -75,7 +75,7 @@ class _Estimator(BaseEstimator):
     def _train(self, data: Mapping[str, Any]) -> None:
         result = train(self._run_config(), data, show_progress=False)
         self.report_ = result.report
-        self._ensemble: tuple[Any, Any, tuple[int, ...]] = result.predictor.without_examples()
+        self._ensemble: dict[str, Any] = result.predictor.without_examples()
         self.__dict__.pop("predictor_", None)  # Of an earlier fit.
         self.predictor_  # noqa: B018 -- Built here, as predicting may change no attribute.
 
@@ -94,7 +94,7 @@ class _Estimator(BaseEstimator):
         """The ensemble as a function."""
         check_is_fitted(self)
         startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
-        return Predictor(*self._ensemble, self.num_devices)
+        return Predictor(**self._ensemble, num_devices=self.num_devices)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

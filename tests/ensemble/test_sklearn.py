@@ -243,6 +243,7 @@ def test_one_word_samples_instead(blobs):
     classifier = EnsembleClassifier(model="tiny", num_devices=2, random_state=0, config=config)
     classifier.fit(blobs["inputs"], blobs["labels"])
     assert classifier.report_["config"]["hmc"]["thin"] == 4
+    assert classifier.predictor_.description == "6 draws of 2 chains"
     assert classifier.predict_proba(blobs["inputs"][:5]).shape == (5, 3)
     with pytest.raises(UserError, match=r"config.batch_size=8 is for config.method='sgd'"):
         classifier.set_params(batch_size=8).fit(blobs["inputs"], blobs["labels"])
