@@ -29,6 +29,7 @@ COMMANDS = {
         "init_from=prior",
         "hmc.num_warmup=4",
         "hmc.num_samples=12",
+        "hmc.num_leapfrog_steps=5",
         "log_every_steps=4",
     ],
     "walks": ["mixture_rwm"],
