@@ -1,5 +1,6 @@
 """The ways in which a run ends early, each with one line for the user and an exit status."""
 
+import unicodedata
 from typing import Any
 
 
@@ -30,6 +31,17 @@ class Interrupted(KeyboardInterrupt):
 def shown(text: str) -> str:
     """Text of a stranger as a terminal may have it: without what would move its cursor."""
     return text if text.isprintable() else ascii(text)
+
+
+def visible(text: str) -> str:
+    """Text of a stranger as a page may have it: no control characters, none that turn it round."""
+    return "".join(
+        one if one == "\n" or unicodedata.category(one) not in _INVISIBLE else ascii(one)[1:-1]
+        for one in text
+    )
+
+
+_INVISIBLE = ("Cc", "Cf", "Co", "Cs")  # Of Unicode: control, format, private use, half characters.
 
 
 def in_one_line(error: Any, limit: int = 300) -> str:

@@ -13,7 +13,7 @@ Whoever has the file needs `pip install jax flatbuffers` and these lines:
 `p` is a dict: `probs` [N, C], the mean of softmax over members; `total`, `aleatoric` and
 `epistemic` [N], nats; `member_log_probs` [M, N, C]; all float32. N is free, but a call holds the
 activations of N examples of one member: feed some hundred at a time, and wrap `model.call` in
-`jax.jit`, which compiles once for each N.
+`jax.jit`, which compiles once for each N. `model.fun_name` says which run it is of.
 
 The file holds StableHLO for CPU, CUDA and TPU, with the variables of all members as constants: its
 size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB. Of a
@@ -54,6 +54,8 @@ def export(predictor: Predictor) -> bytes:
     (batch,) = jax.export.symbolic_shape("batch")
     inputs = jax.ShapeDtypeStruct((batch, *dataset.input_shape), dataset.input_dtype)
 
-    return bytes(
-        jax.export.export(jax.jit(predictor.function), platforms=PLATFORMS)(inputs).serialize()
-    )
+    def run(inputs: jax.Array) -> dict[str, jax.Array]:
+        return predictor.function(inputs)
+
+    run.__name__ = f"run_{predictor.identity}"  # What a file says as `model.fun_name`.
+    return bytes(jax.export.export(jax.jit(run), platforms=PLATFORMS)(inputs).serialize())

@@ -19,6 +19,7 @@ from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
+from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
@@ -35,12 +36,14 @@ class Predictor:
         num_devices: to use; None for all.
         temperature: that calibrates `Prediction.probs`; None leaves them as they are.
         num_draws: K: of a posterior, `variables` are [M * K, ...], K draws of every chain.
+        identity: of the run whose ensemble it is.
 
     Attributes:
         task: as given.
         variables: as given.
         members: as given.
         temperature: as given.
+        identity: as given.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class Predictor:
         num_devices: int | None = None,
         temperature: float | None = None,
         num_draws: int = 1,
+        identity: str = UNKNOWN,
     ):
         self.task = task
+        self.identity = identity
         self.variables = variables
         self.members = tuple(members)
         self.temperature = temperature
@@ -190,6 +195,7 @@ class Restored(NamedTuple):
         members: [M], their numbers.
         failed_members: numbers of those that are not live, and why.
         num_draws: K draws of every chain; 1 for members.
+        identity: of the run.
     """
 
     config: dict[str, Any]
@@ -200,6 +206,7 @@ class Restored(NamedTuple):
     members: list[int]
     failed_members: dict[int, str]
     num_draws: int = 1
+    identity: str = UNKNOWN
 
     def predictor(
         self, num_devices: int | None = None, temperature: float | None = None
@@ -212,7 +219,13 @@ class Restored(NamedTuple):
         entry = registry.TASKS[registry.task_of(self.config["method"], self.config["model"])]
         task = registry.load(entry.restore)(self.config, self.description, self.variables["params"])
         return Predictor(
-            task, self.variables, self.members, num_devices, temperature, self.num_draws
+            task,
+            self.variables,
+            self.members,
+            num_devices,
+            temperature,
+            self.num_draws,
+            self.identity,
         )
 
 
@@ -250,7 +263,9 @@ def restore(work: Workdir) -> Restored:
     if saved is None:
         raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():
-        return _restored(work, saved[0], checked_meta(saved[1]))
+        meta = checked_meta(saved[1])
+        work.check_belongs(work.checkpoints, meta.get("identity"))
+        return _restored(work, saved[0], meta)
 
 
 def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
@@ -269,7 +284,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
     if method.keeps_draws:
-        draws = Draws(work.draws)
+        draws = Draws(work.draws, work.identity())
         if draws.end < counters.get("num_recorded", 0):
             raise UserError(
                 f"{work.draws} has {draws.end} draws of {counters['num_recorded']}: files were "
@@ -294,6 +309,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
             if k not in live
         },
         num_draws=num_draws,
+        identity=work.identity(),
     )
 
 
@@ -322,7 +338,13 @@ def stored_temperature(work: Workdir, restored: Restored) -> float:
         raise UserError(f"{work.path} has not finished: it can be calibrated when it has")
     if not path.exists():
         raise UserError(f"{work.path} has no calibration split to fit a temperature on")
-    stored = read_predictions(path, restored.config, restored.likelihood)
+    stored = read_predictions(
+        path,
+        restored.config,
+        restored.likelihood,
+        identity=work.identity(),
+        fingerprint=restored.description["fingerprint"],
+    )
     try:
         return restored.likelihood.fit_temperature(stored.arrays, stored.targets)
     except ValueError as error:

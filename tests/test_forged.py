@@ -154,7 +154,8 @@ def change_draws(path, source, change):
     scalars, end = draws.scalars(), draws.end
     shutil.rmtree(path / "draws")
     flat = change(flatten_dict(positions, sep="/"))
-    Draws(Workdir(path).draws).append(0, end, scalars, unflatten_dict(flat, sep="/"), numbers)
+    forged = Draws(Workdir(path).draws, Workdir(path).identity())
+    forged.append(0, end, scalars, unflatten_dict(flat, sep="/"), numbers)
     return path
 
 

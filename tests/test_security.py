@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 import PIL.Image
 import pytest
-from conftest import ROOT
+from conftest import ROOT, small_config
 from etils import epath
 from test_fuzz import runs, write_run  # noqa: F401  A fixture.
 
@@ -27,6 +27,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihoods.categorical import Categorical
+from ensemble.pictures import plot_style
 from ensemble.sources import folders, own_arrays
 from ensemble.storage import npz, schema
 from ensemble.storage.predictions import read_predictions
@@ -45,6 +46,12 @@ def run(runs, tmp_path):  # noqa: F811
     """A finished run that may be spoilt."""
     shutil.copytree(runs / "sgd", tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture
+def trained(blobs_run, tmp_path):
+    """A run that was really trained, which may be spoilt too."""
+    return shutil.copytree(blobs_run, tmp_path / "trained")
 
 
 # Nothing in it runs.
@@ -245,6 +252,46 @@ def test_links_that_lead_out_are_refused_and_nothing_happens_there(run, tmp_path
     assert (outside / "file").read_text() == (outside / "folder" / "mine").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [".lock", ".writable", ".config.json.part", ".report.json.part", ".metrics.jsonl.part",
+     "metrics.jsonl", "config.json", "report.json", "predictions/.test.npz.part"],
+)  # fmt: skip
+def test_what_is_behind_a_hard_link_is_not_changed(trained, tmp_path, name, blobs):
+    outside, link = tmp_path / "mine", trained / name
+    content = link.read_bytes() if link.exists() else b"mine"
+    outside.write_bytes(content)
+    link.unlink(missing_ok=True)
+    os.link(outside, link)
+    longer = small_config()
+    longer["num_epochs"] += 1
+    ensemble.train(longer, data=blobs, workdir=str(trained), show_progress=False)
+    assert outside.read_bytes() == content
+
+
+def test_events_of_a_copy_by_hard_links_are_not_cut(trained, tmp_path, blobs):
+    [events] = (trained / "events").glob("run.out.tfevents.*")
+    with open(events, "ab") as file:
+        file.write(b"what a killed run had written")
+    os.link(events, tmp_path / "copy")
+    before = events.read_bytes()
+    longer = small_config()
+    longer["num_epochs"] += 1
+    ensemble.train(longer, data=blobs, workdir=str(trained), show_progress=False)
+    assert events.stat().st_size < len(before)
+    assert (tmp_path / "copy").read_bytes() == before
+
+
+def test_a_file_of_a_checkpoint_that_is_huge_is_not_opened(trained, caplog):
+    """TensorStore would abort the process."""
+    newest = max((trained / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    shutil.copytree(newest, newest.parent / "999")
+    os.truncate(newest.parent / "999" / "state" / "manifest.ocdbt", 2**40)
+    assert ensemble.load(trained).description == "4 members"
+    assert "Checkpoint 999" in caplog.text
+    assert "manifest.ocdbt has 1,099,511,627,776 bytes" in caplog.text
+
+
 def test_links_within_and_what_its_owner_put_beside_a_run_are_let_alone(run, tmp_path):
     (run / "predictions" / "test.npz").rename(run / "predictions" / "other.npz")
     (run / "predictions" / "test.npz").symlink_to("other.npz")
@@ -436,6 +483,33 @@ def test_the_report_escapes_all_that_it_shows(tmp_path):
         assert name not in text
     for name in (*HOSTILE[:4], "{{7*7}}{% for %}"):
         assert name in html.unescape(text)
+
+
+def test_the_report_shows_characters_that_nobody_sees(tmp_path):
+    write_run(tmp_path / "run", {"num_epochs": 1}, ["\u202eevil", "\x1b[2J", "c"], name="\u200bx")
+    ensemble.evaluate(tmp_path / "run", tmp_path / "out", [])
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert not set("\u202e\u200b\x1b") & set(text)
+    assert "\\u202eevil" in text
+
+
+def test_a_long_name_does_not_fill_the_table():
+    table = predict.format_table([[("input", "x" * 20_000), ("class", "a")]])
+    assert max(map(len, table.splitlines())) < 100
+
+
+def test_a_key_that_stands_twice_is_refused(run):
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace("{", '{"format": 7, ', 1))
+    with pytest.raises(UserError, match="it has the key 'format' twice"):
+        ensemble.load(run)
+
+
+def test_a_warning_of_a_picture_quotes_no_escape():
+    figure = plot_style.new_figure("a \x1b[2J b", 2, 2)
+    with pytest.warns(UserWarning, match=r"Glyph 27 \(.*\) missing") as told:
+        plot_style.figure_to_array(figure)
+    assert all(str(one.message).isprintable() for one in told)
 
 
 def test_names_that_would_move_the_cursor_are_shown_as_text():

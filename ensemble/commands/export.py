@@ -10,8 +10,8 @@ from ensemble.commands import command_line
 from ensemble.errors import UserError
 from ensemble.export import PLATFORMS, export
 from ensemble.predictor import load
+from ensemble.storage.files import write_bytes
 from ensemble.storage.paths import user_path
-from ensemble.storage.workdir import write_bytes
 
 
 def write(path: epath.Path, content: bytes) -> None:

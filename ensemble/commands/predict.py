@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ensemble.source import Source
 
 
+_MAX_NAME = 80
+
+
 def main(argv: Sequence[str]) -> None:
     """Predicts what the command line names, and prints the answer."""
     values: Any = flags.FLAGS
@@ -120,7 +123,7 @@ def format_table(rows: Sequence[Sequence[tuple[str, str | float]]]) -> str:
     """Returns an aligned table of rows of titles and values, texts flush left."""
     is_text = [isinstance(value, str) for _, value in rows[0]]
     lines = [[title for title, _ in rows[0]]]
-    lines += [[shown(v) if isinstance(v, str) else f"{v:.4f}" for _, v in row] for row in rows]
+    lines += [[_cell(v) if isinstance(v, str) else f"{v:.4f}" for _, v in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = [
         "  ".join(
@@ -130,6 +133,12 @@ def format_table(rows: Sequence[Sequence[tuple[str, str | float]]]) -> str:
         for line in lines
     ]
     return "\n".join([table[0], "-" * len(table[0]), *table[1:]])
+
+
+def _cell(text: str) -> str:
+    """A name as a table has it: printable, and without the middle of a long one."""
+    text, half = shown(text), _MAX_NAME // 2
+    return text if len(text) <= _MAX_NAME else f"{text[:half]}…{text[-half:]}"
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:

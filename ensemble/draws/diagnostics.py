@@ -17,7 +17,7 @@ import scipy.stats
 from etils import epath
 from flax.traverse_util import flatten_dict
 
-from ensemble.storage.workdir import write_bytes
+from ensemble.storage.files import write_bytes
 
 MIN_DRAWS = 4
 """Draws of a chain without which nothing can be said about it."""

@@ -12,8 +12,9 @@ from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble.errors import UserError, first_line
+from ensemble.storage.files import write_bytes
+from ensemble.storage.identity import UNKNOWN, check
 from ensemble.storage.npz import read_arrays
-from ensemble.storage.workdir import write_bytes
 
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
 _SCALARS, _POSITIONS = "scalars/", "positions/"
@@ -44,10 +45,12 @@ class Draws:
 
     Args:
         directory: local or remote; the first `append` creates it.
+        identity: of the run, which every file has; None: nobody's, and nothing is compared.
     """
 
-    def __init__(self, directory: epath.Path):
+    def __init__(self, directory: epath.Path, identity: str | None = None):
         self._directory = directory
+        self._identity = identity
         self._known: list[_Chunk] | None = None
 
     @property
@@ -89,6 +92,8 @@ class Draws:
         _check(chunk, chunks)
         _check_positions(chunk, leaves)
         arrays: dict[str, Any] = {"range": np.array([first, end]), "numbers": chunk.numbers}
+        if self._identity not in (None, UNKNOWN):
+            arrays["identity"] = self._identity
         arrays |= {_SCALARS + name: values for name, values in chunk.scalars.items()}
         arrays |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
         content = io.BytesIO()
@@ -109,7 +114,7 @@ class Draws:
             OSError: a file cannot be removed.
         """
         files = _list(self._directory)
-        chunks = _read_chunks([path for first, path in files if first < end])
+        chunks = _read_chunks([path for first, path in files if first < end], self._identity)
         stored = chunks[-1].end if chunks else 0
         if stored != end:
             raise UserError(
@@ -167,7 +172,8 @@ class Draws:
 
     def _chunks(self) -> list[_Chunk]:
         if self._known is None:
-            self._known = _read_chunks([path for _, path in _list(self._directory)])
+            paths = [path for _, path in _list(self._directory)]
+            self._known = _read_chunks(paths, self._identity)
         return self._known
 
 
@@ -179,7 +185,7 @@ def _list(directory: epath.Path) -> list[tuple[int, epath.Path]]:
     return sorted((int(match[1]), path) for match, path in named if match)
 
 
-def _read_chunks(paths: Sequence[epath.Path]) -> list[_Chunk]:
+def _read_chunks(paths: Sequence[epath.Path], identity: str | None) -> list[_Chunk]:
     """Reads all but the positions of the files that follow each other from draw 0."""
     chunks: list[_Chunk] = []
     for path in paths:
@@ -190,7 +196,8 @@ def _read_chunks(paths: Sequence[epath.Path]) -> list[_Chunk]:
                 "removed; start the run again in a new --workdir"
             )
         try:
-            arrays = _read(path, ("range", "numbers", _SCALARS))
+            arrays = _read(path, ("range", "numbers", "identity", _SCALARS))
+            found = str(arrays.pop("identity", UNKNOWN))
             chunk = _Chunk(
                 path=path,
                 first=first,
@@ -203,6 +210,8 @@ def _read_chunks(paths: Sequence[epath.Path]) -> list[_Chunk]:
             _check(chunk, chunks)
         except Exception as error:  # Whatever damage does to NumPy, zipfile and the file system.
             raise _damaged(path, error) from None
+        if identity is not None:
+            check(path, found, identity)
         chunks.append(chunk)
     return chunks
 

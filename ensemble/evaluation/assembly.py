@@ -23,7 +23,9 @@ from ensemble.evaluation.scoring import score_calibrated, score_classes, score_p
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import verdict
-from ensemble.storage.workdir import Workdir, check_links, to_json, write_text, write_together
+from ensemble.storage.files import write_text, write_together
+from ensemble.storage.schema import to_json
+from ensemble.storage.workdir import Workdir, check_links
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 

@@ -28,7 +28,6 @@ from ensemble.sources.catalogue import (
 )
 from ensemble.storage.npz import max_bytes, read_arrays
 from ensemble.storage.predictions import check_predictions, write_arrays
-from ensemble.storage.workdir import WRITE_ERRORS
 
 SHIFT, NONE = "shift", "none"
 SEVERITIES = range(1, 6)
@@ -202,7 +201,7 @@ def write_errors(directory: epath.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in WRITE_ERRORS:
+        if error.errno is None:
             raise
         raise UserError(
             f"{directory} cannot be written: {error.strerror or error}; free space there, or "

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jinja2
+import markupsafe
 import matplotlib
 import numpy as np
 
 from ensemble import metrics
 from ensemble.config import flatten
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import UserError, in_one_line, visible
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
@@ -55,6 +56,7 @@ def render(
         loader=jinja2.PackageLoader("ensemble.evaluation", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -105,6 +107,12 @@ def draw(
     if records := _records(subject):
         drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
     return drawn
+
+
+def _visible(value: Any) -> Any:
+    """Text without characters that nobody sees; the page's own parts are none."""
+    is_own = isinstance(value, markupsafe.Markup) or not isinstance(value, str)
+    return value if is_own else visible(value)
 
 
 def _records(subject: Subject) -> list[dict[str, Any]]:
@@ -162,7 +170,7 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
-    svg = content.getvalue()
+    svg = visible(content.getvalue())
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)

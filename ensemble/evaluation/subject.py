@@ -172,7 +172,11 @@ class Subject:
     def _predictions(self, split: str) -> LabelledPredictions:
         if self.is_finished:
             stored = read_predictions(
-                self.work.predictions / f"{split}.npz", self.config, self.likelihood
+                self.work.predictions / f"{split}.npz",
+                self.config,
+                self.likelihood,
+                identity=self.work.identity(),
+                fingerprint=self.description["fingerprint"],
             )
             if stored.members.tolist() != self.report["live_members"]:
                 raise UserError(

@@ -8,11 +8,14 @@ because it would slow the start of a run.
 from __future__ import annotations
 
 import io
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from ensemble.errors import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +44,11 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # As in `new_figure`.
 
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        canvas.draw()
+    for one in found:  # They may quote a character of a stranger's name as it is.
+        warnings.warn(shown(str(one.message)), one.category, stacklevel=2)
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 

@@ -13,7 +13,8 @@ from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.store import LOG_DENSITY, LOG_PROB, MAX_DRAWS, Draws, tracked_scalars
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
-from ensemble.storage.workdir import Workdir, write_bytes
+from ensemble.storage.files import write_bytes
+from ensemble.storage.workdir import Workdir
 
 
 def posterior_section(

@@ -11,9 +11,10 @@ from ensemble.method import FAILURES, Info, Method, Predicting, State, Status
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
+from ensemble.storage.files import write_bytes
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
-from ensemble.storage.workdir import Workdir, write_bytes, write_json
+from ensemble.storage.workdir import Workdir
 from ensemble.task import Scored
 
 REPORTED_SPLITS = ("test", "validation")  # The most telling first.
@@ -118,10 +119,18 @@ def write_results(
         for name, values in predictions.items():
             targets = scored.dataset.targets(name)
             path = workdir.predictions / f"{name}.npz"
-            write_predictions(path, values, targets, report["live_members"], report["config"])
+            write_predictions(
+                path,
+                values,
+                targets,
+                report["live_members"],
+                report["config"],
+                identity=workdir.identity(),
+                fingerprint=report["dataset"]["fingerprint"],
+            )
         for name, figure in final_figures(workdir, scored, report, predictions).items():
             write_bytes(workdir.plots / f"{name}.png", figure_to_png(figure))
-    write_json(workdir.report, report)
+    workdir.write_report(report)
 
 
 def final_figures(

@@ -55,6 +55,7 @@ def enlarge(
     with contextlib.ExitStack() as stack:
         inner_checkpointer = Checkpointer(inner.checkpoints, method.config.keep_checkpoints)
         stack.callback(inner_checkpointer.close)
+        processes.from_main(lambda: _check_newcomers(work, inner))
         before = restore(inner, inner_checkpointer, newcomers)
         processes.from_main(lambda: _begin(work, inner, method))
         clock = Clock(started, **(saved if before is None else before).clock)
@@ -82,9 +83,17 @@ def enlarge(
 
 def _begin(work: Workdir, inner: Workdir, method: Method[State, Info]) -> None:
     """Says in the workdir that the ensemble is to be larger than it is."""
-    work.write_config(method.config)
+    fingerprint = method.task.describe().get("fingerprint")
+    work.write_config(method.config, fingerprint)
     work.report.unlink(missing_ok=True)
     inner.path.mkdir(exist_ok=True)
+    inner.write_config(method.config, fingerprint, outer=work)
+
+
+def _check_newcomers(work: Workdir, inner: Workdir) -> None:
+    """Refuses members that were to join another run."""
+    if inner.config.exists():
+        work.check_belongs(inner.path, inner.identity())
 
 
 def _remove(work: Workdir) -> None:

@@ -28,7 +28,7 @@ from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import agreement, processes, startup
 from ensemble.sharding.signals import Stop, resume_line, stop_signals
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import WRITE_ERRORS, Workdir, cannot_write
+from ensemble.storage.workdir import Workdir, write_error
 from ensemble.task import Task
 
 
@@ -91,9 +91,9 @@ def train(
             way = _Way(stop, workdir is not None, show_progress)
             return _train_and_evaluate(config, task, work, started, way)
         except OSError as error:
-            if error.errno not in WRITE_ERRORS:
+            if error.errno is None:  # Not of the system.
                 raise
-            raise cannot_write(work.path, error.strerror or str(error)) from error
+            raise write_error(work.path, error) from error
 
 
 class _Way(NamedTuple):
@@ -184,10 +184,11 @@ def _advance(
             state, sizes = method.from_host(rng_key, saved.arrays, saved.counters), saved.sizes
         ending.note_saved(state.step)
         logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
-    draws = Draws(work.draws)
+    fingerprint = method.task.describe().get("fingerprint")
+    processes.from_main(lambda: work.write_config(config, fingerprint))
+    draws = Draws(work.draws, processes.from_main(work.identity))
     num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0
     processes.from_main(lambda: draws.truncate(num_recorded))
-    processes.from_main(lambda: work.write_config(config))
     with contextlib.ExitStack() as stack:
         main = processes.is_main()
         writer = Writer(work, sizes, purge_step=state.step + 1) if main else NoWriter()

@@ -56,6 +56,7 @@ def save_arrays(
     """Checkpoints what a state is on the host, in the main process."""
     work.check_is_there()
     meta = {
+        "identity": work.identity(),
         "config": method.config.to_dict(),
         "counters": saved.counters,
         "dataset": method.task.describe(),
@@ -132,6 +133,7 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
     arrays = processes.arrays_from_main(arrays)
     with work.checkpoint_errors():
         meta = checked_meta(meta)
+        processes.from_main(lambda: work.check_belongs(work.checkpoints, meta.get("identity")))
         before = meta["counters"]
         arrays, counters = without_newcomers(arrays, before)
         check_resumable(method, meta["dataset"], counters, work)
@@ -147,6 +149,7 @@ def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir
         UserError: what differs, and what to do.
     """
     before = work.read_config()
+    work.check_flags()
     changed = differences(before, config.to_dict()) if before is not None else []
     if changed:
         raise UserError(

@@ -18,8 +18,9 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
+from ensemble.storage.files import write_bytes, write_text
 from ensemble.storage.metrics_log import parse_record
-from ensemble.storage.workdir import Workdir, write_text
+from ensemble.storage.workdir import Workdir
 
 
 class Writer:
@@ -231,9 +232,17 @@ def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
         return
     for path in directory.glob("run.out.tfevents.*"):
         if path.name in sizes:
-            os.truncate(path, min(sizes[path.name], path.stat().length))
+            _truncate(path, min(sizes[path.name], path.stat().length))
         else:
             path.unlink()
+
+
+def _truncate(path: epath.Path, size: int) -> None:
+    """Cuts a file; one of several names, of a copy by links perhaps, is written anew."""
+    if os.stat(path).st_nlink > 1:
+        write_bytes(path, path.read_bytes()[:size])
+    else:
+        os.truncate(path, size)
 
 
 def _whole_records(path: epath.Path, size: int) -> bytes:

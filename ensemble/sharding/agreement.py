@@ -10,7 +10,7 @@ import jax
 
 from ensemble.sharding import processes
 
-_WAIT_SECONDS = 60
+_POLL_SECONDS = 0.5
 _MAX_TOLD = 100  # Numbers that no process is so far behind as to need.
 _told = 0
 
@@ -36,11 +36,13 @@ def tell(value: int) -> int:
         return value
     while True:
         try:
-            return int(_client().blocking_key_value_get(key, 1000 * _WAIT_SECONDS))
+            return int(_client().blocking_key_value_get(key, int(1000 * _POLL_SECONDS)))
         except jax.errors.JaxRuntimeError as error:
             # Process 0 may be busy for long, such as with pictures.
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
+        if is_posted(processes.ENDED):
+            raise jax.errors.JaxRuntimeError("UNAVAILABLE: process 0 has ended")
 
 
 def post(key: str) -> None:

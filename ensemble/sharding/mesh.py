@@ -19,27 +19,27 @@ RULES = {
 """Over which axis of the mesh the things that an axis of an array counts are spread."""
 
 
-def create_mesh(num_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
+def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
     """Lays devices out for members and examples.
 
     Args:
-        num_groups: devices over which members are spread.
+        num_chain_groups: devices over which members, or chains, are spread.
         num_shards: neighbouring devices over which the examples of each member are spread.
         devices: at least the product of the two.
 
     Raises:
         UserError: there are fewer devices.
     """
-    if len(devices) < num_groups * num_shards:
+    if len(devices) < num_chain_groups * num_shards:
         raise UserError(
-            f"{num_groups} groups of chains x {num_shards} shards need "
-            f"{num_groups * num_shards} devices, there are {len(devices)}; use fewer"
+            f"{num_chain_groups} groups of chains x {num_shards} shards need "
+            f"{num_chain_groups * num_shards} devices, there are {len(devices)}; use fewer"
         )
     return jax.make_mesh(
-        (num_groups, num_shards),
+        (num_chain_groups, num_shards),
         (ENSEMBLE, DATA),
         axis_types=(AxisType.Auto, AxisType.Auto),
-        devices=devices[: num_groups * num_shards],
+        devices=devices[: num_chain_groups * num_shards],
     )
 
 

@@ -32,6 +32,8 @@ HEARTBEAT_SECONDS = 30
 """A process that is not heard of for so long is taken for dead, and the others end."""
 _SHUTDOWN_SECONDS = 30
 _LAST_SECONDS = 2
+ENDED = "ensemble/ended"
+"""What process 0 says to those that wait for a word of it when it ends."""
 _PIECE_BYTES = 2**26  # Of what is exchanged whole: devices hold no more of it at a time.
 
 
@@ -261,9 +263,18 @@ def end(status: int) -> None:
         logging.flush()
         sys.stdout.flush()
         if is_main():  # Whose end JAX takes for the others' end: they may have a line to say.
+            _say_so()
             _hang_up()
             time.sleep(_LAST_SECONDS)
         os._exit(status)
+
+
+def _say_so() -> None:
+    from jax._src.distributed import global_state  # As ClusterEnv.
+
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        client: Any = global_state.client
+        client.key_value_set(ENDED, "1")
 
 
 def _hang_up() -> None:

@@ -134,8 +134,17 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
     try:
         if not file.is_file():  # A pipe would be waited for.
             raise ValueError("it is no file")
+        if not file.stat().st_size:
+            raise UserError(f"{_shown(file)} is empty; restore or remove it")
         with PIL.Image.open(file, formats=FORMATS) as image:
             size, mode = image.size, image.mode
+    except UserError:
+        raise
+    except PIL.Image.DecompressionBombError:
+        raise UserError(
+            f"{_shown(file)} has more than {2 * (PIL.Image.MAX_IMAGE_PIXELS or 0):,} pixels; "
+            "make it smaller or remove it"
+        ) from None
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise UserError(
             f"{_shown(file)} is not an image that Pillow reads as {', '.join(FORMATS)}; repair or "
@@ -156,6 +165,13 @@ def _read_image(file: Path, mode: str) -> np.ndarray:
     try:
         with PIL.Image.open(file, formats=FORMATS) as image:
             return np.asarray(image.convert(mode))
+    except UserError:
+        raise
+    except PIL.Image.DecompressionBombError:
+        raise UserError(
+            f"{_shown(file)} has more than {2 * (PIL.Image.MAX_IMAGE_PIXELS or 0):,} pixels; "
+            "make it smaller or remove it"
+        ) from None
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise UserError(
             f"{_shown(file)} is damaged ({in_one_line(error)}); repair or remove it"

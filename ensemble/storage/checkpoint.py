@@ -1,10 +1,12 @@
 """Checkpoints: everything the next step needs, written in the background, the newest few kept."""
 
 import errno
+import json
 import math
 import os
 import shutil
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,6 +22,12 @@ from ensemble.storage.workdir import cannot_write, check_format
 
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
+
+_WHOLE, _OF_ARRAYS = "whole_checksum", "checksum"
+"""What says that a checkpoint is as it was written; the latter in those of earlier versions."""
+
+_MAX_DESCRIPTION = 100_000_000
+"""Bytes of a file of a checkpoint that holds no arrays; ours have some kilobytes."""
 
 _TRIES = 20
 """How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
@@ -60,7 +68,9 @@ class Checkpointer:
         Raises:
             UserError: this checkpoint or the one before cannot be written.
         """
-        meta = {**meta, "format": FORMAT, "checksum": checksum(arrays)}
+        meta = {key: value for key, value in meta.items() if key not in (_WHOLE, _OF_ARRAYS)}
+        meta |= {"format": FORMAT}
+        meta[_WHOLE] = checksum(arrays, meta)
         self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
         try:
             manager = self._open()
@@ -170,7 +180,7 @@ class Checkpointer:
         return None
 
     def _restore(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-
+        self._check_sizes(number)
         manager = self._open()
         meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
         check_format(self._directory / str(number), meta["format"])
@@ -179,9 +189,25 @@ class Checkpointer:
             number, args=ocp.args.Composite(state=ocp.args.StandardRestore())
         ).state
         arrays = jax.tree.map(np.asarray, arrays)
-        if checksum(arrays) != meta["checksum"]:
+        said = {key: value for key, value in meta.items() if key != _WHOLE}
+        is_old = _OF_ARRAYS in meta
+        told = meta[_OF_ARRAYS] if is_old else meta[_WHOLE]
+        if told != checksum(arrays, None if is_old else said):
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
+
+    def _check_sizes(self, number: int) -> None:
+        """Raises ValueError where files are larger than ours are: TensorStore would abort."""
+        if "://" in str(self._directory):
+            return
+        limit = memory_bytes() // 2
+        for folder, _, names in os.walk(self._directory / str(number)):
+            for name in names:
+                path = os.path.join(folder, name)
+                size = os.stat(path).st_size
+                most = limit if os.path.basename(folder) == "d" else _MAX_DESCRIPTION
+                if size > most:
+                    raise ValueError(f"{name} has {size:,} bytes, more than {most:,}")
 
     def _check_claims(self, number: int) -> None:
         """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
@@ -295,9 +321,16 @@ def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
             raise ValueError(f"an array is of {np.asarray(leaf).dtype}, not {one.dtype}")
 
 
-def checksum(arrays: Any) -> int:
-    """Returns a CRC-32 of a tree of host arrays: names, types, shapes and bytes."""
+def checksum(arrays: Any, meta: Mapping[str, Any] | None = None) -> int:
+    """Returns a CRC-32 of a tree of host arrays, and of what is said beside them.
+
+    Args:
+        arrays: of which names, types, shapes and bytes count.
+        meta: JSON-ready; None in checkpoints of earlier versions.
+    """
     total = 0
+    if meta is not None:
+        total = zlib.crc32(json.dumps(json.loads(json.dumps(meta)), sort_keys=True).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
         leaf = np.asarray(leaf)
         description = f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"

@@ -18,6 +18,13 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
         UserError: there can be no such path.
     """
     try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{flag}={ascii(os.fspath(path))[1:-1]} is no UTF-8, as checkpoints need it; choose "
+            "another name"
+        ) from None
+    try:
         expanded = epath.Path(path).expanduser()
         is_of_nobody = os.fspath(expanded).startswith("~")
         if "://" not in os.fspath(expanded):

@@ -11,13 +11,16 @@ from etils import epath
 from ensemble.config import differences
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Arrays, Likelihood
+from ensemble.storage.files import write_bytes
+from ensemble.storage.identity import UNKNOWN, check
 from ensemble.storage.npz import max_bytes, read_arrays
 from ensemble.storage.schema import checked_config, parse
-from ensemble.storage.workdir import check_size, write_bytes
+from ensemble.storage.workdir import check_size
 
 _BYTES_PER_PAIR = 64
 """Of members or of classes: a number in an array, in a list, and as text."""
 _OURS = ("targets", "members", "config")
+_BINDING = ("identity", "split", "fingerprint")
 
 
 class MemberPredictions(NamedTuple):
@@ -63,9 +66,24 @@ def write_predictions(
     targets: np.ndarray,
     members: Sequence[int],
     config: Mapping[str, Any],
+    *,
+    identity: str = UNKNOWN,
+    fingerprint: str = UNKNOWN,
 ) -> None:
-    """Writes predictions with the configuration that they belong to."""
+    """Writes predictions with what they belong to.
+
+    Args:
+        path: of the file, which has the name of the split.
+        predictions: to keep.
+        targets: [N] of the split.
+        members: [M], their numbers.
+        config: of the run.
+        identity: of the run.
+        fingerprint: of the data.
+    """
+    binding = {} if identity == UNKNOWN else _binding(path, identity, fingerprint)
     entries = {
+        **binding,
         "targets": targets,
         "members": np.array(members, np.int32),
         "config": json.dumps(config),
@@ -93,7 +111,12 @@ def write_arrays(
 
 
 def read_predictions(
-    path: epath.Path, config: Mapping[str, Any], likelihood: Likelihood
+    path: epath.Path,
+    config: Mapping[str, Any],
+    likelihood: Likelihood,
+    *,
+    identity: str = UNKNOWN,
+    fingerprint: str = UNKNOWN,
 ) -> StoredPredictions:
     """Reads what `write_predictions` wrote.
 
@@ -101,9 +124,11 @@ def read_predictions(
         path: of the npz file.
         config: of the workdir.
         likelihood: of the run.
+        identity: of the run.
+        fingerprint: of the data.
 
     Raises:
-        UserError: the file is absent, damaged, empty, or of another configuration.
+        UserError: the file is absent, damaged, empty, or of another run, split or configuration.
     """
     if not path.exists():
         raise UserError(f"{path} is missing; run train.py again with the same --workdir")
@@ -112,6 +137,7 @@ def read_predictions(
         arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
         if "labels" in arrays:  # As targets were called in format 1's first files.
             arrays["targets"] = arrays.pop("labels")
+        binding = {name: str(arrays.pop(name)) for name in _BINDING if name in arrays}
         targets, members, text = (arrays.pop(name) for name in _OURS)
         theirs = checked_config(parse(str(text).encode()))
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
@@ -119,6 +145,15 @@ def read_predictions(
             f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and run "
             "train.py again with the same --workdir"
         ) from None
+    check(path, binding.get("identity", UNKNOWN), identity)
+    if identity != UNKNOWN:
+        for name, expected in _binding(path, identity, fingerprint).items():
+            if binding.get(name) != expected:
+                raise UserError(
+                    f"{path} has the {name} {in_one_line(binding.get(name), 40)}, and must have "
+                    f"{in_one_line(expected, 40)}; remove it and run train.py again with the same "
+                    "--workdir"
+                )
     changed = differences(theirs, config)
     if changed:
         raise UserError(
@@ -137,6 +172,11 @@ def read_predictions(
     if targets.dtype.kind in "iu":
         targets = targets.astype(np.int32)
     return StoredPredictions(arrays, targets, members)
+
+
+def _binding(path: epath.Path, identity: str, fingerprint: str) -> dict[str, str]:
+    """What a file of predictions belongs to."""
+    return {"identity": identity, "split": path.stem, "fingerprint": fingerprint}
 
 
 def check_predictions(

@@ -5,6 +5,7 @@ A file that passes can be used without a further look. Everything here raises `V
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,12 +28,42 @@ def parse(content: bytes) -> dict[str, Any]:
         ValueError: it is none, or nested as nothing of ours is.
     """
     try:
-        value = json.loads(content)
+        value = json.loads(content, object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError("it is no object")
     _check_values(value, _MAX_DEPTH)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, whose keys must differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"it has the key {twice!r} twice")
+    return found
+
+
+def checksum(content: Mapping[str, Any]) -> int:
+    """CRC-32 of what is written as JSON, the same when it is read."""
+    written = json.loads(to_json(content))
+    return zlib.crc32(json.dumps(written, sort_keys=True).encode())
+
+
+def to_json(content: Mapping[str, Any]) -> str:
+    """Returns a mapping as JSON; NaN and infinities become null."""
+    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
     return value
 
 
@@ -62,6 +93,9 @@ def checked_config(config: Any) -> dict[str, Any]:
 
 def checked_report(report: dict[str, Any]) -> dict[str, Any]:
     """Returns a report whose entries that programs read are as they must be."""
+    report = dict(report)
+    if "identity" in report and report.pop("checksum", None) != checksum(report):
+        raise ValueError("its checksum does not agree with its content")
     report = {**report, "config": checked_config(report["config"])}
     num_members = _whole(report, "num_members")
     live, failed = report["live_members"], report["failed_members"]

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -15,15 +14,10 @@ from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import UserError, in_one_line, shown
-from ensemble.storage import schema
+from ensemble.storage import identity, schema
+from ensemble.storage.files import write_json, write_text
 from ensemble.storage.npz import max_bytes
 from ensemble.storage.paths import user_path
-
-WRITE_ERRORS = (
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO,
-    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY,
-)  # fmt: skip
-"""What an `OSError` says where a directory cannot be written, and not that a program is wrong."""
 
 
 class Workdir:
@@ -73,7 +67,7 @@ class Workdir:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self.check_links()
                 if not self.is_remote:
-                    self._lock(stack.enter_context(open(self.path / ".lock", "w")))
+                    self._lock(stack.enter_context(_open_lock(self.path / ".lock")))
                 write_text(self.path / ".writable", "Can a file be written?")
                 (self.path / ".writable").unlink()
             except OSError as error:
@@ -117,9 +111,25 @@ class Workdir:
         if not self.config.exists():
             raise cannot_write(self.path, os.strerror(errno.ENOENT))
 
-    def write_config(self, config: ml_collections.FrozenConfigDict) -> None:
-        """Writes config.json."""
-        write_json(self.config, {"format": FORMAT, "config": config.to_dict()})
+    def write_config(
+        self,
+        config: ml_collections.FrozenConfigDict,
+        fingerprint: str | None = None,
+        outer: "Workdir | None" = None,
+    ) -> None:
+        """Writes config.json, with the identity of the run that is there, or of a new one.
+
+        Args:
+            config: of the run.
+            fingerprint: of its data; None where it has none.
+            outer: the workdir of the run that this one is a part of.
+        """
+        owner = self if outer is None else outer
+        values = config.to_dict()
+        is_new = not owner.config.exists()
+        entry = identity.create(values, fingerprint) if is_new else owner._identity_entry()
+        content = {"format": FORMAT, "config": values}
+        write_json(self.config, content if entry is None else {**content, "identity": entry})
 
     def check_links(self) -> None:
         """Refuses what would be read or written elsewhere, or never end: links out, and devices.
@@ -157,6 +167,52 @@ class Workdir:
             return None
         return _read_json(self.config, lambda content: schema.checked_config(content["config"]))
 
+    def identity(self) -> str:
+        """The identity of the run that is here, which every part of it has.
+
+        Raises:
+            UserError: config.json is not one of ours, or was changed since the run began.
+        """
+
+        def checked(content: dict[str, Any]) -> dict[str, Any]:
+            return {"": identity.read(content.get("identity"), content["config"])}
+
+        found: str = _read_json(self.config, checked)[""]
+        if found == identity.UNKNOWN:
+            logging.log_first_n(
+                logging.WARNING,
+                "%s is of an earlier version: its parts do not say which run they belong to.",
+                1,
+                self.path,
+            )
+        return found
+
+    def check_belongs(self, part: epath.Path, found: Any) -> None:
+        """Refuses a part of another run.
+
+        Args:
+            part: its path.
+            found: the identity in it; None where there is none.
+
+        Raises:
+            UserError: as said.
+        """
+        identity.check(part, identity.UNKNOWN if found is None else found, self.identity())
+
+    def check_flags(self) -> None:
+        """Refuses to go on where JAX computes other numbers than when the run began.
+
+        Raises:
+            UserError: as said.
+        """
+        if self.config.exists():
+            identity.check_flags(self.path, self._identity_entry())
+
+    def _identity_entry(self) -> dict[str, Any] | None:
+        self.identity()  # It is sound.
+        entry: dict[str, Any] | None = _read_json(self.config, dict).get("identity")
+        return entry
+
     def read_report(self) -> dict[str, Any]:
         """Reads report.json; empty where there is none.
 
@@ -165,7 +221,22 @@ class Workdir:
                 workdir.
         """
         self.check_links()
-        return _read_json(self.report, schema.checked_report) if self.report.exists() else {}
+        if not self.report.exists():
+            return {}
+        report = _read_json(self.report, schema.checked_report)
+        if self.config.exists():
+            self.check_belongs(self.report, report.get("identity"))
+        return report
+
+    def write_report(self, report: Mapping[str, Any]) -> None:
+        """Writes report.json, with the run's identity."""
+        content = {"identity": self.identity(), **report}
+        write_json(self.report, {**content, "checksum": schema.checksum(content)})
+
+
+def _open_lock(path: epath.Path) -> IO[str]:
+    """Opens a file to lock it: not by a link, and without a change to what is in it."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")
 
 
 def check_links(directory: epath.Path, within: epath.Path | None = None) -> None:
@@ -251,6 +322,15 @@ def _damaged(path: epath.Path, error: Exception) -> UserError:
     )
 
 
+def write_error(workdir: epath.Path, error: OSError) -> UserError:
+    """The line for what the system says while a run reads data and writes to its workdir."""
+    reason = error.strerror or str(error)
+    where = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
+    if where and os.path.isabs(where) and not where.startswith(os.fspath(workdir)):
+        return UserError(f"{shown(where)} cannot be used: {in_one_line(reason)}; mend that")
+    return cannot_write(workdir, reason)
+
+
 def cannot_write(workdir: epath.Path, reason: str) -> UserError:
     """The line for a workdir that a run cannot write to any more."""
     is_full = any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT))
@@ -277,50 +357,3 @@ def check_format(path: Any, number: Any) -> None:
             f"{path} has format {in_one_line(repr(number))}, this version reads format {FORMAT}; "
             "use the version that wrote it, or a new --workdir"
         )
-
-
-def write_text(path: epath.Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: epath.Path, content: bytes) -> None:
-    """Writes a file whole or not at all: beside its place first, then renamed."""
-    write_together({path: content})
-
-
-def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
-    """Writes files whole or not at all, and none if there is no room for all of them."""
-    parts = {path: path.parent / f".{path.name}.part" for path in contents}
-    try:
-        for path, content in contents.items():
-            parts[path].write_bytes(content.encode() if isinstance(content, str) else content)
-        for path, part in parts.items():
-            if path.is_dir():  # Said by etils without its number.
-                raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
-            part.replace(path)
-    except OSError:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:
-    """Writes a mapping as JSON, whole or not at all."""
-    write_text(path, to_json(content))
-
-
-def to_json(content: Mapping[str, Any]) -> str:
-    """Returns a mapping as JSON; NaN and infinities become null."""
-    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value

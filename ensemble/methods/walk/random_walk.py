@@ -22,7 +22,8 @@ from ensemble.pictures.chain_plots import marginal_plot
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import create_mesh
-from ensemble.storage.workdir import Workdir, write_bytes
+from ensemble.storage.files import write_bytes
+from ensemble.storage.workdir import Workdir
 from ensemble.task import Sampled
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -358,6 +359,19 @@ def test_bad_arrays_are_one_line(config_file, tmp_path):
             config_file, tmp_path / "w", f"--config.dataset=npz:{tmp_path / name}"
         )
         assert line in printed, printed
+
+
+@pytest.mark.check
+def test_a_file_that_may_not_grow_is_one_line(config_file, tmp_path):
+    """`ulimit -f`: the system says EFBIG."""
+    limited = "ulimit -f 20; exec " + shlex.join(
+        [sys.executable, str(ROOT / "train.py"), f"--config={config_file}", f"--workdir={tmp_path}"]
+    )
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert re.match(r"train.py: .* cannot be (written|used): .*File too large", last), last
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("free", [0, 30_000])

@@ -82,8 +82,9 @@ def train(name, workdir, limit, monkeypatch):
 
 
 def files_of(workdir):
-    """Contents of the files that hold draws, by name."""
-    return {path.name: dict(np.load(path)) for path in (workdir / "draws").glob("*")}
+    """Contents of the files that hold draws, by name, but for which run they are of."""
+    found = {path.name: dict(np.load(path)) for path in (workdir / "draws").glob("*")}
+    return {name: one | {"identity": None} for name, one in found.items()}
 
 
 CHECKED = ("shared_member", "nuts", "mclmc", "watches")

@@ -6,8 +6,9 @@ import math
 import numpy as np
 
 from ensemble.run.writer import Writer
+from ensemble.storage.files import write_json
 from ensemble.storage.metrics_log import read_metrics
-from ensemble.storage.workdir import Workdir, write_json
+from ensemble.storage.workdir import Workdir
 
 
 def lines(work):

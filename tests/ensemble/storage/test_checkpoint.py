@@ -165,7 +165,7 @@ def test_a_disk_that_fills_up_in_a_save_is_said_at_the_close(small_disk):
     said = f"{small_disk} cannot be written: No space left on device; free space there and run"
     assert done.stdout.startswith(said)
     _, meta = Checkpointer(epath.Path(small_disk) / "checkpoints").restore_latest()
-    assert meta["checksum"]
+    assert meta["whole_checksum"]
 
 
 def test_a_folder_that_was_removed_is_not_made_again(directory):

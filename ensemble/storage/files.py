@@ -1,0 +1,55 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from ensemble.storage.schema import to_json
+
+
+def write_text(path: epath.Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: epath.Path, content: bytes) -> None:
+    """Writes a file whole or not at all: beside its place first, then renamed."""
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
+    """Writes files whole or not at all, and none if there is no room for all of them."""
+    parts = {path: path.parent / f".{path.name}.part" for path in contents}
+    try:
+        for path, content in contents.items():
+            _create(parts[path], content.encode() if isinstance(content, str) else content)
+        for path, part in parts.items():
+            if path.is_dir():  # Said by etils without its number.
+                raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
+            part.replace(path)
+    except OSError:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise
+
+
+def _create(path: epath.Path, content: bytes) -> None:
+    """Writes a file that is new: what is there, a link to others' files perhaps, is removed."""
+    if "://" in os.fspath(path):
+        path.write_bytes(content)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
+        file.write(content)
+
+
+def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:
+    """Writes a mapping as JSON, whole or not at all."""
+    write_text(path, to_json(content))

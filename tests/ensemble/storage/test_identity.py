@@ -1,0 +1,202 @@
+"""Parts of a workdir belong to its run, or are named; changes are noticed."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from conftest import small_config
+
+import ensemble
+from ensemble.errors import UserError
+from ensemble.evaluation.subject import Subject
+from ensemble.storage import identity
+from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.workdir import Workdir
+
+CONFIG = {"seed": 3, "learning_rate": 0.1, "num_epochs": 5}
+
+
+@pytest.fixture(scope="module")
+def other_run(blobs, tmp_path_factory):
+    """A run like `blobs_run`, of another seed."""
+    path = tmp_path_factory.mktemp("other") / "run"
+    ensemble.train(small_config(seed=7), data=blobs, workdir=str(path), show_progress=False)
+    return path
+
+
+@pytest.fixture
+def run(blobs_run, tmp_path):
+    """A copy of `blobs_run`, to be changed."""
+    return shutil.copytree(blobs_run, tmp_path / "run")
+
+
+def exchange(run, other, part):
+    """Puts another run's part in the place of a run's."""
+    if (run / part).is_dir():
+        shutil.rmtree(run / part)
+        shutil.copytree(other / part, run / part)
+    else:
+        shutil.copy(other / part, run / part)
+
+
+def test_a_workdir_that_is_copied_stays_whole(run, blobs):
+    assert ensemble.load(run).description == "4 members"
+    longer = small_config()
+    longer["num_epochs"] += 1
+    ensemble.train(longer, data=blobs, workdir=str(run), show_progress=False)
+    assert len(set(identities(run))) == 1
+    assert ensemble.load(run).identity == Workdir(run).identity()
+
+
+def identities(run):
+    """Of all parts."""
+    yield Workdir(run).identity()
+    yield json.loads((run / "report.json").read_text())["identity"]
+    for path in (run / "predictions").iterdir():
+        with np.load(path) as arrays:
+            assert str(arrays["split"]) == path.stem
+            yield str(arrays["identity"])
+    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    yield checkpointer.restore_latest()[1]["identity"]
+    checkpointer.close()
+
+
+@pytest.mark.parametrize(
+    ("part", "use"),
+    [
+        ("checkpoints", ensemble.load),
+        ("config.json", ensemble.load),
+        ("report.json", ensemble.load),
+        ("report.json", lambda run: Subject(str(run))),
+        ("predictions/test.npz", lambda run: Subject(str(run)).test),
+    ],
+)
+def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
+    exchange(run, other_run, part)
+    theirs = Workdir(other_run).identity()[:8]
+    with pytest.raises(UserError, match=r"belongs to run \w{8}, and config.json there to") as told:
+        use(run)
+    assert theirs in str(told.value)
+    assert "damaged" not in str(told.value)
+
+
+def test_training_goes_on_from_no_other_run_s_checkpoint(run, other_run, blobs):
+    exchange(run, other_run, "checkpoints")
+    with pytest.raises(UserError, match="checkpoints belongs to run"):
+        ensemble.train(small_config(), data=blobs, workdir=str(run), show_progress=False)
+
+
+def test_predictions_of_another_split_are_not_those_of_the_test_split(run):
+    shutil.copy(run / "predictions/validation.npz", run / "predictions/test.npz")
+    with pytest.raises(UserError, match=r"has the split validation, and must have test"):
+        _ = Subject(str(run)).test
+
+
+def test_a_changed_configuration_is_noticed(run, blobs):
+    content = json.loads((run / "config.json").read_text())
+    content["config"]["learning_rate"] *= 2
+    (run / "config.json").write_text(json.dumps(content))
+    (run / "report.json").unlink()
+    changed = small_config(learning_rate=content["config"]["learning_rate"], num_epochs=50)
+    for use in (
+        lambda: ensemble.load(run),
+        lambda: ensemble.train(changed, data=blobs, workdir=str(run), show_progress=False),
+    ):
+        with pytest.raises(UserError, match=r"config.json .* changed after the run began"):
+            use()
+
+
+def test_a_changed_report_is_noticed(run):
+    text = (run / "report.json").read_text()
+    (run / "report.json").write_text(text.replace('"accuracy": 0.', '"accuracy": 1.', 1))
+    with pytest.raises(UserError, match="its checksum does not agree"):
+        Workdir(run).read_report()
+
+
+@pytest.mark.parametrize("key", ["step", "learning_rate", "run"])
+def test_what_a_checkpoint_says_is_under_its_checksum(run, key, caplog):
+    metas = list((run / "checkpoints").glob("*/meta/metadata"))
+    for path in metas:
+        content = path.read_bytes()
+        where = content.index(b'"identity": "' if key == "run" else f'"{key}": '.encode())
+        where = content.index(b": ", where) + (3 if key == "run" else 2)
+        changed = b"1" if content[where : where + 1] != b"1" else b"2"
+        path.write_bytes(content[:where] + changed + content[where + 1 :])
+    with pytest.raises(UserError, match=f"none of the {len(metas)} checkpoints can be read"):
+        ensemble.load(run)
+    assert "its checksum does not agree with its content" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("jax_enable_x64", True), ("jax_default_prng_impl", "rbg")]
+)
+def test_a_run_goes_on_only_where_jax_computes_the_same(run, blobs, name, value, monkeypatch):
+    monkeypatch.setattr(identity, "flags", lambda: {**FLAGS, name: value})
+    with pytest.raises(UserError, match=rf"began with {name.upper()}=.* \(now {value}\)"):
+        ensemble.train(small_config(), data=blobs, workdir=str(run), show_progress=False)
+    assert ensemble.load(run).description == "4 members"  # Which draws no number.
+
+
+FLAGS = identity.flags()
+
+
+def test_the_digest_is_of_what_may_not_change():
+    entry = identity.create({**CONFIG, "keep_checkpoints": 3}, "data")
+    read = identity.read(entry, {**CONFIG, "num_epochs": 9, "keep_checkpoints": 1})
+    assert read == identity.read(entry, {**CONFIG, "weight_decay": 0})  # A key with its default.
+    assert identity.read(json.loads(json.dumps(entry)), CONFIG) == read
+    with pytest.raises(ValueError, match="changed"):
+        identity.read(entry, {**CONFIG, "seed": 4})
+    with pytest.raises(ValueError, match="changed"):
+        identity.read({**entry, "fingerprint": "others"}, CONFIG)
+    assert identity.create(CONFIG, "data")["run"] != entry["run"]
+
+
+def test_a_run_of_an_earlier_version_has_none_and_says_so(run, caplog):
+    content = json.loads((run / "config.json").read_text())
+    del content["identity"]
+    (run / "config.json").write_text(json.dumps(content))
+    assert Workdir(run).identity() == identity.UNKNOWN
+    assert "its parts do not say which run they belong to" in caplog.text
+    with pytest.raises(UserError, match=r"belongs to run .* to no known run"):
+        ensemble.load(run)
+
+
+def test_members_that_were_to_join_another_run_are_refused(run, other_run, blobs):
+    shutil.copytree(other_run, run / "newcomers")
+    larger = small_config(ensemble_size=5)
+    with pytest.raises(UserError, match="newcomers belongs to run"):
+        ensemble.train(larger, data=blobs, workdir=str(run), show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def chains(blobs, tmp_path_factory):
+    """Two sampled runs that differ by their seeds."""
+    config = {"method": "hmc", "model": "tiny", "num_chains": 2, "num_devices": 2}
+    config |= {"hmc.num_warmup": 2, "hmc.num_samples": 4, "hmc.thin": 2, "log_every_steps": 3}
+    config |= {"hmc.num_leapfrog_steps": 2}
+    root = tmp_path_factory.mktemp("chains")
+    for seed in (0, 1):
+        run = {**config, "seed": seed}
+        ensemble.train(run, data=blobs, workdir=str(root / str(seed)), show_progress=False)
+    return root, config
+
+
+def test_draws_of_another_run_predict_nothing_and_mix_with_none(chains, blobs, tmp_path):
+    root, config = chains
+    run = shutil.copytree(root / "0", tmp_path / "run")
+    exchange(run, root / "1", "draws")
+    with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
+        ensemble.load(run)
+    more = {**config, "seed": 0, "hmc.num_samples": 8}
+    with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
+        ensemble.train(more, data=blobs, workdir=str(run), show_progress=False)
+
+
+def test_an_export_says_which_run_it_is_of(blobs_run):
+    from ensemble.export import export
+
+    model = jax.export.deserialize(bytearray(export(ensemble.load(blobs_run))))
+    assert Workdir(blobs_run).identity() in model.fun_name
