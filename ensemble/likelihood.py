@@ -89,6 +89,10 @@ class Likelihood(Protocol):
         """The score of single examples that training shows beside the loss."""
 
     @property
+    def why_not_evaluated(self) -> str:
+        """What `evaluate.py` says of a run with it, after the workdir; empty: it is evaluated."""
+
+    @property
     def draw_scores(self) -> Sequence[str]:
         """The scores of single examples that are averaged over draws."""
 

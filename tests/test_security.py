@@ -189,6 +189,20 @@ def test_a_name_that_stands_twice_is_refused(tmp_path):
     read_everywhere(tmp_path / "a.npz")
 
 
+def test_arrays_that_share_their_bytes_are_refused(tmp_path):
+    """A small archive of many such could unpack to a huge one."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("inputs.npy", header((8,)) + bytes(64))
+        other = zipfile.ZipInfo("labels.npy")
+        first = archive.infolist()[0]
+        for name in ("header_offset", "compress_size", "file_size", "CRC"):
+            setattr(other, name, getattr(first, name))
+        archive.filelist.append(other)
+        archive.NameToInfo["labels.npy"] = other
+    with pytest.raises(ValueError, match=r"npy shares its bytes with another array"):
+        npz.read_arrays(tmp_path / "a.npz", 10**6)
+
+
 def test_images_that_memory_cannot_hold_are_not_decoded(tmp_path, monkeypatch):
     PIL.Image.new("RGB", (3000, 3000)).save(tmp_path / "a.png")
     monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)

@@ -70,13 +70,10 @@ class Subject:
         task = registry.task_of(self.config["method"], self.config.get("model"))
         if why := registry.TASKS[task].why_not_evaluated:
             raise UserError(f"{self.work.path} {why}")
-        likelihood = likelihoods.named(self.config["likelihood"]).described(self.description)
-        if not isinstance(likelihood, Classes):
-            raise UserError(
-                f"{self.work.path} has learned numbers, and evaluations are of classifiers; its "
-                "scores are in report.json"
-            )
-        self.likelihood = likelihood
+        likelihood: Any = likelihoods.named(self.config["likelihood"]).described(self.description)
+        if why := likelihood.why_not_evaluated:
+            raise UserError(f"{self.work.path} {why}")
+        self.likelihood: Classes = likelihood
         if "test" not in self.description["num_examples"]:
             raise UserError(
                 f"{self.work.path} has no test split to score: its run learned from all data; "

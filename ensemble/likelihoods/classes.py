@@ -68,6 +68,7 @@ class Classes:
     }
     headline = ("accuracy", "nll", "ece")
     progress = "accuracy"
+    why_not_evaluated = ""
     draw_scores = ("accuracy", "nll", "brier")
     traced = ("accuracy", "nll")
     relative = "probs"

@@ -55,6 +55,9 @@ class Continuous:
     }
     headline = ("rmse", "nll", "crps")
     progress = "squared_error"
+    why_not_evaluated = (
+        "has learned numbers, and evaluations are of classifiers; its scores are in report.json"
+    )
     draw_scores = ("squared_error", "nll")
     traced = ("squared_error", "nll")
     relative = "density"

@@ -9,7 +9,7 @@ from absl import logging
 from ensemble.draws.store import Draws
 from ensemble.method import Growing, Info, Method, State
 from ensemble.run.progress import Clock
-from ensemble.run.resume import Saved, restore, save_arrays
+from ensemble.run.resume import Saved, restore, save_arrays, write_config
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
 from ensemble.storage.checkpoint import Checkpointer
@@ -83,11 +83,10 @@ def enlarge(
 
 def _begin(work: Workdir, inner: Workdir, method: Method[State, Info]) -> None:
     """Says in the workdir that the ensemble is to be larger than it is."""
-    fingerprint = method.task.describe().get("fingerprint")
-    work.write_config(method.config, fingerprint)
+    write_config(work, method)
     work.report.unlink(missing_ok=True)
     inner.path.mkdir(exist_ok=True)
-    inner.write_config(method.config, fingerprint, outer=work)
+    write_config(inner, method, outer=work)
 
 
 def _check_newcomers(work: Workdir, inner: Workdir) -> None:

@@ -23,7 +23,14 @@ from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
 from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
-from ensemble.run.resume import Ending, Saved, check_same_experiment, restore, save
+from ensemble.run.resume import (
+    Ending,
+    Saved,
+    check_same_experiment,
+    restore,
+    save,
+    write_config,
+)
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import agreement, processes, startup
 from ensemble.sharding.signals import Stop, resume_line, stop_signals
@@ -184,8 +191,7 @@ def _advance(
             state, sizes = method.from_host(rng_key, saved.arrays, saved.counters), saved.sizes
         ending.note_saved(state.step)
         logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
-    fingerprint = method.task.describe().get("fingerprint")
-    processes.from_main(lambda: work.write_config(config, fingerprint))
+    processes.from_main(lambda: write_config(work, method))
     draws = Draws(work.draws, processes.from_main(work.identity))
     num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0
     processes.from_main(lambda: draws.truncate(num_recorded))

@@ -66,6 +66,17 @@ def save_arrays(
     checkpointer.save(saved.counters["step"], saved.arrays, meta)
 
 
+def write_config(work: Workdir, method: Method[State, Info], outer: Workdir | None = None) -> None:
+    """Says in a workdir, in the main process, which run it holds.
+
+    Args:
+        work: of the run.
+        method: of the run.
+        outer: of the run that it is a part of.
+    """
+    work.write_config(method.config, method.task.describe().get("fingerprint"), outer)
+
+
 SAVE_SECONDS = 60.0
 """After so long a run of slow steps is saved, though no line of metrics is due."""
 

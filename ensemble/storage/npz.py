@@ -4,8 +4,10 @@ What an archive and the headers of its arrays claim is checked before memory is 
 alone believes both: a file of some kilobytes could ask for all there is.
 """
 
+import contextlib
 import math
 import os
+import pathlib
 import resource
 import zipfile
 from typing import IO, Any, Literal
@@ -24,11 +26,34 @@ class Pickled(ValueError):
     """An array of Python objects: reading it would run code."""
 
 
+_CGROUPS = pathlib.Path("/sys/fs/cgroup")
+_OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
+
+
 def memory_bytes() -> int:
     """The memory of this machine, or what of it this process may take for itself."""
     there_are = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    return min([there_are, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
+    own = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    return min([there_are, *own, *_cgroup_limits()])
+
+
+def _cgroup_limits() -> list[int]:
+    """What Linux's control groups allow, as containers and Slurm set it: version 2, then 1."""
+    files = []
+    with contextlib.suppress(OSError):
+        for line in _OWN_CGROUP.read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            root = _CGROUPS / ("memory" if kinds else "")
+            name = "memory.limit_in_bytes" if kinds else "memory.max"
+            if not kinds or "memory" in kinds.split(","):
+                inner = root / path.lstrip("/")
+                files += [folder / name for folder in (inner, *inner.parents)]
+    found = []
+    for file in files:
+        with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
+            found.append(int(file.read_text()))
+    return found
 
 
 def max_bytes() -> int:
@@ -58,6 +83,7 @@ def read_arrays(
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             _check_archive(members, limit, compressed)
+            _check_places(members, archive.start_dir)
             return {
                 name: _read(archive, member, name)
                 for member in members
@@ -80,6 +106,14 @@ def _check_archive(members: list[zipfile.ZipInfo], limit: int, compressed: bool)
     total = sum(member.file_size for member in members)  # Zipfile reads no more than this.
     if total > limit:
         raise ValueError(f"its arrays take {total:,} bytes, more than the {limit:,} allowed here")
+
+
+def _check_places(members: list[zipfile.ZipInfo], end: int) -> None:
+    """Raises ValueError where members share bytes: a small file could unpack to a huge one."""
+    for member in sorted(members, key=lambda one: one.header_offset, reverse=True):
+        if member.header_offset + member.compress_size > end:
+            raise ValueError(f"{member.filename} shares its bytes with another array")
+        end = member.header_offset
 
 
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> np.ndarray:

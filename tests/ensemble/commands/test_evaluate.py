@@ -1,6 +1,7 @@
 """`evaluate.py`: what a user sees of it."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -95,6 +96,17 @@ def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
     assert rest.splitlines()[-1] == "evaluate.py: interrupted; the same command starts again"
     assert "Traceback" not in rest
     assert not (tmp_path / "out" / "evaluation.json").exists()
+
+
+@pytest.mark.check
+def test_a_file_that_may_not_grow_is_one_line(blobs_run, tmp_path):
+    """`ulimit -f`: the system says EFBIG."""
+    command = [sys.executable, str(ROOT / "evaluate.py"), f"--workdir={blobs_run}"]
+    limited = f"ulimit -f 8; exec {shlex.join(command)} --out={tmp_path}/out"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert f"{tmp_path}/out cannot be written: File too large" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_a_full_disk_leaves_no_half_written_results(blobs_run, small_disk):

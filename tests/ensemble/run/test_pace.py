@@ -122,6 +122,36 @@ def test_interrupted_between_two_lines_of_metrics_it_ends_the_same(whole, tmp_pa
 
 
 @pytest.mark.check
+def test_cut_within_an_epoch_a_run_goes_on_on_other_devices(tmp_path, monkeypatch):
+    """And again on others: the members are the same but for rounding."""
+    config = {**RUNS["shared_member"], "ensemble_size": 3}
+    monkeypatch.setitem(RUNS, "moving", {**config, "num_devices": 1})
+    train("moving", tmp_path / "stayed", 10**9, monkeypatch)
+    monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(4)))
+    for num_devices in (1, 4, 2, 8, 1, 3, 6):
+        monkeypatch.setitem(RUNS, "moving", {**config, "num_devices": num_devices})
+        with contextlib.suppress(Interrupted):
+            train("moving", tmp_path / "moved", 1, monkeypatch)
+    monkeypatch.undo()
+    ensemble.train(config, make_blobs(), str(tmp_path / "moved"), show_progress=False)
+    found, expected = (result_of(tmp_path / name) for name in ("moved", "stayed"))
+    np.testing.assert_allclose(found["log_probs"], expected["log_probs"], rtol=1e-3, atol=1e-4)
+
+
+def test_a_clock_that_jumps_back_changes_nothing(tmp_path, monkeypatch):
+    train("shared_member", tmp_path / "whole", 10**9, monkeypatch)
+    monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(3)))
+    with pytest.raises(Interrupted):
+        train("shared_member", tmp_path / "broken", 1, monkeypatch)
+    monkeypatch.undo()
+    now, now_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: now() - 86_400)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() - 86_400 * 10**9)
+    train("shared_member", tmp_path / "broken", 10**9, monkeypatch)
+    assert_same(tmp_path / "broken", result_of(tmp_path / "whole"))
+
+
+@pytest.mark.check
 def test_slow_steps_are_saved_before_a_line_of_metrics_is_due(tmp_path, monkeypatch):
     monkeypatch.setitem(RUNS, "hmc", {**RUNS["hmc"], "keep_checkpoints": 100})
     train("hmc", tmp_path / "quick", 1, monkeypatch)

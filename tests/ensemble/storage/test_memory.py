@@ -8,7 +8,7 @@ from ensemble import UserError, networks
 from ensemble.config_rules import validate
 from ensemble.methods.members.sgd import SGD
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.storage import memory
+from ensemble.storage import memory, npz
 from ensemble.tasks.supervised import classification
 
 SAMPLER = {
@@ -44,6 +44,28 @@ def test_what_is_too_large_is_one_line(config, line, blobs, monkeypatch):
     with pytest.raises(UserError, match=line) as error:
         ensemble.train(config, data=blobs)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "3000", "memory.max": "9000"}, 3000),
+        ("0::/", {"memory.max": "2000"}, 2000),
+        ("5:cpu,memory:/job\n0::/", {"memory/job/memory.limit_in_bytes": "1000"}, 1000),
+        ("4:cpu:/job", {"cpu/job/memory.limit_in_bytes": "1"}, None),
+        ("0::/a", {}, None),
+    ],
+)
+def test_the_limit_of_a_container_is_the_memory(groups, files, limit, tmp_path, monkeypatch):
+    (tmp_path / "own").write_text(groups + "\n")
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content + "\n")
+    monkeypatch.setattr(npz, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(npz, "_OWN_CGROUP", tmp_path / "own")
+    without = npz.os.sysconf("SC_PAGE_SIZE") * npz.os.sysconf("SC_PHYS_PAGES")
+    found = npz.memory_bytes()
+    assert found == limit if limit else found <= without and found > 10**6
 
 
 def test_what_fits_is_let_through(monkeypatch):
