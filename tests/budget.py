@@ -20,7 +20,7 @@ import jax
 import pytest
 from _pytest.runner import runtestprotocol
 
-TEST_SECONDS = 3.0
+TEST_SECONDS = 4.0
 """Of an unmarked test: set-up and call."""
 
 TOTAL_SECONDS = {"": 480, "check": 600}

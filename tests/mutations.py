@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 import numpy as np
+import small_runs  # noqa: F401  It registers the network.
 
 PARTS = (
     "checkpoints",
@@ -27,7 +28,7 @@ PARTS = (
     "draws",
     "predictions",
     "predictions/test.npz",
-    "predictions/validation.npz",
+    "predictions/calibration.npz",
 )
 
 
@@ -40,8 +41,9 @@ def outcome(workdir):
     inputs = np.random.default_rng(0).uniform(0, 1, (5, *predictor.dataset.input_shape))
     inputs = inputs.astype(predictor.dataset.input_dtype)
     subject = Subject(str(workdir), num_devices=1)
-    test = subject.test
+    test, calibration = subject.test, subject.calibration
     stored = {"log_probs": test.log_probs, "targets": test.targets, "members": test.members}
+    stored |= {"calibration": calibration.log_probs, "their_targets": calibration.targets}
     return {
         **predictor.member_arrays(inputs),
         **{f"stored_{name}": np.asarray(array) for name, array in stored.items()},

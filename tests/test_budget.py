@@ -96,12 +96,12 @@ def test_compiling_does_not_count():
 
 @pytest.mark.parametrize(
     ("seconds", "limit", "is_wrong"),
-    [(2.9, 3.0, False), (3.1, 3.0, True), (99, None, False), (11, 12, False)],
+    [(3.9, 4.0, False), (4.1, 4.0, True), (99, None, False), (11, 12, False)],
 )
 def test_the_verdict_names_the_seconds_and_the_rule(seconds, limit, is_wrong):
     line = budget.verdict(seconds, limit)
     assert (line is not None) == is_wrong
-    assert not is_wrong or line.startswith("took 3.1 s of CPU, a test of `make test` may take 3: ")
+    assert not is_wrong or line.startswith("took 4.1 s of CPU, a test of `make test` may take 4: ")
 
 
 def test_a_run_of_the_soak_is_added_with_its_date(tmp_path):

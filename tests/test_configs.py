@@ -55,7 +55,7 @@ def test_the_notebook_s_protocol_is_as_published():
     }
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_cifar10_takes_a_step_on_generated_data():
     from ensemble.configs import cifar10_ensemble
 

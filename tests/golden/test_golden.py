@@ -19,8 +19,6 @@ sys.path.insert(0, str(HERE))
 
 import record
 
-pytestmark = pytest.mark.check
-
 RESULTS = HERE / "results.json"
 ROUNDING = 0.02
 """Relative; of means and root mean squares over an array, on another processor."""
@@ -72,7 +70,14 @@ def stored():
     return json.loads(RESULTS.read_text())
 
 
-@pytest.mark.parametrize("num_devices", record.NUM_DEVICES)
+ON = [
+    pytest.param(k, marks=pytest.mark.check if k > 1 else pytest.mark.soak)
+    for k in record.NUM_DEVICES
+]
+"""Numbers of devices; that one gives what several do, others test."""
+
+
+@pytest.mark.parametrize("num_devices", ON)
 @pytest.mark.parametrize("family", record.FAMILIES)
 def test_every_method_gives_what_it_gave(stored, family, num_devices, capsys):
     found = run(family, num_devices)

@@ -16,6 +16,7 @@ from conftest import ROOT, fill, make_blobs, started
 from kills import read_events
 from programs import run_here
 
+from ensemble.storage.checkpoint import checksum
 from ensemble.storage.workdir import Workdir
 
 CONFIG = """
@@ -105,11 +106,11 @@ def newest_checkpoint(workdir):
 
 def final_state(workdir):
     """The arrays of the newest checkpoint, and the metrics but for those of time."""
-    arrays, meta = newest_checkpoint(workdir)
+    arrays, _ = newest_checkpoint(workdir)
     records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     for record in records:  # But for what depends on the time.
         record.pop("train/member_examples_per_second", None)
-    return meta["checksum"], arrays, records
+    return checksum(arrays), arrays, records
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +147,11 @@ def test_killed_it_ends_with_the_same_bits(unbroken, config_file, tmp_path):
     done = run_alone(config_file, workdir)
     assert done.returncode == 0, done.stderr
     assert "Resuming" in done.stderr
-    checksum, arrays, records = final_state(workdir)
-    expected_checksum, expected_arrays, expected_records = final_state(unbroken[0])
+    total, arrays, records = final_state(workdir)
+    expected_total, expected_arrays, expected_records = final_state(unbroken[0])
     assert records == expected_records
     np.testing.assert_equal(arrays, expected_arrays)
-    assert checksum == expected_checksum
+    assert total == expected_total
     rate = "train/member_examples_per_second"  # A process has none for its first chunk.
     events, expected_events = (
         sorted(event for event in read_events(each) if event.tag != rate)

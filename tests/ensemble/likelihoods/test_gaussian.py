@@ -90,7 +90,7 @@ def sampling_config(likelihood, **overrides):
     [
         "gaussian",
         pytest.param("gaussian_shared", marks=pytest.mark.soak),
-        pytest.param("student_t", marks=pytest.mark.check),
+        pytest.param("student_t", marks=pytest.mark.soak),
     ],
 )
 def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_path):

@@ -111,7 +111,7 @@ def test_accelerators_get_one_block_that_says_the_same():
     assert_same(compute(make_params(), many), compute(make_params(), one))
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_confident_and_wrong_is_finite_and_exact():
     task = make_task()
     params = make_params(scale=300.0)

@@ -97,7 +97,7 @@ def moments(draws):
     return mean, sd, *sizes
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_means_and_standard_deviations_are_numpyros():
     task = make_task()
     mean, sd, ess, ess_of_squares = moments(sample_ours(task))

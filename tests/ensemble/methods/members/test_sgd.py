@@ -53,7 +53,7 @@ def slow(*values):
     ("ensemble_size", "devices"),
     # Three members of one device, on two, which do not divide them, and on eight, which they share:
     # `test_placement.py` has all other numbers, and `make check` trains some of them.
-    [(3, (1, 2, 8)), *(slow(size, (1, 2, 4, 8)) for size in (1, 4, 7, 8))],
+    [(3, (1, 2, 8)), *(slow(size, (1, 2, 4, 8)) for size in (1, 8))],
 )
 def test_the_number_of_devices_changes_nothing(blobs, ensemble_size, devices):
     results = {}
