@@ -266,21 +266,23 @@ def test_links_that_lead_out_are_refused_and_nothing_happens_there(run, tmp_path
     assert (outside / "file").read_text() == (outside / "folder" / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [".lock", ".writable", ".config.json.part", ".report.json.part", ".metrics.jsonl.part",
-     "metrics.jsonl", "config.json", "report.json", "predictions/.test.npz.part"],
-)  # fmt: skip
-def test_what_is_behind_a_hard_link_is_not_changed(trained, tmp_path, name, blobs):
-    outside, link = tmp_path / "mine", trained / name
-    content = link.read_bytes() if link.exists() else b"mine"
-    outside.write_bytes(content)
-    link.unlink(missing_ok=True)
-    os.link(outside, link)
+def test_what_is_behind_hard_links_is_not_changed(trained, tmp_path, blobs):
+    names = [
+        *(".lock", ".writable", "metrics.jsonl", "config.json", "report.json"),
+        *(".config.json.part", ".report.json.part", ".metrics.jsonl.part"),
+        *("predictions/test.npz", "predictions/.test.npz.part", "plots/members.png"),
+    ]
+    before = {}
+    for number, name in enumerate(names):
+        outside, link = tmp_path / f"mine_{number}", trained / name
+        before[outside] = link.read_bytes() if link.exists() else b"mine"
+        outside.write_bytes(before[outside])
+        link.unlink(missing_ok=True)
+        os.link(outside, link)
     longer = small_config()
     longer["num_epochs"] += 1
     ensemble.train(longer, data=blobs, workdir=str(trained), show_progress=False)
-    assert outside.read_bytes() == content
+    assert {outside: outside.read_bytes() for outside in before} == before
 
 
 def test_events_of_a_copy_by_hard_links_are_not_cut(trained, tmp_path, blobs):

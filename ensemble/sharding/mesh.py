@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
@@ -35,12 +36,11 @@ def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.De
             f"{num_chain_groups} groups of chains x {num_shards} shards need "
             f"{num_chain_groups * num_shards} devices, there are {len(devices)}; use fewer"
         )
-    return jax.make_mesh(
-        (num_chain_groups, num_shards),
-        (ENSEMBLE, DATA),
-        axis_types=(AxisType.Auto, AxisType.Auto),
-        devices=devices[: num_chain_groups * num_shards],
-    )
+    shape, used = (num_chain_groups, num_shards), devices[: num_chain_groups * num_shards]
+    types = (AxisType.Auto, AxisType.Auto)
+    if len(used) < jax.device_count():  # JAX finds no good order for a part of a TPU.
+        return Mesh(np.array(used).reshape(shape), (ENSEMBLE, DATA), axis_types=types)
+    return jax.make_mesh(shape, (ENSEMBLE, DATA), axis_types=types, devices=used)
 
 
 def spec(*names: str | None) -> PartitionSpec:

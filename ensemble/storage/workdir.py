@@ -20,6 +20,10 @@ from ensemble.storage.npz import max_bytes
 from ensemble.storage.paths import user_path
 
 
+_TOLD: set[str] = set()
+"""Workdirs of earlier versions of which that has been said."""
+
+
 class Workdir:
     """Paths of a workdir, local or remote (`gs://`).
 
@@ -178,13 +182,10 @@ class Workdir:
             return {"": identity.read(content.get("identity"), content["config"])}
 
         found: str = _read_json(self.config, checked)[""]
-        if found == identity.UNKNOWN:
-            logging.log_first_n(
-                logging.WARNING,
-                "%s is of an earlier version: its parts do not say which run they belong to.",
-                1,
-                self.path,
-            )
+        if found == identity.UNKNOWN and os.fspath(self.path) not in _TOLD:
+            _TOLD.add(os.fspath(self.path))
+            line = "%s is of an earlier version: its parts do not say which run they belong to."
+            logging.warning(line, self.path)
         return found
 
     def check_belongs(self, part: epath.Path, found: Any) -> None:
