@@ -45,7 +45,9 @@ def make_predict(
         for start in range(0, num_examples, batch_size):
             batch = transfer.pad(np.asarray(inputs[start : start + batch_size]), batch_size)
             predicted = predict_batch(variables, placement.place_shared(batch))
-            batches.append(placement.gather_members(predicted))
+            found = placement.gather_members(predicted)
+            # The slices may have padded the batch.
+            batches.append({k: transfer.strip(one, batch_size, axis=1) for k, one in found.items()})
         return {
             name: np.concatenate([batch[name] for batch in batches], axis=1)[:, :num_examples]
             for name in batches[0]

@@ -101,6 +101,7 @@ class Predictor:
             "variables": self.variables,
             "members": self.members,
             "num_draws": self._num_draws,
+            "identity": self.identity,
         }
 
     def __call__(self, inputs: np.ndarray) -> Any:

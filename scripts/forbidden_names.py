@@ -43,7 +43,10 @@ _MAY_COUNT_CLASSES = (
     "evaluation",  # Of classifiers: these are their pages.
 )
 _MAY_PLACE = ("sharding", "tasks.sharded_model")  # The latter on a mesh that a program gives.
-_PLACING = ("NamedSharding", "PartitionSpec", "device_put", "process_allgather")
+_PLACING = (
+    "NamedSharding", "PartitionSpec", "device_put", "device_get", "make_mesh", "process_allgather",
+    "make_array_from_callback", "make_array_from_single_device_arrays", "broadcast_one_to_all",
+)  # fmt: skip
 _LIBRARIES = ("flax.",)
 _ARRAYS = "arrays"  # What data that a program gave are called.
 _START_AND_END = ("init", "advance", "join", "from_host")

@@ -36,7 +36,7 @@ SMALL = {
         "prior": "normal(1)",
         "log_every_steps": 4,
         "eval_every_epochs": 4,
-        "ensemble_size": 3,
+        "ensemble_size": 2,
         "num_steps": 20,
         "batch_size": 16,
         "num_chains": 2,

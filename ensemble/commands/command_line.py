@@ -46,6 +46,14 @@ def run(
             "members, chains or examples at once"
         )
         return _leave(1)
+    except OSError as error:
+        if error.errno is None:  # Not of the system.
+            traceback.print_exc()
+            return _leave(1)
+        where = f"{error.filename}: " if error.filename else ""
+        reason = error.strerror or str(error)
+        _print_line(f"{program}: {where}{reason}; mend that and run the same command")
+        return _leave(2)
     except KeyboardInterrupt:
         print(f"{program}: interrupted; the same command starts again", file=sys.stderr)
         return _leave(130)  # 128 + SIGINT, as shells have it.

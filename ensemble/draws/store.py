@@ -110,7 +110,8 @@ class Draws:
             end: the number of draws that the checkpoint knows of.
 
         Raises:
-            UserError: draws before `end` are missing or damaged; nothing is removed then.
+            UserError: draws before `end` are missing or damaged, or later ones are of another run;
+                nothing is removed then.
             OSError: a file cannot be removed.
         """
         files = _list(self._directory)
@@ -121,10 +122,17 @@ class Draws:
                 f"{self._directory} has chunks of {stored} draws, and the checkpoint is at draw "
                 f"{end}, which must end a chunk; start the run again in a new --workdir"
             )
-        for first, path in files:
-            if first >= end:
-                logging.warning("%s is later than the checkpoint: its draws are repeated.", path)
-                path.unlink()
+        later = [path for first, path in files if first >= end]
+        for path in later:
+            try:
+                found = str(_read(path, ("identity",)).get("identity", UNKNOWN))
+            except ValueError:  # A damaged one is taken again, too.
+                continue
+            if self._identity is not None:
+                check(path, found, self._identity)
+        for path in later:
+            logging.warning("%s is later than the checkpoint: its draws are repeated.", path)
+            path.unlink()
         self._known = chunks
 
     def scalars(self, first: int = 0) -> dict[str, np.ndarray]:

@@ -34,6 +34,7 @@ from ensemble.run.resume import (
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import agreement, processes, startup
 from ensemble.sharding.signals import Stop, resume_line, stop_signals
+from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir, write_error
 from ensemble.task import Task
@@ -92,6 +93,7 @@ def train(
 
         processes.from_main(open_workdir)
         stop = stack.enter_context(stop_signals())
+        processes.check_same("settings of JAX", identity.flags())
         task = create_task(config, data)
         processes.check_same("data", task.describe().get("fingerprint"))
         try:
@@ -148,6 +150,9 @@ def _train_and_evaluate(
         predictor = None
         if isinstance(method, Predicting):
             predictor = method.predictor(state, report["live_members"], draws)
+            run = processes.from_main(work.identity)
+            if predictor is not None:
+                predictor.identity = run
         if way.keep and isinstance(method, Diagnosed):
             method.write_results(state, work, draws)
         if way.keep and processes.is_main():

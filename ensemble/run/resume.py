@@ -145,6 +145,12 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
     with work.checkpoint_errors():
         meta = checked_meta(meta)
         processes.from_main(lambda: work.check_belongs(work.checkpoints, meta.get("identity")))
+        changed = differences(meta["config"], method.config.to_dict())
+        if changed:
+            raise UserError(
+                f"{work.checkpoints} has members of another configuration: {'; '.join(changed)}; "
+                "restore these values or choose another --workdir"
+            )
         before = meta["counters"]
         arrays, counters = without_newcomers(arrays, before)
         check_resumable(method, meta["dataset"], counters, work)

@@ -37,10 +37,9 @@ def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.De
             f"{num_chain_groups * num_shards} devices, there are {len(devices)}; use fewer"
         )
     shape, used = (num_chain_groups, num_shards), devices[: num_chain_groups * num_shards]
-    types = (AxisType.Auto, AxisType.Auto)
-    if len(used) < jax.device_count():  # JAX finds no good order for a part of a TPU.
-        return Mesh(np.array(used).reshape(shape), (ENSEMBLE, DATA), axis_types=types)
-    return jax.make_mesh(shape, (ENSEMBLE, DATA), axis_types=types, devices=used)
+    # In their order: `jax.make_mesh` refuses a part of a TPU, and machines without a fast network.
+    grid = np.array(used, dtype=object).reshape(shape)
+    return Mesh(grid, (ENSEMBLE, DATA), axis_types=(AxisType.Auto, AxisType.Auto))
 
 
 def spec(*names: str | None) -> PartitionSpec:

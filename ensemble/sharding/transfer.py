@@ -4,7 +4,8 @@ A dimension that is spread over devices must be a multiple of their number. It i
 `put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ def put(tree: Any, shardings: Any) -> Any:
     def one(leaf: Any, sharding: Sharding) -> jax.Array:
         if isinstance(leaf, jax.Array):
             if not leaf.is_fully_addressable:
-                return jax.jit(lambda array: array, out_shardings=sharding)(leaf)
+                return _mover(sharding)(leaf)
             if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 return jax.random.wrap_key_data(one(jax.random.key_data(leaf), sharding))
         host = np.asarray(leaf)
@@ -37,6 +38,24 @@ def put(tree: Any, shardings: Any) -> Any:
     if isinstance(shardings, Sharding):
         return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
     return jax.tree.map(one, tree, shardings)
+
+
+def put_parts(
+    shape: tuple[int, ...], sharding: Sharding, part: Callable[[Any], np.ndarray]
+) -> jax.Array:
+    """Puts an array of which no process has more than the parts of its devices.
+
+    Args:
+        shape: of the whole.
+        sharding: where it lies.
+        part: from an index of the whole to what is there.
+    """
+    return jax.make_array_from_callback(shape, sharding, part)
+
+
+@functools.cache
+def _mover(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda array: array, out_shardings=sharding)
 
 
 def fetch(tree: Any) -> Any:
@@ -64,26 +83,35 @@ def _join_shards(leaves: Sequence[jax.Array]) -> list[np.ndarray]:
     """Arrays of which every process has some shards, as many as any other; in one exchange."""
     if not leaves:
         return []
-    own = [np.stack([np.asarray(one.data) for one in _in_order(leaf)]) for leaf in leaves]
+    own = [np.stack(_own_parts(leaf)) for leaf in leaves]
     content = np.concatenate([one.reshape(-1).view(np.uint8) for one in own])
     of_processes = processes.join_rows(content[None])
     found, start = [], 0
     for leaf, part in zip(leaves, own, strict=True):
         rows = np.ascontiguousarray(of_processes[:, start : start + part.nbytes])
         start += part.nbytes
-        where: Any = leaf.sharding.devices_indices_map(leaf.shape)
-        shards = rows.view(part.dtype).reshape(len(where), *part.shape[1:])
+        places = _places(leaf)
+        shards = rows.view(part.dtype).reshape(len(places), *part.shape[1:])
         whole = np.empty(leaf.shape, part.dtype)
-        for device, shard in zip(
-            sorted(where, key=lambda one: (one.process_index, one.id)), shards, strict=True
-        ):
-            whole[where[device]] = shard
+        for place, shard in zip(places, shards, strict=True):
+            whole[place] = shard
         found.append(whole)
     return found
 
 
-def _in_order(leaf: jax.Array) -> list[Any]:
-    return sorted(leaf.addressable_shards, key=lambda shard: shard.device.id)
+def _own_parts(leaf: jax.Array) -> list[np.ndarray]:
+    """What this process has of an array, each part once, in the order of its devices."""
+    shards = sorted(leaf.addressable_shards, key=lambda shard: shard.device.id)
+    once = {str(shard.index): shard for shard in reversed(shards)}
+    return [np.asarray(one.data) for one in shards if once[str(one.index)] is one]
+
+
+def _places(leaf: jax.Array) -> list[Any]:
+    """Where the parts of all processes belong, in the order of `_own_parts`."""
+    where: Any = leaf.sharding.devices_indices_map(leaf.shape)
+    devices = sorted(where, key=lambda one: (one.process_index, one.id))
+    once = {(device.process_index, str(where[device])): where[device] for device in devices}
+    return list(once.values())
 
 
 def padded_size(size: int, mesh: Mesh, axis: str) -> int:

@@ -24,7 +24,7 @@ SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
 
 _WHOLE, _OF_ARRAYS = "whole_checksum", "checksum"
-"""What says that a checkpoint is as it was written; the latter in those of earlier versions."""
+"""What says that a checkpoint is as it was written; earlier versions have the latter alone."""
 
 _MAX_DESCRIPTION = 100_000_000
 """Bytes of a file of a checkpoint that holds no arrays; ours have some kilobytes."""
@@ -41,6 +41,23 @@ _REASONS = {
     "Path is not a directory": errno.ENOENT,
 }
 """What is said, somewhere in a long error, of a disk that is full or a folder that is removed."""
+
+
+class _TooLarge(ValueError):
+    """A checkpoint that this machine cannot hold, be it sound or not."""
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Whether a checkpoint could not be read for a reason that is not in it."""
+    of_network = any(os.strerror(number) in str(error) for number in _PASSING)
+    return of_network or isinstance(error, MemoryError)
+
+
+_PASSING = (
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,
+    errno.EACCES, errno.EPERM,
+)  # fmt: skip
+"""What passes, or can be mended, without a change of the file."""
 
 
 class Checkpointer:
@@ -68,8 +85,9 @@ class Checkpointer:
         Raises:
             UserError: this checkpoint or the one before cannot be written.
         """
-        meta = {key: value for key, value in meta.items() if key not in (_WHOLE, _OF_ARRAYS)}
+        meta = {key: value for key, value in meta.items() if key != _WHOLE}
         meta |= {"format": FORMAT}
+        meta[_OF_ARRAYS] = checksum(arrays)  # Which earlier versions look for.
         meta[_WHOLE] = checksum(arrays, meta)
         self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
         try:
@@ -147,6 +165,8 @@ class Checkpointer:
         return {path.name for path in self._directory.glob("*") if path.name.isdecimal()}
 
     def _restore_newest(self, read_only: bool) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        reason = ""
+        self._check_listing()
         try:
             numbers = sorted(self._open().all_steps(), reverse=True)
         except (OSError, ValueError, TypeError) as error:  # Of a file that is none of Orbax's.
@@ -162,20 +182,26 @@ class Checkpointer:
             except Exception as error:
                 if not (self._directory / str(number)).exists():
                     continue  # The run that writes keeps the newest few.
+                if _is_of_system(error):  # Not the checkpoint's fault.
+                    raise UserError(
+                        f"{self._directory / str(number)} cannot be read: {in_one_line(error)}; "
+                        "mend that and run the same command"
+                    ) from None
+                reason = in_one_line(error)
                 logging.warning(
                     "Checkpoint %d of %s cannot be read (%s); the one before is used.",
                     number,
                     self._directory,
                     first_line(error),
                 )
-                if not read_only:
+                if not read_only and not isinstance(error, _TooLarge):
                     self._move_aside(number)
             else:
                 return arrays, meta
         if numbers:
             raise UserError(
-                f"{self._directory}: none of the {len(numbers)} checkpoints can be read; choose "
-                "another --workdir, or the same command again to start afresh"
+                f"{self._directory}: none of the {len(numbers)} checkpoints can be read "
+                f"({reason}); choose another --workdir, or the same command again to start afresh"
             )
         return None
 
@@ -190,24 +216,39 @@ class Checkpointer:
         ).state
         arrays = jax.tree.map(np.asarray, arrays)
         said = {key: value for key, value in meta.items() if key != _WHOLE}
-        is_old = _OF_ARRAYS in meta
+        is_old = _WHOLE not in meta and "identity" not in meta
         told = meta[_OF_ARRAYS] if is_old else meta[_WHOLE]
         if told != checksum(arrays, None if is_old else said):
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
+
+    def _check_listing(self) -> None:
+        """Refuses what Orbax reads of all checkpoints at once, where that is huge."""
+        if "://" in str(self._directory):
+            return
+        for path in (*self._directory.glob("_*"), *self._directory.glob("*/_*")):
+            if path.is_file() and path.stat().length > _MAX_DESCRIPTION:
+                raise UserError(
+                    f"{path} has {path.stat().length:,} bytes, more than {_MAX_DESCRIPTION:,}; "
+                    "remove it, or choose another --workdir"
+                )
 
     def _check_sizes(self, number: int) -> None:
         """Raises ValueError where files are larger than ours are: TensorStore would abort."""
         if "://" in str(self._directory):
             return
         limit = memory_bytes() // 2
-        for folder, _, names in os.walk(self._directory / str(number)):
+        for folder, folders, names in os.walk(self._directory / str(number)):
+            for name in (*names, *folders):
+                path = os.path.join(folder, name)
+                if os.path.islink(path):
+                    raise ValueError(f"{name} is a link")
             for name in names:
                 path = os.path.join(folder, name)
                 size = os.stat(path).st_size
                 most = limit if os.path.basename(folder) == "d" else _MAX_DESCRIPTION
                 if size > most:
-                    raise ValueError(f"{name} has {size:,} bytes, more than {most:,}")
+                    raise _TooLarge(f"{name} has {size:,} bytes, more than {most:,}")
 
     def _check_claims(self, number: int) -> None:
         """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
@@ -221,7 +262,9 @@ class Checkpointer:
             if hasattr(leaf, "shape")
         )
         if claimed > memory_bytes() // 2:
-            raise ValueError(f"its arrays claim {claimed:,} bytes")
+            raise _TooLarge(
+                f"its arrays claim {claimed:,} bytes, more than this machine has for it"
+            )
 
     def _move_aside(self, number: int) -> None:
         aside = self._directory.parent / "unreadable_checkpoints"

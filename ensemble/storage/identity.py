@@ -44,7 +44,13 @@ def create(config: Mapping[str, Any], fingerprint: str | None) -> dict[str, Any]
         config: of the run.
         fingerprint: of its data; None where it has none.
     """
-    entry = {"run": secrets.token_hex(_DIGITS // 2), "fingerprint": fingerprint, "jax": flags()}
+    keys = all_keys()
+    entry = {
+        "run": secrets.token_hex(_DIGITS // 2),
+        "fingerprint": fingerprint,
+        "jax": flags(),
+        "keys": [key for key in flatten(config) if not (key in keys and keys[key].may_change)],
+    }
     return {**entry, "digest": _digest(config, entry)}
 
 
@@ -62,6 +68,8 @@ def read(entry: Any, config: Mapping[str, Any]) -> str:
         return UNKNOWN
     if not isinstance(entry, dict) or not isinstance(entry.get("jax"), dict):
         raise ValueError("its identity is no object")
+    if not isinstance(entry["keys"], list) or not all(isinstance(k, str) for k in entry["keys"]):
+        raise ValueError("identity.keys must be texts")
     for name in ("run", "digest"):
         if not isinstance(entry[name], str) or len(entry[name]) != _DIGITS:
             raise ValueError(f"identity.{name} must have {_DIGITS} digits")
@@ -112,14 +120,11 @@ def check_flags(path: Any, entry: Mapping[str, Any] | None) -> None:
 
 
 def _digest(config: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    """Of what may not change in a workdir; keys that are newer than it have their defaults."""
-    keys = all_keys()
-    fixed = {
-        name: value
-        for name, value in flatten(config).items()
-        if not (name in keys and (keys[name].may_change or keys[name].default == value))
-    }
-    content = _canonical([FORMAT, fixed, entry.get("fingerprint"), entry["jax"]])
+    """Of what may not change in a workdir: the keys that the entry names, and the entry itself."""
+    values = flatten(config)
+    fixed = {key: values.get(key) for key in entry["keys"]}
+    rest = {key: value for key, value in entry.items() if key != "digest"}
+    content = _canonical([FORMAT, fixed, rest])
     return hashlib.blake2b(content, digest_size=_DIGITS // 2).hexdigest()
 
 

@@ -17,6 +17,28 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
     Raises:
         UserError: there can be no such path.
     """
+    _check_text(path, flag)
+    try:
+        expanded = epath.Path(path).expanduser()
+        is_of_nobody = os.fspath(expanded).startswith("~")
+        if "://" not in os.fspath(expanded):
+            expanded = expanded.resolve()
+        _check_text(expanded, flag)
+        expanded.exists()  # A store whose package is not installed fails only when it is used.
+    except KeyError:
+        raise UserError(
+            f"{flag}={path} begins with no known kind of store; write a local path, or gs://"
+        ) from None
+    except UserError:
+        raise
+    except (OSError, RuntimeError, ValueError, ImportError) as error:
+        raise UserError(f"{flag}={path} cannot be used: {in_one_line(error)}") from None
+    if is_of_nobody:
+        raise UserError(f"{flag}={path} is of a user who is not known here; write the path in full")
+    return expanded
+
+
+def _check_text(path: str | os.PathLike[str], flag: str) -> None:
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
@@ -24,18 +46,3 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
             f"{flag}={ascii(os.fspath(path))[1:-1]} is no UTF-8, as checkpoints need it; choose "
             "another name"
         ) from None
-    try:
-        expanded = epath.Path(path).expanduser()
-        is_of_nobody = os.fspath(expanded).startswith("~")
-        if "://" not in os.fspath(expanded):
-            expanded = expanded.resolve()
-        expanded.exists()  # A store whose package is not installed fails only when it is used.
-    except KeyError:
-        raise UserError(
-            f"{flag}={path} begins with no known kind of store; write a local path, or gs://"
-        ) from None
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
-        raise UserError(f"{flag}={path} cannot be used: {in_one_line(error)}") from None
-    if is_of_nobody:
-        raise UserError(f"{flag}={path} is of a user who is not known here; write the path in full")
-    return expanded

@@ -3,6 +3,7 @@
 A file that passes can be used without a further look. Everything here raises `ValueError`.
 """
 
+import collections
 import json
 import math
 import zlib
@@ -41,7 +42,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, whose keys must differ."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        counts = collections.Counter(key for key, _ in pairs)
+        twice = counts.most_common(1)[0][0]
         raise ValueError(f"it has the key {twice!r} twice")
     return found
 

@@ -44,6 +44,7 @@ class Workdir:
         self.plots = self.path / "plots"
         self.draws = self.path / "draws"
         self.newcomers = self.path / "newcomers"
+        self._identity: str | None = None  # As this process has written it.
 
     def of_newcomers(self, first: int, last: int) -> "Workdir":
         """The workdir of members that are yet to join; their events are a run of TensorBoard."""
@@ -133,6 +134,7 @@ class Workdir:
         entry = identity.create(values, fingerprint) if is_new else owner._identity_entry()
         content = {"format": FORMAT, "config": values}
         write_json(self.config, content if entry is None else {**content, "identity": entry})
+        self._identity = identity.read(entry, content["config"])
 
     def check_links(self) -> None:
         """Refuses what would be read or written elsewhere, or never end: links out, and devices.
@@ -177,9 +179,16 @@ class Workdir:
             UserError: config.json is not one of ours, or was changed since the run began.
         """
 
+        if self._identity is not None:  # Whatever somebody has put in its place meanwhile.
+            return self._identity
+
         def checked(content: dict[str, Any]) -> dict[str, Any]:
             return {"": identity.read(content.get("identity"), content["config"])}
 
+        if not self.config.exists():
+            raise UserError(
+                f"{self.config} is missing; restore it from a copy, or choose another --workdir"
+            )
         found: str = _read_json(self.config, checked)[""]
         if found == identity.UNKNOWN and os.fspath(self.path) not in _TOLD:
             _TOLD.add(os.fspath(self.path))
@@ -197,7 +206,9 @@ class Workdir:
         Raises:
             UserError: as said.
         """
-        identity.check(part, identity.UNKNOWN if found is None else found, self.identity())
+        found = identity.UNKNOWN if found is None else found
+        if found != identity.UNKNOWN or self.config.exists():
+            identity.check(part, found, self.identity())
 
     def check_flags(self) -> None:
         """Refuses to go on where JAX computes other numbers than when the run began.
@@ -316,6 +327,11 @@ def _read_json(
 
 def _damaged(path: epath.Path, error: Exception) -> UserError:
     what = f"it has no {error}" if isinstance(error, KeyError) else error
+    if path.name == "config.json":
+        return UserError(
+            f"{path} is not a file of this program, or damaged ({in_one_line(what)}); restore it "
+            "from a copy, or choose another --workdir"
+        )
     return UserError(
         f"{path} is not a file of this program, or damaged ({in_one_line(what)}); choose another "
         "--workdir, or remove it if the rest is sound"

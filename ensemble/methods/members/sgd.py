@@ -27,6 +27,7 @@ from ensemble.methods.members.member_programs import (
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
 from ensemble.methods.members.train_step import Metrics
 from ensemble.predictor import Predictor
+from ensemble.sharding import transfer
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
@@ -192,7 +193,7 @@ class SGD(Method[SGDState, ChunkInfo]):
                 scalars[f"train/member_{k:02d}/{name}"] = float(values[i])
         # Members that see different batches have no common prediction to score.
         if self.config.batching == "shared":
-            for name, average in info.ensemble_metrics.items():
+            for name, average in transfer.fetch(info.ensemble_metrics).items():
                 scalars[f"train/ensemble/{name}"] = float(average.total / average.count)
         return scalars
 
@@ -207,8 +208,10 @@ class SGD(Method[SGDState, ChunkInfo]):
         return {k: Status(v) for k, v in zip(self.indices, values, strict=True)}
 
     def parameters(self, state: SGDState) -> Any:
-        """Returns the parameters of one member."""
-        return jax.tree.map(lambda leaf: leaf[0], state.members.params)
+        """Returns the shapes of the parameters of one member."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.members.params
+        )
 
     def predictor(self, state: SGDState, live: Sequence[int], draws: Any) -> Predictor:
         """The live members as a function; there are no draws."""

@@ -90,7 +90,7 @@ def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatc
     sharding = named_sharding(mesh, "user")
     shape = (num_shards * num_blocks, num_rows, num_movies)
     return PlacedWatches(
-        signs=jax.make_array_from_callback(shape, sharding, signs_of),
+        signs=transfer.put_parts(shape, sharding, signs_of),
         reference=transfer.put(pairs, sharding),
     )
 
@@ -135,10 +135,6 @@ def make_log_probs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
     """Returns `(params, pairs) -> log-probabilities [P, 2]` of not having watched, and of having.
 
     The P pairs [P, 2] int32 are of a user and a movie. Each shard computes those of its users.
-
-    Args:
-        mesh: of the devices.
-        data_axis: of the mesh, over which users are spread.
     """
 
     def on_shard(params: Params, pairs: jax.Array) -> jax.Array:

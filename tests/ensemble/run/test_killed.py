@@ -89,7 +89,7 @@ def test_one_process_with_all_their_devices_learns_the_same(root, method, tmp_pa
     config.num_devices = 4
     ensemble.train(config, data, str(tmp_path), show_progress=False)
     found, expected = result_of(tmp_path), result_of(root / "whole" / method)
-    for part in {"metrics", "positions", "log_probs"} & expected.keys():
+    for part in {"metrics", "state", "positions", "log_probs"} & expected.keys():
         jax.tree.map(assert_near, found[part], expected[part])
 
 
