@@ -35,6 +35,7 @@ PARTS = (
 def outcome(workdir):
     """What programs read of a run: its predictions, of now and as they are stored, its scores."""
     import ensemble
+    from ensemble.evaluation.page import _records
     from ensemble.evaluation.subject import Subject
 
     predictor = ensemble.load(workdir, num_devices=1)
@@ -42,6 +43,7 @@ def outcome(workdir):
     inputs = inputs.astype(predictor.dataset.input_dtype)
     subject = Subject(str(workdir), num_devices=1)
     test, calibration = subject.test, subject.calibration
+    _records(subject)
     stored = {"log_probs": test.log_probs, "targets": test.targets, "members": test.members}
     stored |= {"calibration": calibration.log_probs, "their_targets": calibration.targets}
     return {

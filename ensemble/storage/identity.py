@@ -37,6 +37,15 @@ def flags() -> dict[str, Any]:
     return {name: getattr(jax.config, name) for name in _FLAGS if hasattr(jax.config, name)}
 
 
+def unusual() -> list[str]:
+    """Settings of JAX here that may make a sound checkpoint look damaged."""
+    usual = {"jax_enable_x64": False, "jax_default_prng_impl": "threefry2x32"}
+    now = flags()
+    return [
+        f"{name.upper()}={now[name]}" for name, value in usual.items() if now.get(name) != value
+    ]
+
+
 def create(config: Mapping[str, Any], fingerprint: str | None) -> dict[str, Any]:
     """The entry `identity` of the config.json of a run that begins.
 

@@ -104,6 +104,11 @@ class Workdir:
         except UserError:
             raise
         except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+            if unusual := identity.unusual():
+                raise UserError(
+                    f"{self.checkpoints} cannot be used with {', '.join(unusual)} "
+                    f"({in_one_line(error)}); set JAX as it was when the run began"
+                ) from None
             raise _damaged(self.checkpoints, error) from None
 
     def check_is_there(self) -> None:

@@ -1,12 +1,15 @@
 """Parts of a workdir belong to its run, or are named; changes are noticed."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
-from conftest import small_config
+from conftest import ROOT, small_config
 
 import ensemble
 from ensemble.errors import UserError
@@ -140,6 +143,63 @@ def test_a_run_goes_on_only_where_jax_computes_the_same(run, blobs, name, value,
 
 
 FLAGS = identity.flags()
+
+RESUME = """
+import sys
+import small_runs, ensemble
+print(ensemble.load(sys.argv[1]).description)
+try:
+    ensemble.train(small_runs.small_config(num_epochs=50), small_runs.make_blobs(), sys.argv[1])
+except ensemble.UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    ("variable", "is_old", "line"),
+    [
+        ("JAX_ENABLE_X64=1", False, "began with JAX_ENABLE_X64=False (now True), which changes"),
+        ("JAX_DEFAULT_PRNG_IMPL=rbg", False, "JAX_DEFAULT_PRNG_IMPL=threefry2x32 (now rbg)"),
+        ("JAX_THREEFRY_PARTITIONABLE=0", False, "JAX_THREEFRY_PARTITIONABLE=True (now False)"),
+        ("JAX_RANDOM_SEED_OFFSET=3", False, "JAX_RANDOM_SEED_OFFSET=0 (now 3)"),
+        ("JAX_DEFAULT_MATMUL_PRECISION=bfloat16", False, "PRECISION=None (now bfloat16)"),
+        ("JAX_ENABLE_X64=1", True, "checkpoints cannot be used with JAX_ENABLE_X64=True"),
+    ],
+)
+def test_jax_s_own_variables_are_heeded(run, variable, is_old, line):
+    if is_old:
+        make_old(run)
+    name, value = variable.split("=")
+    paths = f"{ROOT}:{ROOT / 'tests'}"
+    done = subprocess.run(
+        [sys.executable, "-c", RESUME, str(run)],
+        env={**os.environ, "PYTHONPATH": paths, name: value, "JAX_NUM_CPU_DEVICES": "8"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 members\n")  # Predicting draws no numbers.
+    assert line in done.stdout
+    assert "damaged" not in done.stdout
+
+
+def make_old(run):
+    """Makes a run of an earlier version of it, of which no part has an identity."""
+    content = json.loads((run / "config.json").read_text())
+    del content["identity"]
+    (run / "config.json").write_text(json.dumps(content))
+    report = json.loads((run / "report.json").read_text())
+    del report["identity"], report["checksum"]
+    (run / "report.json").write_text(json.dumps(report))
+    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    arrays, meta = checkpointer.restore_latest()
+    checkpointer.close()
+    shutil.rmtree(run / "checkpoints")
+    del meta["identity"]
+    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    checkpointer.save(meta["counters"]["step"], arrays, meta)
+    checkpointer.close()
 
 
 def test_the_digest_is_of_what_may_not_change():
