@@ -198,6 +198,7 @@ def test_a_browser_shows_scalars_images_histograms_and_the_table(server):
         assert {urllib.parse.urlsplit(url).netloc for url in requests} == {server.split("//")[1]}
 
 
+@pytest.mark.soak
 def test_the_picture_of_the_readme_shows_charts_and_pictures(folder):
     require_browser()
     picture = draw(str(folder))

@@ -57,7 +57,7 @@ def test_dir_shows_the_api():
     assert all(hasattr(ensemble, name) for name in dir(ensemble))
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_an_installed_copy_is_one_name_and_meets_no_folder_of_the_user(tmp_path):
     """Installed outside the clone, beside a user's own folders of the repository's names."""
     source, site, user = tmp_path / "source", tmp_path / "site", tmp_path / "user"

@@ -82,7 +82,7 @@ def test_compilation_and_a_draw_that_lasts_are_ended_in_time(tmp_path):
     assert "Traceback" not in "".join(lines)
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_slow_draws_stop_between_two_and_go_on_to_the_same_bits(tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     slow = 15_000

@@ -181,8 +181,8 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
     np.testing.assert_allclose(model.call(inputs)["probs"], predictor(inputs).probs, atol=1e-5)
 
 
-@pytest.mark.check  # Of a chain: `test_kernels.py`; of mclmc also `test_killed.py`.
-@pytest.mark.parametrize("method", ["hmc", pytest.param("mclmc", marks=pytest.mark.soak)])
+@pytest.mark.soak  # Of a chain: `test_kernels.py`; of all methods `test_killed.py`.
+@pytest.mark.parametrize("method", ["hmc", "mclmc"])
 def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     hmc = {"num_warmup": 12, "num_samples": 24, "step_size": 0.05}
     whole = ensemble.train(
