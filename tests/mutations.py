@@ -4,13 +4,14 @@
     python tests/mutations.py parts RUN,RUN,...
 
 It is a process of its own, for a reader may abort. The last line is JSON: how often a change was
-`refused` by one line, made `no_difference`, or was `bad`: a result that differs without a word, or
-a traceback.
+`refused` by one line, made `no_difference`, was `warned` of, as where the checkpoint before is
+used, or was `bad`: a result that differs without a word, or a traceback.
 """
 
 import collections
 import itertools
 import json
+import logging
 import os
 import pathlib
 import random
@@ -56,8 +57,12 @@ def outcome(workdir):
 
 def judged(workdir, expected):
     """How programs take a changed workdir; with it why, where that is bad."""
+    from absl import logging
+
     from ensemble.errors import UserError
 
+    said = Said()
+    logging.get_absl_logger().addHandler(said)
     try:
         found = outcome(workdir)
     except UserError as error:
@@ -65,10 +70,26 @@ def judged(workdir, expected):
         return ("refused", "") if len(lines) == 1 else ("bad", f"{len(lines)} lines: {error}")
     except Exception as error:
         return "bad", f"{type(error).__name__}: {error}"
+    finally:
+        logging.get_absl_logger().removeHandler(said)
     same = found.keys() == expected.keys() and all(
         np.array_equal(found[name], expected[name]) for name in expected
     )
-    return ("no_difference", "") if same else ("bad", "another result, without a word")
+    if same:
+        return "no_difference", ""
+    is_told = any("the one before is used" in line for line in said.lines)
+    return ("warned", "") if is_told else ("bad", "another result, without a word")
+
+
+class Said(logging.Handler):
+    """What is logged."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
 
 
 def mutate(run, pattern, count):
@@ -123,9 +144,6 @@ def note(results, kind, text):
 
 def main(argv):
     """Does what the command line says."""
-    from absl import logging
-
-    logging.set_verbosity(logging.ERROR)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     if argv[0] == "bytes":
         results = mutate(pathlib.Path(argv[1]), argv[2], int(argv[3]))
