@@ -29,7 +29,7 @@ from ensemble.evaluation.subject import Subject
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style
 from ensemble.sources import folders, own_arrays
-from ensemble.storage import npz, schema
+from ensemble.storage import checkpoint, npz, schema
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir, check_links
 from ensemble.tasks.learning_data import described_dataset
@@ -306,6 +306,23 @@ def test_a_file_of_a_checkpoint_that_is_huge_is_not_opened(trained, caplog):
     assert ensemble.load(trained).description == "4 members"
     assert "Checkpoint 999" in caplog.text
     assert "manifest.ocdbt has 1,099,511,627,776 bytes" in caplog.text
+
+
+def test_a_link_within_a_checkpoint_is_not_followed(trained, caplog):
+    newest = max((trained / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    shutil.copytree(newest, newest.parent / "999")
+    (newest.parent / "999" / "state").rename(trained / "elsewhere")
+    (newest.parent / "999" / "state").symlink_to(trained / "elsewhere")
+    assert ensemble.load(trained).description == "4 members"
+    assert "state is a link" in caplog.text
+
+
+def test_what_is_only_too_large_for_this_machine_is_not_moved_aside(trained, blobs, monkeypatch):
+    before = sorted(path.name for path in (trained / "checkpoints").iterdir())
+    monkeypatch.setattr(checkpoint, "memory_bytes", lambda: 100)
+    with pytest.raises(UserError, match=r"none of the \d checkpoints can be read"):
+        ensemble.train(small_config(), data=blobs, workdir=str(trained), show_progress=False)
+    assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == before
 
 
 def test_links_within_and_what_its_owner_put_beside_a_run_are_let_alone(run, tmp_path):

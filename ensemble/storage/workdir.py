@@ -183,7 +183,6 @@ class Workdir:
         Raises:
             UserError: config.json is not one of ours, or was changed since the run began.
         """
-
         if self._identity is not None:  # Whatever somebody has put in its place meanwhile.
             return self._identity
 
