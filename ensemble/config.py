@@ -2,7 +2,8 @@
 
 A configuration is an `ml_collections.ConfigDict`; the files in `configs/` start from
 `default_config()`, which has every key, and override. A run has the keys of every run (`RUN`),
-those of its method and those of its task, and no others; `config_rules.validate` sorts that out.
+those of its method, of its task and of its model, and no others; `config_rules.validate` sorts that
+out.
 """
 
 import difflib
@@ -57,25 +58,47 @@ RUN = Block(
 """The keys of every run."""
 
 
-@functools.cache
 def method_block(name: str) -> Block:
     """The keys of a method."""
-    block: Block = registry.load(registry.METHODS[name].block)
-    return block
+    return _loaded(registry.METHODS[name].block)
+
+
+def task_block(name: str) -> Block:
+    """The keys of a task."""
+    return _loaded(registry.TASKS[name].block)
+
+
+def model_block(name: Any) -> Block:
+    """The keys of a model; most have none."""
+    place = registry.MODELS.get(name) if isinstance(name, str) else None
+    return Block({}) if place is None else _loaded(place)
 
 
 @functools.cache
-def task_block(name: str) -> Block:
-    """The keys of a task."""
-    block: Block = registry.load(registry.TASKS[name].block)
+def _loaded(place: str) -> Block:
+    block: Block = registry.load(place)
     return block
+
+
+def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says of its model beside the defaults, by names without the model's."""
+    name, values = config["model"], flatten(config)
+    return {
+        key.removeprefix(f"{name}."): values[key]
+        for key, one in model_block(name).keys.items()
+        if values.get(key, one.default) != one.default  # It is newer than some workdirs.
+    }
 
 
 @functools.cache
 def all_keys() -> Mapping[str, Key]:
-    """Every key of every method and task, by name."""
+    """Every key of every method, task and model, by name."""
     keys = dict(RUN.keys)
-    for block in [*map(task_block, registry.TASKS), *map(method_block, registry.METHODS)]:
+    for block in [
+        *map(task_block, registry.TASKS),
+        *map(model_block, registry.MODELS),
+        *map(method_block, registry.METHODS),
+    ]:
         keys |= block.keys
     return keys
 
@@ -101,10 +124,10 @@ def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> N
 
 
 def default_config() -> ml_collections.ConfigDict:
-    """Returns every key of every method and task with its default value.
+    """Returns every key of every method, task and model with its default value.
 
-    A run keeps those of its own method and task. `python train.py --config=... --explain` lists
-    them with their meanings.
+    A run keeps those of its own method, task and model. `python train.py --config=... --explain`
+    lists them with their meanings.
     """
     return blank(all_keys())
 
@@ -130,7 +153,7 @@ def unknown_key(key: str, known: Mapping[str, Any]) -> str:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns 'key: old -> new' for each key that differs and may not change in a workdir.
 
-    A key that is newer than the workdir has its default there. Of two methods, or two tasks, the
+    A key that is newer than the workdir has its default there. Of two methods, tasks or models the
     keys that both have are compared.
     """
     keys, before, after = all_keys(), flatten(old), flatten(new)
@@ -149,6 +172,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _kind(values: Mapping[str, Any]) -> tuple[Any, Any]:
+def _kind(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """What decides which keys a configuration has."""
-    return values.get("method"), values.get("model") in registry.models_of_tasks()
+    model = values.get("model")
+    return values.get("method"), model in registry.models_of_tasks(), *model_block(model).keys

@@ -13,7 +13,16 @@ import numpy as np
 from absl import logging
 
 from ensemble import registry
-from ensemble.config import RUN, all_keys, blank, flatten, method_block, task_block, unknown_key
+from ensemble.config import (
+    RUN,
+    all_keys,
+    blank,
+    flatten,
+    method_block,
+    model_block,
+    task_block,
+    unknown_key,
+)
 from ensemble.errors import UserError
 from ensemble.keys import Block, Key
 
@@ -29,7 +38,7 @@ class Checked(NamedTuple):
         config: the keys of the run; what breaks its own rule has its default.
         task: a name of `registry.TASKS`.
         conflicts: lines, each with values, a rule and a remedy; empty where all is well.
-        dropped: `key=value` of what the configuration sets for other methods and tasks.
+        dropped: `key=value` of what the configuration sets for other methods, tasks and models.
         default_prior: the prior, where nobody has set the one that the method requires.
     """
 
@@ -43,10 +52,10 @@ class Checked(NamedTuple):
 def validate(
     config: Mapping[str, Any], by_hand: Collection[str] | None = None
 ) -> ml_collections.FrozenConfigDict:
-    """Completes a configuration with the defaults of its method and task, and checks every value.
+    """Completes a configuration with the defaults of its method, task and model, and checks it.
 
-    What the configuration sets for other methods and tasks is left out, with one line in the log;
-    what somebody has set by hand is refused.
+    What the configuration sets for other ones is left out, with one line in the log; what somebody
+    has set by hand is refused.
 
     Args:
         config: a `ConfigDict` or a nested dict with some or all of the keys of `default_config`.
@@ -57,8 +66,8 @@ def validate(
         The keys of this run, frozen.
 
     Raises:
-        UserError: keys are unknown or of another method or task, or values have the wrong type,
-            break their rules or cannot stand together; all in one line.
+        UserError: keys are unknown or of another method, task or model, or values have the wrong
+            type, break their rules or cannot stand together; all in one line.
     """
     checked = check(config, by_hand)
     refuse(checked.conflicts)
@@ -70,8 +79,9 @@ def log_choices(checked: Checked) -> None:
     """Logs what was decided for the user: a line for keys left out, one for a default prior."""
     if checked.dropped:
         logging.warning(
-            "Left out, for config.method=%r has no use for them here: %s.",
+            "Left out, for config.method=%r%s has no use for them here: %s.",
             checked.config.method,
+            f" with config.model={checked.config.model!r}" if "model" in checked.config else "",
             ", ".join(checked.dropped),
         )
     if checked.default_prior:
@@ -126,6 +136,8 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     task, conflicts = _task(method, model)
     conflicts = unknown + conflicts
     blocks = [RUN, task_block(task), method_block(method)]
+    if "model" in task_block(task).keys:
+        blocks.append(model_block(model))
     own = {key: one for block in blocks for key, one in block.keys.items()}
     foreign = {key: value for key, value in given.items() if key not in own}
     conflicts += _foreign_conflicts(
@@ -213,7 +225,7 @@ def _broken_rule(name: str, value: Any, key: Key) -> str | None:
 def _foreign_conflicts(
     foreign: Mapping[str, Any], method: str, model: Any, blocks: Iterable[Block]
 ) -> list[str]:
-    """Lines for keys that were set by hand and belong to other methods or tasks; one an owner."""
+    """Lines for keys set by hand that belong to other methods, tasks or models; one an owner."""
     instead = {key: text for block in blocks for key, text in block.instead.items()}
     groups: dict[tuple[str, str], list[str]] = {}
     for key in foreign:
@@ -235,6 +247,7 @@ def _owner(key: str, method: str, model: Any) -> tuple[str, str]:
     if not methods:
         tasks = {name: one for name, one in registry.TASKS.items() if key in task_block(name).keys}
         models = [repr(name) for one in tasks.values() for name in one.models]
+        models += [repr(name) for name in registry.MODELS if key in model_block(name).keys]
         if all(one.models for one in tasks.values()):
             has_model = "model" in task_block(registry.METHODS[method].tasks[0]).keys
             own = f"config.model={model!r}" if has_model else f"config.method={method!r}"

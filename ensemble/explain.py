@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ensemble import registry
-from ensemble.config import RUN, all_keys, flatten, method_block, task_block
+from ensemble.config import RUN, all_keys, flatten, method_block, model_block, task_block
 from ensemble.config_rules import Checked
 from ensemble.keys import Key
 
@@ -20,6 +20,8 @@ def table(checked: Checked) -> str:
         f"the task {checked.task}": task_block(checked.task).keys,
         f"config.method={checked.config.method}": method_block(checked.config.method).keys,
     }
+    if model_keys := model_block(checked.config.get("model")).keys:
+        sections[f"config.model={checked.config.model}"] = model_keys
     rows = {
         title: [(name, _shown(values[name]), key.meaning, _rule(key)) for name, key in keys.items()]
         for title, keys in sections.items()
@@ -48,6 +50,9 @@ def _owners(name: str) -> str:
     tasks = [task for task in registry.TASKS if name in task_block(task).keys]
     if tasks:
         return f"Task {' or '.join(tasks)}"
+    models = [model for model in registry.MODELS if name in model_block(model).keys]
+    if models:
+        return f"Model {' or '.join(models)}"
     methods = [method for method in registry.METHODS if name in method_block(method).keys]
     return f"Method {' or '.join(methods)}"
 

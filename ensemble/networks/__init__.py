@@ -25,7 +25,9 @@ Whatever has the two functions of `ensemble.network.Network` may be returned in 
 """
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 from flax import linen as nn
@@ -38,15 +40,17 @@ from ensemble.networks.lenet5 import LeNet5
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
-from ensemble.networks.mlp import MLP
+from ensemble.networks.mlp import MLP as MLP
+from ensemble.networks.mlp import mlp
 from ensemble.networks.nnx_modules import from_nnx as from_nnx
 from ensemble.networks.nnx_modules import refuse
 from ensemble.networks.resnet import ResNet20
 
-Factory = Callable[[int], Any]
+Factory = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _factories: dict[str, Factory] = {}
+_NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 
 @overload
@@ -75,15 +79,17 @@ def names() -> list[str]:
     return sorted(_factories)
 
 
-def create(name: str, num_outputs: int) -> Network:
+def create(name: str, num_outputs: int, settings: Mapping[str, Any] = _NO_SETTINGS) -> Network:
     """Builds the network registered as `name`.
 
     Args:
         name: one of `names()`.
         num_outputs: K, how many numbers the network puts out for an example.
+        settings: keywords for the factory: `ensemble.config.model_settings`.
 
     Raises:
-        UserError: no network of that name is registered, or its factory returns something else.
+        UserError: no network of that name is registered, or its factory returns something else or
+            does not take the settings.
     """
     if name not in _factories:
         raise UserError(
@@ -91,8 +97,18 @@ def create(name: str, num_outputs: int) -> Network:
             "or register your own with ensemble.networks.register(name, factory); programs "
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
-    refuse(_factories[name], name)
-    return as_network(_factories[name](num_outputs), name)
+    factory = _factories[name]
+    refuse(factory, name)
+    if settings:
+        try:
+            inspect.signature(factory).bind(num_outputs, **settings)
+        except TypeError:
+            keys = " and ".join(f"config.{name}.{key}={settings[key]!r}" for key in settings)
+            raise UserError(
+                f"{keys} cannot be used: what is registered as {name!r} here is not the built-in "
+                "network, and takes no such argument; leave the setting out"
+            ) from None
+    return as_network(factory(num_outputs, **settings), name)
 
 
 def as_network(made: Any, name: str) -> Network:
@@ -122,5 +138,5 @@ register("cnn", CNN)
 register("lenet5", LeNet5)
 register("logistic_regression", LogisticRegression)
 register("matrix_factorisation", MatrixFactorisation)
-register("mlp", MLP)
+register("mlp", mlp)
 register("resnet20", ResNet20)

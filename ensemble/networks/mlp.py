@@ -3,15 +3,21 @@
 import jax
 from flax import linen as nn
 
+from ensemble import network_keys
+
 
 class MLP(nn.Module):
-    """Two hidden layers of 256 rectified units; 269,322 parameters on MNIST.
+    """Hidden layers, by default two of 256 rectified units: 269,322 parameters on MNIST.
 
     Attributes:
         num_outputs: K, of a classifier its logits.
+        widths: units of each hidden layer.
+        activation: the name of a function of `jax.nn`, one of `network_keys.ACTIVATIONS`.
     """
 
     num_outputs: int
+    widths: tuple[int, ...] = (256, 256)
+    activation: str = "relu"
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -19,7 +25,17 @@ class MLP(nn.Module):
         # Flax's default (LeCun) starts tables of few features with large weights, and members stay
         # overconfident: on iris Glorot's halve the test NLL at an equal training NLL.
         init = nn.initializers.glorot_uniform()
+        activate = getattr(jax.nn, self.activation)
         x = inputs.reshape((inputs.shape[0], -1))
-        x = nn.relu(nn.Dense(features=256, kernel_init=init)(x))
-        x = nn.relu(nn.Dense(features=256, kernel_init=init)(x))
+        for width in self.widths:
+            x = activate(nn.Dense(features=width, kernel_init=init)(x))
         return nn.Dense(features=self.num_outputs, kernel_init=init)(x)
+
+
+def mlp(
+    num_outputs: int,
+    widths: str = network_keys.MLP.keys["mlp.widths"].default,
+    activation: str = network_keys.MLP.keys["mlp.activation"].default,
+) -> MLP:
+    """Makes what `config.model=mlp` says; the arguments are the keys' values."""
+    return MLP(num_outputs, network_keys.parse_widths(widths), activation)

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ensemble import likelihoods, networks
+from ensemble.config import model_settings
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Likelihood
 from ensemble.network import Network, Traits, Variables, traits
@@ -218,7 +219,7 @@ def create(
     """
     dataset = load_source(config, data)
     likelihood = make_likelihood(dataset, config.likelihood)
-    network = networks.create(config.model, likelihood.num_outputs)
+    network = networks.create(config.model, likelihood.num_outputs, model_settings(config))
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
     check_network(task, config.model)
     return task
@@ -236,7 +237,7 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
         UserError: the network's name is not registered here, or it has other parameters.
     """
     likelihood = likelihoods.named(config["likelihood"]).described(description)
-    network = networks.create(config["model"], likelihood.num_outputs)
+    network = networks.create(config["model"], likelihood.num_outputs, model_settings(config))
     task = Supervised(described_dataset(description), network, likelihood)
     try:
         expected = task.params_shapes()

@@ -17,6 +17,7 @@ from ensemble.config import (
     differences,
     flatten,
     method_block,
+    model_block,
     task_block,
 )
 from ensemble.config_rules import validate, validate_stored
@@ -152,6 +153,7 @@ BLOCKS = [
     RUN,
     *map(task_block, registry.TASKS),
     *map(method_block, registry.METHODS),
+    *map(model_block, registry.MODELS),
 ]
 
 
@@ -169,8 +171,10 @@ def test_every_key_has_a_meaning_and_a_rule_that_its_default_keeps(name):
 def test_a_key_stands_in_one_block_of_a_run():
     for method, entry in registry.METHODS.items():
         for task in entry.tasks:
-            blocks = [RUN.keys, task_block(task).keys, method_block(method).keys]
-            assert len({key for block in blocks for key in block}) == sum(map(len, blocks))
+            for model in registry.MODELS:
+                blocks = [RUN, task_block(task), method_block(method), model_block(model)]
+                keys = [key for block in blocks for key in block.keys]
+                assert len(set(keys)) == len(keys)
 
 
 def test_what_to_use_instead_is_of_keys_that_others_have():
@@ -197,9 +201,14 @@ def test_the_keys_are_listed_before_jax_is_imported():
             {"hmc.", "rwm.", "num_factors", "density", "num_chains", "temperature", "stop_at."},
         ),
         (
+            {"num_epochs": 1, "model": "mlp"},
+            {"seed", "model", "learning_rate", "mlp.widths", "mlp.activation"},
+            {"hmc.", "rwm.", "num_factors", "density", "num_chains"},
+        ),
+        (
             {"method": "nuts"},
             {"seed", "model", "prior", "hmc.thin", "num_chains", "stop_at.ess"},
-            {"rwm.", "num_factors", "density", "learning_rate", "augment.", "class_weights"},
+            {"rwm.", "num_factors", "density", "learning_rate", "augment.", "class_w", "mlp."},
         ),
         (
             {"method": "hmc", "model": "matrix_factorisation"},
@@ -209,7 +218,7 @@ def test_the_keys_are_listed_before_jax_is_imported():
         (
             {"method": "rwm"},
             {"seed", "density", "num_chains", "stop_at.rhat", "rwm.scale"},
-            {"hmc.", "model", "prior", "dataset", "data_dir", "learning_rate", "num_factors"},
+            {"hmc.", "model", "prior", "dataset", "data_dir", "learning_rate", "num_f", "mlp."},
         ),
     ],
 )
@@ -227,6 +236,41 @@ def test_what_was_validated_is_valid_and_stays_as_it_is():
         assert validate_stored(once.to_dict()).to_dict() == once.to_dict()
 
 
+@pytest.mark.parametrize(
+    "widths", ["", "64,", "0", "64,-3", "2.5", "many", "65537", ",".join(["1"] * 65), 64]
+)
+def test_widths_that_are_none_are_refused_in_one_line(widths):
+    with pytest.raises(UserError, match=r"config.mlp.widths=") as error:
+        validate({"num_epochs": 1, "model": "mlp", "mlp": {"widths": widths}})
+    assert "\n" not in str(error.value)
+
+
+def test_keys_of_another_model_are_refused_by_hand_and_left_out_of_a_file(caplog):
+    with pytest.raises(UserError) as error:
+        validate({"num_epochs": 1, "mlp.widths": "64"})
+    assert str(error.value) == (
+        "config.mlp.widths='64' is for config.model='mlp', and this run has config.model='cnn': "
+        "leave it out, or choose config.model='mlp'"
+    )
+    with pytest.raises(UserError, match=r"config.mlp.widths='64' is for config.model='mlp'"):
+        validate({"method": "rwm", "mlp.widths": "64"})
+    config = swapped("sgd", **{"mlp.widths": "64"})
+    assert "mlp" not in validate(config, by_hand=["model"])
+    (line,) = caplog.messages
+    assert line.endswith("with config.model='cnn' has no use for them here: mlp.widths='64'.")
+
+
+def test_a_workdir_of_another_width_or_model_is_told_from_this_one():
+    wide, narrow, cnn = (
+        validate({"num_epochs": 1, **keys}).to_dict()
+        for keys in ({"model": "mlp"}, {"model": "mlp", "mlp.widths": "64"}, {"model": "cnn"})
+    )
+    old = {key: value for key, value in wide.items() if key != "mlp"}
+    assert differences(old, wide) == []
+    assert differences(old, narrow) == ["mlp.widths: '256,256' -> '64'"]
+    assert differences(narrow, cnn) == ["model: 'mlp' -> 'cnn'"]
+
+
 def swapped(method, **changes):
     """A file's configuration, with another method."""
     config = digits_ensemble.get_config()
@@ -241,7 +285,9 @@ def test_one_word_swaps_the_method_and_what_the_file_says_for_the_old_is_left_ou
     assert config.method == "hmc"
     assert config.dataset == "digits"
     dropped, prior = caplog.messages
-    assert re.match("Left out, for config.method='hmc' has no use for them here: ", dropped)
+    assert dropped.startswith(
+        "Left out, for config.method='hmc' with config.model='cnn' has no use for them here: "
+    )
     assert set(re.findall(r"([\w.]+)=", dropped.partition("here: ")[2])) == {
         "num_epochs", "batch_size", "batching", "learning_rate", "schedule", "augment.shift",
     }  # fmt: skip

@@ -11,6 +11,7 @@ import scipy.optimize
 from absl import logging
 from jax.flatten_util import ravel_pytree
 
+from ensemble.config import model_settings
 from ensemble.errors import UserError
 from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
 from ensemble.methods.mcmc.log_density import LogDensity
@@ -188,6 +189,12 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
         raise UserError(
             f"{where} has the model {restored.config['model']!r}, this run {config.model!r}; "
             "both must have the same"
+        )
+    theirs, ours = model_settings(restored.config), model_settings(config)
+    if theirs != ours:
+        raise UserError(
+            f"{where} has the model {config.model!r} with {theirs or 'its defaults'}, this run "
+            f"with {ours or 'its defaults'}; both must have the same"
         )
     if restored.description["fingerprint"] != task.dataset.fingerprint:
         raise UserError(

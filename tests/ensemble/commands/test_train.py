@@ -293,7 +293,8 @@ def test_a_file_with_a_few_keys_can_be_overridden_in_all(tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"^model +mlp .*\n(.*\n)*hmc.thin +7 ", done.stdout, re.M)
     assert (
-        "Left out, for config.method='hmc' has no use for them here: num_epochs=3." in done.stderr
+        "Left out, for config.method='hmc' with config.model='mlp' has no use for them here: "
+        "num_epochs=3." in done.stderr
     )
 
 

@@ -13,6 +13,7 @@ from ensemble.config_rules import validate
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.mcmc.start import find_map
+from ensemble.predictor import Restored
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
@@ -106,6 +107,15 @@ def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeyp
     task = make_task(blobs)
     with pytest.raises(UserError, match="init_from='/dev/null': /dev/null is not a workdir"):
         start.starting_points(config, task, make_density(task), jax.random.split(jax.random.key(0)))
+
+
+def test_members_of_another_activation_are_no_start(blobs, monkeypatch):
+    """Whose parameters have the same shapes."""
+    config = {"method": "hmc", "model": "mlp", "init_from": "elsewhere"}
+    theirs = Restored({**config, "mlp": {"activation": "tanh"}}, None, {}, 0, {}, [0], {})
+    monkeypatch.setattr(start, "restore", lambda work: theirs)
+    with pytest.raises(UserError, match=r"with {'activation': 'tanh'}, this run with its defaults"):
+        start.members_of(validate(config), make_task(blobs), SHAPES)
 
 
 def test_a_start_that_is_not_finite_is_refused(blobs):

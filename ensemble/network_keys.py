@@ -1,0 +1,43 @@
+"""The keys of networks that have some.
+
+They are not beside their networks, for that folder imports Flax.
+"""
+
+from ensemble.keys import Block, Key, Rule, one_of
+
+ACTIVATIONS = ("relu", "tanh", "silu", "gelu")
+
+MAX_LAYERS, MAX_WIDTH = 64, 2**16
+
+
+def parse_widths(text: str) -> tuple[int, ...]:
+    """Reads units per hidden layer, such as `256,256`.
+
+    Raises:
+        ValueError: they are no whole numbers separated by commas.
+    """
+    return tuple(int(number) for number in text.split(","))
+
+
+def _are_widths(text: str) -> bool:
+    try:
+        widths = parse_widths(text)
+    except ValueError:
+        return False
+    return len(widths) <= MAX_LAYERS and all(1 <= width <= MAX_WIDTH for width in widths)
+
+
+MLP = Block(
+    {
+        "mlp.widths": Key(
+            "256,256",
+            "units of each hidden layer",
+            Rule(
+                _are_widths,
+                f"must be whole numbers from 1 to {MAX_WIDTH}, one for each of at most "
+                f"{MAX_LAYERS} hidden layers: 128,64",
+            ),
+        ),
+        "mlp.activation": Key("relu", "what follows each hidden layer", one_of(*ACTIVATIONS)),
+    }
+)

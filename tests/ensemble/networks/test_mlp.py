@@ -1,0 +1,73 @@
+"""The multilayer perceptron and its keys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ensemble
+from ensemble import networks
+from ensemble.errors import UserError
+from ensemble.network_keys import ACTIVATIONS
+
+INPUTS = jax.random.normal(jax.random.key(1), (3, 5))
+
+
+def test_without_settings_it_is_two_layers_of_256_rectified_units():
+    network = networks.create("mlp", 4)
+    params = network.init(jax.random.key(0), INPUTS[:1])["params"]
+    kernels = {name: layer["kernel"].shape for name, layer in params.items()}
+    assert kernels == {"Dense_0": (5, 256), "Dense_1": (256, 256), "Dense_2": (256, 4)}
+    x = INPUTS
+    for name in ("Dense_0", "Dense_1"):
+        x = jnp.maximum(x @ params[name]["kernel"] + params[name]["bias"], 0)
+    expected = x @ params["Dense_2"]["kernel"] + params["Dense_2"]["bias"]
+    outputs = network.apply({"params": params}, INPUTS)[0]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_settings_say_the_layers_and_what_follows_each(activation):
+    network = networks.create("mlp", 4, {"widths": "7", "activation": activation})
+    params = network.init(jax.random.key(0), INPUTS[:1])["params"]
+    hidden = np.asarray(INPUTS @ params["Dense_0"]["kernel"], np.float64)
+    functions = {
+        "relu": np.maximum(hidden, 0),
+        "tanh": np.tanh(hidden),
+        "silu": hidden / (1 + np.exp(-hidden)),
+        "gelu": hidden / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3))),
+    }
+    outputs = network.apply({"params": params}, INPUTS)[0]
+    np.testing.assert_allclose(
+        outputs, functions[activation] @ params["Dense_1"]["kernel"], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_what_takes_over_the_name_without_such_arguments_is_not_given_them(monkeypatch):
+    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    networks.register("mlp", lambda num_outputs: networks.MLP(num_outputs, (3,)))
+    assert networks.create("mlp", 4).module.widths == (3,)
+    with pytest.raises(UserError, match=r"config.mlp.widths='8' cannot be used: what is reg"):
+        networks.create("mlp", 4, {"widths": "8"})
+
+
+def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_path):
+    config = {
+        "model": "mlp",
+        "mlp": {"widths": "6,5", "activation": "tanh"},
+        "num_epochs": 1,
+        "ensemble_size": 2,
+        "num_devices": 1,
+    }
+    result = ensemble.train(config, data=blobs, workdir=tmp_path, show_progress=False)
+    assert result.report["config"]["mlp"] == config["mlp"]
+    assert result.predictor.variables["params"]["Dense_1"]["kernel"].shape == (2, 6, 5)
+    loaded = ensemble.load(tmp_path, num_devices=1)
+    assert (loaded.task.network.module.widths, loaded.task.network.module.activation) == (
+        (6, 5),
+        "tanh",
+    )
+    inputs = blobs["inputs"][:4]
+    np.testing.assert_array_equal(loaded(inputs).probs, result.predictor(inputs).probs)
+    with pytest.raises(UserError, match=r"mlp.widths: '6,5' -> '6'"):
+        ensemble.train(config | {"mlp": {"widths": "6"}}, data=blobs, workdir=tmp_path)
