@@ -58,6 +58,26 @@ class Panel(NamedTuple):
     is_share: bool = False
 
 
+class Constant(NamedTuple):
+    """How the predictor scores that knows the training targets and looks at no input.
+
+    Attributes:
+        what: it says, such as "always answering 'cat'".
+        score: the name of its headline score, one of `Likelihood.columns`.
+        value: of this score.
+        standard_error: of the value, over the scored examples.
+        higher_is_better: of this score.
+        nll: mean NLL, nats.
+    """
+
+    what: str
+    score: str
+    value: float
+    standard_error: float
+    higher_is_better: bool
+    nll: float
+
+
 class Reduce(NamedTuple):
     """How members on several devices are reduced: functions of arrays, the same on all devices."""
 
@@ -66,7 +86,14 @@ class Reduce(NamedTuple):
 
 
 class Likelihood(Protocol):
-    """The distribution of a target given a network's outputs."""
+    """The distribution of a target given a network's outputs.
+
+    Attributes:
+        takes_logits: whether outputs are logits of classes, so that a network must not end in a
+            softmax or sigmoid.
+    """
+
+    takes_logits: bool
 
     @property
     def name(self) -> str:
@@ -196,6 +223,14 @@ class Likelihood(Protocol):
         Returns:
             `ensemble`: scores by name; `members`: the same names, M values each; `diversity`: how
             far the members differ.
+        """
+
+    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+        """Scores what always says the same.
+
+        Args:
+            train_targets: [N] that it is made of.
+            targets: [N] that it is scored on.
         """
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:

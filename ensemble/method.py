@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ensemble.errors import UserError
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ensemble.draws.store import Draws
-    from ensemble.predictor import Predictor
     from ensemble.storage.predictions import MemberPredictions
     from ensemble.storage.workdir import Workdir
     from ensemble.task import Task
@@ -137,6 +136,18 @@ class Method(Protocol[StateT, InfoT]):
 # What a method may have beside: the loop, the monitor and the report ask with `isinstance`.
 
 
+class Stacked(NamedTuple):
+    """The variables that predict.
+
+    Attributes:
+        variables: host tree [M * K, ...], member by member.
+        num_draws: K, draws of each member; 1 where a member is one set of variables.
+    """
+
+    variables: Any
+    num_draws: int = 1
+
+
 @runtime_checkable
 class Predicting(Protocol[StateIn]):
     """A method whose members predict the examples of splits."""
@@ -147,8 +158,8 @@ class Predicting(Protocol[StateIn]):
     def predict_split(self, state: StateIn, name: str) -> MemberPredictions:
         """What the members say of a split."""
 
-    def predictor(self, state: StateIn, live: Sequence[int], draws: Draws) -> Predictor | None:
-        """The live members as a function; of several processes only the main one needs it."""
+    def predictive(self, state: StateIn, live: Sequence[int], draws: Draws) -> Stacked | None:
+        """What the live members predict with; of several processes only the main one needs it."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Jaxpr, Var
+from jax.extend.core import Jaxpr, JaxprEqn, Var
 
 from ensemble.errors import UserError
 
@@ -101,6 +101,60 @@ def _needed(jaxpr: Jaxpr) -> set[Var]:
         if equation.effects or not needed.isdisjoint(equation.outvars):
             needed.update(one for one in equation.invars if isinstance(one, Var))
     return needed
+
+
+def last_activation(network: Network, input_shape: tuple[int, ...]) -> str:
+    """Whether outputs come out of a 'softmax' or a 'sigmoid', '' if neither, by tracing.
+
+    Args:
+        network: any.
+        input_shape: of one example.
+    """
+    rng_key = jax.eval_shape(jax.random.key, 0)
+    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
+    variables = jax.eval_shape(network.init, rng_key, inputs)
+    jaxpr = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
+    equation, _, makers = _maker(jaxpr, jaxpr.outvars[0])
+    if equation is None:
+        return ""
+    name = equation.primitive.name
+    if name == "logistic":
+        return "sigmoid"
+    if name != "div":
+        return ""
+    numerator, denominator = (_maker(makers, var)[0] for var in equation.invars)
+    is_softmax = (
+        numerator is not None
+        and denominator is not None
+        and (numerator.primitive.name, denominator.primitive.name) == ("exp", "reduce_sum")
+    )
+    return "softmax" if is_softmax else ""
+
+
+_SAME_VALUES = {"reshape", "convert_element_type", "squeeze", "broadcast_in_dim", "copy"}
+
+
+def _maker(jaxpr: Jaxpr, var: Any) -> tuple[JaxprEqn | None, Any, Jaxpr]:
+    """The operation that makes the values of a variable, through calls and changes of shape.
+
+    Returns:
+        The operation, None where there is none: then the input that it is; and the program that
+        the operation is of.
+    """
+    for equation in reversed(jaxpr.eqns):
+        if var not in equation.outvars:
+            continue
+        if equation.primitive.name in _SAME_VALUES:
+            return _maker(jaxpr, equation.invars[0])
+        programs = [getattr(one, "jaxpr", one) for one in equation.params.values()]
+        inner = next((one for one in programs if isinstance(one, Jaxpr)), None)
+        if inner is None or len(inner.outvars) != len(equation.outvars):
+            return equation, var, jaxpr
+        found = _maker(inner, inner.outvars[equation.outvars.index(var)])
+        if found[0] is None and found[1] in inner.invars:  # It is passed through.
+            return _maker(jaxpr, equation.invars[inner.invars.index(found[1])])
+        return found
+    return None, var, jaxpr
 
 
 def check_outputs(outputs: Any) -> jax.Array:

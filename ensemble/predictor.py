@@ -11,10 +11,10 @@ from absl import logging
 
 from ensemble import likelihoods, registry
 from ensemble.batched_prediction import make_predict
-from ensemble.draws.store import Draws, draw_variables
-from ensemble.errors import UserError
+from ensemble.draws.store import Draws
+from ensemble.errors import UserError, visible
 from ensemble.likelihood import Likelihood
-from ensemble.method import FAILURES, Status
+from ensemble.method import FAILURES, Stacked, Status
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
@@ -197,6 +197,7 @@ class Restored(NamedTuple):
         failed_members: numbers of those that are not live, and why.
         num_draws: K draws of every chain; 1 for members.
         identity: of the run.
+        notes: of the report, where the run has finished.
     """
 
     config: dict[str, Any]
@@ -208,6 +209,7 @@ class Restored(NamedTuple):
     failed_members: dict[int, str]
     num_draws: int = 1
     identity: str = UNKNOWN
+    notes: Sequence[str] = ()
 
     def predictor(
         self, num_devices: int | None = None, temperature: float | None = None
@@ -247,6 +249,8 @@ def load(
     startup.configure(num_devices)
     work = Workdir(workdir)
     restored = restore(work)
+    for line in restored.notes:
+        logging.warning("%s: %s", work.path, visible(line))
     temperature = stored_temperature(work, restored) if calibrated else None
     return restored.predictor(num_devices, temperature)
 
@@ -276,7 +280,8 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
     arrays, counters = without_newcomers(arrays, meta["counters"])
     num_members = counters["num_members"]
-    failed = work.read_report().get("failed_members", {})
+    report = work.read_report()
+    failed = report.get("failed_members", {})
     live = [
         k
         for k, status in enumerate(arrays["status"][:num_members])
@@ -284,33 +289,23 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     ]
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
-    if method.keeps_draws:
-        draws = Draws(work.draws, work.identity())
-        if draws.end < counters.get("num_recorded", 0):
-            raise UserError(
-                f"{work.draws} has {draws.end} draws of {counters['num_recorded']}: files were "
-                "removed; restore them, or sample again in a new --workdir"
-            )
-        variables, num_draws = draw_variables(draws, live)
-        if not num_draws:
-            raise UserError(f"{work.path} has kept no draw yet; wait for the end of the warm-up")
-    else:
-        chosen = chosen_variables(arrays)
-        variables, num_draws = jax.tree.map(lambda leaf: leaf[np.array(live)], chosen), 1
+    draws = Draws(work.draws, work.identity())
+    found: Stacked = registry.load(method.predictive)(arrays, counters, live, draws)
     return Restored(
         config=meta["config"],
         likelihood=likelihoods.named(meta["config"]["likelihood"]).described(meta["dataset"]),
         description=meta["dataset"],
         step=counters["step"],
-        variables=variables,
+        variables=found.variables,
         members=live,
         failed_members={
             k: FAILURES.get(Status(arrays["status"][k]), "non-finite")
             for k in range(num_members)
             if k not in live
         },
-        num_draws=num_draws,
+        num_draws=found.num_draws,
         identity=work.identity(),
+        notes=report.get("notes", ()),
     )
 
 
@@ -350,10 +345,3 @@ def stored_temperature(work: Workdir, restored: Restored) -> float:
         return restored.likelihood.fit_temperature(stored.arrays, stored.targets)
     except ValueError as error:
         raise UserError(f"{path} gives no temperature: {error}") from None
-
-
-def chosen_variables(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The variables to predict with, of a checkpoint's arrays."""
-    if arrays["best"] is not None:
-        return arrays["best"]["variables"]
-    return {"params": arrays["params"], **arrays["model_state"]}

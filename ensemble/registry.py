@@ -19,8 +19,9 @@ class MethodEntry:
         block: its keys of the configuration, an `ensemble.keys.Block`.
         tasks: what it can learn; the first is meant where the model does not say another.
         requires_prior: whether it needs a prior to do anything; a task has a default one for it.
-        predicts: whether there is something that predicts, with members and their statuses.
-        keeps_draws: whether a member is many draws on disk, and not one set of parameters.
+        predictive: called as `predictive(arrays, counters, live, draws)` with the arrays and
+            counters of a checkpoint, the numbers of live members and the draws on disk; returns the
+            `ensemble.method.Stacked` variables that predict. Empty where nothing predicts.
         is_exact: whether it keeps to its target, up to the error of finitely many draws.
         xla_flags: that make its programs faster, by name; a user's own come first.
     """
@@ -29,10 +30,14 @@ class MethodEntry:
     block: str
     tasks: tuple[str, ...]
     requires_prior: bool = False
-    predicts: bool = True
-    keeps_draws: bool = False
+    predictive: str = ""
     is_exact: bool = True
     xla_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there is something that predicts, with members and their statuses."""
+        return bool(self.predictive)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,30 +87,25 @@ class SourceEntry:
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
 _CHAINS = "ensemble.methods.mcmc.sampler_keys:BLOCK"
+_DRAWS = "ensemble.draws.store:predictive"
 
 METHODS: Mapping[str, MethodEntry] = {
     "sgd": MethodEntry(
         "ensemble.methods.members.sgd:SGD",
         "ensemble.methods.members.sgd_keys:BLOCK",
         tasks=("supervised",),
+        predictive="ensemble.methods.members.member:predictive",
         # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the
         # one before it, and takes longer to make them. Sampling is faster with it: decision 0005.
         xla_flags={"--xla_cpu_use_fusion_emitters": "false"},
     ),
-    "hmc": MethodEntry(
-        _SAMPLING, _CHAINS, ("supervised", "factorisation"), requires_prior=True, keeps_draws=True
-    ),
-    "nuts": MethodEntry(
-        _SAMPLING, _CHAINS, ("supervised", "factorisation"), requires_prior=True, keeps_draws=True
-    ),
-    "mclmc": MethodEntry(
-        _SAMPLING, _CHAINS, ("supervised",), requires_prior=True, keeps_draws=True, is_exact=False
-    ),
+    "hmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation"), True, _DRAWS),
+    "nuts": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation"), True, _DRAWS),
+    "mclmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised",), True, _DRAWS, is_exact=False),
     "rwm": MethodEntry(
         "ensemble.methods.walk.random_walk:RandomWalk",
         "ensemble.methods.walk.walk_keys:BLOCK",
         tasks=("density",),
-        predicts=False,
     ),
 }
 

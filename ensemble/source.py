@@ -45,12 +45,15 @@ class Source(Protocol):
         class_names: one per class, if the targets are classes; a likelihood reads it.
         shift: float32, broadcastable to an example; inputs are normalised by it on the device.
         scale: float32, likewise: `(inputs - shift) * scale`.
+        train_weights: float32 [N], how much each training example counts in the loss; None: all the
+            same.
     """
 
     name: str
     class_names: tuple[str, ...] | None
     shift: np.ndarray
     scale: np.ndarray
+    train_weights: np.ndarray | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -193,4 +196,6 @@ def fingerprint(source: Source, splits: Iterable[str]) -> str:
         targets = source.targets(split)
         digest.update(f"{split} {targets.dtype} {targets.shape};".encode())
         digest.update(np.ascontiguousarray(targets).data)
+        if split == "train" and source.train_weights is not None:
+            digest.update(np.ascontiguousarray(source.train_weights).data)
     return digest.hexdigest()

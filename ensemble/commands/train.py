@@ -45,7 +45,9 @@ def main(argv: Sequence[str]) -> None:
         result = ensemble.train(config, workdir=values.workdir, started=startup.process_started())
     if not processes.is_main():
         return
-    print(f"\n{text.format_table(result.report)}\n\n{text.summary_sentence(result.report)}")
+    report = result.report
+    parts = [text.format_table(report), text.summary_sentence(report), text.notes(report)]
+    print("\n" + "\n\n".join(part for part in parts if part))
     print(
         f"\nResults: {values.workdir}/report.json, plots/"
         f"{', predictions/' if result.predictor else ''}\n"

@@ -12,6 +12,7 @@ from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble.errors import UserError, first_line
+from ensemble.method import Stacked
 from ensemble.storage.files import write_bytes
 from ensemble.storage.identity import UNKNOWN, check
 from ensemble.storage.npz import read_arrays
@@ -49,7 +50,7 @@ class Draws:
     """
 
     def __init__(self, directory: epath.Path, identity: str | None = None):
-        self._directory = directory
+        self.directory = directory
         self._identity = identity
         self._known: list[_Chunk] | None = None
 
@@ -82,7 +83,7 @@ class Draws:
         """
         chunks = self._chunks()
         chunk = _Chunk(
-            path=self._directory / f"{first:09d}.npz",
+            path=self.directory / f"{first:09d}.npz",
             first=first,
             end=end,
             scalars={name: np.array(values) for name, values in scalars.items()},
@@ -99,7 +100,7 @@ class Draws:
         content = io.BytesIO()
         # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
         np.savez(content, **arrays)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         write_bytes(chunk.path, content.getvalue())
         chunks.append(chunk)
 
@@ -114,12 +115,12 @@ class Draws:
                 nothing is removed then.
             OSError: a file cannot be removed.
         """
-        files = _list(self._directory)
+        files = _list(self.directory)
         chunks = _read_chunks([path for first, path in files if first < end], self._identity)
         stored = chunks[-1].end if chunks else 0
         if stored != end:
             raise UserError(
-                f"{self._directory} has chunks of {stored} draws, and the checkpoint is at draw "
+                f"{self.directory} has chunks of {stored} draws, and the checkpoint is at draw "
                 f"{end}, which must end a chunk; start the run again in a new --workdir"
             )
         later = [path for first, path in files if first >= end]
@@ -180,7 +181,7 @@ class Draws:
 
     def _chunks(self) -> list[_Chunk]:
         if self._known is None:
-            paths = [path for _, path in _list(self._directory)]
+            paths = [path for _, path in _list(self.directory)]
             self._known = _read_chunks(paths, self._identity)
         return self._known
 
@@ -320,7 +321,7 @@ def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, 
     }
 
 
-def draw_variables(draws: Draws, live: Sequence[int]) -> tuple[Any, int]:
+def draw_variables(draws: Draws, live: Sequence[int]) -> Stacked:
     """Reads the parameters of draws that are kept, as members to predict with.
 
     Args:
@@ -328,10 +329,29 @@ def draw_variables(draws: Draws, live: Sequence[int]) -> tuple[Any, int]:
         live: numbers of the chains to take them from.
 
     Returns:
-        Variables [M * K, ...], chain by chain, and K: at most `MAX_DRAWS` in all, at least one of
-        each chain. K is 0 where none is kept yet.
+        The draws, chain by chain: at most `MAX_DRAWS` in all, at least one of each chain, and none
+        where none is kept yet.
     """
     positions, numbers = draws.positions(max(1, MAX_DRAWS // len(live)))
     chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
-    return {"params": flat}, len(numbers)
+    return Stacked({"params": flat}, len(numbers))
+
+
+def predictive(
+    arrays: Mapping[str, Any], counters: Mapping[str, int], live: Sequence[int], draws: Draws
+) -> Stacked:
+    """The draws of a run that is on disk: see `ensemble.registry.MethodEntry`.
+
+    Raises:
+        UserError: there are fewer draws than the checkpoint says, or none yet.
+    """
+    if draws.end < counters.get("num_recorded", 0):
+        raise UserError(
+            f"{draws.directory} has {draws.end} draws of {counters['num_recorded']}: files were "
+            "removed; restore them, or sample again in a new --workdir"
+        )
+    found = draw_variables(draws, live)
+    if not found.num_draws:
+        raise UserError(f"{draws.directory} has no draw yet; wait for the end of the warm-up")
+    return found

@@ -37,7 +37,7 @@ def evaluate(
     compare: Sequence[str | os.PathLike[str]] = (),
     *,
     data_dir: str | None = None,
-    data: Mapping[str, np.ndarray] | None = None,
+    data: Any = None,
     num_devices: int | None = None,
 ) -> dict[str, Any]:
     """Scores an ensemble on its test split, on shifted and on out-of-distribution data.
@@ -106,6 +106,7 @@ def score(
         "posterior": subject.report.get("posterior"),
         "temperature": subject.config.get("temperature", 1.0),  # Of the likelihood.
         "failed_members": subject.failed_members,
+        "notes": subject.report.get("notes", []),
         "dataset": subject.description,
         "test": test,
         "classes": score_classes(subject.test, subject.description["class_names"]),

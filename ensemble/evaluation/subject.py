@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ class Subject:
         self,
         workdir: str,
         data_dir: str | None = None,
-        data: Mapping[str, np.ndarray] | None = None,
+        data: Any = None,
         num_devices: int | None = None,
     ):
         self.work = Workdir(workdir)
@@ -143,7 +142,7 @@ class Subject:
         try:
             if self._data is not None:
                 dataset: Source = dataset_from_arrays(
-                    self._data, seed=config["seed"], hold_out=hold_out
+                    self._data, "arrays", config["seed"], hold_out, kind="labels"
                 )
             else:
                 dataset = load_dataset(name, self.data_dir(name), config["seed"], hold_out)

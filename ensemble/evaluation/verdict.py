@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble.draws.diagnostics import GOOD_ESS, GOOD_RHAT
 from ensemble.evaluation.scoring import is_available
 from ensemble.likelihoods.classes import gain
 from ensemble.report.text import agreement
@@ -16,9 +17,6 @@ FEW_EXAMPLES = 30
 
 WIDE = 0.02
 """Half-width of an interval of confidence less accuracy that is too wide to call it calibrated."""
-
-GOOD_RHAT, GOOD_ESS = 1.01, 400
-"""What Vehtari et al. 2021 ask of four chains."""
 
 MIDDLE = 2
 HARMLESS = 0.005
@@ -33,7 +31,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
 
     Returns:
         Sentences: accuracy and gain, the chains of a posterior, trust in the probabilities, the
-        temperature, shift, out-of-distribution data, and the next member.
+        temperature, shift, out-of-distribution data, the next member, and the notes of the run.
     """
     temperature = evaluation["calibrated"]["temperature"]
     sentences = [
@@ -52,7 +50,8 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         sentences.append(shift(evaluation["test"], evaluation["shift"]))
     if evaluation["out_of_distribution"]:
         sentences.append(detection(evaluation["out_of_distribution"]))
-    return [*sentences, evaluation["next_member"]["sentence"]]
+    notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
+    return [*sentences, evaluation["next_member"]["sentence"], *notes]
 
 
 def quality(test: Mapping[str, Any], num_members: int) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Column, Panel, Reduce
+from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
 
@@ -68,6 +68,7 @@ class Classes:
     }
     headline = ("accuracy", "nll", "ece")
     progress = "accuracy"
+    takes_logits = True
     why_not_evaluated = ""
     draw_scores = ("accuracy", "nll", "brier")
     traced = ("accuracy", "nll")
@@ -213,6 +214,21 @@ class Classes:
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mean of softmax, of the members, and their disagreement."""
         return metrics.summarise(arrays[LOG_PROBS], targets, arrays.get(ENTROPIES))
+
+    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+        """Always answers the most frequent class of training, with the frequencies as chances."""
+        counts = np.bincount(train_targets, minlength=self.num_classes)
+        log_probs = np.log((counts + 1) / (counts + 1).sum())
+        most = int(counts.argmax())
+        accuracy = float(np.mean(targets == most))
+        return Constant(
+            f"always answering {self.class_names[most]!r}",
+            "accuracy",
+            accuracy,
+            float(np.sqrt(accuracy * (1 - accuracy) / len(targets))),
+            True,
+            float(-log_probs[targets].mean()),
+        )
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""

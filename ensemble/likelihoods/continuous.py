@@ -17,10 +17,10 @@ import jax.scipy.special
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Column, Panel, Reduce
+from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
 from ensemble.likelihoods.mixture_density import GRID, LOC, SCALE, MixtureDensity
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction
-from ensemble.likelihoods.target_range import LARGEST, SMALLEST, target_range
+from ensemble.likelihoods.target_range import LARGEST, SMALLEST, normal_constant, target_range
 from ensemble.pictures import intervals, member_scores
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Continuous:
     }
     headline = ("rmse", "nll", "crps")
     progress = "squared_error"
+    takes_logits = False
     why_not_evaluated = (
         "has learned numbers, and evaluations are of classifiers; its scores are in report.json"
     )
@@ -236,10 +237,9 @@ class Continuous:
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mixture, of the members, and how far these differ."""
         targets = np.asarray(targets, np.float64)
-        num_members = len(next(iter(arrays.values())))
         one_by_one = [
             MixtureDensity(self, {name: one[[m]] for name, one in arrays.items()}).scores(targets)
-            for m in range(num_members)
+            for m in range(len(next(iter(arrays.values()))))
         ]
         mixture = MixtureDensity(self, arrays)
         _, noise, disagreement = mixture.moments()
@@ -252,6 +252,10 @@ class Continuous:
                 "total": float((noise + disagreement).mean()),
             },
         }
+
+    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+        """Always answers the normal distribution of the training targets."""
+        return normal_constant(self.shift, self.scale, targets)
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""
@@ -295,11 +299,9 @@ class Continuous:
 
     def curves(self) -> Sequence[Panel]:
         """Training loss, validation NLL and validation RMSE."""
-        return (
-            Panel("train", "loss", "Training loss", "loss (nats)"),
-            Panel("validation", "nll", "Validation NLL (lower is better)", "NLL (nats)"),
-            Panel("validation", "rmse", "Validation RMSE (lower is better)", "RMSE"),
-        )
+        loss = Panel("train", "loss", "Training loss", "loss (nats)")
+        nll = Panel("validation", "nll", "Validation NLL (lower is better)", "NLL (nats)")
+        return loss, nll, Panel("validation", "rmse", "Validation RMSE (lower is better)", "RMSE")
 
     def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
         """The standard deviation of the mixture."""

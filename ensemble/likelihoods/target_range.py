@@ -1,8 +1,11 @@
-"""Which numbers can be targets: float32 must tell them apart, and hold their squares."""
+"""Which numbers can be targets, as float32 must tell them apart, and what a constant scores."""
+
+import math
 
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.likelihood import Constant
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Limits of targets and of their spread: the squares of what is beyond would leave float32."""
@@ -36,3 +39,17 @@ def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
             "float32 cannot resolve well: subtract a constant from them"
         )
     return float(values.mean()), spread, float(values.min()), float(values.max())
+
+
+def normal_constant(mean: float, deviation: float, targets: np.ndarray) -> Constant:
+    """Scores the normal distribution of the training targets on other targets [N]."""
+    squares = (np.asarray(targets, np.float64) - mean) ** 2
+    rmse = float(np.sqrt(squares.mean()))
+    return Constant(
+        f"always answering the mean {mean:.4g}",
+        "rmse",
+        rmse,
+        float(squares.std() / max(2 * rmse * math.sqrt(len(squares)), SMALLEST)),
+        False,
+        float(0.5 * (squares / deviation**2).mean() + math.log(deviation * math.sqrt(math.tau))),
+    )

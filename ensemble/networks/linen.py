@@ -1,18 +1,26 @@
-"""Linen modules as networks."""
+"""Linen modules as networks, told whether they train by the argument or field that they have."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+from flax import linen as nn
 
+from ensemble.errors import UserError
 from ensemble.network import Variables, check_outputs
+
+SWITCHES = {"train": True, "training": True, "is_training": True, "deterministic": False}
+"""Usual names of what tells a module whether it trains, and the value that says so."""
+_STATISTICS = "use_running_average"
 
 
 @dataclasses.dataclass(frozen=True)
 class LinenNetwork:
-    """A Linen module, whose call may have an argument `train`.
+    """A Linen module, whose call, or else the module, may have one of the switches `SWITCHES`.
 
     Attributes:
         module: a `flax.linen.Module` from [B, ...] to outputs [B, K].
@@ -29,12 +37,20 @@ class LinenNetwork:
         return bool(vars(type(self.module)).get("is_linear", False))
 
     @functools.cached_property
-    def _takes_train(self) -> bool:
-        return "train" in inspect.signature(type(self.module).__call__).parameters
+    def _arguments(self) -> list[str]:
+        """The switches that are arguments of the call."""
+        return [name for name in SWITCHES if name in _parameters(self.module)]
+
+    @functools.cached_property
+    def _fields(self) -> list[str]:
+        """The switches that are fields of the module, where the call has none."""
+        fields = [one.name for one in dataclasses.fields(self.module)]
+        return [] if self._arguments else [name for name in SWITCHES if name in fields]
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
         """Starts the variables; `module.init` takes the key as it is."""
-        return dict(self.module.init(rng_key, inputs, **self._mode(False)))
+        module, mode = self._switched(False)
+        return dict(module.init(rng_key, inputs, **mode))
 
     def apply(
         self,
@@ -45,14 +61,53 @@ class LinenNetwork:
     ) -> tuple[jax.Array, Variables]:
         """Maps inputs to outputs; noise of the stream `dropout` comes from `rng_key`."""
         state = {name: value for name, value in variables.items() if name != "params"}
-        mode = self._mode(train)
+        module, mode = self._switched(train)
         if not train:
-            outputs: Any = self.module.apply(variables, inputs, **mode)
+            outputs: Any = module.apply(variables, inputs, **mode)
             return check_outputs(outputs), state
-        outputs, state = self.module.apply(
-            variables, inputs, rngs={"dropout": rng_key}, mutable=list(state), **mode
-        )
+        with self._seen_to_be_active():
+            outputs, state = module.apply(
+                variables, inputs, rngs={"dropout": rng_key}, mutable=list(state), **mode
+            )
         return check_outputs(outputs), dict(state)
 
-    def _mode(self, train: bool) -> dict[str, bool]:
-        return {"train": train} if self._takes_train else {}
+    def _switched(self, train: bool) -> tuple[Any, dict[str, bool]]:
+        """The module, and arguments of its call, in training or not."""
+        fields = {name: SWITCHES[name] == train for name in self._fields}
+        module = self.module.clone(**fields) if fields else self.module
+        return module, {name: SWITCHES[name] == train for name in self._arguments}
+
+    @contextlib.contextmanager
+    def _seen_to_be_active(self) -> Iterator[None]:
+        """Refuses layers that are for training, and of which none trains, when they are traced.
+
+        Raises:
+            UserError: naming the layers.
+        """
+        active: dict[str, bool] = {}
+
+        def look(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            layer, outputs = context.module, call(*args, **kwargs)
+            if context.method_name != "__call__":
+                return outputs
+            given = inspect.signature(call).bind(*args, **kwargs).arguments
+            for kind, name in ((nn.Dropout, "deterministic"), (nn.BatchNorm, _STATISTICS)):
+                if isinstance(layer, kind) and getattr(layer, "rate", True):
+                    rests = given.get(name) if given.get(name) is not None else getattr(layer, name)
+                    active[kind.__name__] = active.get(kind.__name__, False) or not rests
+            return outputs
+
+        with nn.intercept_methods(look):
+            yield
+        idle = [kind for kind, is_active in active.items() if not is_active]
+        if idle:
+            raise UserError(
+                f"{type(self.module).__name__} has {' and '.join(idle)}, but always calls them as "
+                "in predictions: let __call__ take train: bool, and pass deterministic=not train "
+                f"to Dropout and {_STATISTICS}=not train to BatchNorm"
+            )
+
+
+def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """The arguments of a module's call."""
+    return inspect.signature(type(module).__call__).parameters

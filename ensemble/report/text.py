@@ -104,6 +104,11 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
     return str(_likelihood(report).sentence(report[split], split, len(report["live_members"])))
 
 
+def notes(report: Mapping[str, Any]) -> str:
+    """What a user should know of a run beside its scores, a line each; empty: nothing."""
+    return "\n".join(f"Note: {line}" for line in report.get("notes", ()))
+
+
 def agreement(rhat: float, ess: float, worst: str = "") -> str:
     """How far chains agree: their largest R-hat, of what, and their least bulk ESS."""
     return f"R-hat up to {rhat:.3f}{f' ({worst})' if worst else ''}, bulk ESS from {ess:.0f}"

@@ -64,7 +64,10 @@ def enlarge(
         arrays = newcomers.to_host(state)[0]
     with work.checkpoint_errors():
         joined = Saved(
-            *method.joined(saved.arrays, saved.counters, arrays), saved.sizes, clock.state()
+            *method.joined(saved.arrays, saved.counters, arrays),
+            saved.sizes,
+            clock.state(),
+            saved.notes,
         )
 
     def join() -> dict[str, int]:

@@ -4,23 +4,26 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import ml_collections
-import numpy as np
 from absl import logging
 
 from ensemble import registry
-from ensemble.config import flatten
+from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted
 from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, State
+from ensemble.notes import collected, note
+from ensemble.predictor import Predictor
 from ensemble.report import results
+from ensemble.report.findings import findings
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
+from ensemble.run.own_data import with_defaults
 from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.resume import (
@@ -36,8 +39,9 @@ from ensemble.sharding import agreement, processes, startup
 from ensemble.sharding.signals import Stop, resume_line, stop_signals
 from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.metrics_log import last_losses
 from ensemble.storage.workdir import Workdir, write_error
-from ensemble.task import Task
+from ensemble.task import Predictive, Task
 
 
 class Result(NamedTuple):
@@ -49,7 +53,7 @@ class Result(NamedTuple):
 
 def train(
     config: ml_collections.ConfigDict | Mapping[str, Any],
-    data: Mapping[str, np.ndarray] | None = None,
+    data: Any = None,
     workdir: str | None = None,
     *,
     started: float | None = None,
@@ -62,8 +66,10 @@ def train(
             are refused; but in a configuration with every key, which started from
             `default_config()`, they are left out. Of several processes all call this with the same
             arguments, after `jax.distributed.initialize`.
-        data: arrays to learn instead of `config.dataset`; `ensemble.sources.dataset_from_arrays`
-            says which.
+        data: arrays to learn instead of `config.dataset`: `(X, y)`, or a mapping such as
+            `{"inputs": X, "labels": y}`; `ensemble.sources.data_forms` has all forms. Keys that
+            `config` leaves out then are as in `configs/arrays.py`, or `configs/images.py` for
+            pictures.
         workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
             already there is resumed. None keeps nothing.
         started: `time.monotonic()` when the process began, for the report's timing.
@@ -79,7 +85,11 @@ def train(
         Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
     """
     started = time.monotonic() if started is None else started
-    config = validate(config)
+    given: Mapping[str, Any] = flatten(config)
+    by_hand = None if given.keys() >= all_keys().keys() else given.keys()
+    if data is not None:
+        given, data = with_defaults(given, data)
+    config = validate(given, by_hand)
     startup.configure(config.num_devices, config.method)
 
     with contextlib.ExitStack() as stack:
@@ -93,11 +103,12 @@ def train(
 
         processes.from_main(open_workdir)
         stop = stack.enter_context(stop_signals())
+        notes = stack.enter_context(collected())
         processes.check_same("settings of JAX", identity.flags())
         task = create_task(config, data)
         processes.check_same("data", task.describe().get("fingerprint"))
         try:
-            way = _Way(stop, workdir is not None, show_progress)
+            way = _Way(stop, workdir is not None, show_progress, notes)
             return _train_and_evaluate(config, task, work, started, way)
         except OSError as error:
             if error.errno is None:  # Not of the system.
@@ -112,11 +123,13 @@ class _Way(NamedTuple):
         stop: whether it is to end early.
         keep: whether anybody will read the workdir: else no checkpoints, no results.
         show_progress: whether to draw a bar.
+        notes: what has been said of the run: the list grows.
     """
 
     stop: Stop
     keep: bool
     show_progress: bool
+    notes: Sequence[str]
 
 
 def _train_and_evaluate(
@@ -147,12 +160,19 @@ def _train_and_evaluate(
         )
         if isinstance(method, Diagnosed):
             report |= method.report_sections(state, draws, timing)
+        if processes.is_main():
+            for line in findings(report, scored, last_losses(work.metrics), method.remedy):
+                note(line)
+            report["notes"] = list(way.notes)
         predictor = None
         if isinstance(method, Predicting):
-            predictor = method.predictor(state, report["live_members"], draws)
-            run = processes.from_main(work.identity)
-            if predictor is not None:
-                predictor.identity = run
+            live, run = report["live_members"], processes.from_main(work.identity)
+            found = method.predictive(state, live, draws)
+            if found is not None:
+                predicts = cast(Predictive, task)  # As a method has it whose members predict.
+                predictor = Predictor(
+                    predicts, found.variables, live, config.num_devices, None, found.num_draws, run
+                )
         if way.keep and isinstance(method, Diagnosed):
             method.write_results(state, work, draws)
         if way.keep and processes.is_main():
@@ -260,9 +280,7 @@ def is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def create_task(
-    config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
-) -> Task:
+def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
     """Makes what is to be learned: data, network and prior, or a density.
 
     Raises:

@@ -1,7 +1,7 @@
 """Going on with what is in a workdir: what is saved, read back, and refused."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -10,6 +10,7 @@ from absl import logging
 from ensemble.config import differences
 from ensemble.errors import UserError
 from ensemble.method import Info, Method, State
+from ensemble.notes import recall, said
 from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
 from ensemble.sharding import agreement, processes
@@ -27,12 +28,14 @@ class Saved(NamedTuple):
         counters: of the method's state.
         sizes: of the files that grow, by name: what is beyond them is written again.
         clock: what `Clock` has kept.
+        notes: what has been said of the run.
     """
 
     arrays: dict[str, Any]
     counters: dict[str, int]
     sizes: dict[str, int]
     clock: dict[str, Any]
+    notes: Sequence[str] = ()
 
 
 def save(
@@ -47,7 +50,7 @@ def save(
     arrays, counters = method.to_host(state)
     if processes.is_main():
         sizes, seconds = writer.sizes(), clock.state()
-        save_arrays(work, checkpointer, method, Saved(arrays, counters, sizes, seconds))
+        save_arrays(work, checkpointer, method, Saved(arrays, counters, sizes, seconds, said()))
 
 
 def save_arrays(
@@ -62,6 +65,7 @@ def save_arrays(
         "dataset": method.task.describe(),
         "sizes": saved.sizes,
         "clock": saved.clock,
+        "notes": list(saved.notes),
     }
     checkpointer.save(saved.counters["step"], saved.arrays, meta)
 
@@ -156,7 +160,8 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
         check_resumable(method, meta["dataset"], counters, work)
     if counters is not before:
         logging.warning("%s was growing: the members that had not joined start again.", work.path)
-    return Saved(arrays, counters, meta["sizes"], meta["clock"])
+    recall(meta.get("notes", ()))
+    return Saved(arrays, counters, meta["sizes"], meta["clock"], said())
 
 
 def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:

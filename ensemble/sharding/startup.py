@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterable, Mapping
 
 import jax
-from absl import logging
 
 from ensemble import registry
 from ensemble.errors import UserError
+from ensemble.notes import note
 
 
 def process_started() -> float:
@@ -82,7 +82,19 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
     try:
         jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
     except RuntimeError:  # JAX has started: a notebook, a test, a second run of one process.
-        logging.debug("JAX has started; its devices stay as they are.")
+        if method is not None and num_devices is None:
+            _say_what_is_idle(_default_num_devices())
+
+
+def _say_what_is_idle(num_cores: int) -> None:
+    """Says that JAX has started with fewer CPU devices than it would have been given."""
+    found = jax.local_device_count()
+    if jax.default_backend() == "cpu" and found < num_cores:
+        note(
+            f"JAX was used before this run, with {found} CPU device{'s' * (found > 1)}, so "
+            f"{num_cores - found} of {num_cores} cores may stay idle: begin the program with "
+            f"jax.config.update('jax_num_cpu_devices', {num_cores}), or train first."
+        )
 
 
 def _default_num_devices() -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.source import Examples, Request, Source
 from ensemble.sources import own_arrays
+from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.splitting import assign_splits, stratified_split
 
 
@@ -24,6 +25,7 @@ class Dataset(Source):
         class_names: one per class; None where targets are real values.
         shift: float32, broadcastable to an example; see `normalise`.
         scale: float32, broadcastable to an example; see `normalise`.
+        train_weights: see `Source`.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Dataset(Source):
     class_names: tuple[str, ...] | None
     shift: np.ndarray
     scale: np.ndarray
+    train_weights: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -101,7 +104,11 @@ def divide(examples: Examples, sizes: Mapping[str, int], seed: int) -> dict[str,
 
 
 def dataset_from_arrays(
-    arrays: Mapping[str, Any], name: str = "arrays", seed: int = 0, hold_out: bool = True
+    arrays: Any,
+    name: str = "arrays",
+    seed: int = 0,
+    hold_out: bool = True,
+    kind: str | None = None,
 ) -> Dataset:
     """Makes a data set of the user's own arrays.
 
@@ -110,25 +117,29 @@ def dataset_from_arrays(
             `train_labels` with any of `validation_*`, `calibration_*` and `test_*`, where each
             split that is not given is carved from the training data, a tenth of it. Optionally
             `class_names`. Inputs are feature vectors `[N, F]` or images `[N, H, W]` or
-            `[N, H, W, C]`; labels `[N]` are 0..C-1. `targets` in place of `labels` are numbers.
+            `[N, H, W, C]`; labels `[N]` are numbers or texts. `targets` in place of `labels` are
+            numbers. `ensemble.sources.data_forms` has the other forms, such as `(X, y)`.
         name: of the data set, also for messages.
         seed: of the carving, which is stratified: every split has its share of every class.
         hold_out: whether to carve at all; if not, splits that are not given do not exist.
+        kind: `labels` or `targets`: what y is where it is called so; None: by its values.
 
     Raises:
         UserError: if the arrays cannot be used, or are too few to be split.
     """
-    given = own_arrays.check_arrays(arrays, name)
+    given = own_arrays.check_arrays(as_arrays(arrays, kind), name)
     inputs = {part: given.convert(values) for part, values in given.inputs.items()}
     splits = {}
-    for split, (part, rows) in assign_splits(given.targets, name, seed, hold_out).items():
+    places = assign_splits(given.targets, name, seed, hold_out)
+    for split, (part, rows) in places.items():
         whole = Examples(inputs[part], given.targets[part])
         splits[split] = whole if rows is None else Examples(*(array[rows] for array in whole))
     zero, one = np.zeros((), np.float32), np.ones((), np.float32)
     raw = Dataset(name, splits, given.class_names, zero, one)
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)
-    return dataclasses.replace(raw, shift=shift, scale=scale)
+    weights = given.train_weights(places["train"].indices)
+    return dataclasses.replace(raw, shift=shift, scale=scale, train_weights=weights)
 
 
 def refuse_arrays(name: str, request: Request) -> Dataset:

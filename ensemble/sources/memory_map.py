@@ -15,6 +15,7 @@ import numpy as np
 from ensemble.errors import UserError, in_one_line
 from ensemble.source import Examples, Request, Source
 from ensemble.sources import own_arrays
+from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.own_arrays import OwnData, local_path, max_data_bytes
 from ensemble.sources.splitting import Rows, assign_splits
 from ensemble.storage.npz import Pickled, map_array
@@ -33,6 +34,7 @@ class MemoryMap(Source):
         class_names: one per class.
         shift: float32, broadcastable to an example; see `normalise`.
         scale: float32, broadcastable to an example; see `normalise`.
+        train_weights: see `Source`.
     """
 
     name: str
@@ -41,6 +43,7 @@ class MemoryMap(Source):
     class_names: tuple[str, ...] | None
     shift: np.ndarray
     scale: np.ndarray
+    train_weights: np.ndarray | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -93,13 +96,14 @@ def load_npy(name: str, request: Request) -> MemoryMap:
     Raises:
         UserError: a file cannot be used, or there are too few examples to be split.
     """
-    given = own_arrays.check_arrays(map_folder(name.partition(":")[2]), name)
+    given = own_arrays.check_arrays(as_arrays(map_folder(name.partition(":")[2])), name)
     rows = assign_splits(given.targets, name, request.seed, request.hold_out)
     zero, one = np.zeros((), np.float32), np.ones((), np.float32)
     raw = MemoryMap(name, given, rows, given.class_names, zero, one)
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)
-    return dataclasses.replace(raw, shift=shift, scale=scale)
+    weights = given.train_weights(rows["train"].indices)
+    return dataclasses.replace(raw, shift=shift, scale=scale, train_weights=weights)
 
 
 def map_folder(path: str) -> dict[str, np.ndarray]:
@@ -118,7 +122,8 @@ def map_folder(path: str) -> dict[str, np.ndarray]:
     for file in sorted(root.glob(f"*{_SUFFIX}")):
         name = file.name.removesuffix(_SUFFIX)
         array = _map_file(file, f"npy:{path}: {file.name}")
-        arrays[name] = array if name.endswith("inputs") else np.array(array)
+        is_large = array.ndim > 1 and name != "class_names"  # Inputs, by whatever name.
+        arrays[name] = array if is_large else np.array(array)
     return arrays
 
 

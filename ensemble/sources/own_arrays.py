@@ -7,7 +7,8 @@ those of an npz file:
 * `train_inputs` and `train_labels`, and any of `validation_*`, `calibration_*` and `test_*`: splits
   as given;
 * optionally `class_names`: one name per class, in the order of the labels;
-* `targets` in place of `labels` where they are real numbers, for regression.
+* `targets` in place of `labels` where they are real numbers, for regression;
+* optionally `sample_weight`: how much each example of the pool, or of `train`, counts in the loss.
 
 Arrays may be memory maps that are larger than the memory: inputs are looked at in blocks, and are
 brought to their type by `OwnData.convert` when they are read. Labels fit in memory.
@@ -19,16 +20,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 from ensemble.errors import UserError, in_one_line
+from ensemble.notes import note
 from ensemble.source import Source, block_size, blocks, value_range
+from ensemble.sources.labels import MAX_NAMED, classes
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
 
+WEIGHTS = "sample_weight"
+
 EXPECTED_KEYS = (
     "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
-    "and test_*; class_names is optional; targets in place of labels are real numbers"
+    "and test_*; class_names and sample_weight are optional; targets in place of labels are real "
+    "numbers"
 )
 
 
@@ -41,16 +46,23 @@ class OwnData(NamedTuple):
         targets: of the same, int32 `[N]` of classes, else float32 `[N]`.
         input_dtype: uint8 or float32, which `convert` brings inputs to.
         class_names: one name per class; None where targets are real numbers.
+        weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
+            None: all the same.
     """
 
     inputs: dict[str, np.ndarray]
     targets: dict[str, np.ndarray]
     input_dtype: np.dtype
     class_names: tuple[str, ...] | None
+    weights: np.ndarray | None = None
 
     def convert(self, inputs: np.ndarray) -> np.ndarray:
         """Brings inputs to the type in which they are kept."""
         return inputs.astype(self.input_dtype, copy=False)
+
+    def train_weights(self, rows: np.ndarray | None) -> np.ndarray | None:
+        """Weights of the training examples, which are these rows of `weights`, None: all."""
+        return self.weights if self.weights is None or rows is None else self.weights[rows]
 
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
@@ -133,9 +145,14 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
         UserError: naming the first array that cannot be used, and why.
     """
     prefixes, kind = _check_keys(arrays, name)
-    check = _check_labels if kind == "labels" else _check_numbers
     inputs = {p: _numeric(arrays[f"{p}inputs"], f"{name}: {p}inputs") for p in prefixes}
-    targets = {p: check(arrays[f"{p}{kind}"], f"{name}: {p}{kind}") for p in prefixes}
+    given = {f"{name}: {p}{kind}": arrays[f"{p}{kind}"] for p in prefixes}
+    class_names = None
+    if kind == "labels":
+        checked, class_names = classes(given, arrays.get("class_names"), name)
+    else:
+        checked = {what: _check_numbers(values, what) for what, values in given.items()}
+    targets = dict(zip(prefixes, checked.values(), strict=True))
     for prefix in prefixes:
         if len(inputs[prefix]) != len(targets[prefix]):
             raise UserError(
@@ -150,21 +167,19 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
             _check_finite(array, f"{name}: {prefix}inputs")
         if array.ndim == 3:
             inputs[prefix] = array[..., None]
-    class_names = None
-    if kind == "labels":
-        class_names = _check_classes(arrays.get("class_names"), targets, name)
     return OwnData(
         inputs={p.removesuffix("_") or POOL: inputs[p] for p in prefixes},
         targets={p.removesuffix("_") or POOL: targets[p] for p in prefixes},
         input_dtype=np.dtype(np.uint8 if is_uint8 else np.float32),
         class_names=class_names,
+        weights=_check_weights(arrays.get(WEIGHTS), len(targets[prefixes[0]]), name),
     )
 
 
 def _check_keys(arrays: Mapping[str, Any], name: str) -> tuple[list[str], str]:
     """The prefixes of the parts that are given, `['']` or `['train_', ...]`; labels or targets."""
     kind = "targets" if {"targets", "train_targets"} & set(arrays) else "labels"
-    found = set(arrays) - ({"class_names"} if kind == "labels" else set())
+    found = set(arrays) - ({"class_names", WEIGHTS} if kind == "labels" else {WEIGHTS})
     given = [split for split in SPLITS if {f"{split}_inputs", f"{split}_{kind}"} & found]
     prefixes = [f"{split}_" for split in given] if "train" in given else [""]
     expected = {f"{prefix}{what}" for prefix in prefixes for what in ("inputs", kind)}
@@ -228,13 +243,18 @@ def _check_finite(array: np.ndarray, what: str) -> None:
             )
 
 
+_LARGE_POSITIVE, _LARGE = 2, 20
+"""Images of positive numbers to above the one, or of any numbers beyond the other, are not
+normalised, and are divided by the largest."""
+
+
 def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
     """What normalises own data, from its training inputs, which are read in blocks.
 
     Returns:
         float32: for feature vectors their mean and inverse standard deviation `[F]` (1 where a
-        feature is constant); for uint8 images 0 and what makes the largest training value 1; float
-        images stay as they are, 0 and 1.
+        feature is constant); for uint8 images, and float images far beyond 0..1, 0 and what makes
+        the largest training value 1; other float images stay as they are, 0 and 1.
     """
     shift: Any = 0
     scale: Any = 1
@@ -251,37 +271,48 @@ def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
         scale = 1 / np.where(is_constant, 1, np.sqrt(total / num_examples))
     elif source.input_dtype == np.uint8:
         scale = 1 / max(1, value_range(source, "train")[1])
+    else:
+        low, high = value_range(source, "train")
+        if (low >= 0 and high > _LARGE_POSITIVE) or max(-low, high) > _LARGE:
+            scale = 1 / max(-low, high)
+            note(
+                f"{source.name}: images are floating-point numbers from {low:g} to {high:g}, so "
+                f"they are divided by {max(-low, high):g}; scale them yourself if you want another "
+                "range."
+            )
     return np.asarray(shift, np.float32), np.asarray(scale, np.float32)
 
 
+def _check_weights(values: Any, num_examples: int, name: str) -> np.ndarray | None:
+    """Weights of training examples, float32 `[N]`; None where there are none."""
+    if values is None:
+        return None
+    what = f"{name}: {WEIGHTS}"
+    weights = _numeric(values, what)
+    if weights.shape != (num_examples,):
+        raise UserError(
+            f"{what} has shape {weights.shape}; it is [N], a weight for each of the {num_examples} "
+            "examples to learn"
+        )
+    _check_finite(weights, what)
+    if not (weights > 0).all():
+        raise UserError(
+            f"{what} holds {weights.min()}; weights must be positive: leave out examples that are "
+            "not to count"
+        )
+    return (weights / weights.mean()).astype(np.float32)
+
+
 def warn_of_absent_classes(source: Source) -> None:
-    """Logs a warning if targets are classes, and no training example is of one of them."""
+    """Notes it if targets are classes, and no training example is of one of them."""
     names = source.class_names
     if names is None:
         return
     counts = np.bincount(source.targets("train"), minlength=len(names))
     absent = [names[int(label)] for label in np.flatnonzero(counts == 0)]
     if absent:
-        message = "%s: no training example of class %s"
-        logging.warning(message, source.name, ", ".join(absent))
-
-
-def _check_labels(values: Any, what: str) -> np.ndarray:
-    """Labels as whole numbers from 0, int32 `[N]`; `_check_classes` has the upper limit."""
-    labels = _numeric(values, what)
-    if labels.ndim != 1:
-        raise UserError(
-            f"{what} has shape {labels.shape}; labels are [N]: one class number per example, not "
-            f"one-hot"
-        )
-    bad = ~np.isfinite(labels) | (labels < 0) | (labels != np.floor(labels)) | (labels >= 2**31)
-    if bad.any():
-        where = int(np.argmax(bad))
-        raise UserError(
-            f"{what} holds {labels[where]} in example {where}; labels are whole numbers 0..C-1: "
-            f"renumber the classes from 0, or call them targets to learn numbers"
-        )
-    return labels.astype(np.int32)
+        shown = ", ".join(absent[:MAX_NAMED]) + (", ..." if len(absent) > MAX_NAMED else "")
+        note(f"{source.name}: no training example of {len(absent)} of its classes: {shown}.")
 
 
 def _check_numbers(values: Any, what: str) -> np.ndarray:
@@ -293,29 +324,3 @@ def _check_numbers(values: Any, what: str) -> np.ndarray:
         )
     _check_finite(targets, what)
     return targets.astype(np.float32)
-
-
-def _check_classes(class_names: Any, labels: dict[str, np.ndarray], name: str) -> tuple[str, ...]:
-    """One name per class: those given, or '0', '1', ... up to the largest label."""
-    largest = {prefix: int(values.max()) for prefix, values in labels.items()}
-    if class_names is None:
-        num_names, num_labels = max(largest.values()) + 1, sum(map(len, labels.values()))
-        if num_names > max(num_labels, 2):
-            raise UserError(
-                f"{name}: labels reach {num_names - 1} with only {num_labels} examples; labels "
-                f"are 0..C-1: renumber the classes from 0, or give class_names"
-            )
-        names = tuple(str(label) for label in range(num_names))
-    else:
-        names = tuple(str(class_name) for class_name in np.ravel(class_names))
-    for prefix, label in largest.items():
-        if label >= len(names):
-            raise UserError(
-                f"{name}: {prefix}labels holds {label}, but there are {len(names)} class_names and "
-                f"labels are 0..{len(names) - 1}; name every class or correct the label"
-            )
-    if len(names) < 2:
-        raise UserError(f"{name} has the one class {names[0]}; classification needs two or more")
-    if len(set(names)) < len(names):
-        raise UserError(f"{name}: class_names holds a name twice; each class needs its own")
-    return names

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,3 +40,14 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
         for record in records
         if record is not None and _is_whole(record)
     ]
+
+
+def last_losses(path: epath.Path) -> dict[int, float]:
+    """The last training loss of each member that has one, nats, of a `metrics.jsonl`."""
+    losses: dict[int, float] = {}
+    for record in map(parse_record, path.read_bytes().splitlines() if path.exists() else ()):
+        for name, value in (record or {}).items():
+            found = re.fullmatch("train/member_([0-9]+)/loss", name)
+            if found and isinstance(value, int | float):
+                losses[int(found[1])] = float(value)
+    return losses

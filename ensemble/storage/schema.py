@@ -111,6 +111,7 @@ def checked_report(report: dict[str, Any]) -> dict[str, Any]:
         for k, why in failed.items()
     ):
         raise ValueError(f"failed_members must name reasons of {numbers}")
+    _check_notes(report)
     if registry.METHODS[report["config"]["method"]].predicts:
         check_description(report["dataset"], report["config"]["likelihood"])
         _check_posterior(report.get("posterior"))
@@ -134,12 +135,19 @@ def checked_meta(meta: Any) -> dict[str, Any]:
     clock = meta["clock"]
     if not isinstance(clock, dict) or not all(_is_number(one) for one in clock.values()):
         raise ValueError("its clock must be of numbers, or null")
+    _check_notes(meta)
     if has_members:
         check_description(meta["dataset"], config["likelihood"])
     counters = meta["counters"]
     if "num_waiting" in counters and not counters["num_waiting"] < counters["num_members"]:
         raise ValueError("more members are waiting than there are")
     return {**meta, "config": config}
+
+
+def _check_notes(stored: Mapping[str, Any]) -> None:
+    notes = stored.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(line, str) for line in notes):
+        raise ValueError("notes must be texts")
 
 
 def check_description(description: Any, likelihood: str) -> None:

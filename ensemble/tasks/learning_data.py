@@ -16,9 +16,7 @@ from ensemble.sources.dataset import Dataset, dataset_from_arrays
 from ensemble.task import Predictive
 
 
-def load_source(
-    config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
-) -> Source:
+def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> Source:
     """Loads what a run learns from.
 
     Args:
@@ -29,7 +27,8 @@ def load_source(
         UserError: the data cannot be had, or not every network can learn them.
     """
     if data is not None:
-        return dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
+        kind = "labels" if likelihoods.named(config.likelihood).takes_logits else "targets"
+        return dataset_from_arrays(data, "arrays", config.seed, config.hold_out, kind)
     dataset = load_dataset(config.dataset, config.data_dir or None, config.seed, config.hold_out)
     models = models_of(config.dataset)
     if models and config.model not in models:

@@ -15,7 +15,7 @@ from ensemble import likelihoods, networks
 from ensemble.config import model_settings
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Likelihood
-from ensemble.network import Network, Traits, Variables, traits
+from ensemble.network import Network, Traits, Variables, last_activation, traits
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
@@ -205,9 +205,7 @@ class Supervised(Defaults):
         )
 
 
-def create(
-    config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
-) -> Supervised:
+def create(config: ml_collections.FrozenConfigDict, data: Any) -> Supervised:
     """Makes the task of a run.
 
     Args:
@@ -259,7 +257,8 @@ def check_network(task: Supervised, name: str) -> None:
     """Refuses a network that cannot take the data, before anything is compiled.
 
     Raises:
-        UserError: the network fails on inputs of this shape, or has other outputs than K numbers.
+        UserError: the network fails on inputs of this shape, or has other outputs than K numbers,
+            or probabilities where logits are meant.
     """
     dataset = task.dataset
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
@@ -282,4 +281,12 @@ def check_network(task: Supervised, name: str) -> None:
             f"config.model={name!r} maps 2 examples to {shape}; outputs of "
             f"config.likelihood={task.likelihood.name!r} must be "
             f"(2, {task.likelihood.num_outputs})"
+        )
+    if not task.likelihood.takes_logits:
+        return
+    if activation := last_activation(task.network, dataset.input_shape):
+        raise UserError(
+            f"config.model={name!r} ends in a {activation}, and config.likelihood="
+            f"{task.likelihood.name!r} takes logits, to which it applies its own: leave the "
+            f"{activation} out"
         )

@@ -6,8 +6,9 @@ import pytest
 from flax import linen as nn
 
 from ensemble.errors import UserError
-from ensemble.network import Traits, traits
+from ensemble.network import Traits, last_activation, traits
 from ensemble.networks import as_network
+from ensemble.networks.linen import LinenNetwork
 
 
 class Plain:
@@ -88,3 +89,41 @@ def test_outputs_that_are_no_array_are_refused(train):
     variables = network.init(jax.random.key(0), inputs)
     with pytest.raises(UserError, match=r"returns a tuple; it must return one array"):
         network.apply(variables, inputs, train, jax.random.key(1))
+
+
+class _Ends(nn.Module):
+    how: str
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Dense(3)(x)
+        ends = {
+            "softmax": nn.softmax,
+            "by hand": lambda x: jnp.exp(x) / jnp.exp(x).sum(-1, keepdims=True),
+            "reshaped": lambda x: nn.softmax(x).astype(jnp.float16).reshape(-1, 3),
+            "jitted": jax.jit(nn.softmax),
+            "sigmoid": nn.sigmoid,
+            "log_softmax": nn.log_softmax,
+            "tanh": nn.tanh,
+            "scaled": lambda x: x / 3,
+            "attention": lambda x: nn.softmax(x) @ jnp.ones((3, 3)),
+        }
+        return ends[self.how](x)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("softmax", "softmax"),
+        ("by hand", "softmax"),
+        ("reshaped", "softmax"),
+        ("jitted", "softmax"),
+        ("sigmoid", "sigmoid"),
+        ("log_softmax", ""),
+        ("tanh", ""),
+        ("scaled", ""),
+        ("attention", ""),
+    ],
+)
+def test_last_activation(how, expected):
+    assert last_activation(LinenNetwork(_Ends(how)), (5,)) == expected

@@ -21,7 +21,7 @@ import small_runs
 import ensemble
 from ensemble import networks
 
-SGD = {"num_steps": 50, "log_every_steps": 10}
+SGD = {"num_steps": 50, "learning_rate": 0.1, "log_every_steps": 10}
 SAMPLER = {
     "model": "tiny",
     "prior": "normal(1)",

@@ -118,6 +118,11 @@ def _check(task: Learned, parts: str, num_parts: int, mesh: Mesh, temperature: f
             "a posterior needs a likelihood that is a function of the parameters alone: networks "
             "with batch statistics or dropout have none; choose another config.model"
         )
+    if task.dataset.train_weights is not None:
+        raise UserError(
+            "sample_weight is for config.method='sgd': in a posterior every example counts once; "
+            "leave it out"
+        )
     num_shards = mesh.shape[DATA]
     if num_parts < num_shards:
         raise UserError(

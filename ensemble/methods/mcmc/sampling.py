@@ -17,13 +17,12 @@ from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.running_sums import averages
 from ensemble.draws.store import Draws, draw_variables, tracked_scalars
 from ensemble.likelihood import Arrays
-from ensemble.method import Method, Status, check_not_longer
+from ensemble.method import Method, Stacked, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
 from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import find_map, starting_points
 from ensemble.networks.layers import convolutions_as_products
-from ensemble.predictor import Predictor
 from ensemble.report.posterior import posterior_section, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes, transfer
@@ -280,7 +279,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             return {}
         sections = {}
         if own:
-            sections = own.sections(draw_variables(draws, live)[0]["params"], maximum)
+            sections = own.sections(draw_variables(draws, live).variables["params"], maximum)
         return {
             **sections,
             "average_draw": average_draw,
@@ -311,14 +310,9 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             self.task.likelihood.traced,
         )
 
-    def predictor(
-        self, state: SamplingState, live: Sequence[int], draws: Draws
-    ) -> Predictor | None:
-        """The draws that are kept, of the live chains, as a function; only the main process's."""
-        if not processes.is_main():
-            return None
-        variables, num_draws = draw_variables(draws, live)
-        return Predictor(self.task, variables, live, self.config.num_devices, num_draws=num_draws)
+    def predictive(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Stacked | None:
+        """The draws that are kept, of the live chains; only the main process's."""
+        return draw_variables(draws, live) if processes.is_main() else None
 
     # To and from the host: what a checkpoint holds.
 

@@ -72,8 +72,10 @@ class Batches:
         examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
         inputs, targets = self._source.read("train", examples)
         weights = mask
+        if self._source.train_weights is not None:
+            weights = mask * self._source.train_weights[examples]
         if self._class_weights is not None:
-            weights = mask * self._class_weights[targets]
+            weights = weights * self._class_weights[targets]
         batch = Batch(
             inputs=inputs,
             targets=targets,

@@ -8,19 +8,20 @@ loop maps the same two, fused in one step, by `ensemble.methods.members.sgd`.
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import struct
 from flax.training import train_state
 
 from ensemble import networks
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.method import Status
+from ensemble.method import Stacked, Status
 from ensemble.network import Network, Variables
 from ensemble.networks import as_network
 from ensemble.sharding.mesh import ENSEMBLE
@@ -70,6 +71,15 @@ class TrainState(train_state.TrainState):
     def chosen_variables(self) -> dict[str, Any]:
         """The variables to predict with: the best ones where early stopping keeps them."""
         return self.variables if self.best is None else self.best.variables
+
+
+def predictive(
+    arrays: Mapping[str, Any], counters: Mapping[str, int], live: Sequence[int], draws: Any
+) -> Stacked:
+    """The variables of members that are on disk: see `ensemble.registry.MethodEntry`."""
+    best = arrays["best"]
+    chosen = best["variables"] if best else {"params": arrays["params"], **arrays["model_state"]}
+    return Stacked(jax.tree.map(lambda leaf: leaf[np.array(live)], chosen))
 
 
 Objective = Callable[[Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Aux]]

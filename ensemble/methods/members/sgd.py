@@ -12,7 +12,7 @@ from flax import serialization, struct
 
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
-from ensemble.method import Method, Status
+from ensemble.method import Method, Stacked, Status
 from ensemble.methods.members.batching import Batches, check_augmentation
 from ensemble.methods.members.member import TrainState
 from ensemble.methods.members.member_programs import (
@@ -26,7 +26,7 @@ from ensemble.methods.members.member_programs import (
 )
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
 from ensemble.methods.members.train_step import Metrics
-from ensemble.predictor import Predictor
+from ensemble.notes import note
 from ensemble.sharding import transfer
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
@@ -213,12 +213,11 @@ class SGD(Method[SGDState, ChunkInfo]):
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.members.params
         )
 
-    def predictor(self, state: SGDState, live: Sequence[int], draws: Any) -> Predictor:
-        """The live members as a function; there are no draws."""
+    def predictive(self, state: SGDState, live: Sequence[int], draws: Any) -> Stacked:
+        """The live members' variables; there are no draws."""
         variables = self._programs.placement.gather_members(state.members.chosen_variables)
         positions = [self.indices.index(k) for k in live]
-        variables = jax.tree.map(lambda leaf: leaf[positions], variables)
-        return Predictor(self.task, variables, live, self.config.num_devices)
+        return Stacked(jax.tree.map(lambda leaf: leaf[positions], variables))
 
     def has_predictions(self, state: SGDState) -> bool:
         """Always: members predict from their start on."""
@@ -242,6 +241,7 @@ class SGD(Method[SGDState, ChunkInfo]):
             "step": state.step,
             "begun": state.begun,
             "num_members": len(self.indices),
+            "last_step": self._last_step,
         }
         return arrays, counters
 
@@ -280,11 +280,26 @@ class SGD(Method[SGDState, ChunkInfo]):
                 f"config.ensemble_size={size}, but {where} is still growing from {first} to "
                 f"{saved}; let it finish with {saved} first"
             )
+        if self._last_step > counters.get("last_step", self._last_step):
+            self._say_what_schedule_does(counters)
         if counters["step"] > self._last_step:
             raise UserError(
                 f"the run in {where} has taken {counters['step']} steps, more than the "
                 f"{self._last_step} of this configuration; raise config.num_epochs or "
                 "config.num_steps"
+            )
+
+    def _say_what_schedule_does(self, counters: Mapping[str, int]) -> None:
+        """Says that the learning rate rises where a schedule is stretched to more steps."""
+        step, last_step = counters["step"], counters["last_step"]
+        before = float(learning_rate_schedule(self.config, last_step)(max(step - 1, 0)))
+        after = float(self.learning_rate(step))
+        if after > before:
+            note(
+                f"The schedule {self.config.schedule!r} is stretched from {last_step} to "
+                f"{self._last_step} steps, so at step {step} the learning rate goes from "
+                f"{before:.3g} up to {after:.3g}; the result is not that of one run of "
+                f"{self._last_step} steps."
             )
 
     # Growth.

@@ -217,9 +217,7 @@ def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.n
     return watch_likelihood.user_log_likelihoods({**zeros, **biases}, observed)
 
 
-def create(
-    config: ml_collections.FrozenConfigDict, data: Mapping[str, np.ndarray] | None
-) -> Factorisation:
+def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     """Makes the task of a run, if the configuration suits it.
 
     Args:

@@ -137,3 +137,22 @@ def test_importing_the_package_imports_nothing_slow():
         "print(json.dumps([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules]))"
     )
     assert printed(code) == []
+
+
+@pytest.mark.skipif(startup._default_num_devices() < 2, reason="there is one core")
+def test_cores_that_stay_idle_are_said():
+    code = """
+import json, jax
+jax.devices()
+from ensemble import notes
+from ensemble.sharding import startup
+with notes.collected() as lines:
+    startup.configure()
+    startup.configure(1, "sgd")
+    assert not lines
+    startup.configure(None, "sgd")
+print(json.dumps(lines))
+"""
+    (line,) = printed(code)
+    assert "JAX was used before this run, with 1 CPU device, so" in line
+    assert "jax_num_cpu_devices" in line

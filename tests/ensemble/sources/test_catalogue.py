@@ -230,7 +230,8 @@ def test_what_is_not_given_is_carved_from_train():
 
 def test_few_examples():
     for num_examples in (4, 5, 7, 11):
-        splits = input_pipeline.dataset_from_arrays(_arrays(num_examples, 2)).splits
+        arrays = _arrays(num_examples, 2) | {"labels": np.arange(num_examples) % 2}
+        splits = input_pipeline.dataset_from_arrays(arrays).splits
         assert sum(len(split.targets) for split in splits.values()) == num_examples
         assert min(len(split.targets) for split in splits.values()) >= 1
     arrays = {"inputs": np.zeros((3, 2)), "labels": [0, 1, 0]}
@@ -243,7 +244,7 @@ def test_an_absent_training_class_is_a_warning(caplog):
     with caplog.at_level("WARNING"):
         dataset = input_pipeline.dataset_from_arrays(arrays, name="mine")
     assert len(dataset.class_names) == 4
-    assert "mine: no training example of class never" in caplog.text
+    assert "mine: no training example of 1 of its classes: never." in caplog.text
 
 
 def test_features_are_standardised_by_the_training_split():
@@ -262,7 +263,7 @@ def test_features_are_standardised_by_the_training_split():
     assert dataset.shift.dtype == dataset.scale.dtype == np.float32
 
 
-@pytest.mark.parametrize(("dtype", "scale"), [(np.uint8, 1 / 239), (np.float32, 1)])
+@pytest.mark.parametrize(("dtype", "scale"), [(np.uint8, 1 / 239), (np.float32, 1 / 239)])
 def test_own_images_are_scaled_by_type(dtype, scale):
     inputs = np.arange(20 * 12).reshape(20, 2, 6, 1)[::-1].astype(dtype)
     inputs[:] = np.maximum(inputs, 239 * (np.arange(12) == 0).reshape(2, 6, 1))  # In every split.
@@ -271,6 +272,13 @@ def test_own_images_are_scaled_by_type(dtype, scale):
     np.testing.assert_allclose(
         input_pipeline.normalise(inputs, dataset.shift, dataset.scale), inputs * scale, rtol=1e-6
     )
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 2), (-1, 1), (-12, 15)])
+def test_own_float_images_of_a_usual_range_stay_as_they_are(low, high):
+    inputs = np.linspace(low, high, 240, dtype=np.float32).reshape(20, 2, 6, 1)
+    dataset = input_pipeline.dataset_from_arrays({"inputs": inputs, "labels": [0, 1] * 10})
+    assert (dataset.shift, dataset.scale) == (0, 1)
 
 
 def test_fingerprint_changes_with_content():

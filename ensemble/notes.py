@@ -1,0 +1,43 @@
+"""Notes: what a user probably did not mean, or should know of a run, in one line each.
+
+`note` logs a line as a warning at once. The run that is under way keeps it: `report.json` has the
+notes of its run, the terminal shows them under the table, and `load` and `evaluate` repeat them.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from absl import logging
+
+_collections: list[list[str]] = []
+
+
+def note(line: str) -> None:
+    """Says a line, once in each run."""
+    if line in said():
+        return
+    logging.warning("%s", line)
+    for collected in _collections:
+        collected.append(line)
+
+
+def said() -> list[str]:
+    """The lines of the run that is under way."""
+    return list(_collections[-1]) if _collections else []
+
+
+def recall(lines: Iterable[str]) -> None:
+    """Takes over the lines that an earlier process has said of the run."""
+    for collected in _collections:
+        collected.extend(line for line in lines if line not in collected)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[str]]:
+    """Within it, the lines that are said; the list grows."""
+    lines: list[str] = []
+    _collections.append(lines)
+    try:
+        yield lines
+    finally:
+        _collections.remove(lines)

@@ -1,0 +1,133 @@
+"""What the scores of a finished run say against it, each with a likely cause and a remedy."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ensemble.draws.diagnostics import GOOD_ESS, GOOD_RHAT
+from ensemble.likelihood import Constant
+from ensemble.pictures.plot_style import plural
+from ensemble.report.results import reported_split
+from ensemble.task import Scored
+
+
+def findings(
+    report: Mapping[str, Any],
+    scored: Scored | None,
+    losses: Mapping[int, float],
+    remedy: str,
+) -> list[str]:
+    """Looks for signs of a mistake in a report.
+
+    Args:
+        report: the content of report.json.
+        scored: what predictions are scored by, if there are any.
+        losses: the last training loss of each member that has one, nats.
+        remedy: what to try where training has failed, such as 'lower config.learning_rate=0.1'.
+
+    Returns:
+        Lines; none where nothing is to be said.
+    """
+    found = _failures(report, remedy) + _convergence(report)
+    split = reported_split(report)
+    if split is None or scored is None:
+        return found
+    constant = scored.likelihood.constant(
+        scored.dataset.targets("train"), scored.dataset.targets(split)
+    )
+    return found + _scores(report, split, constant, losses, remedy)
+
+
+def _failures(report: Mapping[str, Any], remedy: str) -> list[str]:
+    """Members that are left out."""
+    failed = report["failed_members"]
+    if not failed:
+        return []
+    numbers = ", ".join(map(str, failed))
+    reasons = " or ".join(sorted(set(failed.values())))
+    return [
+        f"{len(failed)} of {report['num_members']} became {reasons} and are left out: {numbers}. "
+        f"The usual remedy: {remedy}."
+    ]
+
+
+def _convergence(report: Mapping[str, Any]) -> list[str]:
+    """Chains that disagree."""
+    posterior = report.get("posterior", {})
+    rhat, ess = posterior.get("rhat_max"), posterior.get("ess_bulk_min")
+    if "num_warmup" not in posterior or rhat is None or ess is None:
+        return []
+    if not np.isfinite(rhat) or (rhat < GOOD_RHAT and ess > GOOD_ESS):
+        return []
+    return [
+        f"The chains do not agree well enough yet: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
+        f"is good) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). Intervals and "
+        f"averages of these draws may be off. Raise config.hmc.num_samples="
+        f"{posterior['num_samples']} or config.hmc.num_warmup={posterior['num_warmup']}, start "
+        "from trained members with config.init_from, or choose a smaller network."
+    ]
+
+
+def _scores(
+    report: Mapping[str, Any],
+    split: str,
+    constant: Constant,
+    losses: Mapping[int, float],
+    remedy: str,
+) -> list[str]:
+    """The ensemble or members that are no better than a constant."""
+    members, scores = report[split]["members"], report[split]["ensemble"]
+    lost = [
+        k
+        for i, k in enumerate(report["live_members"])
+        if _is_no_better(members[constant.score][i], constant)
+        or members["nll"][i] > constant.nll + 1
+    ]
+    title = constant.score.upper() if constant.score == "rmse" else constant.score
+    if _is_no_better(scores[constant.score], constant):
+        return [
+            f"On the {split} split the ensemble is not measurably better than {constant.what}: "
+            f"{title} {scores[constant.score]:.4g} against {constant.value:.4g}. "
+            f"{_cause(losses, constant, remedy)}"
+        ]
+    found = []
+    if lost:
+        of_lost = {k: loss for k, loss in losses.items() if k in lost}
+        found.append(
+            f"On the {split} split {plural(len(lost), 'member')} of "
+            f"{len(report['live_members'])} did worse than {constant.what} or no better: "
+            f"{', '.join(map(str, lost))}. {_cause(of_lost, constant, remedy)}"
+        )
+    if scores["nll"] > constant.nll:
+        found.append(
+            f"On the {split} split the ensemble's NLL of {scores['nll']:.4g} nats is worse than "
+            f"the {constant.nll:.4g} of {constant.what}: it is too sure of itself. Train for a "
+            "shorter time, set config.early_stopping_epochs, or give more data."
+        )
+    return found
+
+
+def _is_no_better(value: float, constant: Constant) -> bool:
+    """Whether a score is not better than the constant's by more than two standard errors."""
+    sign = 1 if constant.higher_is_better else -1
+    return sign * (value - constant.value) <= 2 * constant.standard_error
+
+
+def _cause(losses: Mapping[int, float], constant: Constant, remedy: str) -> str:
+    """The likely cause: the training loss tells, beside the NLL of a constant."""
+    values = [loss for loss in losses.values() if np.isfinite(loss)]
+    if not values:
+        return "Check that inputs and targets belong together."
+    loss = float(np.median(values))
+    if loss > constant.nll + max(1, abs(constant.nll)):
+        return f"The training loss has diverged, to {loss:.3g} nats: {remedy}."
+    if loss < constant.nll - max(0.1, 0.5 * abs(constant.nll)):
+        return (
+            f"The training loss is low, {loss:.3g} nats, so the members know the training examples "
+            "by heart: give more data, or check that the splits are alike."
+        )
+    return (
+        f"The training loss is {loss:.3g} nats, about that of a constant: check that inputs and "
+        f"targets belong together, train longer, or {remedy}."
+    )

@@ -1,0 +1,164 @@
+"""The classifier."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from ensemble.errors import UserError
+from ensemble.likelihoods.classes import Prediction
+from ensemble.sklearn.estimator import INPUTS, Estimator
+
+
+class EnsembleClassifier(ClassifierMixin, Estimator):
+    """A deep ensemble, trained by `ensemble.train` on all the examples that `fit` is given.
+
+    The parameters are keys of the configuration, with defaults for small tables; all other keys
+    are in `config`. Features are standardised by the ensemble itself. Images go in as they are,
+    [N, H, W] or [N, H, W, C], where `model` is a network for images.
+
+    Args:
+        ensemble_size: M, members in all.
+        model: a name in the registry of `models`.
+        num_epochs: passes over the examples; None where `config` has `num_steps`.
+        batch_size: B, examples that one member sees in a step.
+        optimizer: 'sgd', 'adam' or 'adamw'.
+        learning_rate: the peak of the schedule.
+        schedule: 'constant', 'cosine' or 'warmup_cosine'.
+        weight_decay: on every parameter: L2, but decoupled for adamw.
+        num_devices: to train and predict on; None for all.
+        random_state: a whole number is `config.seed`, so that equal numbers give equal bits; a
+            `RandomState` is drawn from, and None draws from NumPy's own, as in scikit-learn.
+        config: a mapping of other keys of the configuration, such as
+            `{'label_smoothing': 0.1}`.
+        method: 'sgd', or 'hmc', 'nuts' or 'mclmc' for draws of the posterior by `ensemble_size`
+            chains.
+        hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
+        activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
+        verbose: whether to show progress.
+        class_weight: how much each class counts: 'balanced', or a mapping from labels, of which
+            those left out count 1; None: all the same.
+
+    Attributes:
+        classes_: [C], the labels, sorted.
+        n_features_in_: F, the second axis of what was learned.
+        feature_names_in_: [F], where X was a data frame with such names.
+        predictor_: a `Predictor`; its labels are positions in `classes_`.
+        report_: what the run reports: configuration, members alive and failed, timing.
+    """
+
+    def __init__(
+        self,
+        ensemble_size: int = 8,
+        model: str = "mlp",
+        num_epochs: int | None = 100,
+        batch_size: int = 32,
+        optimizer: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "cosine",
+        weight_decay: float = 3e-3,
+        num_devices: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        config: Mapping[str, Any] | None = None,
+        method: str = "sgd",
+        hidden: Sequence[int] | None = None,
+        activation: str | None = None,
+        verbose: bool = False,
+        class_weight: Mapping[Any, float] | str | None = None,
+    ):
+        super().__init__(
+            ensemble_size=ensemble_size,
+            model=model,
+            num_epochs=num_epochs,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            weight_decay=weight_decay,
+            num_devices=num_devices,
+            random_state=random_state,
+            config=config,
+            method=method,
+            hidden=hidden,
+            activation=activation,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "EnsembleClassifier":
+        """Trains a new ensemble on all of the examples.
+
+        Args:
+            X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C].
+            y: [N] labels of two or more classes, numbers or strings.
+            sample_weight: [N], how much each example counts; None: all the same.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            ValueError: X or y cannot be learned.
+            UserError: nor can this configuration; it is a ValueError, too.
+            RunFailed: every member became non-finite.
+            Interrupted: SIGTERM or Ctrl-C.
+        """
+        inputs, targets = validate_data(self, X, y, **INPUTS)
+        check_classification_targets(targets)
+        self.classes_, labels = np.unique(targets, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise UserError(
+                f"y holds the one class {self.classes_[0]!r}; classification needs two or more"
+            )
+        names = np.array([str(name) for name in self.classes_])
+        data = {"train_inputs": inputs, "train_labels": labels, "class_names": names}
+        self._train(data, sample_weight)
+        return self
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Returns the most probable label of each example [N].
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X is not like what was learned.
+        """
+        return self.predict_uncertainty(X).label
+
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """Returns the mean of the members' probabilities [N, C], float64, ordered as `classes_`.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X is not like what was learned.
+        """
+        probs = self.predict_uncertainty(X).probs.astype(np.float64)
+        return probs / probs.sum(axis=1, keepdims=True)
+
+    def predict_uncertainty(self, X: ArrayLike) -> Prediction:
+        """Returns all that the ensemble says of each example: how sure it is, and why not.
+
+        Args:
+            X: [N, ...], like what was learned.
+
+        Returns:
+            A `Prediction`: `probs` [N, C], `label` [N] among `classes_`, and in nats [N] `total`,
+            `aleatoric` and `epistemic` uncertainty; the last is what the members disagree on.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X is not like what was learned.
+        """
+        whole, num_examples = self._predict(X)
+        return Prediction(
+            probs=whole.probs[:num_examples],
+            label=self.classes_[whole.label[:num_examples]],
+            total=whole.total[:num_examples],
+            aleatoric=whole.aleatoric[:num_examples],
+            epistemic=whole.epistemic[:num_examples],
+            member_log_probs=whole.member_log_probs[:, :num_examples],
+        )

@@ -1,0 +1,195 @@
+"""What classifier and regressor share: parameters, training, and the ensemble that is kept."""
+
+import functools
+import inspect
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_collections
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ensemble.batched_prediction import MAX_BATCH_SIZE
+from ensemble.config import flatten, method_block
+from ensemble.config_rules import validate
+from ensemble.errors import UserError
+from ensemble.predictor import Predictor
+from ensemble.registry import METHODS
+from ensemble.run.loop import train
+from ensemble.sharding import startup
+from ensemble.sharding.transfer import pad
+
+INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
+"""How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
+_AT_THE_END = 10**9
+_DEFAULTS: Mapping[str, Any] = {
+    "hold_out": False,  # Every example is for learning: who scores has held some back.
+    # The run's directory is gone when `fit` returns, so nothing is written before the end.
+    "log_every_steps": _AT_THE_END,
+    "eval_every_epochs": _AT_THE_END,
+    "plot_every_epochs": _AT_THE_END,
+    "checkpoint_every_epochs": _AT_THE_END,
+}
+_PARAMETERS: Mapping[str, str] = {
+    **{
+        name: name
+        for name in (
+            "ensemble_size",
+            "model",
+            "num_epochs",
+            "batch_size",
+            "optimizer",
+            "learning_rate",
+            "schedule",
+            "weight_decay",
+            "num_devices",
+            "method",
+            "likelihood",
+        )
+    },
+    "hidden": "mlp.widths",
+    "activation": "mlp.activation",
+    "class_weight": "class_weights",
+}
+"""Keys of the configuration by the parameter that sets them."""
+_LISTS = ("mlp.widths", "class_weights")
+"""Keys whose values are numbers in one text."""
+_FROM_FIT = ("dataset", "data_dir", "seed")
+"""Keys of the configuration that `X`, `y` and `random_state` settle."""
+
+
+class Estimator(BaseEstimator):
+    """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
+
+    def __init__(
+        self,
+        ensemble_size: int = 8,
+        model: str = "mlp",
+        num_epochs: int | None = 100,
+        batch_size: int = 32,
+        optimizer: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "cosine",
+        weight_decay: float = 3e-3,
+        num_devices: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        config: Mapping[str, Any] | None = None,
+        method: str = "sgd",
+        hidden: Sequence[int] | None = None,
+        activation: str | None = None,
+        verbose: bool = False,
+    ):
+        self.ensemble_size = ensemble_size
+        self.model = model
+        self.num_epochs = num_epochs
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.weight_decay = weight_decay
+        self.num_devices = num_devices
+        self.random_state = random_state
+        self.config = config
+        self.method = method
+        self.hidden = hidden
+        self.activation = activation
+        self.verbose = verbose
+
+    def _train(self, data: Mapping[str, Any], sample_weight: ArrayLike | None) -> None:
+        if sample_weight is not None:
+            data = _weighted(data, sample_weight)
+        result = train(self._run_config(), data, show_progress=bool(self.verbose))
+        self.report_ = result.report
+        self._ensemble: dict[str, Any] = result.predictor.without_examples()
+        self.__dict__.pop("predictor_", None)  # Of an earlier fit.
+        self.predictor_  # noqa: B018 -- Built here, as predicting may change no attribute.
+
+    def _predict(self, X: ArrayLike) -> tuple[Any, int]:
+        """What the ensemble says of X and of padding behind it, and how many examples X has."""
+        check_is_fitted(self)
+        inputs = validate_data(self, X, reset=False, **INPUTS)
+        # All forward passes have one shape: one program is compiled, and what is said of an example
+        # is the same, to the last bit, whatever else is in X.
+        return self.predictor_(pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)), len(
+            inputs
+        )
+
+    @functools.cached_property
+    def predictor_(self) -> Predictor:
+        """The ensemble as a function."""
+        check_is_fitted(self)
+        startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
+        return Predictor(**self._ensemble, num_devices=self.num_devices)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("predictor_", None)  # Compiled programs belong to their process.
+        return state
+
+    def _run_config(self) -> ml_collections.FrozenConfigDict:
+        """Joins parameters, `config` and defaults.
+
+        Raises:
+            UserError: `config` holds a key that has its place elsewhere, or is not valid.
+        """
+        params = self.get_params(deep=False)
+        config = flatten(params["config"] or {})
+        named = {name: key for key, name in _PARAMETERS.items()}
+        for key, value in config.items():
+            if key in named and named[key] in params:
+                raise UserError(f"config has {key!r}, which is a parameter: {named[key]}={value!r}")
+            if key in _FROM_FIT:
+                raise UserError(
+                    f"config has {key!r}, which comes from X, y and random_state: leave it out"
+                )
+        defaults = inspect.signature(type(self)).parameters
+        given = {
+            _PARAMETERS[name]: value
+            for name, value in params.items()
+            if name in _PARAMETERS and value is not None
+        }
+        chosen = {
+            _PARAMETERS[name]
+            for name in params.keys() & _PARAMETERS.keys()
+            if params[name] != defaults[name].default
+        }
+        given |= {key: self._listed(given[key]) for key in _LISTS if key in given}
+        if self.method in METHODS and "num_chains" in method_block(self.method).keys:
+            chosen.discard("ensemble_size")  # A member of a posterior is a chain.
+            given.setdefault("num_chains", config.get("num_chains", given.pop("ensemble_size")))
+        whole = {**_DEFAULTS, **config, **given, "seed": _seed(params["random_state"])}
+        # What is a default is left out where the run's method has no such key.
+        return validate(whole, by_hand=[*config, *chosen])
+
+    def _listed(self, value: Any) -> str:
+        """Numbers as the configuration has them, in one text; those of classes by their order."""
+        if isinstance(value, str):
+            return value
+        if isinstance(value, Mapping):
+            value = [value.get(label, 1) for label in self.classes_]
+        return ",".join(map(str, np.atleast_1d(value).tolist()))
+
+
+def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any]:
+    """Data with weights, without the examples of weight zero, which do not count."""
+    inputs = data["train_inputs"]
+    weights = _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
+    counts = weights > 0
+    if not counts.any():
+        raise UserError("sample_weight is zero for all examples; give some a positive one")
+    rows = {
+        key: values[counts] if key in ("train_inputs", "train_labels", "train_targets") else values
+        for key, values in data.items()
+    }
+    return rows | {"sample_weight": weights[counts]}
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    """A whole number as it is, else one drawn as scikit-learn draws."""
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**32, dtype=np.uint32))

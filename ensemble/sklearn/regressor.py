@@ -1,0 +1,138 @@
+"""The regressor."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from ensemble.likelihoods.number_prediction import NumberPrediction
+from ensemble.sklearn.estimator import INPUTS, Estimator
+
+
+class EnsembleRegressor(RegressorMixin, Estimator):
+    """A deep ensemble that predicts a number and how uncertain it is.
+
+    The parameters are those of `EnsembleClassifier`, and `likelihood`; features and targets are
+    standardised by the ensemble itself.
+
+    Args:
+        ensemble_size: M, members in all.
+        model: a name in the registry of `models`.
+        num_epochs: passes over the examples; None where `config` has `num_steps`.
+        batch_size: B, examples that one member sees in a step.
+        optimizer: 'sgd', 'adam' or 'adamw'.
+        learning_rate: the peak of the schedule.
+        schedule: 'constant', 'cosine' or 'warmup_cosine'.
+        weight_decay: on every parameter: L2, but decoupled for adamw.
+        num_devices: to train and predict on; None for all.
+        random_state: as of `EnsembleClassifier`.
+        config: a mapping of other keys of the configuration.
+        method: as of `EnsembleClassifier`.
+        hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
+        activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
+        verbose: whether to show progress.
+        likelihood: 'gaussian', 'gaussian_shared' or 'student_t'.
+
+    Attributes:
+        n_features_in_: F, the second axis of what was learned.
+        feature_names_in_: [F], where X was a data frame with such names.
+        predictor_: a `Predictor`.
+        report_: what the run reports: configuration, members alive and failed, timing.
+    """
+
+    def __init__(
+        self,
+        ensemble_size: int = 8,
+        model: str = "mlp",
+        num_epochs: int | None = 100,
+        batch_size: int = 32,
+        optimizer: str = "adam",
+        learning_rate: float = 1e-3,
+        schedule: str = "cosine",
+        weight_decay: float = 3e-3,
+        num_devices: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        config: Mapping[str, Any] | None = None,
+        method: str = "sgd",
+        hidden: Sequence[int] | None = None,
+        activation: str | None = None,
+        verbose: bool = False,
+        likelihood: str = "gaussian",
+    ):
+        super().__init__(
+            ensemble_size=ensemble_size,
+            model=model,
+            num_epochs=num_epochs,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            weight_decay=weight_decay,
+            num_devices=num_devices,
+            random_state=random_state,
+            config=config,
+            method=method,
+            hidden=hidden,
+            activation=activation,
+            verbose=verbose,
+        )
+        self.likelihood = likelihood
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "EnsembleRegressor":
+        """Trains a new ensemble on all of the examples.
+
+        Args:
+            X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C].
+            y: [N] finite numbers that are not all alike.
+            sample_weight: [N], how much each example counts; None: all the same.
+
+        Returns:
+            The regressor itself.
+
+        Raises:
+            ValueError: X or y cannot be learned.
+            UserError: nor can this configuration; it is a ValueError, too.
+            RunFailed: every member became non-finite.
+            Interrupted: SIGTERM or Ctrl-C.
+        """
+        inputs, targets = validate_data(self, X, y, y_numeric=True, **INPUTS)
+        self._train({"train_inputs": inputs, "train_targets": targets}, sample_weight)
+        return self
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Returns the mean of the mixture of members for each example, [N] float64.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X is not like what was learned.
+        """
+        return self.predict_uncertainty(X).mean
+
+    def predict_uncertainty(self, X: ArrayLike) -> NumberPrediction:
+        """Returns all that the ensemble says of each example: moments, quantiles, and their parts.
+
+        Args:
+            X: [N, ...], like what was learned.
+
+        Returns:
+            A `NumberPrediction`, in the units of y.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X is not like what was learned.
+        """
+        whole, num_examples = self._predict(X)
+        return NumberPrediction(
+            mean=whole.mean[:num_examples],
+            standard_deviation=whole.standard_deviation[:num_examples],
+            quantiles=whole.quantiles[:num_examples],
+            aleatoric=whole.aleatoric[:num_examples],
+            epistemic=whole.epistemic[:num_examples],
+            levels=whole.levels,
+            members={name: one[:, :num_examples] for name, one in whole.members.items()},
+        )

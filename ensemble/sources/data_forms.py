@@ -1,0 +1,125 @@
+"""The forms in which a program may hand over its data, as the one that is checked.
+
+Besides the keys of `own_arrays`: a pair `(X, y)`, an iterable of such pairs (the batches of a data
+loader), a mapping from names of splits to either, and mappings with the names that other libraries
+use, such as `X` and `y`, `images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data`
+and `target`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.sources.splitting import SPLITS
+
+_INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
+_TARGETS = ("y", "Y", "target", "label")
+_SPLITS = {"val": "validation", "valid": "validation", "dev": "validation", "calib": "calibration"}
+
+
+def as_arrays(data: Any, kind: str | None = None) -> dict[str, Any]:
+    """Brings data to a mapping with the keys of `own_arrays`.
+
+    Args:
+        data: in one of the forms above.
+        kind: `labels` or `targets`, what y is; None: targets if y holds fractions, else labels.
+
+    Raises:
+        UserError: it is in no such form.
+    """
+    if not isinstance(data, Mapping):
+        inputs, targets = _pair(data, "data")
+        return {"inputs": inputs, _kind(targets, kind): targets}
+    if data and all(_split(str(key)) for key in data):
+        pairs = {_split(str(key)): _pair(one, f"data[{key!r}]") for key, one in data.items()}
+        kinds = {_kind(targets, kind) for _, targets in pairs.values()}
+        name = "targets" if "targets" in kinds else "labels"
+        found: dict[str, Any] = {}
+        for split, (inputs, targets) in pairs.items():
+            found |= {f"{split}_inputs": inputs, f"{split}_{name}": targets}
+        return found
+    if {"data", "target"} <= data.keys():  # scikit-learn's: whatever else it holds describes it.
+        chosen = {"inputs": data["data"], _kind(data["target"], kind): data["target"]}
+        names = data.get("target_names")
+        is_class = "labels" in chosen and names is not None and not isinstance(names, str)
+        return chosen | ({"class_names": names} if is_class else {})
+    return _renamed(data, kind)
+
+
+def _renamed(data: Mapping[Any, Any], kind: str | None) -> dict[str, Any]:
+    """A mapping under the names of `own_arrays`; what has another name keeps it."""
+    found: dict[str, Any] = {}
+    for key, values in data.items():
+        split, rest = _parted(str(key))
+        name = rest
+        if rest in _INPUTS:
+            name = "inputs"
+        elif rest in _TARGETS:
+            name = _kind(values, kind)
+        whole = f"{split}_{name}" if split else name
+        if whole in found:
+            raise UserError(f"data has {whole!r} twice, once as {key!r}; give it once")
+        found[whole] = values
+    return found
+
+
+def _parted(key: str) -> tuple[str, str]:
+    """A key as split and rest: `train_inputs` and `X_train` are both of `train`."""
+    first, _, rest = key.partition("_")
+    if rest and _split(first):
+        return _split(first), rest
+    rest, _, last = key.rpartition("_")
+    if rest in _INPUTS + _TARGETS and _split(last):
+        return _split(last), rest
+    return "", key
+
+
+def _split(name: str) -> str:
+    """The split that a name means; empty if it means none."""
+    return name if name in SPLITS else _SPLITS.get(name, "")
+
+
+def _kind(targets: Any, kind: str | None) -> str:
+    if kind is not None:
+        return kind
+    try:
+        values = np.asarray(targets)
+    except ValueError:
+        return "labels"
+    has_fractions = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
+    return "targets" if has_fractions else "labels"
+
+
+def _pair(data: Any, what: str) -> tuple[Any, Any]:
+    """Inputs and targets: of a pair of arrays, or joined from an iterable of pairs."""
+    remedy = (
+        "give (X, y), an iterable of batches (X, y), or a mapping such as "
+        "{'inputs': X, 'labels': y}"
+    )
+    if isinstance(data, tuple | list) and len(data) == 2 and all(_is_array(one) for one in data):
+        first, second = data
+        return first, second
+    if isinstance(data, str | bytes | np.ndarray) or not isinstance(data, Iterable):
+        raise UserError(f"{what} is a {type(data).__name__}, without targets; {remedy}")
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    for k, batch in enumerate(data):
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise UserError(f"{what} has a {type(batch).__name__} as batch {k}; {remedy}")
+        parts.append((np.asarray(batch[0]), np.atleast_1d(np.asarray(batch[1]))))
+    if not parts:
+        raise UserError(f"{what} is empty; {remedy}")
+    if len(parts[0][0]) != len(parts[0][1]):  # Pairs of single examples, not of batches.
+        parts = [(inputs[None], targets) for inputs, targets in parts]
+    try:
+        return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))  # type: ignore
+    except ValueError as error:
+        raise UserError(
+            f"the batches of {what} have different shapes ({error}); {remedy}"
+        ) from None
+
+
+def _is_array(values: Any) -> bool:
+    """Whether it is an array or a list, and not a pair of one example and its target."""
+    return hasattr(values, "__array__") or isinstance(values, list)

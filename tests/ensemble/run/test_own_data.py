@@ -1,0 +1,58 @@
+"""A program's own arrays get the defaults of a bundled configuration, and no key too many."""
+
+import numpy as np
+import pytest
+
+from ensemble import default_config
+from ensemble.config import flatten
+from ensemble.config_rules import validate
+from ensemble.configs import arrays, images
+from ensemble.run.own_data import with_defaults
+
+TABLE = (np.zeros((20, 5)), np.arange(20) % 2)
+PICTURES = (np.zeros((20, 12, 12, 3)), np.arange(20) % 2)
+SHARED = ("optimizer", "learning_rate", "schedule", "early_stopping_epochs", "num_epochs")
+
+
+@pytest.mark.parametrize(("data", "bundled"), [(TABLE, arrays), (PICTURES, images)])
+def test_defaults_are_those_of_the_configuration(data, bundled):
+    given, found = with_defaults({"ensemble_size": 2}, data)
+    expected = flatten(bundled.get_config())
+    config = flatten(validate(given, ["ensemble_size"]))
+    assert {key: config[key] for key in SHARED} == {key: expected[key] for key in SHARED}
+    assert config["model"] == expected["model"]
+    assert config["ensemble_size"] == 2
+    assert found.keys() == {"inputs", "labels"}
+
+
+def test_what_is_given_is_kept_and_what_suits_it_only():
+    given, _ = with_defaults({"learning_rate": 0.1, "num_epochs": 3}, TABLE)
+    assert given == {"learning_rate": 0.1, "num_epochs": 3, "model": "mlp"}
+    given, _ = with_defaults({"num_steps": 9, "hold_out": False, "model": "tiny"}, TABLE)
+    assert given["model"] == "tiny"
+    assert not given.keys() & {"num_epochs", "early_stopping_epochs"}
+    validate(given, ["num_steps"])
+
+
+def test_a_sampler_gets_no_key_of_sgd():
+    given, _ = with_defaults({"method": "hmc"}, TABLE)
+    assert given.keys() == {"method", "model"} | (given.keys() & {"eval_every_epochs"}) | {
+        "plot_every_epochs",
+        "checkpoint_every_epochs",
+    }
+    validate(given, ["method"])
+
+
+def test_numbers_get_a_likelihood_of_numbers():
+    table = (TABLE[0], np.linspace(0, 1, 20))
+    assert with_defaults({}, table)[0]["likelihood"] == "gaussian"
+    given, found = with_defaults({"likelihood": "student_t"}, TABLE)
+    assert given["likelihood"] == "student_t"
+    assert "targets" in found
+
+
+def test_small_pictures_go_to_an_mlp_and_a_whole_configuration_stays():
+    tiny = (np.zeros((20, 4, 4)), TABLE[1])
+    assert with_defaults({}, tiny)[0]["model"] == "mlp"
+    whole = flatten(default_config())
+    assert with_defaults(whole, TABLE)[0] == whole

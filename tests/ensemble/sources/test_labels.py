@@ -1,0 +1,89 @@
+"""Labels as users have them become classes 0..C-1 with names, or one line says why not."""
+
+import numpy as np
+import pytest
+
+from ensemble.errors import UserError
+from ensemble.notes import collected
+from ensemble.sources.labels import classes
+
+ONE_HOT = np.eye(3)[[0, 2, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "given_names", "expected", "names"),
+    [
+        ([0, 2, 1, 2], None, [0, 2, 1, 2], "012"),
+        ([0, 2, 2, 2], None, [0, 2, 2, 2], "012"),  # A class without examples is still one.
+        ([0.0, 1.0, 1.0], None, [0, 1, 1], "01"),
+        ([True, False, True], None, [1, 0, 1], "01"),
+        ([[0], [1], [1]], None, [0, 1, 1], "01"),
+        (ONE_HOT, None, [0, 2, 1, 1], "012"),
+        (ONE_HOT.astype(bool), "abc", [0, 2, 1, 1], "abc"),
+        (["b", "a", "b", "b"], None, [1, 0, 1, 1], "ab"),
+        (np.array(["b", "a"] * 2, object), None, [1, 0, 1, 0], "ab"),
+        (np.array([b"b", b"a"] * 2), None, [1, 0, 1, 0], "ab"),
+        (["b", "a", "b"], "bac", [0, 1, 0], "bac"),
+        ([0, 1, 0], "ab", [0, 1, 0], "ab"),
+    ],
+)
+def test_labels_become_classes_in_silence(labels, given_names, expected, names):
+    with collected() as lines:
+        found, found_names = classes({"labels": labels}, given_names and list(given_names), "mine")
+    assert found["labels"].tolist() == expected
+    assert found["labels"].dtype == np.int32
+    assert found_names == tuple(names)
+    assert not lines
+
+
+@pytest.mark.parametrize(
+    ("labels", "given_names", "expected", "names", "said"),
+    [
+        ([1, 3, 2, 2, 1, 3], None, [0, 2, 1, 1, 0, 2], ("1", "2", "3"), "do not begin at 0"),
+        ([-1, 1, 1, -1], None, [0, 1, 1, 0], ("-1", "1"), "do not begin at 0"),
+        ([7, 40, 7, 40], None, [0, 1, 0, 1], ("7", "40"), "7, 40"),
+        ([1, 2, 3], ["a", "b", "c"], [0, 1, 2], ("a", "b", "c"), "labels are 1..3"),
+    ],
+)
+def test_labels_that_begin_elsewhere_are_said(labels, given_names, expected, names, said):
+    with collected() as lines:
+        found, found_names = classes({"labels": labels}, given_names, "mine")
+    assert found["labels"].tolist() == expected
+    assert found_names == names
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+def test_all_splits_have_the_same_classes():
+    found, names = classes({"train": ["b", "c", "b"], "test": ["a", "c"]}, None, "mine")
+    assert names == ("a", "b", "c")
+    assert [values.tolist() for values in found.values()] == [[1, 2, 1], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "given_names", "line"),
+    [
+        ([0.5, 1.5], None, "call them targets"),
+        ([0, np.nan], None, "whole numbers or texts"),
+        ([[0, 1], [1, 1]], None, "one-hot rows"),
+        ([[1, 2], [3]], None, "ragged"),
+        ([0, 1, 90], None, "labels reach 90 with only 3 examples"),
+        (list(range(100, 130)), None, "30 labels have 30 different values"),
+        ([str(k) for k in range(30)], None, "30 labels have 30 different texts"),
+        (["a", "d"], ["a", "b"], "'d', which is none of the 2 class_names"),
+        ([0, 2], ["a", "b"], "holds 2, but there are 2 class_names"),
+        ([2, 5], ["a", "b"], "holds 5, but there are 2 class_names"),
+        ([-1, 1], ["a", "b"], "holds -1"),
+        ([-1, 0, 1, 2], None, "labels holds -1 in example 0; labels are whole numbers 0..C-1"),
+        ([0, 1], ["a", "a"], "a name twice"),
+        ([0, 0], None, "the one class"),
+        (["a", "a"], None, "the one class"),
+        ([], None, "empty"),
+        (np.array([{}, {}]), None, "dtype object"),
+    ],
+)
+def test_what_cannot_be_classes_is_refused(labels, given_names, line):
+    with pytest.raises(UserError) as refused:
+        classes({"mine: labels": labels}, given_names, "mine")
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,23 @@
+"""What is said of a run is kept once, logged once, and comes back where it is looked for."""
+
+import logging
+
+from ensemble import notes
+
+
+def test_lines_are_said_once_and_collected(caplog):
+    with caplog.at_level(logging.WARNING), notes.collected() as lines:
+        notes.note("one")
+        notes.note("two")
+        notes.note("one")
+        assert notes.said() == lines == ["one", "two"]
+    assert [record.getMessage() for record in caplog.records] == ["one", "two"]
+    notes.note("outside of a run")
+    assert lines == ["one", "two"]
+
+
+def test_lines_of_an_earlier_process_are_taken_over_once():
+    with notes.collected() as lines:
+        notes.note("one")
+        notes.recall(["zero", "one"])
+        assert lines == ["one", "zero"]
