@@ -4,13 +4,13 @@
 keys there are; what then cannot stand is told at once.
 """
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
-from absl import logging
 
 from ensemble import registry
 from ensemble.config import (
@@ -25,6 +25,8 @@ from ensemble.config import (
 )
 from ensemble.errors import UserError
 from ensemble.keys import Block, Key
+
+logger = logging.getLogger("ensemble")
 
 _FLOATS = (1e-15, 1e15)  # The squares of what is beyond would leave float32.
 _NO_PRIOR = "none"
@@ -78,14 +80,14 @@ def validate(
 def log_choices(checked: Checked) -> None:
     """Logs what was decided for the user: a line for keys left out, one for a default prior."""
     if checked.dropped:
-        logging.warning(
+        logger.warning(
             "Left out, for config.method=%r%s has no use for them here: %s.",
             checked.config.method,
             f" with config.model={checked.config.model!r}" if "model" in checked.config else "",
             ", ".join(checked.dropped),
         )
     if checked.default_prior:
-        logging.info(
+        logger.info(
             "config.prior was not set; config.method=%r takes %r.",
             checked.config.method,
             checked.default_prior,

@@ -5,9 +5,10 @@ notes of its run, the terminal shows them under the table, and `load` and `evalu
 """
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator
 
-from absl import logging
+logger = logging.getLogger("ensemble")
 
 _collections: list[list[str]] = []
 
@@ -16,7 +17,7 @@ def note(line: str) -> None:
     """Says a line, once in each run."""
     if line in said():
         return
-    logging.warning("%s", line)
+    logger.warning("%s", line)
     for collected in _collections:
         collected.append(line)
 

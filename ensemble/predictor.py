@@ -1,13 +1,14 @@
 """An ensemble as a function, for other programs."""
 
 import dataclasses
+import functools
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import logging
 
 from ensemble import likelihoods, registry
 from ensemble.batched_prediction import make_predict
@@ -24,6 +25,8 @@ from ensemble.storage.predictions import MemberPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Predictive
+
+logger = logging.getLogger(__name__)
 
 
 class Predictor:
@@ -160,14 +163,17 @@ class Predictor:
             if not np.isfinite(inputs).all():
                 raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
             if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
-                logging.log_first_n(
-                    logging.WARNING,
-                    "Inputs are floats within 0..1, but the ensemble learned raw images of whole "
-                    "numbers up to %g: give them as raw.",
-                    1,
-                    1 / float(np.min(dataset.scale)),
-                )
+                _warn_of_scale(1 / float(np.min(dataset.scale)))
         return inputs
+
+
+@functools.cache  # Once is enough.
+def _warn_of_scale(largest: float) -> None:
+    logger.warning(
+        "Inputs are floats within 0..1, but the ensemble learned raw images of whole numbers up to "
+        "%g: give them as raw.",
+        largest,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,12 +57,10 @@ def outcome(workdir):
 
 def judged(workdir, expected):
     """How programs take a changed workdir; with it why, where that is bad."""
-    from absl import logging
-
     from ensemble.errors import UserError
 
     said = Said()
-    logging.get_absl_logger().addHandler(said)
+    logging.getLogger("ensemble").addHandler(said)
     try:
         found = outcome(workdir)
     except UserError as error:
@@ -71,7 +69,7 @@ def judged(workdir, expected):
     except Exception as error:
         return "bad", f"{type(error).__name__}: {error}"
     finally:
-        logging.get_absl_logger().removeHandler(said)
+        logging.getLogger("ensemble").removeHandler(said)
     same = found.keys() == expected.keys() and all(
         np.array_equal(found[name], expected[name]) for name in expected
     )

@@ -8,6 +8,7 @@ import collections
 import copy
 import io
 import json
+import logging
 import os
 import random
 import shutil
@@ -20,7 +21,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import scipy.special
-from absl import flags, logging
+from absl import flags
 from conftest import ROOT, make_blobs
 from etils import epath
 from programs import as_new
@@ -73,10 +74,11 @@ VALUES = [
 @pytest.fixture(autouse=True)
 def quiet():
     """Without the warnings of thousands of inputs."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
+    logger = logging.getLogger("ensemble")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
     yield
-    logging.set_verbosity(before)
+    logger.setLevel(before)
 
 
 def run_all(kind, count, make_one):

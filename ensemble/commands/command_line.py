@@ -231,7 +231,8 @@ def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     """
     if record.name == "asyncio" and "was never retrieved" in record.getMessage():
         return False
-    if "site-packages" not in record.pathname:
+    is_own = record.name.partition(".")[0] == "ensemble"  # Wherever the package is installed.
+    if is_own or "site-packages" not in record.pathname:
         # A table is information; a warning is one line, whatever it quotes.
         joint = "\n" if record.levelno < std_logging.WARNING else " "
         lines = map(shown, record.getMessage().splitlines())

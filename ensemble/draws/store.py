@@ -1,13 +1,13 @@
 """The draws of a run on disk: `draws/FIRST.npz`, appended in whole chunks, read with care."""
 
 import io
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import logging
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
@@ -16,6 +16,8 @@ from ensemble.method import Stacked
 from ensemble.storage.files import write_bytes
 from ensemble.storage.identity import UNKNOWN, check
 from ensemble.storage.npz import read_arrays
+
+logger = logging.getLogger(__name__)
 
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
 _SCALARS, _POSITIONS = "scalars/", "positions/"
@@ -132,7 +134,7 @@ class Draws:
             if self._identity is not None:
                 check(path, found, self._identity)
         for path in later:
-            logging.warning("%s is later than the checkpoint: its draws are repeated.", path)
+            logger.warning("%s is later than the checkpoint: its draws are repeated.", path)
             path.unlink()
         self._known = chunks
 

@@ -2,13 +2,13 @@
 
 import datetime
 import importlib.metadata
+import logging
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 from etils import epath
 
 from ensemble import metrics
@@ -26,6 +26,8 @@ from ensemble.evaluation.verdict import verdict
 from ensemble.storage.files import write_text, write_together
 from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir, check_links
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
@@ -94,7 +96,7 @@ def score(
         predictions: of the members beside the test split, by the names of `derived.plan`.
         comparisons: with other workdirs, as `comparison.compare` returns them.
     """
-    logging.info("Scoring %d members on %d examples.", *subject.test.log_probs.shape[:2])
+    logger.info("Scoring %d members on %d examples.", *subject.test.log_probs.shape[:2])
     test = score_predictions(subject.test)
     evaluation = {
         "format": FORMAT,

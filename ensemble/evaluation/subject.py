@@ -2,10 +2,10 @@
 
 import functools
 import hashlib
+import logging
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from ensemble import likelihoods, registry
 from ensemble.errors import UserError
@@ -19,6 +19,8 @@ from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger("ensemble")
 
 
 class Subject:
@@ -147,7 +149,7 @@ class Subject:
             else:
                 dataset = load_dataset(name, self.data_dir(name), config["seed"], hold_out)
         except UserError as error:
-            logging.warning(
+            logger.warning(
                 "The data of %s cannot be had, so neither images nor shifts are shown: %s",
                 self.work.path,
                 error,

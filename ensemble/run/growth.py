@@ -1,10 +1,9 @@
 """An ensemble that gets more members: they train in a folder of their own, and then join."""
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
-
-from absl import logging
 
 from ensemble.draws.store import Draws
 from ensemble.method import Growing, Info, Method, State
@@ -15,6 +14,8 @@ from ensemble.sharding import processes
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger(__name__)
 
 _OF_THE_ENSEMBLE = ("ensemble", "diversity")
 """Groups of tags of a run's metrics that are of all its members together."""
@@ -59,7 +60,7 @@ def enlarge(
         before = restore(inner, inner_checkpointer, newcomers)
         processes.from_main(lambda: _begin(work, inner, method))
         clock = Clock(started, **(saved if before is None else before).clock)
-        logging.info("Members %d to %d train alone until they are level.", first, last)
+        logger.info("Members %d to %d train alone until they are level.", first, last)
         state, _ = advance(newcomers, inner, inner_checkpointer, before, clock)
         arrays = newcomers.to_host(state)[0]
     with work.checkpoint_errors():

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,6 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import ml_collections
-from absl import logging
 
 from ensemble import registry
 from ensemble.config import all_keys, flatten
@@ -42,6 +42,8 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
 from ensemble.storage.workdir import Workdir, write_error
 from ensemble.task import Predictive, Task
+
+logger = logging.getLogger("ensemble")
 
 
 class Result(NamedTuple):
@@ -215,7 +217,7 @@ def _advance(
         with work.checkpoint_errors(), processes.losses_noticed():  # Else it were called damage.
             state, sizes = method.from_host(rng_key, saved.arrays, saved.counters), saved.sizes
         ending.note_saved(state.step)
-        logging.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
+        logger.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
     processes.from_main(lambda: write_config(work, method))
     draws = Draws(work.draws, processes.from_main(work.identity))
     num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0

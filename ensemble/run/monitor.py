@@ -1,10 +1,10 @@
 """What a run shows while it lives: scalars, pictures, progress, members that fail."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 from clu import parameter_overview
 
 from ensemble.draws.store import Draws
@@ -28,6 +28,8 @@ from ensemble.run.writer import Writer
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
+
+logger = logging.getLogger(__name__)
 
 
 class Monitor:
@@ -91,7 +93,7 @@ class Monitor:
         """Logs the shapes and sizes of one member's parameters."""
         parameters = self._method.parameters(state)
         overview = parameter_overview.get_parameter_overview(parameters, include_stats=False)
-        logging.info("Parameters of a %s:\n%s", self._method.noun, overview)
+        logger.info("Parameters of a %s:\n%s", self._method.noun, overview)
 
     def chunk_dispatched(self, info: Info) -> None:
         """Takes the diagnostics of a new chunk, and writes those of the one before.
@@ -249,7 +251,7 @@ class Monitor:
         new = {k: FAILURES[s] for k, s in status.items() if s in FAILURES and k not in self._failed}
         self._failed |= new.keys()
         for k, why in new.items():
-            logging.warning(
+            logger.warning(
                 "%s %d became %s by step %d: it is left out of every mean.",
                 self._method.noun.capitalize(),
                 k,

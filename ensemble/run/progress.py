@@ -2,15 +2,17 @@
 
 import contextlib
 import dataclasses
+import logging
 import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from absl import logging
 from rich import progress as rich_progress
 from rich.console import Console
+
+logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 30.0
 """After so long without a line one tells how far the run is."""
@@ -126,7 +128,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
             return
         is_new = self._is_new and self._seconds_left(step) > QUIET_SECONDS
         if is_new or now - self._shown > QUIET_SECONDS:
-            logging.info("step %d/%d; %s left", step, self._total, self.left(step))
+            logger.info("step %d/%d; %s left", step, self._total, self.left(step))
             self._note_shown()
 
     def _note_shown(self) -> None:
@@ -136,13 +138,13 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         """Logs the scores of an evaluation, with the time left."""
         shown = ", ".join(f"{name} {_readable(value)}" for name, value in scores.items())
         self._note_shown()
-        logging.info(
+        logger.info(
             "step %d/%d, epoch %.1f: %s; %s left", step, self._total, epoch, shown, self.left(step)
         )
 
     def line(self, step: int, text: str) -> None:
         """Logs a line of text, with the time left."""
-        logging.info("%s; %s left", text, self.left(step))
+        logger.info("%s; %s left", text, self.left(step))
 
     def left(self, step: int) -> str:
         """The time that the steps after this one will take, at the pace so far."""

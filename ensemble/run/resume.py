@@ -1,11 +1,11 @@
 """Going on with what is in a workdir: what is saved, read back, and refused."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ml_collections
-from absl import logging
 
 from ensemble.config import differences
 from ensemble.errors import UserError
@@ -18,6 +18,8 @@ from ensemble.sharding.signals import resume_line
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger("ensemble")
 
 
 class Saved(NamedTuple):
@@ -137,7 +139,7 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
         saved = checkpointer.restore_latest()
         if saved is None:
             if work.metrics.exists():
-                logging.warning("%s has a run without a checkpoint: it starts again.", work.path)
+                logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
             return None
         arrays, meta = saved
         return meta
@@ -159,7 +161,7 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
         arrays, counters = without_newcomers(arrays, before)
         check_resumable(method, meta["dataset"], counters, work)
     if counters is not before:
-        logging.warning("%s was growing: the members that had not joined start again.", work.path)
+        logger.warning("%s was growing: the members that had not joined start again.", work.path)
     recall(meta.get("notes", ()))
     return Saved(arrays, counters, meta["sizes"], meta["clock"], said())
 

@@ -1,6 +1,7 @@
 """Scalars and pictures of a run: `metrics.jsonl` and TensorBoard events, without TensorFlow."""
 
 import json
+import logging
 import math
 import os
 import pathlib
@@ -10,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 from etils import epath
 from google.protobuf import struct_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
@@ -21,6 +21,8 @@ from tensorboardX.proto import event_pb2, summary_pb2
 from ensemble.storage.files import write_bytes, write_text
 from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger(__name__)
 
 
 class Writer:
@@ -251,5 +253,5 @@ def _whole_records(path: epath.Path, size: int) -> bytes:
     whole = [line for line in lines if line.endswith(b"\n") and parse_record(line) is not None]
     content = b"".join(whole)
     if len(content) < size:
-        logging.warning("%s is damaged: some of what was measured before is lost.", path)
+        logger.warning("%s is damaged: some of what was measured before is lost.", path)
     return content

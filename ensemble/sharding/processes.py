@@ -8,6 +8,7 @@ In a run of one process everything here is trivial.
 import collections
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -21,12 +22,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import logging
 from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 
 from ensemble.errors import PeerLost, UserError
 from ensemble.sharding.rendezvous import Peer, meet
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 30
 """A process that is not heard of for so long is taken for dead, and the others end."""
@@ -93,9 +95,10 @@ def start(
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # JAX's would take it, and tell nobody.
     if count() > 1:
-        logging.get_absl_handler().addFilter(_add_rank)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_add_rank)
         if not is_main():
-            logging.set_verbosity(logging.WARNING)
+            logging.getLogger("ensemble").setLevel(logging.WARNING)
         _check_devices()
 
 
@@ -260,7 +263,6 @@ def check_same(what: str, value: Any) -> None:
 def end(status: int) -> None:
     """Ends this process of several at once: an orderly end would wait for the others."""
     if jax.distributed.is_initialized():  # Asking for their number would start JAX.
-        logging.flush()
         sys.stdout.flush()
         if is_main():  # Whose end JAX takes for the others' end: they may have a line to say.
             _say_so()
@@ -333,5 +335,7 @@ def wait_for_all(name: str) -> None:
 
 
 def _add_rank(record: Any) -> bool:
-    record.msg = f"[{jax.process_index()}/{jax.process_count()}] {record.msg}"
+    rank = f"[{jax.process_index()}/{jax.process_count()}] "
+    if not str(record.msg).startswith(rank):  # Another handler has added it.
+        record.msg = f"{rank}{record.msg}"
     return True

@@ -6,6 +6,7 @@ as soon as the last checkpoint is whole.
 """
 
 import contextlib
+import logging
 import os
 import select
 import shlex
@@ -16,10 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from absl import logging
-
 from ensemble.errors import Interrupted
 from ensemble.sharding import agreement, processes
+
+logger = logging.getLogger(__name__)
 
 GUARD_SECONDS = 22.0
 """After so long without an answer to the first signal a program is ended."""
@@ -91,10 +92,10 @@ class Stop:
         name = signal.Signals(number).name
         if processes.count() > 1:
             line = "%s: all processes will stop in some seconds, after a checkpoint."
-            logging.warning(line, name)
+            logger.warning(line, name)
             agreement.post(key)
         else:
-            logging.warning("%s: the run will stop at the next chunk.", name)
+            logger.warning("%s: the run will stop at the next chunk.", name)
 
     def _end(self, program: str) -> None:
         """Ends the process, with the run's last line."""
@@ -105,7 +106,6 @@ class Stop:
         if self._settled.is_set() or self._closed.is_set():
             return
         line = words[0] if words else f"interrupted during a checkpoint; {resume_line()}"
-        logging.flush()
         cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # The bar has hidden it.
         print(f"{cursor}{program}: {line}", file=sys.stderr, flush=True)
         processes.end(Interrupted.exit_status)

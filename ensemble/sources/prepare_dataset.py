@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import fcntl
 import importlib.util
+import logging
 import os
 import ssl
 import subprocess
@@ -19,10 +20,10 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from absl import logging
-
 from ensemble.errors import UserError, in_one_line
 from ensemble.sources import tfds_records
+
+logger = logging.getLogger(__name__)
 
 # One file of each download, to find out whether the download can succeed.
 SOURCES = {
@@ -61,7 +62,7 @@ def prepare_in_child(name: str, data_dir: Path) -> None:
     Raises:
         UserError: what the child could not do, in one line.
     """
-    logging.info(
+    logger.info(
         "%s is not prepared as ArrayRecord in %s: preparing it in a child process (with a download "
         "it takes a minute or more)",
         name,
@@ -84,7 +85,7 @@ def prepare_in_child(name: str, data_dir: Path) -> None:
             else f"preparing {name} in {data_dir} ended with status {child.returncode}; "
             f"run `{' '.join(command)}` to see why"
         )
-    logging.info("%s is prepared in %s", name, data_dir)
+    logger.info("%s is prepared in %s", name, data_dir)
 
 
 def prepare(name: str, data_dir: Path) -> None:
@@ -180,10 +181,10 @@ def _locked(file: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logging.warning("another process holds %s: waiting until it has finished", file)
+            logger.warning("another process holds %s: waiting until it has finished", file)
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
-            logging.warning("%s cannot be locked (%s): start one process at a time", file, error)
+            logger.warning("%s cannot be locked (%s): start one process at a time", file, error)
         yield
 
 

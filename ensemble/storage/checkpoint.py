@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import math
 import os
 import shutil
@@ -12,13 +13,14 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from absl import logging
 from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.storage.npz import memory_bytes
 from ensemble.storage.workdir import cannot_write, check_format
+
+logger = logging.getLogger(__name__)
 
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
@@ -188,7 +190,7 @@ class Checkpointer:
                         "mend that and run the same command"
                     ) from None
                 reason = in_one_line(error)
-                logging.warning(
+                logger.warning(
                     "Checkpoint %d of %s cannot be read (%s); the one before is used.",
                     number,
                     self._directory,

@@ -3,13 +3,13 @@
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 import ml_collections
-from absl import logging
 from etils import epath
 
 from ensemble.config import FORMAT
@@ -18,6 +18,8 @@ from ensemble.storage import identity, schema
 from ensemble.storage.files import write_json, write_text
 from ensemble.storage.npz import max_bytes
 from ensemble.storage.paths import user_path
+
+logger = logging.getLogger(__name__)
 
 _TOLD: set[str] = set()
 """Workdirs of earlier versions of which that has been said."""
@@ -90,7 +92,7 @@ class Workdir:
                 "another directory"
             ) from None
         except OSError:
-            logging.warning("%s cannot be locked: start one run at a time there.", self.path)
+            logger.warning("%s cannot be locked: start one run at a time there.", self.path)
 
     @contextlib.contextmanager
     def checkpoint_errors(self) -> Iterator[None]:
@@ -197,7 +199,7 @@ class Workdir:
         if found == identity.UNKNOWN and os.fspath(self.path) not in _TOLD:
             _TOLD.add(os.fspath(self.path))
             line = "%s is of an earlier version: its parts do not say which run they belong to."
-            logging.warning(line, self.path)
+            logger.warning(line, self.path)
         return found
 
     def check_belongs(self, part: epath.Path, found: Any) -> None:

@@ -280,7 +280,7 @@ def swapped(method, **changes):
 
 
 def test_one_word_swaps_the_method_and_what_the_file_says_for_the_old_is_left_out(caplog):
-    caplog.set_level("INFO", logger="absl")
+    caplog.set_level("INFO", logger="ensemble")
     config = validate(swapped("hmc"), by_hand=["method"])
     assert config.method == "hmc"
     assert config.dataset == "digits"

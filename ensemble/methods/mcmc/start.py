@@ -1,5 +1,6 @@
 """Where chains start: at draws of the prior, at the MAP, or at the members of an ensemble."""
 
+import logging
 import time
 from typing import Any
 
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import scipy.optimize
-from absl import logging
 from jax.flatten_util import ravel_pytree
 
 from ensemble.config import model_settings
@@ -21,6 +21,8 @@ from ensemble.sharding import signals, transfer
 from ensemble.source import in_memory
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned
+
+logger = logging.getLogger(__name__)
 
 _LOG_EVERY = 50  # Iterations.
 
@@ -138,7 +140,7 @@ def find_map(
         iteration += 1
         if iteration % _LOG_EVERY == 0:
             value = -intermediate_result.fun
-            logging.info("MAP: iteration %d, log density %.2f nats", iteration, value)
+            logger.info("MAP: iteration %d, log density %.2f nats", iteration, value)
 
     result = scipy.optimize.minimize(
         objective,
@@ -148,7 +150,7 @@ def find_map(
         callback=log_progress,
         options={"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": 1e-9, "gtol": 0},
     )
-    logging.info(
+    logger.info(
         "MAP: log density %.2f nats after %d iterations, %d gradients, %.1f s",
         -result.fun,
         result.nit,
@@ -156,7 +158,7 @@ def find_map(
         time.perf_counter() - started,
     )
     if result.nit >= max_iterations:
-        logging.warning(
+        logger.warning(
             "The search for the MAP ended at its limit of %d iterations, with a gradient of up to "
             "%.3g nats: where it ended is no maximum.",
             max_iterations,
@@ -208,7 +210,7 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
         )
     num_draws, taken = restored.num_draws, restored.members[: config.num_chains]
     if taken != list(range(config.num_chains)):
-        logging.warning("%s: chains start from the members %s, which are live.", where, taken)
+        logger.warning("%s: chains start from the members %s, which are live.", where, taken)
     chosen = jax.tree.map(
         lambda leaf: jnp.asarray(leaf[num_draws - 1 :: num_draws][: config.num_chains]),
         restored.variables["params"],

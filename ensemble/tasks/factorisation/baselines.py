@@ -4,12 +4,14 @@ Watch matrices are uint8 `[N, M]` for N users and M movies: 1 watched, 0 not, 2 
 is computed on the host in float64, by blocks of users.
 """
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
-from absl import logging
 from numpy.typing import NDArray
 from scipy.special import logit
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +76,7 @@ def fit_biases(observed: NDArray) -> tuple[Floats, Floats]:
         movie_bias -= shift
         if max(abs(user_step).max(), abs(movie_step).max(), abs(shift)) < _TOLERANCE:
             return user_bias, movie_bias
-    logging.warning("biases have not come to rest after %d sweeps", _MAX_SWEEPS)
+    logger.warning("biases have not come to rest after %d sweeps", _MAX_SWEEPS)
     return user_bias, movie_bias
 
 

@@ -81,7 +81,7 @@ def test_what_ends_a_program_is_one_line_that_steers_no_terminal(
 def test_what_is_logged_steers_no_terminal():
     for level, joined in ((std_logging.INFO, "\n"), (std_logging.WARNING, " ")):
         record = std_logging.LogRecord(
-            "absl", level, "ensemble/x.py", 1, "at %s\nand", ("\x1b[2J",), None
+            "ensemble.x", level, "ensemble/x.py", 1, "at %s\nand", ("\x1b[2J",), None
         )
         assert command_line._is_worth_showing(record)
         assert record.getMessage() == f"'at \\x1b[2J'{joined}and"

@@ -26,7 +26,7 @@ def test_a_clock_goes_on_where_the_one_before_stopped(monkeypatch):
 def test_the_time_left_counts_from_where_this_process_began(caplog, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with caplog.at_level("INFO", logger="absl"), Progress(done=50, total=100) as progress:
+    with caplog.at_level("INFO", logger="ensemble"), Progress(done=50, total=100) as progress:
         now[0] += 30
         progress.log(60, 1.5, {"validation accuracy": 0.5})
     assert "step 60/100, epoch 1.5: validation accuracy 0.5000; 2:00 left" in caplog.text
@@ -40,7 +40,7 @@ def test_duration(seconds, text):
 def test_a_slow_run_tells_early_and_then_twice_a_minute_how_far_it_is(caplog, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with caplog.at_level("INFO", logger="absl"), Progress(done=0, total=100) as progress:
+    with caplog.at_level("INFO", logger="ensemble"), Progress(done=0, total=100) as progress:
         now[0] += 60  # Of compiling, mostly.
         progress.compiled(1)
         progress.update(1)
@@ -64,7 +64,7 @@ def test_a_slow_run_tells_early_and_then_twice_a_minute_how_far_it_is(caplog, mo
 def test_a_quick_run_is_not_talked_about(caplog, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with caplog.at_level("INFO", logger="absl"), Progress(done=0, total=100) as progress:
+    with caplog.at_level("INFO", logger="ensemble"), Progress(done=0, total=100) as progress:
         progress.compiled(1)
         for step in range(2, 101):
             now[0] += 0.1

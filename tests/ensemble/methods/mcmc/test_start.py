@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
-from absl import logging
 
 from ensemble import UserError, networks
 from ensemble.config_rules import validate
@@ -83,14 +82,13 @@ def test_another_network_ends_at_a_zero_of_its_gradient_and_again_at_the_same(bl
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads)) < 0.02 * largest
 
 
-def test_progress_is_logged(blobs, monkeypatch):
-    lines = []
-    monkeypatch.setattr(logging, "info", lambda line, *values: lines.append(line % values))
+def test_progress_is_logged(blobs, caplog):
+    caplog.set_level("INFO", logger="ensemble")
     task = make_task(blobs, model="tiny")
     params = task.network.init(jax.random.key(0), jnp.zeros((1, 6)))["params"]
     find_map(task, make_density(task), params, max_iterations=60)
-    assert "MAP: iteration 50, log density" in lines[0]
-    assert "after 60 iterations" in lines[-1]
+    assert "MAP: iteration 50, log density" in caplog.messages[0]
+    assert "after 60 iterations" in caplog.messages[-1]
 
 
 def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeypatch):
