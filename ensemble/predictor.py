@@ -13,7 +13,7 @@ import numpy as np
 from ensemble import likelihoods, registry
 from ensemble.batched_prediction import make_predict
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError, visible
+from ensemble.errors import UserError, shown, visible
 from ensemble.likelihood import Likelihood
 from ensemble.method import FAILURES, Stacked, Status
 from ensemble.sharding import startup
@@ -26,7 +26,7 @@ from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Predictive
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 
 class Predictor:
@@ -71,6 +71,9 @@ class Predictor:
         self._predict = make_predict(task.predict, placement)
         self._placed_variables = placement.place_members(variables)
 
+    def __repr__(self) -> str:
+        return f"<Predictor: {self.description}, trained on {shown(self.dataset.name)}>"
+
     @property
     def description(self) -> str:
         """What predicts, in words."""
@@ -111,8 +114,8 @@ class Predictor:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
 
         Returns:
-            Of classes a `ensemble.likelihoods.classes.Prediction`; else what the likelihood's
-            `prediction` says.
+            Of classes a `ensemble.likelihoods.label_prediction.Prediction`; else what the
+            likelihood's `prediction` says.
 
         Raises:
             UserError: the inputs are no finite numbers of the training data's shape, or none.
@@ -256,7 +259,7 @@ def load(
     work = Workdir(workdir)
     restored = restore(work)
     for line in restored.notes:
-        logging.warning("%s: %s", work.path, visible(line))
+        logger.warning("%s: %s", work.path, visible(line))
     temperature = stored_temperature(work, restored) if calibrated else None
     return restored.predictor(num_devices, temperature)
 

@@ -27,7 +27,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.pictures import plot_style
+from ensemble.pictures import plot_style, tabular
 from ensemble.sources import folders, own_arrays
 from ensemble.storage import checkpoint, npz, schema
 from ensemble.storage.predictions import read_predictions
@@ -527,7 +527,7 @@ def test_the_report_shows_characters_that_nobody_sees(tmp_path):
 
 
 def test_a_long_name_does_not_fill_the_table():
-    table = predict.format_table([[("input", "x" * 20_000), ("class", "a")]])
+    table = tabular.aligned([[("input", "x" * 20_000), ("class", "a")]])
     assert max(map(len, table.splitlines())) < 100
 
 
@@ -549,7 +549,7 @@ def test_names_that_would_move_the_cursor_are_shown_as_text():
     classes = Categorical(["\x1b[2J", "\u202egnp"])
     log_probs = np.log(np.array([[[0.7, 0.3]]], np.float32))
     cells = classes.cells(classes.prediction({"log_probs": log_probs}, None), 0)
-    table = predict.format_table([[("input", "\x1b]0;evil\x07"), *cells]])
+    table = tabular.aligned([[("input", "\x1b]0;evil\x07"), *cells]])
     assert table.replace("\n", "").isprintable()
 
 

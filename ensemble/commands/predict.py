@@ -17,15 +17,13 @@ from absl import flags
 
 import ensemble
 from ensemble.commands import command_line
-from ensemble.errors import UserError, shown
+from ensemble.errors import UserError
+from ensemble.pictures import tabular
 from ensemble.sources.folders import read_unlabelled_folder
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 
 if TYPE_CHECKING:
     from ensemble.source import Source
-
-
-_MAX_NAME = 80
 
 
 def main(argv: Sequence[str]) -> None:
@@ -63,7 +61,7 @@ def answer(workdir: str, path: str, as_json: bool = False, calibrated: bool = Fa
     ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable")
     if not as_json:
         rows = [[("input", names[i]), *likelihood.cells(prediction, i)] for i in ranking]
-        return format_table(rows)
+        return tabular.aligned(rows)
     document = {
         **likelihood.legend(),
         "members": len(predictor.members),
@@ -117,28 +115,6 @@ def as_trained(inputs: np.ndarray, dataset: "Source", path: str) -> np.ndarray:
         if inputs.shape[-1] == 1 and dataset.input_shape[-1] == 3:
             inputs = np.repeat(inputs, 3, axis=-1)  # As in a training folder with both.
     return check_inputs(inputs, dtype, path)
-
-
-def format_table(rows: Sequence[Sequence[tuple[str, str | float]]]) -> str:
-    """Returns an aligned table of rows of titles and values, texts flush left."""
-    is_text = [isinstance(value, str) for _, value in rows[0]]
-    lines = [[title for title, _ in rows[0]]]
-    lines += [[_cell(v) if isinstance(v, str) else f"{v:.4f}" for _, v in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [
-        "  ".join(
-            f"{cell:<{width}}" if text else f"{cell:>{width}}"
-            for cell, width, text in zip(line, widths, is_text, strict=True)
-        )
-        for line in lines
-    ]
-    return "\n".join([table[0], "-" * len(table[0]), *table[1:]])
-
-
-def _cell(text: str) -> str:
-    """A name as a table has it: printable, and without the middle of a long one."""
-    text, half = shown(text), _MAX_NAME // 2
-    return text if len(text) <= _MAX_NAME else f"{text[:half]}…{text[-half:]}"
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:

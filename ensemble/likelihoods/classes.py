@@ -6,7 +6,7 @@ The ensemble's is the log of the mean of the members' probabilities, in log spac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
+from ensemble.likelihoods.label_prediction import UNCERTAINTIES, Prediction
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
 
@@ -26,29 +27,6 @@ if TYPE_CHECKING:
 LOG_PROBS, ENTROPIES = "log_probs", "entropies"
 """Entries of predictions: [M, N, C], of a chain the log of the mean over its draws; and, of chains
 alone, [M, N] nats, the mean over the draws, for it does not follow from the other."""
-
-UNCERTAINTIES = ("total", "aleatoric", "epistemic")
-"""Parts of the predictive entropy, by the names of `Prediction`."""
-
-
-class Prediction(NamedTuple):
-    """What an ensemble says of N inputs.
-
-    Attributes:
-        probs: [N, C], the mean of softmax over members, at the predictor's temperature.
-        label: [N], the most probable class.
-        total: [N], entropy of the mean of softmax, nats; it and what follows know no temperature.
-        aleatoric: [N], mean entropy of the members, nats.
-        epistemic: [N], mutual information, nats: what the members disagree on.
-        member_log_probs: [M, N, C]; of a posterior every draw is a member.
-    """
-
-    probs: np.ndarray
-    label: np.ndarray
-    total: np.ndarray
-    aleatoric: np.ndarray
-    epistemic: np.ndarray
-    member_log_probs: np.ndarray
 
 
 class Classes:
@@ -325,6 +303,7 @@ class Classes:
             probs=np.exp(mean),
             label=mean.argmax(axis=-1),
             member_log_probs=log_probs,
+            class_names=self.class_names,
             **metrics.uncertainty(log_probs),
         )
 
@@ -348,14 +327,7 @@ class Classes:
 
     def cells(self, prediction: Prediction, i: int) -> list[tuple[str, str | float]]:
         """The two most probable classes of prediction i, and its uncertainties."""
-        first, second = np.argsort(-prediction.probs[i], kind="stable")[:2]
-        return [
-            ("class", self.class_names[first]),
-            ("prob", prediction.probs[i, first]),
-            ("runner-up", self.class_names[second]),
-            ("prob", prediction.probs[i, second]),
-            *((f"{name} nats", getattr(prediction, name)[i]) for name in UNCERTAINTIES),
-        ]
+        return prediction.cells(i)
 
     def exported(
         self, predicted: Mapping[str, Any], temperature: float | None

@@ -8,8 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ensemble.pictures import tabular
+from ensemble.pictures.plot_style import plural
+
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Of the quantiles that an ensemble as a function gives."""
+
+_NUMBER = ".6g"  # Targets may be of any size.
 
 
 class NumberPrediction(NamedTuple):
@@ -53,3 +58,13 @@ class NumberPrediction(NamedTuple):
             ("noise sd", math.sqrt(self.aleatoric[i])),
             ("disagreement sd", math.sqrt(self.epistemic[i])),
         ]
+
+    def __repr__(self) -> str:
+        return tabular.preview(self._heading(), len(self.mean), self.cells, _NUMBER)
+
+    def _repr_html_(self) -> str:
+        return tabular.preview_html(self._heading(), len(self.mean), self.cells, _NUMBER)
+
+    def _heading(self) -> str:
+        members = plural(len(next(iter(self.members.values()))), "member")
+        return f"{plural(len(self.mean), 'prediction')} of {members}, in the target's units"

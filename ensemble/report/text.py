@@ -1,7 +1,7 @@
 """A report on the terminal: its table, and its result in one sentence."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,70 +11,105 @@ from ensemble.pictures import plot_style
 from ensemble.report.results import reported_split
 
 
+class Table(NamedTuple):
+    """A table as text, the first column flush left.
+
+    Attributes:
+        titles: of the columns, the first included.
+        rows: the cells of each row, or None for a rule.
+        label_width: of the first column, in characters.
+        cell_width: of the others.
+    """
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str] | None]
+    label_width: int
+    cell_width: int = 12
+
+    def __str__(self) -> str:
+        header, rule = self._line(self.titles), "-" * len(self._line(self.titles))
+        return "\n".join([header, rule, *(self._line(row) if row else rule for row in self.rows)])
+
+    def _line(self, cells: Sequence[str]) -> str:
+        label, *others = cells
+        return f"{label:<{self.label_width}}" + "".join(f"{c:>{self.cell_width}}" for c in others)
+
+
 def format_table(report: Mapping[str, Any]) -> str:
     """Returns the table of members, their mean and standard deviation, and the ensemble."""
+    return "\n".join(map(str, contents(report)))
+
+
+def contents(report: Mapping[str, Any]) -> list[Table | str]:
+    """The tables of a report, and lines of text between and after them."""
     if not registry.METHODS[report["method"]].predicts:
-        return _moments_table(report["posterior"])
+        return [_moments_table(report["posterior"])]
     split = reported_split(report)
     if split is None:
-        return "There are no scores: every example was learned from."
+        return ["There are no scores: every example was learned from."]
+    if "recommendation" not in report:
+        return [_scores_table(report, split)]
+    return [_scores_table(report, split), "", *_recommendation(report["recommendation"])]
+
+
+def _scores_table(report: Mapping[str, Any], split: str) -> Table:
     members, ensemble = report[split]["members"], report[split]["ensemble"]
     titles = _likelihood(report).columns
     columns = {name: np.array(members[name], float) for name in titles}
     spread = 1 if len(report["live_members"]) > 1 else 0  # Degrees of freedom of the mean.
     is_posterior = "posterior" in report
     one, whole = ("chain", "all draws") if is_posterior else ("member", "ensemble")
-    rows: list[tuple[str, list[float] | None]] = [
-        (f"{one} {k}", [columns[name][i] for name in titles])
-        for i, k in enumerate(report["live_members"])
-    ]
-    rows += [(f"{one} {k}: {why}", None) for k, why in report["failed_members"].items()]
-    rows += [
-        (f"mean of {one}s", [columns[name].mean() for name in titles]),
-        (f"sd of {one}s", [columns[name].std(ddof=spread) for name in titles]),
+
+    def row(label: str, values: Iterable[float]) -> list[str]:
+        cells = zip(values, titles.values(), strict=True)
+        return [label, *(_cell(column.factor * value, column) for value, column in cells)]
+
+    summary = [
+        row(f"mean of {one}s", [columns[name].mean() for name in titles]),
+        row(f"sd of {one}s", [columns[name].std(ddof=spread) for name in titles]),
     ]
     if is_posterior:
         scores = report["average_draw"][split]
-        rows.append(("average draw", [scores.get(name, np.nan) for name in titles]))
-    rows.append((whole, [ensemble[name] for name in titles]))
-    width = max(len(label) for label, _ in rows)
-    header = f"{split:<{width}}" + "".join(f"{title:>12}" for title, *_ in titles.values())
-    lines = [header, "-" * len(header)]
-    for label, values in rows:
-        if label in (f"mean of {one}s", whole):
-            lines.append("-" * len(header))
-        cells = "" if values is None else _cells(values, list(titles.values()))
-        lines.append(f"{label:<{width}}{cells}")
-    if "recommendation" in report:
-        lines += ["", *_recommendation_rows(report["recommendation"])]
-    return "\n".join(lines)
+        summary.append(row("average draw", [scores.get(name, np.nan) for name in titles]))
+    rows = [
+        *(
+            row(f"{one} {k}", [columns[name][i] for name in titles])
+            for i, k in enumerate(report["live_members"])
+        ),
+        *([f"{one} {k}: {why}"] for k, why in report["failed_members"].items()),
+        None,
+        *summary,
+        None,
+        row(whole, [ensemble[name] for name in titles]),
+    ]
+    width = max(len(cells[0]) for cells in rows if cells)
+    return Table([split, *(title for title, *_ in titles.values())], rows, width)
 
 
-def _moments_table(posterior: Mapping[str, Any]) -> str:
+def _moments_table(posterior: Mapping[str, Any]) -> Table:
     """The moments of a density with their standard errors, a dimension per line."""
     columns = ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
-    titles = ("mean", "+-", "variance", "+-", "ESS")
-    header = f"{'dimension':<10}" + "".join(f"{title:>14}" for title in titles)
     rows = [
-        f"{d:<10}" + "".join(f"{value:14.6g}" for value in values)
+        [str(d), *(f"{value:.6g}" for value in values)]
         for d, values in enumerate(zip(*(posterior[name] for name in columns), strict=True))
     ]
-    return "\n".join([header, "-" * len(header), *rows])
+    return Table(["dimension", "mean", "+-", "variance", "+-", "ESS"], rows, 10, 14)
 
 
-def _recommendation_rows(recommendation: Mapping[str, Any]) -> list[str]:
-    """The lines that lay a factorisation beside simpler models."""
+def _recommendation(recommendation: Mapping[str, Any]) -> list[Table | str]:
+    """What lays a factorisation beside simpler models."""
     held_out = recommendation["held_out"]
     titles = {"log_likelihood": "nats a pair", "auc": "AUC", "recall_at_20": "recall@20"}
     if "rmse" in held_out["posterior"]:
         titles["rmse"] = "RMSE of p"
-    header = f"{'held out':<12}" + "".join(f"{title:>12}" for title in titles.values())
     rows = [
-        f"{model:<12}" + "".join(f"{scores[name]:12.4f}" for name in titles)
-        for model, scores in held_out.items()
+        [model, *(f"{scores[name]:.4f}" for name in titles)] for model, scores in held_out.items()
     ]
     draws = plot_style.plural(recommendation["num_draws"], "draw")
-    return [header, "-" * len(header), *rows, f"Here the posterior is the {draws} that were kept."]
+    return [
+        Table(["held out", *titles.values()], rows, 12),
+        f"Here the posterior is the {draws} that were kept.",
+    ]
 
 
 def _likelihood(report: Mapping[str, Any]) -> Any:
@@ -82,16 +117,10 @@ def _likelihood(report: Mapping[str, Any]) -> Any:
     return likelihoods.named(report["config"]["likelihood"]).described(report["dataset"])
 
 
-def _cells(values: Sequence[float], columns: Sequence[Column]) -> str:
-    return "".join(
-        _cell(column.factor * value, column) for value, column in zip(values, columns, strict=True)
-    )
-
-
 def _cell(value: float, column: Column) -> str:
     if np.isnan(value):
-        return " " * 12
-    return f"{value:12.6g}" if column.has_units else f"{value:12.{column.digits}f}"
+        return ""
+    return f"{value:.6g}" if column.has_units else f"{value:.{column.digits}f}"
 
 
 def summary_sentence(report: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from ensemble.errors import UserError
-from ensemble.likelihoods.classes import Prediction
+from ensemble.likelihoods.label_prediction import Prediction
 from ensemble.sklearn.estimator import INPUTS, Estimator
 
 
@@ -161,4 +161,5 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             aleatoric=whole.aleatoric[:num_examples],
             epistemic=whole.epistemic[:num_examples],
             member_log_probs=whole.member_log_probs[:, :num_examples],
+            class_names=whole.class_names,
         )
