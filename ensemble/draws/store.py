@@ -17,7 +17,7 @@ from ensemble.storage.files import write_bytes
 from ensemble.storage.identity import UNKNOWN, check
 from ensemble.storage.npz import read_arrays
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
 _SCALARS, _POSITIONS = "scalars/", "positions/"

@@ -17,6 +17,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.class_predictions import ClassPredictions
 from ensemble.evaluation.comparison import compare as compare_with
+from ensemble.evaluation.evaluation import Evaluation
 from ensemble.evaluation.next_member import score_sizes
 from ensemble.evaluation.out_of_distribution import score_detection, uncertainty_scores
 from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
@@ -27,7 +28,7 @@ from ensemble.storage.files import write_text, write_together
 from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir, check_links
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
@@ -41,7 +42,8 @@ def evaluate(
     data_dir: str | None = None,
     data: Any = None,
     num_devices: int | None = None,
-) -> dict[str, Any]:
+    show_progress: bool = True,
+) -> Evaluation:
     """Scores an ensemble on its test split, on shifted and on out-of-distribution data.
 
     Nothing is written but to `out`: `evaluation.json`, `report.html`, and predictions of what is
@@ -57,9 +59,10 @@ def evaluate(
         data_dir: where TFDS sets lie; None: where the run had them, if they are still there.
         data: the arrays that the run learned, where it was given arrays.
         num_devices: to predict on; None for all.
+        show_progress: whether to show on stderr, or below a notebook's cell, how far it is.
 
     Returns:
-        The content of evaluation.json.
+        The content of evaluation.json, which a terminal and a notebook show as its summary.
 
     Raises:
         UserError: the workdir, what it is compared with, or the data cannot be used.
@@ -73,8 +76,8 @@ def evaluate(
     comparisons = [compare_with(subject, other) for other in others]
     sets = derived.plan(subject, datasets)
     directory = _output_directory(subject, out)
-    predictions = derived.predict(subject, sets, directory / "predictions")
-    evaluation = score(subject, predictions, comparisons)
+    predictions = derived.predict(subject, sets, directory / "predictions", show_progress)
+    evaluation = Evaluation(score(subject, predictions, comparisons))
     log_probs = {name: one.log_probs for name, one in predictions.items()}
     page = render(evaluation, subject, log_probs)
     with derived.write_errors(directory):

@@ -18,6 +18,7 @@ from ensemble.evaluation.class_predictions import ClassPredictions
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihood import Likelihood
+from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
 from ensemble.source import SplitInputs, block_size, check_in_memory, in_memory, value_range
 from ensemble.sources.catalogue import (
@@ -151,7 +152,7 @@ def _other_dataset(subject: Subject, name: str) -> SplitInputs:
 
 
 def predict(
-    subject: Subject, sets: Sequence[DerivedSet], directory: epath.Path
+    subject: Subject, sets: Sequence[DerivedSet], directory: epath.Path, show_progress: bool = True
 ) -> Mapping[str, ClassPredictions]:
     """Predicts sets, except those whose predictions are in the directory already.
 
@@ -159,6 +160,7 @@ def predict(
         subject: of the evaluation.
         sets: to predict.
         directory: where predictions are kept, one npz file each.
+        show_progress: as `ensemble.train` has it.
 
     Returns:
         Of the members that `subject.test` has, by name.
@@ -179,14 +181,16 @@ def predict(
     }
     missing = [one for one in sets if found[one.name] is None]
     done, total = 0, sum(one.num_examples for one in missing)
-    with Progress(0, total, "predicting") as progress:
+    with (
+        open_display(show_progress and bool(missing)) as display,
+        Progress(0, total, "predicting", "example", display) as progress,
+    ):
         for i, one in enumerate(missing):
             predictions = _predictions(subject, one)
             with write_errors(directory):
                 _write(_path(directory, one.name), predictions, sources[one.name])
             found[one.name] = predictions
             done += one.num_examples
-            progress.update(done)
             progress.line(done, f"predicted {one.name}, {i + 1} of {len(missing)}")
     return {name: each for name, each in found.items() if each is not None}
 

@@ -60,7 +60,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": _percent, "number": _number, "interval": _interval}
+    environment.filters |= {"percent": percent, "number": number, "interval": interval}
     drawn = {
         name: _svg(figure, name, CAPTIONS[name])
         for name, figure in draw(evaluation, subject, log_probs).items()
@@ -182,17 +182,17 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
-def _percent(value: float | None, digits: int = 2) -> str:
+def percent(value: float | None, digits: int = 2) -> str:
     return "-" if _missing(value) else f"{100 * value:.{digits}f}%"  # type: ignore[operator]
 
 
-def _number(value: float | None, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 4) -> str:
     return "-" if _missing(value) else f"{value:.{digits}f}"
 
 
-def _interval(pair: Sequence[float], score: str = "") -> str:
+def interval(pair: Sequence[float], score: str = "") -> str:
     """`[low, high]`, as percent for accuracies."""
-    show = _percent if "accuracy" in score else _number
+    show = percent if "accuracy" in score else number
     return f"[{show(pair[0])}, {show(pair[1])}]"
 
 

@@ -15,7 +15,7 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 _OF_THE_ENSEMBLE = ("ensemble", "diversity")
 """Groups of tags of a run's metrics that are of all its members together."""

@@ -21,11 +21,13 @@ from ensemble.notes import collected, note
 from ensemble.predictor import Predictor
 from ensemble.report import results
 from ensemble.report.findings import findings
+from ensemble.run.display import Display, open_display
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
 from ensemble.run.own_data import with_defaults
 from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
+from ensemble.run.result import Result
 from ensemble.run.resume import (
     Ending,
     Saved,
@@ -44,13 +46,6 @@ from ensemble.storage.workdir import Workdir, write_error
 from ensemble.task import Predictive, Task
 
 logger = logging.getLogger("ensemble")
-
-
-class Result(NamedTuple):
-    """What `train` returns: the content of report.json, and the ensemble as a function."""
-
-    report: dict[str, Any]
-    predictor: Any
 
 
 def train(
@@ -75,7 +70,8 @@ def train(
         workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
             already there is resumed. None keeps nothing.
         started: `time.monotonic()` when the process began, for the report's timing.
-        show_progress: whether to draw a bar on a terminal.
+        show_progress: whether to show on stderr, or below a notebook's cell, how far the run is:
+            steps, epoch, scores and the time left. Warnings are logged in any case.
 
     Returns:
         The report and a predictor, which has the devices of this process; of several processes
@@ -106,12 +102,15 @@ def train(
         processes.from_main(open_workdir)
         stop = stack.enter_context(stop_signals())
         notes = stack.enter_context(collected())
+        display = stack.enter_context(open_display(show_progress and processes.is_main()))
         processes.check_same("settings of JAX", identity.flags())
         task = create_task(config, data)
         processes.check_same("data", task.describe().get("fingerprint"))
         try:
-            way = _Way(stop, workdir is not None, show_progress, notes)
-            return _train_and_evaluate(config, task, work, started, way)
+            way = _Way(stop, workdir is not None, display, notes)
+            result = _train_and_evaluate(config, task, work, started, way)
+            result.workdir = workdir
+            return result
         except OSError as error:
             if error.errno is None:  # Not of the system.
                 raise
@@ -124,13 +123,13 @@ class _Way(NamedTuple):
     Attributes:
         stop: whether it is to end early.
         keep: whether anybody will read the workdir: else no checkpoints, no results.
-        show_progress: whether to draw a bar.
+        display: that shows how far it is.
         notes: what has been said of the run: the list grows.
     """
 
     stop: Stop
     keep: bool
-    show_progress: bool
+    display: Display
     notes: Sequence[str]
 
 
@@ -226,7 +225,7 @@ def _advance(
         main = processes.is_main()
         writer = Writer(work, sizes, purge_step=state.step + 1) if main else NoWriter()
         stack.callback(writer.close)
-        progress = Progress(state.step, method.num_steps, show=way.show_progress)
+        progress = Progress(state.step, method.num_steps, display=way.display)
         stack.enter_context(progress)
         pace = Pace()
         monitor = Monitor(

@@ -1,6 +1,7 @@
 """What a run shows while it lives: scalars, pictures, progress, members that fail."""
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 
 class Monitor:
@@ -131,8 +132,8 @@ class Monitor:
             self._clock.compiled()
             self._progress.compiled(info.step)
             self._compiling, self._skips_rate = False, True
-        self._progress.update(info.step)
         if info.is_cut:
+            self._progress.update(info.step)
             return
         rate = {}
         if self._skips_rate:
@@ -147,10 +148,22 @@ class Monitor:
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
         self._last = scalars | rate
+        self._progress.update(info.step, self._epoch(info.step), self._headline(scalars))
         self._write(info, self._last)
         if isinstance(self._method, Recorded):
             self._method.record(info, self._draws)
         self.may_end = Status.ACTIVE not in status.values()
+
+    def _headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """What of a chunk's scalars shows how it goes: the mean loss, and how chains do."""
+        of_members = [
+            v for tag, v in scalars.items() if re.fullmatch(r"train/member_\d+/loss", tag)
+        ]
+        losses = [loss for loss in of_members if np.isfinite(loss)]  # Of members that took steps.
+        found = {"train loss": float(np.mean(losses))} if losses else {}
+        if isinstance(self._method, Diagnosed):
+            found |= self._method.headline(scalars)
+        return found
 
     def evaluate(self, state: State) -> None:
         """Scores the live members and their mean on the tracked split, and draws pictures."""

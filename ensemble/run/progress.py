@@ -3,16 +3,14 @@
 import contextlib
 import dataclasses
 import logging
-import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
-from rich import progress as rich_progress
-from rich.console import Console
+from ensemble.run.display import Display
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 QUIET_SECONDS = 30.0
 """After so long without a line one tells how far the run is."""
@@ -80,30 +78,33 @@ class Clock:
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
-    """A bar with an ETA on a terminal; the log has the same as plain lines, everywhere.
+    """Tells how far some work is: lines in the log, and what a display makes of the same.
 
     Args:
         done: steps already taken.
         total: steps in all.
         what: is going on.
-        show: whether to draw the bar where there is a terminal.
+        unit: of the steps.
+        display: that shows it too; None for the log alone.
     """
 
-    def __init__(self, done: int, total: int, what: str = "training", show: bool = True):
-        self._first, self._total, self._what, self._show = done, total, what, show
+    def __init__(
+        self,
+        done: int,
+        total: int,
+        what: str = "training",
+        unit: str = "step",
+        display: Display | None = None,
+    ):
+        self._first, self._total, self._what, self._unit = done, total, what, unit
+        self._display = Display() if display is None else display
         self._is_new = True  # No line has told the time left.
-        self._started = self._shown = time.monotonic()
-        self._bar: Any = None
+        self._began = self._started = self._shown = time.monotonic()
+        self._step, self._epoch = done, ""
+        self._scores: dict[str, float] = {}
 
     def __enter__(self) -> "Progress":
-        if self._show and sys.stderr.isatty():
-            self._bar = rich_progress.Progress(
-                *rich_progress.Progress.get_default_columns(),
-                rich_progress.MofNCompleteColumn(),
-                console=Console(stderr=True),
-            )
-            self._row = self._bar.add_task(self._what, total=self._total, completed=self._first)
-            self._bar.start()
+        self._display.begin(self._what, self._unit, self._first, self._total)
         return self
 
     def __exit__(
@@ -112,39 +113,65 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if kind is None:
+            took = duration(time.monotonic() - self._began)
+            self._display.end(self._step, self._known(), took)
 
     def compiled(self, step: int) -> None:
         """Notes the first steps of a process, whose time says nothing of the others'."""
         self._first, self._started = step, time.monotonic()
 
-    def update(self, step: int) -> None:
-        """Moves the bar, and logs a line if it has been quiet for long, with more to come."""
-        if self._bar is not None:
-            self._bar.update(self._row, completed=step)
+    def update(
+        self,
+        step: int,
+        epoch: float | None = None,
+        scores: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """Shows how far it is, and logs a line if it has been quiet for long, with more to come.
+
+        Args:
+            step: that was taken last.
+            epoch: where it is known.
+            scores: that are new; those of before stay in sight.
+        """
+        self._note(step, epoch, scores)
         now = time.monotonic()
         if step == self._first or step >= self._total:
             return
+        self._display.update(step, self._known(), self.left(step))
         is_new = self._is_new and self._seconds_left(step) > QUIET_SECONDS
         if is_new or now - self._shown > QUIET_SECONDS:
-            logger.info("step %d/%d; %s left", step, self._total, self.left(step))
-            self._note_shown()
-
-    def _note_shown(self) -> None:
-        self._shown, self._is_new = time.monotonic(), False
+            self._log("step %d/%d; %s left", step, self._total, self.left(step))
 
     def log(self, step: int, epoch: float, scores: Mapping[str, float]) -> None:
         """Logs the scores of an evaluation, with the time left."""
-        shown = ", ".join(f"{name} {_readable(value)}" for name, value in scores.items())
-        self._note_shown()
-        logger.info(
-            "step %d/%d, epoch %.1f: %s; %s left", step, self._total, epoch, shown, self.left(step)
-        )
+        self._note(step, epoch, scores)
+        self._display.update(step, self._known(), self.left(step))
+        self._log(
+            "step %d/%d, epoch %.1f: %s; %s left",
+            step, self._total, epoch, _listed(scores), self.left(step),
+        )  # fmt: skip
 
     def line(self, step: int, text: str) -> None:
-        """Logs a line of text, with the time left."""
-        logger.info("%s; %s left", text, self.left(step))
+        """Logs what was done last, with the time left."""
+        self._step = step
+        self._display.update(step, text, self.left(step))
+        self._log("%s; %s left", text, self.left(step))
+
+    def _note(self, step: int, epoch: float | None, scores: Mapping[str, float]) -> None:
+        self._step = step
+        self._scores.update(scores)
+        if epoch is not None:
+            self._epoch = f"epoch {epoch:.1f}"
+
+    def _log(self, line: str, *values: object) -> None:
+        self._shown, self._is_new = time.monotonic(), False
+        if not self._display.has_log:  # Else it would show this twice.
+            logger.info(line, *values)
+
+    def _known(self) -> str:
+        """The epoch and the last scores, as far as there are some."""
+        return ", ".join(filter(None, [self._epoch, _listed(self._scores)]))
 
     def left(self, step: int) -> str:
         """The time that the steps after this one will take, at the pace so far."""
@@ -160,6 +187,10 @@ def duration(seconds: float) -> str:
     minutes, whole = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{whole:02d}" if hours else f"{minutes}:{whole:02d}"
+
+
+def _listed(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_readable(value)}" for name, value in scores.items())
 
 
 def _readable(value: float) -> str:

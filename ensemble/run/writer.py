@@ -22,7 +22,7 @@ from ensemble.storage.files import write_bytes, write_text
 from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 
 class Writer:

@@ -28,7 +28,7 @@ from jax.experimental import multihost_utils
 from ensemble.errors import PeerLost, UserError
 from ensemble.sharding.rendezvous import Peer, meet
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 HEARTBEAT_SECONDS = 30
 """A process that is not heard of for so long is taken for dead, and the others end."""

@@ -20,7 +20,7 @@ from typing import Any
 from ensemble.errors import Interrupted
 from ensemble.sharding import agreement, processes
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 GUARD_SECONDS = 22.0
 """After so long without an answer to the first signal a program is ended."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from ensemble.errors import UserError, in_one_line
 from ensemble.sources import tfds_records
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 # One file of each download, to find out whether the download can succeed.
 SOURCES = {

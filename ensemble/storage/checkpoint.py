@@ -20,7 +20,7 @@ from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.storage.npz import memory_bytes
 from ensemble.storage.workdir import cannot_write, check_format
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""

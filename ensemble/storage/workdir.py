@@ -19,7 +19,7 @@ from ensemble.storage.files import write_json, write_text
 from ensemble.storage.npz import max_bytes
 from ensemble.storage.paths import user_path
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 _TOLD: set[str] = set()
 """Workdirs of earlier versions of which that has been said."""

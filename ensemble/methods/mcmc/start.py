@@ -22,7 +22,7 @@ from ensemble.source import in_memory
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 _LOG_EVERY = 50  # Iterations.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ensemble")
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,53 @@
+"""What `ensemble.train` returns."""
+
+from typing import Any, NamedTuple
+
+from ensemble.pictures import tabular
+from ensemble.report import text
+from ensemble.storage.workdir import Workdir
+
+
+class _Returned(NamedTuple):
+    report: dict[str, Any]
+    predictor: Any
+
+
+class Result(_Returned):
+    """What `train` returns: a pair that shows itself as its table, in a notebook with pictures.
+
+    Attributes:
+        report: the content of report.json.
+        predictor: the ensemble as a function.
+        workdir: where the run lives, with the pictures; None where nothing was kept.
+    """
+
+    workdir: str | None = None
+
+    def __repr__(self) -> str:
+        if not self.report:
+            return "The main process has the result."
+        where = "" if self.workdir is None else f"Results: {self.workdir}"
+        parts = [
+            text.format_table(self.report), text.summary_sentence(self.report),
+            text.notes(self.report), where,
+        ]  # fmt: skip
+        return "\n\n".join(filter(None, parts))
+
+    def _repr_html_(self) -> str | None:
+        if not self.report:
+            return None
+        parts = [
+            tabular.html_table(part.titles, filter(None, part.rows))
+            if isinstance(part, text.Table)
+            else tabular.paragraph(part)
+            for part in text.contents(self.report)
+            if part
+        ]
+        lines = [text.summary_sentence(self.report), *text.notes(self.report).splitlines()]
+        return tabular.page([*parts, *map(tabular.paragraph, lines), *self._pictures()])
+
+    def _pictures(self) -> list[str]:
+        if self.workdir is None:
+            return []
+        files = sorted(Workdir(self.workdir).plots.glob("*.png"))
+        return [tabular.html_picture(file.read_bytes(), file.stem) for file in files]
