@@ -1,9 +1,11 @@
 """The clock of a run over several processes, and the log line."""
 
 import time
+from typing import ClassVar
 
 import pytest
 
+from ensemble.run.display import Display
 from ensemble.run.progress import Clock, Progress, duration
 
 
@@ -70,3 +72,18 @@ def test_a_quick_run_is_not_talked_about(caplog, monkeypatch):
             now[0] += 0.1
             progress.update(step)
     assert not caplog.messages
+
+
+def test_a_display_that_shows_the_log_is_not_told_twice(caplog):
+    class Told(Display):
+        has_log = True
+        lines: ClassVar[list] = []
+
+        def update(self, step, scores, left):
+            self.lines.append((step, scores))
+
+    with caplog.at_level("INFO", logger="ensemble"), Progress(0, 9, display=Told()) as progress:
+        progress.log(3, 1.0, {"NLL": 2.0})
+        progress.line(4, "predicted shift")
+    assert Told.lines == [(3, "epoch 1.0, NLL 2.0000"), (4, "predicted shift")]
+    assert caplog.messages == []
