@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Var
 
 from ensemble.errors import UserError
@@ -24,7 +25,8 @@ class Network(Protocol):
     A network may also say `is_linear = True`: it then is multinomial logistic regression with the
     parameters of one dense layer, for which samplers have a faster gradient and better coordinates.
     It may have `check_inputs(inputs, params)`, which raises a `UserError` where inputs [N, ...] are
-    none that it can predict with the parameters [M, ...] of members.
+    none that it can predict with the parameters [M, ...] of members. It may have a `backbone`, a
+    `Backbone`: its inputs are then the features that this makes of the raw ones.
     """
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
@@ -56,6 +58,24 @@ class Network(Protocol):
         Returns:
             Outputs [B, K], and the collections beside `params` after the call; without `train` they
             are those that went in.
+        """
+
+
+class Backbone(Protocol):
+    """A frozen function from raw inputs to features, the same for all members."""
+
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        """Makes features [B, F] float32 of raw inputs [B, ...] on the host.
+
+        Raises:
+            UserError: it fails.
+        """
+
+    def traced(self, inputs: jax.Array) -> jax.Array:
+        """Makes features [B, F] of raw inputs [B, ...] in a program of JAX.
+
+        Raises:
+            UserError: it can be in none.
         """
 
 

@@ -85,7 +85,7 @@ class Predictor:
     @property
     def dataset(self) -> Source:
         """What the inputs are like."""
-        return self.task.dataset
+        return self.task.dataset.raw
 
     @property
     def likelihood(self) -> Likelihood:
@@ -97,7 +97,8 @@ class Predictor:
         # A loop over members: the file and its compilation hold one member's program, whatever M,
         # and on CPU it runs as fast as M programs. vmap would make grouped convolutions, which
         # XLA:CPU has no fast kernel for.
-        predicted = jax.lax.map(lambda member: self.task.predict(member, inputs), self.variables)
+        seen = self.task.dataset.of_raw_traced(inputs)
+        predicted = jax.lax.map(lambda member: self.task.predict(member, seen), self.variables)
         return self.task.likelihood.exported(predicted, self.temperature)
 
     def without_examples(self) -> dict[str, Any]:
@@ -128,9 +129,11 @@ class Predictor:
         Raises:
             UserError: as a call.
         """
+        of_raw = self.task.dataset.of_raw
         if isinstance(inputs, SplitInputs):
-            return self._predict(self._placed_variables, _Checked(inputs, self._checked))
-        return self._predict(self._placed_variables, self._checked(inputs))
+            checked = _CheckedSplit(inputs.source, inputs.split, self._checked)
+            return self._predict(self._placed_variables, of_raw(checked))
+        return self._predict(self._placed_variables, of_raw(self._checked(inputs)))
 
     def predict_members(self, inputs: np.ndarray | SplitInputs) -> MemberPredictions:
         """Predicts with each member; with a chain by the average over its draws.
@@ -150,7 +153,7 @@ class Predictor:
             inputs = np.asarray(inputs)
         except ValueError:
             raise UserError("inputs are ragged: every example must have the same shape") from None
-        dataset = self.task.dataset
+        dataset = self.dataset
         shape = dataset.input_shape
         if shape[-1] == 1 and inputs.shape[1:] == shape[:-1]:
             inputs = inputs[..., None]  # As the data are read: [N, H, W] are grey images.
@@ -180,17 +183,13 @@ def _warn_of_scale(largest: float) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Checked:
+class _CheckedSplit(SplitInputs):
     """Inputs of a split, each slice of which is checked when it is read."""
 
-    inputs: SplitInputs
     check: Callable[[np.ndarray], np.ndarray]
 
-    def __len__(self) -> int:
-        return len(self.inputs)
-
     def __getitem__(self, where: slice, /) -> np.ndarray:
-        return self.check(self.inputs[where])
+        return self.check(super().__getitem__(where))
 
 
 class Restored(NamedTuple):

@@ -14,11 +14,14 @@ import functools
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ensemble.storage.memory import check_memory
+
+if TYPE_CHECKING:
+    import jax
 
 _BLOCK_VALUES = 1 << 22
 """Values of a block: few enough that float64 copies of it take 32 MiB."""
@@ -90,6 +93,29 @@ class Source(Protocol):
     def has_pictures(self) -> bool:
         """Whether an example is an image (H, W, C)."""
         return len(self.input_shape) == 3
+
+    # Where inputs are features that a frozen backbone makes of others.
+
+    @property
+    def raw(self) -> Source:
+        """The source of the inputs as users have them; mostly this one."""
+        return self
+
+    def of_raw(self, inputs: Inputs) -> Inputs:
+        """Makes inputs as `read` returns them of raw ones [N, ...], in slices."""
+        return inputs
+
+    def of_raw_traced(self, inputs: jax.Array) -> jax.Array:
+        """The same of a batch [B, ...] in a program of JAX.
+
+        Raises:
+            UserError: what makes them can be in none.
+        """
+        return inputs
+
+    def describe_features(self) -> dict[str, Any]:
+        """What a program that predicts must know beside what it knows of `raw`, JSON-ready."""
+        return {}
 
     @functools.cached_property
     def fingerprint(self) -> str:

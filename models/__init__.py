@@ -15,6 +15,7 @@ from ensemble.networks import (
     from_functions,
     from_nnx,
     names,
+    on_features,
     register,
 )
 from ensemble.tasks import densities
@@ -31,5 +32,6 @@ __all__ = [
     "from_functions",
     "from_nnx",
     "names",
+    "on_features",
     "register",
 ]

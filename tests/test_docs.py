@@ -91,6 +91,8 @@ def test_your_network(page):
         variables = network.init(jax.random.key(0), namespace["inputs"])
         outputs, _ = network.apply(variables, namespace["inputs"])
         assert outputs.shape == (200, 3)
+    network = networks.create("mine_on_features", 3)
+    assert network.backbone(namespace["inputs"]).shape == (200, 32)
 
 
 @pytest.mark.check

@@ -22,6 +22,11 @@ Two plain functions, `init(rng_key, inputs)` of parameters and `apply(params, in
 become a network by `from_functions(init, apply)`.
 
 Whatever has the two functions of `ensemble.network.Network` may be returned in a module's place.
+
+A function from raw inputs [N, ...] to features [N, F], such as all but the last layers of a network
+that is trained already, becomes a frozen backbone; only heads on its features are learned:
+
+    ensemble.networks.register("mine", ensemble.networks.on_features(function, "mlp"))
 """
 
 import functools
@@ -34,6 +39,7 @@ from flax import linen as nn
 
 from ensemble.errors import UserError
 from ensemble.network import Network
+from ensemble.networks.backbone import FunctionBackbone, HeadNetwork
 from ensemble.networks.cnn import CNN
 from ensemble.networks.functions import from_functions as from_functions
 from ensemble.networks.lenet5 import LeNet5
@@ -109,6 +115,49 @@ def create(name: str, num_outputs: int, settings: Mapping[str, Any] = _NO_SETTIN
                 "network, and takes no such argument; leave the setting out"
             ) from None
     return as_network(factory(num_outputs, **settings), name)
+
+
+def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
+    """Makes a factory of networks that are heads on the features of a frozen backbone.
+
+    The features of a data set are computed once and kept on disk. Predictions take raw inputs.
+
+    Args:
+        function: from raw inputs [B, ...] float32 to features [B, F], as of prediction: without
+            dropout, and an example's features do not depend on those beside it. A function of JAX
+            is compiled. Any other is called on the host with a NumPy array.
+        head: the name of a network, or its factory; its inputs are the features [B, F], each
+            standardised over the training examples.
+
+    Raises:
+        UserError: the function or the head is none.
+    """
+    if not callable(function):
+        raise UserError(
+            f"ensemble.networks.on_features was given a {type(function).__name__} as the backbone; "
+            "it takes a function from inputs [B, ...] to features [B, F]"
+        )
+    if not (isinstance(head, str) or callable(head)):
+        raise UserError(
+            f"ensemble.networks.on_features was given a {type(head).__name__} as the head; it "
+            "takes the name of a network, such as 'mlp', or its factory"
+        )
+    backbone = FunctionBackbone(function)
+
+    def factory(num_outputs: int) -> HeadNetwork:
+        if isinstance(head, str):
+            network = create(head, num_outputs)
+        else:
+            refuse(head, "mine")
+            network = as_network(head(num_outputs), "mine")
+        if getattr(network, "backbone", None) is not None:
+            raise UserError(
+                f"the head {head!r} has a backbone of its own; give a network without one, and one "
+                "function that does what both backbones do"
+            )
+        return HeadNetwork(network, backbone)
+
+    return factory
 
 
 def as_network(made: Any, name: str) -> Network:

@@ -15,6 +15,7 @@ from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
 from ensemble.sharding import agreement, processes
 from ensemble.sharding.signals import resume_line
+from ensemble.sources.features import check_same_backbone
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
@@ -202,4 +203,5 @@ def check_resumable(
             f"{work.path} holds a run on other data than {now['name']} has now; "
             "restore the data or choose another --workdir"
         )
+    check_same_backbone(then, now, str(work.path))
     method.check_resumable(counters, str(work.path))

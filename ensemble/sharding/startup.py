@@ -144,10 +144,15 @@ def _in_jaxlib(flags: Iterable[str]) -> set[str]:
         return {flag for flag in flags if data.find(flag.lstrip("-").encode()) >= 0}
 
 
+def cache_folder() -> pathlib.Path:
+    """Where this user's files lie that can be made again."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return pathlib.Path(home).expanduser() / "flax-ensembles"
+
+
 def _set_compilation_cache() -> None:
     """Keeps compiled programs between processes, where the user has not chosen a place."""
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        home = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-        jax.config.update("jax_compilation_cache_dir", str(home / "flax-ensembles" / "xla"))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

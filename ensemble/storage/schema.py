@@ -19,6 +19,7 @@ MAX_BYTES = 100_000_000
 """Of a JSON file; ours have some kilobytes."""
 _MAX_DEPTH = 20
 _MAX_VALUES = 2**31  # Of one example.
+_MAX_FLOAT = 3e38  # Of float32.
 _MAX_NUMBER = 2**53  # JSON's whole numbers are doubles to many programs.
 
 
@@ -173,6 +174,8 @@ def check_description(description: Any, likelihood: str) -> None:
         raise ValueError("dataset.dtype must be uint8, float32 or int32")
     for key in ("shift", "scale"):
         _check_broadcastable(description[key], shape, key)
+    if "features" in description:
+        _check_features(description["features"])
     counts = description["num_examples"]
     if not isinstance(counts, dict) or not all(_is_whole(count) for count in counts.values()):
         raise ValueError("dataset.num_examples must be whole numbers")
@@ -187,6 +190,18 @@ def _check_broadcastable(values: Any, shape: list[int], key: str) -> None:
         fits = False
     if not fits or not np.isfinite(array).all():
         raise ValueError(f"dataset.{key} must be finite numbers, for examples {shape}")
+
+
+def _check_features(features: Any) -> None:
+    """Refuses what does not describe the features of a backbone."""
+    if not isinstance(features, dict):
+        raise ValueError("dataset.features is no object")
+    for key in ("shift", "scale", "probe"):
+        values = features[key]
+        if not isinstance(values, list) or not values or not all(map(_is_finite, values)):
+            raise ValueError(f"dataset.features.{key} must be numbers")
+    if len(features["shift"]) != len(features["scale"]):
+        raise ValueError("dataset.features must have as many of shift as of scale")
 
 
 def _check_posterior(posterior: Any) -> None:
@@ -210,6 +225,10 @@ def _whole(values: Mapping[str, Any], key: str) -> int:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and value is not None and abs(value) < _MAX_FLOAT
 
 
 def _is_number(value: Any) -> bool:

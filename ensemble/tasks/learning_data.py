@@ -10,9 +10,11 @@ import numpy as np
 from ensemble import likelihoods
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
+from ensemble.network import Backbone
 from ensemble.source import Examples, Source
 from ensemble.sources.catalogue import load_dataset, models_of
 from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.sources.features import check_same_backbone, described_features
 from ensemble.task import Predictive
 
 
@@ -53,28 +55,42 @@ def make_likelihood(dataset: Source, name: str = "categorical") -> Likelihood:
 
 def describe(dataset: Source) -> dict[str, Any]:
     """Returns what a program that predicts must know of a data set's inputs, JSON-ready."""
+    raw, features = dataset.raw, dataset.describe_features()
     return {
-        "name": dataset.name,
-        "input_shape": list(dataset.input_shape),
-        "dtype": dataset.input_dtype.name,
-        "shift": np.asarray(dataset.shift).tolist(),
-        "scale": np.asarray(dataset.scale).tolist(),
-        "num_examples": dict(dataset.sizes),
-        "fingerprint": dataset.fingerprint,
-        "test_fingerprint": dataset.test_fingerprint,
+        "name": raw.name,
+        "input_shape": list(raw.input_shape),
+        "dtype": raw.input_dtype.name,
+        "shift": np.asarray(raw.shift).tolist(),
+        "scale": np.asarray(raw.scale).tolist(),
+        "num_examples": dict(raw.sizes),
+        "fingerprint": raw.fingerprint,
+        "test_fingerprint": raw.test_fingerprint,
+        **({"features": features} if features else {}),
     }
 
 
-def described_dataset(description: Mapping[str, Any]) -> Source:
-    """Returns a data set without examples, from what `Task.describe` has kept of it."""
+def described_dataset(description: Mapping[str, Any], backbone: Backbone | None = None) -> Source:
+    """Returns a data set without examples, from what `Task.describe` has kept of it.
+
+    Args:
+        description: that it has kept.
+        backbone: of the network, where it has one.
+
+    Raises:
+        UserError: the backbone fails, or is not that of the description.
+    """
     shape = (0, *description["input_shape"])
-    return Dataset(
+    raw = Dataset(
         name=description["name"],
         splits={"train": Examples(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
         class_names=tuple(description.get("class_names", ())) or None,
         shift=np.asarray(description["shift"], np.float32),
         scale=np.asarray(description["scale"], np.float32),
     )
+    if backbone is None:
+        check_same_backbone(description, {}, "the workdir")
+        return raw
+    return described_features(raw, backbone, description)
 
 
 def check_params(params: Any, expected: Any, config: Mapping[str, Any], task: Predictive) -> None:

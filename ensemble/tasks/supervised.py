@@ -15,10 +15,11 @@ from ensemble import likelihoods, networks
 from ensemble.config import model_settings
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Likelihood
-from ensemble.network import Network, Traits, Variables, last_activation, traits
+from ensemble.network import Backbone, Network, Traits, Variables, last_activation, traits
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
+from ensemble.sources.features import features_of
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored, SoftmaxRegression
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.learning_data import (
@@ -65,12 +66,13 @@ class Supervised(Defaults):
         return {**describe(self.dataset), **self.likelihood.describe()}
 
     def scored(self) -> Scored:
-        """The data and the likelihood."""
-        return Scored(self.dataset, self.likelihood)
+        """The data, as users have them, and the likelihood."""
+        return Scored(self.dataset.raw, self.likelihood)
 
     def without_examples(self) -> "Supervised":
         """The same task for predictions alone."""
-        return Supervised(described_dataset(self.describe()), self.network, self.likelihood)
+        dataset = described_dataset(self.describe(), backbone_of(self.network))
+        return Supervised(dataset, self.network, self.likelihood)
 
     # Parameters.
 
@@ -218,6 +220,9 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Supervised:
     dataset = load_source(config, data)
     likelihood = make_likelihood(dataset, config.likelihood)
     network = networks.create(config.model, likelihood.num_outputs, model_settings(config))
+    backbone = backbone_of(network)
+    if backbone is not None:
+        dataset = features_of(dataset, backbone)
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
     check_network(task, config.model)
     return task
@@ -232,11 +237,13 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
         params: of the members [M, ...].
 
     Raises:
-        UserError: the network's name is not registered here, or it has other parameters.
+        UserError: the network's name is not registered here, or it has other parameters, or
+            another backbone.
     """
     likelihood = likelihoods.named(config["likelihood"]).described(description)
     network = networks.create(config["model"], likelihood.num_outputs, model_settings(config))
-    task = Supervised(described_dataset(description), network, likelihood)
+    dataset = described_dataset(description, backbone_of(network))
+    task = Supervised(dataset, network, likelihood)
     try:
         expected = task.params_shapes()
     except Exception as error:  # A network is a program, and may raise anything.
@@ -246,6 +253,11 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
         ) from None
     check_params(params, expected, config, task)
     return task
+
+
+def backbone_of(network: Network) -> Backbone | None:
+    """What makes a network's inputs of raw ones, where that is not the network itself."""
+    return getattr(network, "backbone", None)
 
 
 def classification(dataset: Source, network: Network, priors: tuple[Prior, ...] = ()) -> Supervised:

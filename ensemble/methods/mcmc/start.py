@@ -19,6 +19,7 @@ from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR
 from ensemble.predictor import restore
 from ensemble.sharding import signals, transfer
 from ensemble.source import in_memory
+from ensemble.sources.features import check_same_backbone
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned
 
@@ -203,6 +204,7 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
             f"{where} has learned other data, {restored.description['name']}, than "
             f"{task.dataset.name} as it is split here; both must have the same"
         )
+    check_same_backbone(restored.description, task.describe(), where)
     if len(restored.members) < config.num_chains:
         raise UserError(
             f"{where} has {len(restored.members)} live members for {config.num_chains} chains; "
