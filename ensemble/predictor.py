@@ -19,6 +19,7 @@ from ensemble.method import FAILURES, Stacked, Status
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
+from ensemble.sources.image_form import in_form
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions, read_predictions
@@ -114,6 +115,9 @@ class Predictor:
     def __call__(self, inputs: np.ndarray) -> Any:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
 
+        Images [N, C, H, W] are turned, grey ones become RGB and RGB ones grey where the training
+        data were so.
+
         Returns:
             Of classes a `ensemble.likelihoods.label_prediction.Prediction`; else what the
             likelihood's `prediction` says.
@@ -155,8 +159,7 @@ class Predictor:
             raise UserError("inputs are ragged: every example must have the same shape") from None
         dataset = self.dataset
         shape = dataset.input_shape
-        if shape[-1] == 1 and inputs.shape[1:] == shape[:-1]:
-            inputs = inputs[..., None]  # As the data are read: [N, H, W] are grey images.
+        inputs = in_form(inputs, shape)
         if inputs.shape[1:] != shape or not len(inputs):
             raise UserError(
                 f"inputs of shape {inputs.shape}: the ensemble takes [N, "

@@ -76,6 +76,7 @@ class SourceEntry:
             for those that always are.
         is_listed: whether it is among the names that a user can give.
         models: the only values of `config.model` that can learn it, if not every network can.
+        can_resize: whether it reads pictures one by one, and so can resize them.
     """
 
     loader: str
@@ -83,6 +84,7 @@ class SourceEntry:
     finder: str = ""
     is_listed: bool = True
     models: tuple[str, ...] = ()
+    can_resize: bool = False
 
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
@@ -149,8 +151,9 @@ SOURCES: Mapping[str, SourceEntry] = {
     "diabetes": SourceEntry("ensemble.sources.diabetes:load_diabetes"),
     "arrays": SourceEntry("ensemble.sources.dataset:refuse_arrays", is_listed=False),
     "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
-    "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder"),
+    "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder", can_resize=True),
     "npy:FOLDER": SourceEntry("ensemble.sources.memory_map:load_npy"),
+    "tfds:NAME": SourceEntry("ensemble.sources.image_sets:load_tfds", can_resize=True),
     "movielens/1m-ratings": _MOVIELENS,
     "movielens/100k-ratings": _MOVIELENS,
     "watches:USERSxMOVIES": SourceEntry(

@@ -136,12 +136,17 @@ class Request(NamedTuple):
         seed: of the split of data that come without splits.
         hold_out: whether to hold validation and calibration data out of the training data.
         only_test: whether only the test split is needed; a loader may leave out others.
+        size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
+        copies_together: whether splits are carved so that exact copies of an example come into one.
+            Runs were once made without.
     """
 
     data_dir: str | None = None
     seed: int = 0
     hold_out: bool = True
     only_test: bool = False
+    size: tuple[int, int] | None = None
+    copies_together: bool = True
 
 
 class Inputs(Protocol):

@@ -364,7 +364,7 @@ def folder(folder, runs):
                 os.mkfifo(os.path.join(place, b"pipe.png"))
         path = os.fsdecode(root)
         if rng.random() < 0.3:
-            shown, _ = folders.read_unlabelled_folder(path)
+            shown, _ = folders.read_unlabelled([path])
             "".join(shown).encode()
             return
         dataset = dataset_from_arrays(folders.read_folder(path), "folder:images")

@@ -111,7 +111,7 @@ def read_everywhere(path):
     shutil.copy(path, draws / "000000000.npz")
     readers = [
         lambda: own_arrays.read_npz(str(path)),
-        lambda: predict.read_inputs(str(path)),
+        lambda: predict.read_inputs([str(path)]),
         lambda: read_predictions(epath.Path(path), {}, CLASSES),
         lambda: Draws(epath.Path(draws)).scalars(),
     ]
@@ -136,7 +136,7 @@ def test_postscript_is_no_image(tmp_path, monkeypatch):
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "a.eps")
     (tmp_path / "a.eps").rename(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png is not an image that Pillow reads"):
-        folders.read_unlabelled_folder(str(tmp_path))
+        folders.read_unlabelled([str(tmp_path)])
 
 
 # It takes no more memory than it may.
@@ -207,7 +207,7 @@ def test_images_that_memory_cannot_hold_are_not_decoded(tmp_path, monkeypatch):
     PIL.Image.new("RGB", (3000, 3000)).save(tmp_path / "a.png")
     monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)
     with pytest.raises(UserError, match=r"images of 3000x3000 pixels as .* need 27,000,000 bytes"):
-        folders.read_unlabelled_folder(str(tmp_path))
+        folders.read_unlabelled([str(tmp_path)])
 
 
 @pytest.mark.parametrize("name", ["report.json", "predictions/test.npz", "metrics.jsonl"])
@@ -382,7 +382,7 @@ def test_pipes_are_not_waited_for(run, tmp_path):
         ensemble.evaluate(run, datasets=[])
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png is not an image"):
-        folders.read_unlabelled_folder(str(tmp_path))
+        folders.read_unlabelled([str(tmp_path)])
 
 
 @pytest.mark.parametrize("path", ["~nobody_at_all/x", "a" * 5000, "x\0y", "loop/x", "x://y"])
@@ -394,7 +394,7 @@ def test_what_is_no_path_is_refused(tmp_path, monkeypatch, path):
         ensemble.evaluate,
         own_arrays.read_npz,
         folders.read_folder,
-        predict.read_inputs,
+        lambda path: predict.read_inputs([path]),
     ):
         with pytest.raises(UserError):
             use(path)

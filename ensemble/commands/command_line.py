@@ -85,7 +85,8 @@ def parse(
         argv: the program and what was given to it.
         example: flags and arguments that work, for messages.
         required: flags that must have a value.
-        arguments: names of the arguments beside flags, all of which must be given.
+        arguments: names of the arguments beside flags, all of which must be given; of a last one
+            with `...` behind its name there may be many.
 
     Returns:
         The program and its arguments.
@@ -98,7 +99,8 @@ def parse(
         rest = flags.FLAGS(argv)
     except flags.Error as error:
         raise UserError(_without_traceback(str(error))) from None
-    if len(rest) > 1 + len(arguments):
+    takes_many = bool(arguments) and arguments[-1].endswith("...")
+    if len(rest) > 1 + len(arguments) and not takes_many:
         allowed = f" beside {' '.join(arguments)}" if arguments else ""
         raise UserError(
             f"{rest[1 + len(arguments)]!r} is not a flag; every argument{allowed} has the form "

@@ -1,14 +1,17 @@
 """Predicts with a trained ensemble, and says how sure it is; the least certain come first.
 
+    python predict.py --workdir=runs/digits picture.png
     python predict.py --workdir=runs/digits pictures
     python predict.py --workdir=runs/digits new.npz --json
 
-The inputs are a folder of images (or of folders with images), or an npz file with `inputs` or a
-single array. Uncertainties of classes are in nats: total = aleatoric (noise in the data) +
-epistemic (what the members disagree on). Numbers come with their 90% interval.
+The inputs are image files and folders of images (or of folders with images), as many as one likes;
+or one npz file with `inputs` or a single array. Uncertainties of classes are in nats: total =
+aleatoric (noise in the data) + epistemic (what the members disagree on). Numbers come with their
+90% interval.
 """
 
 import json
+import zipfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +22,11 @@ import ensemble
 from ensemble.commands import command_line
 from ensemble.errors import UserError
 from ensemble.pictures import tabular
-from ensemble.sources.folders import read_unlabelled_folder
+from ensemble.predictor import check_is_workdir
+from ensemble.sources.folders import read_unlabelled
+from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
+from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
     from ensemble.source import Source
@@ -30,25 +36,32 @@ def main(argv: Sequence[str]) -> None:
     """Predicts what the command line names, and prints the answer."""
     values: Any = flags.FLAGS
     command_line.run_config_file(values.config)
-    command_line.print_answer(answer(values.workdir, argv[1], values.json, values.calibrated))
+    command_line.print_answer(answer(values.workdir, argv[1:], values.json, values.calibrated))
 
 
-def answer(workdir: str, path: str, as_json: bool = False, calibrated: bool = False) -> str:
+def answer(
+    workdir: str, paths: str | Sequence[str], as_json: bool = False, calibrated: bool = False
+) -> str:
     """Predicts inputs and says the result, the most uncertain first.
 
     Args:
         workdir: of the run whose ensemble predicts.
-        path: of the inputs; see `read_inputs`.
+        paths: of the inputs, or the only one; see `read_inputs`.
         as_json: whether to return a JSON document instead of a table.
         calibrated: whether to temper the probabilities as the run was calibrated.
 
     Raises:
         UserError: the inputs or the workdir cannot be used.
     """
-    names, inputs = read_inputs(path)  # First, for it fails faster than loading does.
+    paths = [paths] if isinstance(paths, str) else paths
+    work = Workdir(workdir)
+    check_is_workdir(work)
+    config = work.read_config() or {}
+    # First, for it fails faster than loading does.
+    names, inputs = read_inputs(paths, parse_size(config.get("resize")))
     predictor = ensemble.load(workdir, calibrated=calibrated)
-    dataset = predictor.dataset
-    inputs = as_trained(inputs, dataset, path)
+    path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
+    inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     try:
         prediction = predictor(inputs)
     except UserError as error:
@@ -70,18 +83,27 @@ def answer(workdir: str, path: str, as_json: bool = False, calibrated: bool = Fa
     return json.dumps(document, allow_nan=False)
 
 
-def read_inputs(path: str) -> tuple[list[str], np.ndarray]:
-    """Reads a folder of images, or `inputs` or the single array of an npz file.
+def read_inputs(
+    paths: Sequence[str], size: tuple[int, int] | None = None
+) -> tuple[list[str], np.ndarray]:
+    """Reads image files and folders of images; or `inputs` or the single array of an npz file.
+
+    Args:
+        paths: of images and folders, or of one npz file.
+        size: that images are brought to, as of `folders.read_images`.
 
     Returns:
-        names [N], which are relative paths or indices, and examples [N, ...] as they are.
+        names [N], which are paths or indices, and examples [N, ...] as they are.
 
     Raises:
         UserError: there is no such folder or file, or it holds no examples, or bad ones.
     """
-    if local_path(path).is_dir():
-        return read_unlabelled_folder(path)
+    if are_images(paths):
+        return read_unlabelled(paths, size)
+    path = next(path for path in paths if not _has_images(path))
     arrays = read_npz(path)
+    if len(paths) > 1:
+        raise UserError(f"{path} is an npz file: give it alone, or images and folders of images")
     if "inputs" not in arrays and len(arrays) != 1:
         raise UserError(
             f"npz:{path} has the arrays {', '.join(sorted(arrays)) or '(none)'}; expected is "
@@ -91,29 +113,47 @@ def read_inputs(path: str) -> tuple[list[str], np.ndarray]:
     return [str(i) for i in range(len(np.atleast_1d(inputs)))], inputs
 
 
-def as_trained(inputs: np.ndarray, dataset: "Source", path: str) -> np.ndarray:
-    """Brings inputs to the form of the training data, where that needs no guess.
+def are_images(paths: Sequence[str]) -> bool:
+    """Whether all paths are of folders, or of files that are to be images."""
+    return all(map(_has_images, paths))
+
+
+def _has_images(path: str) -> bool:
+    file = local_path(path)
+    is_array = file.suffix == ".npz" or (file.is_file() and zipfile.is_zipfile(file))
+    return file.exists() and not is_array
+
+
+def as_trained(inputs: np.ndarray, dataset: "Source", path: str, has_images: bool) -> np.ndarray:
+    """Brings inputs to the type of the training data.
 
     Args:
         inputs: [N, ...] as read.
         dataset: the training data's description.
         path: where the inputs come from.
+        has_images: whether they were read from images.
 
     Returns:
-        [N, ...] of the training data's dtype; grayscale images are RGB where those were.
+        [N, ...] of the training data's dtype.
 
     Raises:
-        UserError: the inputs are no such numbers.
+        UserError: the inputs are no such numbers, or images of another size.
     """
-    dtype = dataset.input_dtype
-    if local_path(path).is_dir():
+    dtype, shape = dataset.input_dtype, dataset.input_shape
+    if has_images:
         if dtype != np.uint8:
             raise UserError(
                 f"{path} holds images, the training data were {dtype}: write the inputs, on their "
                 "scale, to an npz file and give that"
             )
-        if inputs.shape[-1] == 1 and dataset.input_shape[-1] == 3:
-            inputs = np.repeat(inputs, 3, axis=-1)  # As in a training folder with both.
+        if len(shape) == 3 and inputs.shape[1:3] != shape[:2]:
+            found, learned = (
+                f"{height}x{width}" for height, width in (inputs.shape[1:3], shape[:2])
+            )
+            raise UserError(
+                f"{path} holds images of {found} pixels (height x width), the training data were "
+                f"{learned}: resize them, or train with config.resize, which does it here, too"
+            )
     return check_inputs(inputs, dtype, path)
 
 
@@ -128,7 +168,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         argv,
         example="--workdir=runs/digits pictures",
         required=("workdir",),
-        arguments=("FOLDER_OR_NPZ",),
+        arguments=("INPUTS...",),
     )
 
 

@@ -27,6 +27,8 @@ from ensemble.sources.catalogue import (
     load_test_inputs,
     sets_of_shape,
 )
+from ensemble.sources.image_form import parse_size
+from ensemble.sources.tfds_records import set_name
 from ensemble.storage.npz import max_bytes, read_arrays
 from ensemble.storage.predictions import check_predictions, write_arrays
 
@@ -128,7 +130,8 @@ def _digest_of(inputs: np.ndarray | SplitInputs) -> str:
 def _default_names(subject: Subject) -> list[str]:
     assert subject.dataset is not None
     shape, own_name = subject.dataset.input_shape, subject.dataset.name
-    others = [name for name in sets_of_shape(shape, subject.data_dir(own_name)) if name != own_name]
+    found = sets_of_shape(shape, subject.data_dir(own_name))
+    others = [name for name in found if name != set_name(own_name)]
     return [*([SHIFT] if subject.dataset.has_pictures else []), *others, ood.UNIFORM, ood.CONSTANT]
 
 
@@ -141,12 +144,13 @@ def _other_dataset(subject: Subject, name: str) -> SplitInputs:
             f"--datasets={name} is unknown; choose from {SHIFT}, {ood.UNIFORM}, {ood.CONSTANT}, "
             f"{', '.join(KNOWN_DATASETS)}, or {NONE}"
         )
-    if name == subject.dataset.name:
+    if set_name(name) == set_name(subject.dataset.name):
         raise UserError(f"--datasets={name} is what the ensemble has learned; leave it out")
     shape = subject.dataset.input_shape
     if entry.input_shape is not None:
         ood.check_same_shape(name, entry.input_shape, shape)  # Before it is prepared.
-    inputs = load_test_inputs(name, subject.data_dir(name))
+    size = parse_size(subject.config.get("resize"))
+    inputs = load_test_inputs(name, subject.data_dir(name), size)
     ood.check_same_shape(name, inputs.source.input_shape, shape)
     return inputs
 

@@ -139,15 +139,12 @@ class Subject:
         Raises:
             UserError: they have changed since the run.
         """
-        name, config = self.description["name"], self.config
-        hold_out = config.get("hold_out", True)
+        name, expected = self.description["name"], self.description["fingerprint"]
         try:
-            if self._data is not None:
-                dataset: Source = dataset_from_arrays(
-                    self._data, "arrays", config["seed"], hold_out, kind="labels"
-                )
-            else:
-                dataset = load_dataset(name, self.data_dir(name), config["seed"], hold_out)
+            dataset = self._load_dataset(copies_together=True)
+            if dataset.fingerprint == expected:
+                return dataset
+            dataset = self._load_dataset(copies_together=False)
         except UserError as error:
             logger.warning(
                 "The data of %s cannot be had, so neither images nor shifts are shown: %s",
@@ -155,12 +152,27 @@ class Subject:
                 error,
             )
             return None
-        if dataset.fingerprint != self.description["fingerprint"]:
+        if dataset.fingerprint != expected:
             raise UserError(
                 f"{self.work.path} holds a run on other data than {name} has now; restore the "
                 "data, or say by --data_dir where TFDS sets lie"
             )
+        logging.warning(
+            "%s is of before exact copies were kept in one split: it is evaluated as it was split.",
+            self.work.path,
+        )
         return dataset
+
+    def _load_dataset(self, copies_together: bool) -> Source:
+        config, seed = self.config, self.config["seed"]
+        hold_out = config.get("hold_out", True)
+        if self._data is not None:
+            return dataset_from_arrays(
+                self._data, "arrays", seed, hold_out, "labels", copies_together
+            )
+        name = self.description["name"]
+        resize = config.get("resize")
+        return load_dataset(name, self.data_dir(name), seed, hold_out, resize, copies_together)
 
     @functools.cached_property
     def _restored(self) -> Any:

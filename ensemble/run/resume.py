@@ -201,7 +201,8 @@ def check_resumable(
     if now["fingerprint"] != then["fingerprint"]:
         raise UserError(
             f"{work.path} holds a run on other data than {now['name']} has now; "
-            "restore the data or choose another --workdir"
+            "restore the data or choose another --workdir (a run from before exact copies were "
+            "kept in one split can be evaluated, but not resumed)"
         )
     check_same_backbone(then, now, str(work.path))
     method.check_resumable(counters, str(work.path))

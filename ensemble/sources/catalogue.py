@@ -7,6 +7,7 @@ from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.registry import SOURCES, SourceEntry
 from ensemble.source import Request, Source, SplitInputs
+from ensemble.sources import image_form
 
 KNOWN_DATASETS = tuple(name for name, entry in SOURCES.items() if entry.is_listed)
 _PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
@@ -27,39 +28,67 @@ def models_of(name: str) -> tuple[str, ...]:
 
 
 def load_dataset(
-    name: str, data_dir: str | None = None, seed: int = 0, hold_out: bool = True
+    name: str,
+    data_dir: str | None = None,
+    seed: int = 0,
+    hold_out: bool = True,
+    resize: int | str | None = None,
+    copies_together: bool = True,
 ) -> Source:
     """Loads a data set.
 
     Args:
         name: `digits`, or `clutter`, which is generated from them; a TFDS set, `mnist`,
-            `fashion_mnist`, `kmnist` or `cifar10`, which is prepared first where it is not; own
-            data, `npz:PATH` or `folder:PATH` (see `own_arrays`) or `npy:FOLDER` (see `memory_map`);
-            or who watched what (see `movielens`).
+            `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see `image_sets`), which is
+            prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see `own_arrays`)
+            or `npy:FOLDER` (see `memory_map`); or who watched what (see `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.
         hold_out: whether to hold validation and calibration data out of the training data; if not,
             all of them are for training, and of own data also what would be carved for testing.
+        resize: the size of pictures that are read from files: see `image_form.parse_size`.
+        copies_together: whether splits are carved so that exact copies of an example come into one.
+            Runs were once made without.
 
     Raises:
         UserError: if the name is unknown, or the data cannot be had or used.
     """
-    return _load(name, Request(data_dir, seed, hold_out))
+    size = image_form.parse_size(resize)
+    request = Request(data_dir, seed, hold_out, size=size, copies_together=copies_together)
+    return _load(name, request)
 
 
-def load_test_inputs(name: str, data_dir: str | None = None) -> SplitInputs:
+def load_test_inputs(
+    name: str, data_dir: str | None = None, size: tuple[int, int] | None = None
+) -> SplitInputs:
     """Loads the inputs [N, ...] of a set's test split; of own data without one, all inputs.
 
     Args:
         name: as of `load_dataset`.
         data_dir: as of `load_dataset`.
+        size: (height, width) of pictures, where they are read one by one; None: their own.
 
     Raises:
         UserError: as `load_dataset`.
     """
-    source = _load(name, Request(data_dir, hold_out=False, only_test=True))
+    entry = find_entry(name)
+    size = size if entry and entry.can_resize else None
+    source = _load(name, Request(data_dir, hold_out=False, only_test=True, size=size))
     return SplitInputs(source, "test" if "test" in source.sizes else "train")
+
+
+def refuse_resize(what: str) -> UserError:
+    """The error for data that are not resized.
+
+    Args:
+        what: they are, for the message.
+    """
+    able = ", ".join(name for name, entry in SOURCES.items() if entry.can_resize)
+    return UserError(
+        f"config.resize is for pictures from files ({able}), and {what} is none of these: leave "
+        "config.resize out, and resize the images yourself if need be"
+    )
 
 
 def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
@@ -83,4 +112,6 @@ def _load(name: str, request: Request) -> Source:
         close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
+    if request.size is not None and not entry.can_resize:
+        raise refuse_resize(f"config.dataset={name!r}")
     return registry.load(entry.loader)(name, request)

@@ -109,6 +109,7 @@ def dataset_from_arrays(
     seed: int = 0,
     hold_out: bool = True,
     kind: str | None = None,
+    copies_together: bool = True,
 ) -> Dataset:
     """Makes a data set of the user's own arrays.
 
@@ -117,12 +118,15 @@ def dataset_from_arrays(
             `train_labels` with any of `validation_*`, `calibration_*` and `test_*`, where each
             split that is not given is carved from the training data, a tenth of it. Optionally
             `class_names`. Inputs are feature vectors `[N, F]` or images `[N, H, W]` or
-            `[N, H, W, C]`; labels `[N]` are numbers or texts. `targets` in place of `labels` are
-            numbers. `ensemble.sources.data_forms` has the other forms, such as `(X, y)`.
+            `[N, H, W, C]`; `[N, C, H, W]` are turned if they can be nothing else. Labels `[N]` are
+            numbers or texts. `targets` in place of `labels` are numbers.
+            `ensemble.sources.data_forms` has the other forms, such as `(X, y)`.
         name: of the data set, also for messages.
         seed: of the carving, which is stratified: every split has its share of every class.
         hold_out: whether to carve at all; if not, splits that are not given do not exist.
         kind: `labels` or `targets`: what y is where it is called so; None: by its values.
+        copies_together: whether exact copies of an example are carved into one split. Runs were
+            once made without.
 
     Raises:
         UserError: if the arrays cannot be used, or are too few to be split.
@@ -130,7 +134,8 @@ def dataset_from_arrays(
     given = own_arrays.check_arrays(as_arrays(arrays, kind), name)
     inputs = {part: given.convert(values) for part, values in given.inputs.items()}
     splits = {}
-    places = assign_splits(given.targets, name, seed, hold_out)
+    digests = given.digests if copies_together else None
+    places = assign_splits(given.targets, name, seed, hold_out, digests)
     for split, (part, rows) in places.items():
         whole = Examples(inputs[part], given.targets[part])
         splits[split] = whole if rows is None else Examples(*(array[rows] for array in whole))
@@ -154,4 +159,15 @@ def refuse_arrays(name: str, request: Request) -> Dataset:
 def load_npz(name: str, request: Request) -> Dataset:
     """Makes a data set of the arrays of an npz file."""
     arrays = own_arrays.read_npz(name.partition(":")[2])
-    return dataset_from_arrays(arrays, name, request.seed, request.hold_out)
+    return own_dataset(arrays, name, request)
+
+
+def own_dataset(arrays: Mapping[str, Any], name: str, request: Request) -> Dataset:
+    """Makes a data set of arrays as it was asked for."""
+    return dataset_from_arrays(
+        arrays,
+        name,
+        request.seed,
+        request.hold_out,
+        copies_together=request.copies_together,
+    )

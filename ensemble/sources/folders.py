@@ -3,14 +3,15 @@
 import concurrent.futures
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.source import Request
-from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.sources.dataset import Dataset, own_dataset
+from ensemble.sources.image_form import resize_and_crop
 from ensemble.sources.own_arrays import local_path, max_data_bytes
 from ensemble.sources.splitting import SPLITS
 
@@ -18,6 +19,8 @@ from ensemble.sources.splitting import SPLITS
 # decodes as it opens them, before their size can be checked.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
+
+_NUM_THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 PILLOW_GRAY_MODES = ("1", "L", "LA")
 
@@ -27,17 +30,21 @@ PILLOW_COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB",
 
 def load_folder(name: str, request: Request) -> Dataset:
     """Makes a data set of a folder of images."""
-    arrays = read_folder(name.partition(":")[2])
-    return dataset_from_arrays(arrays, name, request.seed, request.hold_out)
+    arrays = read_folder(name.partition(":")[2], request.size)
+    return own_dataset(arrays, name, request)
 
 
-def read_folder(path: str) -> dict[str, np.ndarray]:
+def read_folder(path: str, size: tuple[int, int] | None = None) -> dict[str, np.ndarray]:
     """Reads a folder of images with one folder per class.
 
     The class folders lie in `path` itself, or in `path/train` and any of `path/validation`,
     `path/calibration` and `path/test`. Sorted folder names are the class names. Hidden files are
     ignored; every other file in a class folder must be an image. If all images are grayscale they
     stay so (C = 1), otherwise all become RGB (C = 3).
+
+    Args:
+        path: of the folder.
+        size: as of `read_images`.
 
     Returns:
         arrays with the keys that the module describes: inputs uint8 `[N, H, W, C]`.
@@ -62,7 +69,7 @@ def read_folder(path: str) -> dict[str, np.ndarray]:
     }
     if not any(files.values()):
         raise UserError(f"folder:{path}: the class folders hold no images; put images into them")
-    images = read_images([file for part in files.values() for file, _ in part])
+    images = read_images([file for part in files.values() for file, _ in part], size)
     bounds = np.cumsum([len(part) for part in files.values()])[:-1]
     # A name may be any bytes, what is shown and stored is text.
     shown = [os.fsencode(name).decode(errors="replace") for name in class_names]
@@ -89,11 +96,13 @@ def _split_roots(root: Path) -> dict[str, Path]:
     return {f"{split}_": root / split for split in SPLITS if (root / split).is_dir()}
 
 
-def read_images(files: list[Path]) -> np.ndarray:
-    """Reads images of one size.
+def read_images(files: list[Path], size: tuple[int, int] | None = None) -> np.ndarray:
+    """Reads images.
 
     Args:
         files: N image files, at least one.
+        size: (height, width) that every image gets by `image_form.resize_and_crop`, turned as its
+            EXIF data say; None: all have one size.
 
     Returns:
         uint8 `[N, H, W, C]`; C = 1 if every image is grayscale, else 3 (RGB; transparency dropped).
@@ -102,33 +111,46 @@ def read_images(files: list[Path]) -> np.ndarray:
         UserError: naming the first file that is no 8-bit image or differs in size from the first.
     """
     # Pillow decodes outside the interpreter lock, so that threads use all cores.
-    with concurrent.futures.ThreadPoolExecutor() as pool:
+    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
         headers = list(pool.map(_read_header, files))
-        for file, (size, _) in zip(files, headers, strict=True):
-            if size != headers[0][0]:
-                raise UserError(
-                    f"{_shown(file)} is {_by(size)} pixels but {_shown(files[0])} is "
-                    f"{_by(headers[0][0])}; all images must have one size: resize them"
-                )
+        if size is None:
+            _check_sizes(files, [one for one, _ in headers])
         mode = "L" if all(mode in PILLOW_GRAY_MODES for _, mode in headers) else "RGB"
-        _check_total(files, headers[0][0], len(mode))
-        images = np.stack(list(pool.map(lambda file: _read_image(file, mode), files)))
+        _check_total(files, [one for one, _ in headers], size, len(mode))
+        images = np.stack(list(pool.map(lambda file: _read_image(file, mode, size), files)))
     return images[..., None] if mode == "L" else images
 
 
-def _check_total(files: list[Path], size: tuple[int, int], num_channels: int) -> None:
+def _check_sizes(files: list[Path], sizes: list[tuple[int, int]]) -> None:
+    """Refuses images of several sizes."""
+    for file, one in zip(files, sizes, strict=True):
+        if one != sizes[0]:
+            raise UserError(
+                f"{_shown(file)} is {_by(one)} pixels (height x width) but {_shown(files[0])} is "
+                f"{_by(sizes[0])}; all images must have one size: train with config.resize, such "
+                "as 64 or '64x48', which resizes them all, or resize them yourself"
+            )
+
+
+def _check_total(
+    files: list[Path], sizes: list[tuple[int, int]], size: tuple[int, int] | None, num_channels: int
+) -> None:
     """Refuses images that memory cannot hold, before they are decoded."""
-    needed = len(files) * math.prod(size) * num_channels
+    largest = max(sizes, key=math.prod)
+    needed = len(files) * math.prod(size or largest) * num_channels
+    if size is not None:  # Each thread holds one as it was.
+        needed += _NUM_THREADS * math.prod(largest) * num_channels
     if needed > max_data_bytes():
+        which = f" as {_shown(files[0])}" if size is None else ""
         raise UserError(
-            f"{len(files)} images of {_by(size)} pixels as {_shown(files[0])} need {needed:,} "
+            f"{len(files)} images of {_by(size or largest)} pixels{which} need {needed:,} "
             f"bytes of memory, more than the {max_data_bytes():,} allowed here; use fewer or "
             "smaller"
         )
 
 
 def _read_header(file: Path) -> tuple[tuple[int, int], str]:
-    """(width, height) in pixels and the Pillow mode, without decoding the image."""
+    """(height, width) in pixels and the Pillow mode, without decoding the image."""
     import PIL.Image  # Only where pictures are read.
 
     try:
@@ -137,7 +159,7 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
         if not file.stat().st_size:
             raise UserError(f"{_shown(file)} is empty; restore or remove it")
         with PIL.Image.open(file, formats=FORMATS) as image:
-            size, mode = image.size, image.mode
+            size, mode = (image.height, image.width), image.mode
     except UserError:
         raise
     except PIL.Image.DecompressionBombError:
@@ -148,7 +170,7 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise UserError(
             f"{_shown(file)} is not an image that Pillow reads as {', '.join(FORMATS)}; repair or "
-            f"convert it, or move it out of the class folder"
+            "convert it, or take it away"
         ) from error
     if mode not in PILLOW_GRAY_MODES + PILLOW_COLOUR_MODES:
         raise UserError(
@@ -158,13 +180,17 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
     return size, mode
 
 
-def _read_image(file: Path, mode: str) -> np.ndarray:
+def _read_image(file: Path, mode: str, size: tuple[int, int] | None) -> np.ndarray:
     """uint8 `[H, W]` for mode `L`, `[H, W, 3]` for `RGB`; of an animation the first frame."""
     import PIL.Image  # Only where pictures are read.
+    import PIL.ImageOps
 
     try:
         with PIL.Image.open(file, formats=FORMATS) as image:
-            return np.asarray(image.convert(mode))
+            if size is None:
+                return np.asarray(image.convert(mode))
+            upright = PIL.ImageOps.exif_transpose(image).convert(mode)
+            return np.asarray(resize_and_crop(upright, size))
     except UserError:
         raise
     except PIL.Image.DecompressionBombError:
@@ -178,23 +204,40 @@ def _read_image(file: Path, mode: str) -> np.ndarray:
         ) from error
 
 
-def read_unlabelled_folder(path: str) -> tuple[list[str], np.ndarray]:
-    """Reads the images of a folder and of the folders in it, whatever these mean.
+def read_unlabelled(
+    paths: Sequence[str], size: tuple[int, int] | None = None
+) -> tuple[list[str], np.ndarray]:
+    """Reads image files, and those of folders and of the folders in these, whatever they mean.
+
+    Args:
+        paths: of files and folders, at least one.
+        size: as of `read_images`.
 
     Returns:
-        paths relative to the folder `[N]`, sorted; images uint8 `[N, H, W, C]` by `read_images`.
+        names `[N]`, which are the paths of files, of a single folder relative to it; images uint8
+        `[N, H, W, C]` by `read_images`.
 
     Raises:
-        UserError: if there are no images, or by `read_images`.
+        UserError: if there are no images in a folder, or by `read_images`.
     """
-    root = local_path(path)
+    files, shown = list[Path](), list[Path]()
+    for path in paths:
+        root = local_path(path)
+        found = _unlabelled_files(path, root) if root.is_dir() else [root]
+        is_alone = root.is_dir() and len(paths) == 1
+        shown += [file.relative_to(root) for file in found] if is_alone else found
+        files += found
+    # A name may be any bytes, what is printed is text.
+    names = [bytes(one).decode(errors="replace") for one in shown]
+    return names, read_images(files, size)
+
+
+def _unlabelled_files(path: str, root: Path) -> list[Path]:
     nested = [file for folder in _folders(root) for file in _visible(folder)]
     files = sorted([file for file in _visible(root) if not file.is_dir()] + nested)
     if not files:
         raise UserError(f"{path} holds no images; give a folder of images, or of such folders")
-    # A name may be any bytes, what is printed is text.
-    names = [bytes(file.relative_to(root)).decode(errors="replace") for file in files]
-    return names, read_images(files)
+    return files
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -1,11 +1,24 @@
-"""Image sets of TFDS as sources: read whole into memory, their training split cut in order."""
+"""Image sets of TFDS as sources, read whole into memory.
+
+Four are known by their names, `mnist` and others: their training split is cut in order. Any other
+set of images and class labels, `tfds:NAME` or `tfds:NAME/CONFIG`, is what its own description says:
+its splits `train`, `validation` and `test` are taken, and what there is not is carved from `train`
+as for own data.
+"""
+
+import math
+from pathlib import Path
 
 import numpy as np
+from absl import logging
 
+from ensemble.errors import UserError
+from ensemble.notes import note
 from ensemble.source import Examples, Request
-from ensemble.sources import prepare_dataset, tfds_records
-from ensemble.sources.dataset import Dataset, make_dataset
+from ensemble.sources import prepare_dataset, tfds_images, tfds_records
+from ensemble.sources.dataset import Dataset, make_dataset, own_dataset
 from ensemble.sources.splitting import SPLITS
+from ensemble.storage.memory import check_memory
 
 # Examples in train, validation and calibration, consecutive in TFDS's training split, and in test.
 TFDS_SIZES = {
@@ -17,14 +30,14 @@ TFDS_SIZES = {
 
 
 def load_images(name: str, request: Request) -> Dataset:
-    """Reads a set, which is prepared first if need be."""
+    """Reads one of the four sets, which is prepared first if need be."""
     data_dir = tfds_records.data_directory(request.data_dir)
     directory = prepare_dataset.find_or_prepare(name, data_dir)
     if request.only_test:
-        records = tfds_records.read_records(directory, ["test"])
+        records = tfds_images.read_records(directory, ["test"])
         splits = {"test": Examples(*records.splits["test"])}
         return make_dataset(name, splits, records.class_names, scale=1 / 255)
-    records = tfds_records.read_records(directory)
+    records = tfds_images.read_records(directory)
     sizes = TFDS_SIZES[name]
     expected = {"train": sum(sizes[:-1]), "test": sizes[-1]}
     found = {split: len(labels) for split, (_, labels) in records.splits.items()}
@@ -43,3 +56,68 @@ def load_images(name: str, request: Request) -> Dataset:
 def is_prepared(name: str, data_dir: str | None) -> bool:
     """Whether a set can be read without preparing it."""
     return tfds_records.find_prepared(name, tfds_records.data_directory(data_dir)) is not None
+
+
+def load_tfds(name: str, request: Request) -> Dataset:
+    """Reads any set of images and class labels, which is prepared first if need be.
+
+    Raises:
+        UserError: there is no such set, or it is of another kind, or it cannot be had or read.
+    """
+    set_name = tfds_records.set_name(name)
+    tfds_records.check_name(set_name)
+    data_dir = tfds_records.data_directory(request.data_dir)
+    _check_configuration(name, set_name, data_dir)
+    directory = prepare_dataset.find_or_prepare(set_name, data_dir)
+    counts = tfds_records.count_examples(directory)
+    wanted = [split for split in SPLITS if counts.get(split)]
+    if request.only_test and "test" in wanted:
+        wanted = ["test"]
+    if shape := tfds_images.read_features(directory).shape(request.size):
+        num_bytes = sum(counts[split] for split in wanted) * math.prod(shape)
+        check_memory(num_bytes, f"the images of {name}", "config.resize, or take another set")
+    records = tfds_images.read_records(directory, wanted, request.size, lowest_label=-1)
+    splits = {
+        split: (images, labels)
+        for split, (images, labels) in records.splits.items()
+        if _has_labels(directory, split, labels)
+    }
+    if request.only_test and "test" in splits:
+        examples = {"test": Examples(*splits["test"])}
+        return make_dataset(name, examples, records.class_names, scale=1 / 255)
+    if "train" not in splits:
+        raise UserError(
+            f"{name} has no training examples: its splits are {', '.join(counts)}; take another set"
+        )
+    if left_out := [split for split in counts if split not in SPLITS]:
+        logging.info("%s: not used are the splits %s.", name, ", ".join(left_out))
+    arrays: dict[str, np.ndarray] = {"class_names": np.array(records.class_names)}
+    for split, (images, labels) in splits.items():
+        arrays |= {f"{split}_inputs": images, f"{split}_labels": labels}
+    return own_dataset(arrays, name, request)
+
+
+def _check_configuration(name: str, set_name: str, data_dir: Path) -> None:
+    """Refuses a set by its name alone where it lies here in configurations."""
+    if "/" in set_name or tfds_records.version_directory(set_name, data_dir) is not None:
+        return
+    found = sorted(
+        folder.name
+        for folder in (data_dir / set_name).glob("*")
+        if tfds_records.version_directory(f"{set_name}/{folder.name}", data_dir) is not None
+    )
+    if found:
+        raise UserError(
+            f"{name} has configurations, of which {data_dir / set_name} has {', '.join(found)}: "
+            f"choose one, such as {name}/{found[0]}"
+        )
+
+
+def _has_labels(directory: Path, split: str, labels: np.ndarray) -> bool:
+    """Whether a split can be scored: where labels are kept secret, they are -1."""
+    if (labels >= 0).all():
+        return True
+    if (labels >= 0).any():
+        raise tfds_records.broken(directory, f"only some examples of {split} have a label")
+    note(f"{directory}: the split {split} has no labels, and is not used.")
+    return False

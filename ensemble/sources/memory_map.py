@@ -97,7 +97,8 @@ def load_npy(name: str, request: Request) -> MemoryMap:
         UserError: a file cannot be used, or there are too few examples to be split.
     """
     given = own_arrays.check_arrays(as_arrays(map_folder(name.partition(":")[2])), name)
-    rows = assign_splits(given.targets, name, request.seed, request.hold_out)
+    digests = given.digests if request.copies_together else None
+    rows = assign_splits(given.targets, name, request.seed, request.hold_out, digests)
     zero, one = np.zeros((), np.float32), np.ones((), np.float32)
     raw = MemoryMap(name, given, rows, given.class_names, zero, one)
     shift, scale = own_arrays.shift_and_scale(raw)

@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
 from ensemble.source import Source, block_size, blocks, value_range
+from ensemble.sources.copies import digest_examples
+from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
@@ -34,6 +37,10 @@ EXPECTED_KEYS = (
     "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
     "and test_*; class_names and sample_weight are optional; targets in place of labels are real "
     "numbers"
+)
+_TURNED = (
+    "{}: {}inputs of shape {} are taken for images [N, C, H, W], and turned to [N, H, W, C]; if "
+    "axis 1 is their height, swap it with the width."
 )
 
 
@@ -63,6 +70,10 @@ class OwnData(NamedTuple):
     def train_weights(self, rows: np.ndarray | None) -> np.ndarray | None:
         """Weights of the training examples, which are these rows of `weights`, None: all."""
         return self.weights if self.weights is None or rows is None else self.weights[rows]
+
+    def digests(self, part: str) -> NDArray[np.uint64]:
+        """Digests [N] of a part's inputs: equal ones are of exact copies."""
+        return digest_examples(self.inputs[part], self.input_dtype)
 
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
@@ -135,7 +146,7 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
     """Checks arrays, and says of which type they are kept.
 
     Whole numbers that all fit 0..255 are kept as uint8, every other number as float32; `[N, H, W]`
-    becomes `[N, H, W, 1]`.
+    becomes `[N, H, W, 1]`, and `[N, C, H, W]` that can be nothing else `[N, H, W, C]`.
 
     Args:
         arrays: by the keys that the module describes.
@@ -167,6 +178,10 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
             _check_finite(array, f"{name}: {prefix}inputs")
         if array.ndim == 3:
             inputs[prefix] = array[..., None]
+        elif is_channels_first(array.shape[1:]):
+            inputs[prefix] = to_channels_last(array)
+            if array is first:
+                note(_TURNED.format(name, prefix, array.shape))
     return OwnData(
         inputs={p.removesuffix("_") or POOL: inputs[p] for p in prefixes},
         targets={p.removesuffix("_") or POOL: targets[p] for p in prefixes},

@@ -25,7 +25,7 @@ from ensemble.sources import tfds_records
 
 logger = logging.getLogger("ensemble")
 
-# One file of each download, to find out whether the download can succeed.
+# One file of a download, to find out whether it can succeed; of other sets their page.
 SOURCES = {
     "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/train-labels-idx1-ubyte.gz",
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -35,6 +35,7 @@ SOURCES = {
     "movielens/1m-ratings": "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
     "movielens/100k-ratings": "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
 }
+CATALOG = "https://www.tensorflow.org/datasets/catalog"
 PROBE_SECONDS = 8.0
 # What a proxy answers when it will not or cannot go on. Anything else came from the server.
 PROXY_REFUSALS = (403, 407, 502, 503, 504)
@@ -121,18 +122,17 @@ def check_reachable(name: str, data_dir: Path) -> None:
     Raises:
         UserError: if there is no answer within `PROBE_SECONDS`.
     """
+    url = SOURCES.get(name, f"{CATALOG}/{name.partition('/')[0]}")
     reasons = ["no answer"]
     # A thread, as a name look-up has no timeout of its own.
-    thread = threading.Thread(
-        target=lambda: reasons.append(_unreachable_reason(SOURCES[name])), daemon=True
-    )
+    thread = threading.Thread(target=lambda: reasons.append(_unreachable_reason(url)), daemon=True)
     thread.start()
     thread.join(PROBE_SECONDS + 1)
     reason = reasons[-1]
     if reason:
         raise UserError(
             f"{name} is not in {data_dir} (set data_dir or TFDS_DATA_DIR if it is elsewhere) and "
-            f"{SOURCES[name]} cannot be reached ({reason}): run `python -m "
+            f"{url} cannot be reached ({reason}): run `python -m "
             f"ensemble.sources.prepare_dataset {name} "
             f"--data_dir=DIR` on a machine with a network and copy DIR/{name} to "
             f"{data_dir / name}; {_no_download(name)}"
@@ -194,7 +194,15 @@ def _download(name: str, data_dir: Path) -> None:
 
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
-    builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
+    try:
+        builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
+    except tfds.core.DatasetNotFoundError:
+        raise UserError(f"TFDS has no set {name}; {CATALOG} lists them") from None
+    if "/" not in name and builder.builder_config is not None:
+        raise UserError(
+            f"{name} has the configurations {', '.join(builder.builder_configs)}: choose one, as "
+            f"{name}/{builder.builder_config.name}"
+        )
     # The MNIST family's files have equal names: in one directory each is taken for the other.
     builder.download_and_prepare(download_dir=data_dir / "downloads" / name)
 
@@ -231,13 +239,14 @@ def _convert(directory: Path) -> None:
 def main() -> int:
     """Prepares the named set; the last line on stdout says where it is, or what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("name", choices=SOURCES)
+    parser.add_argument("name", help="of a set of TFDS, such as mnist or emnist/letters")
     parser.add_argument("--data_dir", help="default: TFDS_DATA_DIR, else ~/tensorflow_datasets")
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # The trainer needs the accelerator's memory.
     name, data_dir = arguments.name, arguments.data_dir
     try:
+        tfds_records.check_name(name)
         data_dir = tfds_records.data_directory(data_dir)
         prepare(name, data_dir)
     except UserError as error:

@@ -1,11 +1,13 @@
 """How examples that come without splits are split: by indices, so that inputs stay in place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import UserError
+from ensemble.sources import copies
 from ensemble.sources.batches import SPLIT_STREAM, seeded_generator
 
 SPLITS = ("train", "validation", "calibration", "test")
@@ -26,15 +28,24 @@ class Rows(NamedTuple):
 
 
 def assign_splits(
-    targets: Mapping[str, np.ndarray], name: str, seed: int, hold_out: bool
+    targets: Mapping[str, np.ndarray],
+    name: str,
+    seed: int,
+    hold_out: bool,
+    digests: Callable[[str], NDArray[np.uint64]] | None,
 ) -> dict[str, Rows]:
     """Says which examples are of which split.
+
+    Exact copies are kept in one of the splits that are carved. Between splits as they were given
+    they are told: a test example that is a copy of a training example.
 
     Args:
         targets: of each given split, or of `POOL` alone.
         name: of the data, for messages.
         seed: of the carving.
         hold_out: whether to carve the splits that are not given; if not, they do not exist.
+        digests: of the inputs of a part, by `copies.digest_examples`; None: copies are split as any
+            examples, as they once were.
 
     Returns:
         Their rows by split: of a given split all; each other one gets a tenth of the pool or of the
@@ -51,7 +62,11 @@ def assign_splits(
         sizes = _carved_sizes(len(values), absent, name)
         labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
         parts = stratified_split(labels, [*sizes.values()], seed)
+        if digests is not None:
+            parts = copies.keep_together(parts, digests(source), name)
         splits |= {split: Rows(source, part) for split, part in zip(sizes, parts, strict=True)}
+    if digests is not None and {"train", "test"} <= targets.keys():
+        copies.warn_of_learned(digests("train"), digests("test"), name)
     return {split: splits[split] for split in SPLITS if split in splits}
 
 

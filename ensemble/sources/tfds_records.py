@@ -2,29 +2,22 @@
 
 A prepared set is a directory `DATA_DIR/NAME/VERSION`, or `DATA_DIR/NAME/CONFIG/VERSION`, with
 `dataset_info.json` (splits and their shard lengths) and shards
-`NAME-SPLIT.array_record-00000-of-00001` of `tf.train.Example` protos. Those of image sets, which
-are decoded here, hold an encoded `image` and a `label`; beside them are `features.json` (image
-shape, number of classes), and `label.labels.txt` where classes have names.
+`NAME-SPLIT.array_record-00000-of-00001` of `tf.train.Example` protos. `tfds_images` decodes those
+of image sets.
 """
 
 import functools
 import json
-import math
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from google.protobuf.message import DecodeError
 
 from ensemble.errors import UserError, in_one_line
-from ensemble.storage.npz import memory_bytes
 
 _MAX_TEXT_BYTES = 10_000_000  # Of a JSON file or the names of classes; they have kilobytes.
-_MAX_SIDE, _MAX_CLASSES = 2**16, 2**17  # Of an image in pixels; of a set.
 # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto, as far
 # as images, labels and MovieLens need it. Importing the copy inside TFDS imports all of TFDS: 0.4 s
 # more.
@@ -61,18 +54,6 @@ class Shard(NamedTuple):
         return f"{self.stem}.{file_format}-{self.suffix}"
 
 
-class Records(NamedTuple):
-    """A prepared set in memory.
-
-    Attributes:
-        splits: by TFDS split name, images uint8 `[N, H, W, C]` and labels int32 `[N]`.
-        class_names: one name per class.
-    """
-
-    splits: dict[str, tuple[np.ndarray, np.ndarray]]
-    class_names: tuple[str, ...]
-
-
 def data_directory(data_dir: str | None) -> Path:
     """Where TFDS sets lie: `data_dir`, else TFDS_DATA_DIR, else ~/tensorflow_datasets.
 
@@ -104,7 +85,7 @@ def read_shards(directory: Path) -> list[Shard]:
     Raises:
         UserError: if the file is absent or cannot be understood.
     """
-    info = _read_json(directory / "dataset_info.json")
+    info = read_json(directory / "dataset_info.json")
     try:
         # A set with configurations, `NAME/CONFIG/VERSION`, names its files after NAME.
         name = info.get("name", directory.parent.name)
@@ -115,11 +96,11 @@ def read_shards(directory: Path) -> list[Shard]:
             Shard(
                 split=split["name"],
                 stem=f"{name}-{split['name']}",
-                suffix=f"{index:05d}-of-{len(split['shardLengths']):05d}",
+                suffix=f"{index:05d}-of-{len(split.get('shardLengths', [])):05d}",
                 num_examples=int(length),
             )
             for split in info["splits"]
-            for index, length in enumerate(split["shardLengths"])
+            for index, length in enumerate(split.get("shardLengths", []))
         ]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise broken(directory, "dataset_info.json does not list splits and shards") from error
@@ -160,12 +141,47 @@ def data_dir_of_run(name: str, data_dir: str | None) -> str | None:
 
     Who only reads a run, perhaps a stranger's, must not have sets prepared where it says.
 
+    Args:
+        name: of the data set, as `config.dataset` has it.
+        data_dir: of the run.
+
     Raises:
         UserError: if the set is there in part.
     """
-    if data_dir and find_prepared(name, data_directory(data_dir)) is not None:
+    if data_dir and find_prepared(set_name(name), data_directory(data_dir)) is not None:
         return data_dir
     return None
+
+
+def set_name(name: str) -> str:
+    """What TFDS calls a set that `config.dataset` has as `NAME` or `tfds:NAME`."""
+    return name.removeprefix("tfds:")
+
+
+def check_name(name: str) -> None:
+    """Refuses what cannot be the name of a set in TFDS, and might lead elsewhere.
+
+    Raises:
+        UserError: as said.
+    """
+    configuration = r"(?!\d+\.\d+\.\d+$)\w([\w.-]*\w)?"
+    if not re.fullmatch(rf"\w+(/{configuration})?", name, re.ASCII):
+        raise UserError(
+            f"{name!r} is no name of a set in TFDS: these are NAME or NAME/CONFIG of letters, "
+            "digits and _, such as mnist or emnist/letters; the newest version here is taken"
+        )
+
+
+def count_examples(directory: Path) -> dict[str, int]:
+    """Examples of each split that `dataset_info.json` promises.
+
+    Raises:
+        UserError: as `read_shards`.
+    """
+    counts: dict[str, int] = {}
+    for shard in read_shards(directory):
+        counts[shard.split] = counts.get(shard.split, 0) + shard.num_examples
+    return counts
 
 
 def broken(directory: Path, what: str) -> UserError:
@@ -176,74 +192,31 @@ def broken(directory: Path, what: str) -> UserError:
     )
 
 
-def read_records(directory: Path, splits: Sequence[str] = ("train", "test")) -> Records:
-    """Reads and decodes a prepared set: MNIST's 70,000 images in 1.3 s.
-
-    One thread: images this small decode in 8 microseconds, and threads that hand over the
-    interpreter lock that often are no faster.
-
-    Args:
-        directory: `DATA_DIR/NAME/VERSION`, as from `find_prepared`.
-        splits: which to read.
+def read_json(file: Path) -> Any:
+    """Reads a JSON file of a set.
 
     Raises:
-        UserError: naming the first file that is damaged or does not hold what it should.
+        UserError: it is missing, or none, or too large.
     """
-    shape, class_names = _read_features(directory)
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for shard in read_shards(directory):
-        if shard.split not in splits:
-            continue
-        file = directory / shard.file_name("array_record")
-        records = read_array_record(file, shard.num_examples)
-        parts.setdefault(shard.split, []).append(_decode(records, shape, len(class_names), file))
-    return Records(
-        {
-            split: (np.concatenate(images), np.concatenate(labels))
-            for split, pairs in parts.items()
-            for images, labels in [zip(*pairs, strict=True)]
-        },
-        class_names,
-    )
-
-
-def _read_json(file: Path) -> Any:
     if not file.is_file():
         raise broken(file.parent, f"{file.name} is missing")
     try:
-        return json.loads(_read_text(file))
+        return json.loads(read_text(file))
     except UserError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         raise broken(file.parent, f"{file.name} is not readable JSON") from error
 
 
-def _read_text(file: Path, errors: str = "strict") -> str:
+def read_text(file: Path, errors: str = "strict") -> str:
+    """Reads a text file of a set.
+
+    Raises:
+        UserError: it is too large.
+    """
     if file.stat().st_size > _MAX_TEXT_BYTES:
         raise broken(file.parent, f"{file.name} has more than {_MAX_TEXT_BYTES:,} bytes")
     return file.read_text(errors=errors)
-
-
-def _read_features(directory: Path) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The images' shape (H, W, C) and the class names ('0', '1', ... where they have none)."""
-    features = _read_json(directory / "features.json")
-    try:
-        fields = features["featuresDict"]["features"]
-        shape = tuple(int(length) for length in fields["image"]["image"]["shape"]["dimensions"])
-        num_names = int(fields["label"]["classLabel"]["numClasses"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise broken(directory, "features.json describes no image and label") from error
-    if len(shape) != 3 or shape[-1] not in (1, 3) or not all(0 < n <= _MAX_SIDE for n in shape):
-        raise broken(directory, f"features.json has images of shape {shape}, not [H, W, 1 or 3]")
-    if not 2 <= num_names <= _MAX_CLASSES:
-        raise broken(directory, f"features.json has {num_names} classes")
-    names_file = directory / "label.labels.txt"
-    if not names_file.is_file():
-        return shape, tuple(str(label) for label in range(num_names))
-    class_names = tuple(_read_text(names_file, "replace").split("\n"))[:num_names]
-    if len(class_names) != num_names or not all(class_names):
-        raise broken(directory, f"label.labels.txt does not name {num_names} classes")
-    return shape, class_names
 
 
 def read_array_record(file: Path, num_examples: int) -> list[bytes]:
@@ -272,35 +245,3 @@ def example_class() -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(schema.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tfds_records.Example"))
-
-
-def _decode(
-    records: list[bytes], shape: tuple[int, ...], num_names: int, file: Path
-) -> tuple[np.ndarray, np.ndarray]:
-    """Decodes serialised examples. OpenCV takes a third of Pillow's time for a PNG this small.
-
-    Returns:
-        images uint8 `[N, H, W, C]` and labels int32 `[N]`.
-    """
-    import cv2  # Only where records are decoded: who reads digits does without.
-
-    parse = example_class().FromString
-    flags = cv2.IMREAD_GRAYSCALE if shape[-1] == 1 else cv2.IMREAD_COLOR_RGB
-    if len(records) * math.prod(shape) > memory_bytes() // 4:
-        raise broken(file.parent, f"{file.name} claims more than this machine's memory can hold")
-    images = np.empty((len(records), *shape), np.uint8)
-    labels = np.empty(len(records), np.int32)
-    try:
-        for index, record in enumerate(records):
-            feature = parse(record).features.feature
-            encoded = np.frombuffer(feature["image"].bytes_list.value[0], np.uint8)
-            image = cv2.imdecode(encoded, flags)
-            if image is None:
-                raise ValueError("not an image")
-            images[index] = image.reshape(shape)
-            labels[index] = feature["label"].int64_list.value[0]
-    except (IndexError, OverflowError, ValueError, DecodeError, cv2.error) as error:
-        raise broken(file.parent, f"{file.name} holds an example that cannot be decoded") from error
-    if len(labels) and not 0 <= labels.min() <= labels.max() < num_names:
-        raise broken(file.parent, f"{file.name} holds a label outside 0..{num_names - 1}")
-    return images, labels

@@ -12,7 +12,7 @@ from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.network import Backbone
 from ensemble.source import Examples, Source
-from ensemble.sources.catalogue import load_dataset, models_of
+from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize
 from ensemble.sources.dataset import Dataset, dataset_from_arrays
 from ensemble.sources.features import check_same_backbone, described_features
 from ensemble.task import Predictive
@@ -28,10 +28,15 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> So
     Raises:
         UserError: the data cannot be had, or not every network can learn them.
     """
+    resize = config.get("resize")
     if data is not None:
+        if resize is not None:
+            raise refuse_resize("what a program gave as arrays")
         kind = "labels" if likelihoods.named(config.likelihood).takes_logits else "targets"
         return dataset_from_arrays(data, "arrays", config.seed, config.hold_out, kind)
-    dataset = load_dataset(config.dataset, config.data_dir or None, config.seed, config.hold_out)
+    dataset = load_dataset(
+        config.dataset, config.data_dir or None, config.seed, config.hold_out, resize
+    )
     models = models_of(config.dataset)
     if models and config.model not in models:
         raise UserError(

@@ -5,7 +5,7 @@ from typing import Any
 
 from ensemble import registry
 from ensemble.errors import UserError
-from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, described, one_of
+from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, Rule, described, one_of
 
 
 def prior_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
@@ -19,11 +19,21 @@ def prior_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
     return []
 
 
+def _is_size(value: Any) -> bool:
+    from ensemble.sources.image_form import parse_size  # It imports JAX; the keys do not.
+
+    try:
+        parse_size(value)
+    except UserError:
+        return False
+    return True
+
+
 DATA = {
     "dataset": Key(
         "digits",
         "the data to learn from",
-        described("must be a known name, npz:PATH, npy:FOLDER or folder:PATH"),
+        described("must be a known name, npz:PATH, npy:FOLDER, folder:PATH or tfds:NAME"),
     ),
     "data_dir": Key(
         "",
@@ -50,4 +60,17 @@ DATA = {
 }
 """Keys of every task that has a data set, a model and a prior."""
 
-BLOCK = Block(DATA, prior_conflicts, instead={"density": "config.dataset says what is learned"})
+RESIZE = {
+    "resize": Key(
+        None,
+        "size that pictures from files get; None: all must have one",
+        Rule(_is_size, "must be None, a side such as 64, or '64x48' (height x width)"),
+        kind=object,
+    )
+}
+
+BLOCK = Block(
+    {**DATA, **RESIZE},
+    prior_conflicts,
+    instead={"density": "config.dataset says what is learned"},
+)

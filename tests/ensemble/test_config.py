@@ -37,6 +37,18 @@ def test_config_dicts_and_plain_dicts_are_the_same():
     assert validate(as_dict).to_dict() == validate({"num_steps": 5, "model": "mlp"}).to_dict()
 
 
+@pytest.mark.parametrize("value", [None, 64, "64", "64x48"])
+def test_a_size_is_a_number_or_text(value):
+    assert validate({"num_epochs": 1, "resize": value}).resize == value
+    config = default_config()
+    config.num_epochs, config.resize = 1, value
+    assert validate(config).resize == value
+    with pytest.raises(
+        UserError, match=r"config\.resize='64x' must be None, a side such as 64, or"
+    ):
+        validate({"num_epochs": 1, "resize": "64x"})
+
+
 def test_zero_leaves_a_duration_out_and_numpy_numbers_are_numbers():
     import numpy as np
 

@@ -54,6 +54,22 @@ def test_what_cannot_be_predicted_is_refused_in_a_line(blobs_run, inputs, line):
         ensemble.load(blobs_run)(inputs)
 
 
+def test_images_of_other_axes_and_channels_are_brought_to_the_form(caplog):
+    rng = np.random.default_rng(0)
+    colour = rng.integers(0, 256, (40, 7, 6, 3), np.uint8)
+    data = {"inputs": np.moveaxis(colour, -1, 1), "labels": np.arange(40) % 2}
+    predictor = ensemble.train(small_config(num_epochs=1), data=data).predictor
+    assert predictor.dataset.input_shape == (7, 6, 3)
+    expected = predictor(colour).probs
+    np.testing.assert_array_equal(predictor(data["inputs"]).probs, expected)
+    grey = colour[..., :1]
+    expected = predictor(grey.repeat(3, axis=-1)).probs
+    for inputs in (grey, grey[..., 0], np.moveaxis(grey, -1, 1)):
+        np.testing.assert_array_equal(predictor(inputs).probs, expected)
+    with pytest.raises(UserError, match=r"the ensemble takes \[N, 7, 6, 3\]"):
+        predictor(colour[:, :6])
+
+
 def test_floats_where_whole_numbers_were_learned_are_warned_of(caplog):
     data = {"inputs": np.arange(600).reshape(60, 10) % 256, "labels": np.arange(60) % 2}
     predictor = ensemble.train(small_config(num_epochs=1), data=data).predictor

@@ -90,9 +90,51 @@ def test_grey_images_for_a_network_of_colour_ones(trained, tmp_path):
     assert_says(document, predictor, np.repeat(grey, 3, axis=-1), names)
 
 
+def test_colour_images_for_a_network_of_grey_ones(trained, tmp_path):
+    workdir, predictor, _ = trained["grey"]
+    pictures = [PIL.Image.fromarray(image) for image in trained["colour"][2][:3]]
+    folder = write_images(tmp_path / "colour", [np.asarray(one) for one in pictures])
+    document = json.loads(predict.answer(workdir, folder, as_json=True))
+    grey = np.stack([np.asarray(one.convert("L")) for one in pictures])[..., None]
+    assert_says(document, predictor, grey, ["0.png", "1.png", "2.png"])
+
+
+def test_one_image_several_and_folders_too(trained, tmp_path):
+    workdir, predictor, inputs = trained["grey"]
+    folder = write_images(tmp_path / "folder", inputs[:4])
+    files = [f"{folder}/{i}.png" for i in range(4)]
+    document = json.loads(predict.answer(workdir, files[:1], as_json=True))
+    assert_says(document, predictor, inputs[:1], files[:1])
+    assert predict.answer(workdir, files[0]).splitlines()[2].split()[0].endswith("/0.png")
+    document = json.loads(predict.answer(workdir, files[2:], as_json=True))
+    assert_says(document, predictor, inputs[2:4], files[2:])
+    other = write_images(tmp_path / "other", inputs[4:5])
+    document = json.loads(predict.answer(workdir, [folder, f"{other}/0.png"], as_json=True))
+    assert_says(document, predictor, inputs[:5], [*files, f"{other}/0.png"])
+
+
+def test_images_are_resized_as_the_training_images_were(tmp_path):
+    """A run on images of several sizes predicts others: grey, large, turned by 90 degrees."""
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        side, value = 8 + i % 3, 60 + 120 * (i % 2)
+        image = rng.integers(value - 50, value + 50, (side, side + i % 4, 3)).astype(np.uint8)
+        write_images(tmp_path / "data" / ("dark", "light")[i % 2], [image], [f"{i}.png"])
+    config = small_config(dataset=f"folder:{tmp_path / 'data'}", resize=6, num_epochs=2)
+    result = ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
+    assert result.predictor.dataset.input_shape == (6, 6, 3)
+    light = np.full((50, 30), 190, np.uint8)
+    path = write_images(tmp_path / "new", [light]) + "/0.png"
+    document = json.loads(predict.answer(str(tmp_path / "run"), path, as_json=True))
+    assert_says(document, result.predictor, np.full((1, 6, 6, 3), 190, np.uint8), [path])
+    assert document["class_names"] == ["dark", "light"]
+
+
 @pytest.mark.parametrize(
     ("kind", "arrays"),
     [
+        ("grey", lambda x: {"inputs": np.moveaxis(x, -1, 1)}),
+        ("colour", lambda x: {"inputs": np.moveaxis(x, -1, 1)}),
         ("grey", lambda x: {"inputs": x, "labels": np.zeros(len(x))}),
         ("grey", lambda x: {"anything": x[..., 0].astype(np.float64)}),
         ("vectors", lambda x: {"inputs": x.astype(np.float64)}),
@@ -127,10 +169,11 @@ def test_the_table_is_aligned_and_ranked(trained, tmp_path):
 
 def bad_inputs(folder, trained):
     """(kind of network, path, what the line says) of each."""
-    grey, colour = trained["grey"][2], trained["colour"][2]
+    grey = trained["grey"][2]
     (folder / "empty").mkdir()
     (folder / "text").mkdir()
     (folder / "text" / "a.png").write_text("no image")
+    (folder / "notes.txt").write_text("no image")
     arrays = {
         "half": grey[:2] / 510,
         "negative": grey[:2].astype(int) - 300,
@@ -152,8 +195,12 @@ def bad_inputs(folder, trained):
         ("grey", "text", "is not an image"),
         ("grey", "sizes", "all images must have one size"),
         ("grey", "deep", "is not an image"),
-        ("grey", write_images(folder / "colour", colour[:2]), "takes [N, 6, 4, 1]"),
-        ("grey", write_images(folder / "small", grey[:2, :3]), "takes [N, 6, 4, 1]"),
+        ("grey", "notes.txt", "is not an image that Pillow reads"),
+        (
+            "grey",
+            write_images(folder / "small", grey[:2, :3]),
+            "images of 3x4 pixels (height x width), the training data were 6x4: resize them, or",
+        ),
         ("vectors", write_images(folder / "images", grey[:2]), "training data were float32"),
         ("grey", "half.npz", "whole numbers 0..255"),
         ("grey", "negative.npz", "whole numbers 0..255"),
@@ -192,9 +239,10 @@ def test_the_program(trained, tmp_path):
     assert_says(json.loads(good.stdout), predictor, inputs, [str(i) for i in range(len(inputs))])
     bad = {
         "is not a workdir": [f"--workdir={tmp_path}", npz],
-        "FOLDER_OR_NPZ is missing; try --workdir=": [f"--workdir={workdir}"],
+        "INPUTS... is missing; try --workdir=": [f"--workdir={workdir}"],
         "--workdir is missing": [npz],
-        "'extra' is not a flag": [f"--workdir={workdir}", npz, "extra"],
+        "new.npz is an npz file: give it alone": [f"--workdir={workdir}", npz, tmp_path],
+        "there is no file": [f"--workdir={workdir}", tmp_path, "extra"],
     }
     for line, arguments in bad.items():
         done = run_here("predict.py", *arguments)

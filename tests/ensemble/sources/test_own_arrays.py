@@ -302,7 +302,7 @@ BAD_FOLDERS = {
     "16 bit": (_then(_sixteen_bit), "2.png has mode I.*, not 8 bits"),
     "size": (
         _then(lambda root: _save(root / "b" / "2.png", _gray(1, (4, 2)))),
-        "b/2.png is 2x4 pixels but .*a/1.png is 2x3",
+        r"b/2.png is 4x2 pixels \(height x width\) but .*a/1.png is 3x2.*config.resize",
     ),
     "val": (_unknown_split, "val is beside the split train but none of train, validation"),
 }
@@ -334,13 +334,13 @@ def test_a_folder_of_unlabelled_images(tmp_path):
     (tmp_path / ".hidden").write_text("ignored")
     for i, name in enumerate(["z.png", "b/x.png", "a.png"]):
         PIL.Image.fromarray(IMAGES[i]).save(tmp_path / name)
-    names, images = folders.read_unlabelled_folder(str(tmp_path))
+    names, images = folders.read_unlabelled([str(tmp_path)])
     assert names == ["a.png", "b/x.png", "z.png"]
     np.testing.assert_array_equal(images[..., 0], IMAGES[[2, 1, 0]])
 
     (tmp_path / "b" / "empty").mkdir()
     with pytest.raises(UserError, match="holds no images"):
-        folders.read_unlabelled_folder(str(tmp_path / "b" / "empty"))
+        folders.read_unlabelled([str(tmp_path / "b" / "empty")])
 
 
 def test_inputs_take_the_type_of_the_training_data():

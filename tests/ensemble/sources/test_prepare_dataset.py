@@ -16,7 +16,7 @@ import pytest
 import tfds_sets
 
 from ensemble.errors import UserError
-from ensemble.sources import catalogue, prepare_dataset, tfds_records
+from ensemble.sources import catalogue, prepare_dataset, tfds_images, tfds_records
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
@@ -46,6 +46,18 @@ def _tfrecord_only(data_dir):
     for shard in directory.glob("*array_record*"):
         shard.rename(directory / shard.name.replace("array_record", "tfrecord"))
     return directory
+
+
+@pytest.mark.usefixtures("no_network")
+def test_any_set_is_asked_for_alike(tmp_path):
+    """And no name leads out of the folder, or to code that others have put on the net."""
+    copy = f"copy DIR/emnist/letters to {tmp_path / 'emnist/letters'}"
+    with pytest.raises(UserError, match=f"catalog/emnist cannot be reached.*{copy}"):
+        catalogue.load_dataset("tfds:emnist/letters", str(tmp_path))
+    for name in ("../x", "a/b/c", "huggingface:mnist", "a/..", "/a", "a/", "a b", "a/1.0.0"):
+        with pytest.raises(UserError, match="is no name of a set in TFDS"):
+            catalogue.load_dataset(f"tfds:{name}", str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("no_network")
@@ -201,7 +213,7 @@ for shard in pathlib.Path({str(directory)!r}).glob("*array_record*"):
 
     prepare_dataset.prepare_in_child("mnist", tmp_path)
 
-    records = tfds_records.read_records(tfds_records.find_prepared("mnist", tmp_path))
+    records = tfds_images.read_records(tfds_records.find_prepared("mnist", tmp_path))
     for split, (images, labels) in splits.items():
         np.testing.assert_array_equal(records.splits[split][0], images)
         np.testing.assert_array_equal(records.splits[split][1], labels)

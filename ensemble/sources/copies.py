@@ -1,0 +1,95 @@
+"""Exact copies of examples: found by the digests of their inputs, and kept in one split."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.notes import note
+from ensemble.source import block_size
+
+_MOST_LOST = 0.5
+"""Share of a split's examples that keeping copies together may take from it."""
+_FEWEST = 0.1
+"""Different examples per example: where there are fewer, equal ones are other cases."""
+
+
+def digest_examples(inputs: np.ndarray, dtype: np.dtype) -> NDArray[np.uint64]:
+    """Digests of 64 bits [N], which differ where inputs do, but once in 10^19 pairs.
+
+    Args:
+        inputs: [N, ...], perhaps a memory map: they are read in blocks.
+        dtype: that inputs are learned in, and compared in.
+    """
+    digests = np.empty(len(inputs), np.uint64)
+    size = block_size(inputs.shape[1:])
+    for start in range(0, len(inputs), size):
+        block = np.ascontiguousarray(inputs[start : start + size], dtype).reshape(
+            -1, _length(inputs)
+        )
+        if dtype.kind == "f":
+            block = block + 0  # -0 becomes 0.
+        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in block)
+        digests[start : start + len(block)] = np.frombuffer(found, np.uint64)
+    return digests
+
+
+def _length(inputs: np.ndarray) -> int:
+    return int(np.prod(inputs.shape[1:]))
+
+
+def keep_together(
+    parts: Sequence[np.ndarray], digests: NDArray[np.uint64], name: str
+) -> list[np.ndarray]:
+    """Moves exact copies into one split: that of the copy which comes first in the data.
+
+    Args:
+        parts: the examples of each split, indices [size], together 0..N-1.
+        digests: [N], by `digest_examples`.
+        name: of the data, for the log.
+
+    Returns:
+        The parts, the very same if there are no copies. They also stay as they are, with a warning,
+        where few examples differ, as in a table of categories, or a split would lose most of its
+        examples.
+    """
+    _, first, group = np.unique(digests, return_index=True, return_inverse=True)
+    num_copies = len(digests) - len(first)
+    if not num_copies:
+        return list(parts)
+    order = np.concatenate(parts)
+    split = np.empty(len(digests), np.int64)
+    split[order] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    together = split[first[group]]
+    moved = [order[together[order] == i] for i in range(len(parts))]
+    pairs = zip(moved, parts, strict=True)
+    is_poor = any(len(now) < _MOST_LOST * len(before) for now, before in pairs)
+    if is_poor or len(first) < _FEWEST * len(digests):
+        note(
+            f"{name}: {num_copies} of {len(digests)} examples are exact copies of others, too many "
+            "for them all to be kept in one split: scores are of inputs that were learned, too."
+        )
+        return list(parts)
+    num_moved = np.count_nonzero(together != split)
+    note(
+        f"{name}: {num_copies} examples are exact copies of others; copies are kept in one split, "
+        f"for which {num_moved} were moved."
+    )
+    return moved
+
+
+def warn_of_learned(train: NDArray[np.uint64], test: NDArray[np.uint64], name: str) -> None:
+    """Logs a warning if test examples are exact copies of training examples.
+
+    Args:
+        train: digests [N].
+        test: digests [K].
+        name: of the data.
+    """
+    num_copies = np.count_nonzero(np.isin(test, train))
+    if num_copies:
+        note(
+            f"{name}: {num_copies} of {len(test)} test examples are exact copies of training "
+            "examples: scores are better than on new data; remove them from one of the two."
+        )

@@ -1,0 +1,115 @@
+"""The form of images: their size, the order of their axes, and their channels."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from absl import logging
+
+from ensemble.errors import UserError
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+SIZE_RULE = "must be None, a side such as 64, or height x width such as '64x48', of 1 to 16384"
+_MAX_SIDE = 2**14
+# Of red, green and blue in brightness, ITU-R Recommendation BT.601, as Pillow's mode L has it.
+_GREY_WEIGHTS, _GREY_BITS = (19595, 38470, 7471), 16
+
+
+def parse_size(value: Any) -> tuple[int, int] | None:
+    """Reads `config.resize`.
+
+    Args:
+        value: None, the side of a square in pixels, or 'HxW'.
+
+    Returns:
+        (height, width) in pixels; None where nothing is to be resized.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", str(value), re.ASCII)
+    sides = [int(side) for side in found.groups() if side] if found else []
+    if not sides or not all(1 <= side <= _MAX_SIDE for side in sides):
+        raise UserError(f"config.resize={value!r} {SIZE_RULE}")
+    return sides[0], sides[-1]
+
+
+def resize_and_crop(image: "PIL.Image.Image", size: tuple[int, int]) -> "PIL.Image.Image":
+    """Resizes an image so that it just covers a size, and cuts off evenly what is beyond it.
+
+    Bilinear, and smoothed first where the image becomes smaller. An image of this size stays as it
+    is.
+
+    Args:
+        image: of any size, in mode L or RGB.
+        size: (height, width) in pixels.
+    """
+    import PIL.Image  # Only where pictures are read.
+    import PIL.ImageOps
+
+    return PIL.ImageOps.fit(image, size[::-1], PIL.Image.Resampling.BILINEAR)
+
+
+def is_channels_first(shape: Sequence[int]) -> bool:
+    """Whether an example can only be (C, H, W): 1 or 3 channels, then sides longer than 4.
+
+    (3, 3, 3) and (3, 32, 4) can be (H, W, C) too, and are taken as that.
+    """
+    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
+
+
+def to_channels_last(images: np.ndarray) -> np.ndarray:
+    """A view `[N, H, W, C]` of images `[N, C, H, W]`."""
+    return np.moveaxis(images, 1, -1)
+
+
+def in_form(inputs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Brings images to the form of those that an ensemble has learned, where that needs no guess.
+
+    `[N, H, W]` and `[N, C, H, W]` become `[N, H, W, C]`, grey images RGB, and RGB ones grey. The
+    log says so once, except of `[N, H, W]`.
+
+    Args:
+        inputs: `[N, ...]`, numbers.
+        shape: of one example that was learned.
+
+    Returns:
+        The inputs, which have another shape if they cannot be brought to this one.
+    """
+    if len(shape) != 3 or inputs.dtype.kind not in "buif" or inputs.shape[1:] == shape:
+        return inputs
+    if inputs.ndim == 3:
+        inputs = inputs[..., None]
+    if inputs.ndim != 4:
+        return inputs
+    if inputs.shape[1] in (1, 3) and inputs.shape[2:] == shape[:2]:
+        line = "Inputs [N, C, H, W] are turned to [N, H, W, C], as the ensemble has learned them."
+        logging.log_first_n(logging.WARNING, line, 1)
+        inputs = to_channels_last(inputs)
+    if inputs.shape[1:3] == shape[:2] and {inputs.shape[3], shape[2]} == {1, 3}:
+        if shape[2] == 3:
+            line = "Inputs are grey: they become RGB, as the ensemble has learned them."
+            logging.log_first_n(logging.WARNING, line, 1)
+            return np.repeat(inputs, 3, axis=-1)
+        line = "Inputs are RGB: they become grey, as the ensemble has learned them."
+        logging.log_first_n(logging.WARNING, line, 1)
+        return _to_grey(inputs)
+    return inputs
+
+
+def _to_grey(images: np.ndarray) -> np.ndarray:
+    """`[N, H, W, 1]` of RGB images `[N, H, W, 3]`, in their type, rounded as Pillow does."""
+    is_float = images.dtype.kind == "f"
+    channels = np.moveaxis(images, -1, 0).astype(images.dtype if is_float else np.int64)
+    if is_float:
+        weights = np.asarray(_GREY_WEIGHTS, images.dtype) / 2**_GREY_BITS
+        grey = sum(weight * one for weight, one in zip(weights, channels, strict=True))
+    else:
+        total = sum(weight * one for weight, one in zip(_GREY_WEIGHTS, channels, strict=True))
+        grey = (total + 2 ** (_GREY_BITS - 1)) >> _GREY_BITS
+    return np.asarray(grey, images.dtype)[..., None]

@@ -1,0 +1,106 @@
+"""The form of images: sizes, axes, channels."""
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from ensemble.errors import UserError
+from ensemble.sources import image_form
+from ensemble.sources.dataset import dataset_from_arrays
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(None, None), (64, (64, 64)), ("64", (64, 64)), ("48x64", (48, 64)), ("1x16384", (1, 16384))],
+)
+def test_sizes(value, size):
+    assert image_form.parse_size(value) == size
+
+
+@pytest.mark.parametrize(
+    "value", [0, -3, "", "x", "64x", "64 x 48", "64x48x3", 16385, True, 1.5, (64, 48), "٦٤", [64]]
+)
+def test_what_is_no_size(value):
+    with pytest.raises(UserError, match=r"config\.resize=.* must be None, a side such as 64, or"):
+        image_form.parse_size(value)
+
+
+def _resized(pixels, size):
+    return np.asarray(image_form.resize_and_crop(PIL.Image.fromarray(pixels), size))
+
+
+def test_the_shorter_side_is_fitted_and_the_middle_kept():
+    """Three squares in a row: the middle one remains, and of a column likewise."""
+    row = np.repeat(np.array([10, 100, 200], np.uint8), 8)[None].repeat(8, axis=0)
+    for size in ((8, 8), (4, 4)):  # At its edges the middle one is smoothed with the others.
+        assert (_resized(row, size)[1:-1, 1:-1] == 100).all()
+        assert (_resized(row.T.copy(), size)[1:-1, 1:-1] == 100).all()
+    wide = _resized(row, (4, 12))
+    np.testing.assert_array_equal(wide[0, [1, 6, 10]], [10, 100, 200])
+
+
+def test_an_image_of_the_size_stays_and_a_fine_pattern_becomes_grey():
+    colour = RNG.integers(0, 256, (6, 4, 3), np.uint8)
+    np.testing.assert_array_equal(_resized(colour, (6, 4)), colour)
+    checked = (np.indices((64, 64)).sum(axis=0) % 2 * 255).astype(np.uint8)
+    inner = _resized(checked, (8, 8))[1:-1, 1:-1].astype(int)
+    assert np.abs(inner - 127).max() <= 2  # Every other pixel alone would be black.
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((3, 32, 32), True),
+        ((1, 28, 28), True),
+        ((3, 5, 7), True),
+        ((3, 3, 3), False),
+        ((3, 32, 3), False),
+        ((1, 8, 4), False),
+        ((32, 32, 3), False),
+        ((4, 32, 32), False),
+        ((3, 32), False),
+    ],
+)
+def test_channels_first_is_told_where_it_can_be_nothing_else(shape, expected):
+    assert image_form.is_channels_first(shape) == expected
+
+
+def test_arrays_with_channels_first_are_turned_with_one_line(caplog):
+    images = RNG.integers(0, 256, (40, 7, 6, 3), np.uint8)
+    labels = np.arange(40) % 2
+    expected = dataset_from_arrays({"inputs": images, "labels": labels})
+    assert not caplog.text
+    turned = dataset_from_arrays({"inputs": np.moveaxis(images, -1, 1), "labels": labels})
+    assert turned.fingerprint == expected.fingerprint
+    assert turned.input_shape == (7, 6, 3)
+    assert caplog.text.count("are taken for images [N, C, H, W], and turned to [N, H, W, C]") == 1
+    cubes = images[:, :3, :3].copy()
+    same = dataset_from_arrays({"inputs": cubes, "labels": labels}, hold_out=False)
+    np.testing.assert_array_equal(same.splits["train"].inputs, cubes)  # As they are.
+
+
+def test_inputs_take_the_form_that_was_learned():
+    colour = RNG.integers(0, 256, (5, 7, 6, 3), np.uint8)
+    pictures = [PIL.Image.fromarray(image) for image in colour]
+    grey = np.stack([np.asarray(image.convert("L")) for image in pictures])[..., None]
+    first = np.moveaxis(colour, -1, 1)
+    for inputs in (colour, first):
+        np.testing.assert_array_equal(image_form.in_form(inputs, (7, 6, 3)), colour)
+        np.testing.assert_array_equal(image_form.in_form(inputs, (7, 6, 1)), grey)
+    for inputs in (grey, grey[..., 0], np.moveaxis(grey, -1, 1)):
+        np.testing.assert_array_equal(image_form.in_form(inputs, (7, 6, 1)), grey)
+        repeated = image_form.in_form(inputs, (7, 6, 3))
+        np.testing.assert_array_equal(repeated, grey.repeat(3, axis=-1))
+        np.testing.assert_array_equal(image_form.in_form(repeated, (7, 6, 1)), grey)  # And back.
+    floats = image_form.in_form((colour / 255).astype(np.float32), (7, 6, 1))
+    assert floats.dtype == np.float32
+    np.testing.assert_allclose(floats * 255, grey, atol=0.51)
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 6, 4), (5, 6, 7, 3), (5, 2, 7, 6), (5, 42), (5, 3, 6, 7)])
+def test_what_would_need_a_guess_stays(shape):
+    inputs = np.zeros(shape)
+    assert image_form.in_form(inputs, (7, 6, 1)) is inputs
+    assert image_form.in_form(inputs, (42, 1)) is inputs
