@@ -183,7 +183,7 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
 def _read_image(file: Path, mode: str, size: tuple[int, int] | None) -> np.ndarray:
     """uint8 `[H, W]` for mode `L`, `[H, W, 3]` for `RGB`; of an animation the first frame."""
     import PIL.Image  # Only where pictures are read.
-    import PIL.ImageOps
+    import PIL.ImageOps  # Likewise.
 
     try:
         with PIL.Image.open(file, formats=FORMATS) as image:

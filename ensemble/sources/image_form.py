@@ -50,7 +50,7 @@ def resize_and_crop(image: "PIL.Image.Image", size: tuple[int, int]) -> "PIL.Ima
         size: (height, width) in pixels.
     """
     import PIL.Image  # Only where pictures are read.
-    import PIL.ImageOps
+    import PIL.ImageOps  # Likewise.
 
     return PIL.ImageOps.fit(image, size[::-1], PIL.Image.Resampling.BILINEAR)
 

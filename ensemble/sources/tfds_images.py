@@ -249,7 +249,7 @@ def _decoder(form: _Form) -> Callable[[bytes], tuple[np.ndarray, int]]:
 
     OpenCV takes a third of Pillow's time for a small PNG.
     """
-    import cv2
+    import cv2  # As above.
 
     parse, features = example_class().FromString, form.features
     flags = cv2.IMREAD_GRAYSCALE if features.num_channels == 1 else cv2.IMREAD_COLOR_RGB
