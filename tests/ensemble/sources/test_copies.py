@@ -41,7 +41,7 @@ def _splits_of_rows(source):
 def test_copies_come_into_one_split(dtype, caplog):
     arrays = _arrays(200, 37, dtype)
     assert max(_splits_of_rows(dataset_from_arrays(arrays, copies_together=False))) > 1
-    assert not caplog.text
+    assert "copies" not in caplog.text
     dataset = dataset_from_arrays(arrays, "mine")
     assert set(_splits_of_rows(dataset)) == {1}
     assert (
@@ -60,7 +60,7 @@ def test_without_copies_splits_are_as_they_were(caplog):
         arrays = _arrays(dtype=dtype)
         assert dataset_from_arrays(arrays, seed=3).fingerprint == expected
         assert dataset_from_arrays(arrays, seed=3, copies_together=False).fingerprint == expected
-    assert not caplog.text
+    assert "copies" not in caplog.text
 
 
 def test_a_set_that_was_joined_to_itself_keeps_its_sizes():
@@ -101,7 +101,7 @@ def test_test_examples_that_were_learned_are_told(caplog):
     np.testing.assert_array_equal(dataset.splits["test"].inputs, arrays["inputs"][90:])
     caplog.clear()
     dataset_from_arrays(given | {"test_inputs": arrays["inputs"][90:] + 0.5}, "mine")
-    assert not caplog.text
+    assert "copies" not in caplog.text
 
 
 def test_zeros_of_either_sign_are_equal():
