@@ -1,7 +1,14 @@
 """The ways in which a run ends early, each with one line for the user and an exit status."""
 
+import pathlib
+import sysconfig
+import traceback
 import unicodedata
 from typing import Any
+
+_PACKAGE = str(pathlib.Path(__file__).parent)
+_CONFIGS = f"{_PACKAGE}/configs"  # Where users add theirs.
+_NOT_OWN = (_PACKAGE, sysconfig.get_path("stdlib"), "<")  # The last is of code without a file.
 
 
 class UserError(ValueError):
@@ -47,6 +54,43 @@ _INVISIBLE = ("Cc", "Cf", "Co", "Cs")  # Of Unicode: control, format, private us
 def in_one_line(error: Any, limit: int = 300) -> str:
     """What an error says of what a stranger wrote, or its name: printable, and short."""
     return shown(" ".join(str(error).split())[:limit] or type(error).__name__)
+
+
+def in_own_code(error: BaseException, limit: int = 200) -> str:
+    """What an error in a user's code says and, in front of it, where in that code it is.
+
+    Args:
+        error: that was caught.
+        limit: of the characters of its message.
+
+    Returns:
+        Such as `at mine.py:12 (NameError: name 'x' is not defined)`.
+    """
+    place = place_in_own_code(error)
+    says = f"({type(error).__name__}: {in_one_line(error, limit)})"
+    return f"at {place} {says}" if place else says
+
+
+def place_in_own_code(error: BaseException | None) -> str:
+    """File and line of the innermost frame outside of this package and of installed ones.
+
+    Returns:
+        Such as `mine.py:12`, of the error or of what it was raised for; empty if there is none.
+    """
+    while error is not None:
+        frames = traceback.extract_tb(error.__traceback__)
+        for frame in reversed(frames):
+            if _is_own(frame.filename):
+                return f"{frame.filename}:{frame.lineno}"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is the user's: of no package that is installed, and not of this one."""
+    if "site-packages" in file or "dist-packages" in file:
+        return False
+    return file.startswith(_CONFIGS) or not file.startswith(_NOT_OWN)
 
 
 def first_line(error: Exception) -> str:

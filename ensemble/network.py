@@ -185,7 +185,12 @@ def check_outputs(outputs: Any) -> jax.Array:
     """
     if isinstance(outputs, jax.Array):
         return outputs
+    if outputs is None:
+        what, remedy = "None", "end the function with `return outputs`"
+    else:
+        what = f"a {type(outputs).__name__}"
+        remedy = "write `return outputs`, without anything beside them"
     raise UserError(
-        f"the network returns a {type(outputs).__name__}; it must return one array, the outputs "
-        "[N, K] of N examples"
+        f"the network returns {what}; it must return one array, the outputs [N, K] of N examples: "
+        f"{remedy}"
     )

@@ -13,7 +13,14 @@ from typing import Any
 from absl import app, flags, logging
 
 from ensemble import configs
-from ensemble.errors import Interrupted, PeerLost, RunFailed, UserError, shown
+from ensemble.errors import (
+    Interrupted,
+    PeerLost,
+    RunFailed,
+    UserError,
+    place_in_own_code,
+    shown,
+)
 
 
 def run(
@@ -183,9 +190,11 @@ def run_config_file(path: str | None) -> None:
 
 
 def cannot_load(what: str, error: Exception) -> UserError:
-    """The line for a config file that raised an error."""
+    """The line for a config file that raised an error, with the place in it where it did."""
+    place = place_in_own_code(error)
     return UserError(
-        f"{what} cannot be loaded: {_without_traceback(f'{type(error).__name__}: {error}')}"
+        f"{what} cannot be loaded{f' (at {place})' if place else ''}: "
+        f"{_without_traceback(f'{type(error).__name__}: {error}')}"
     )
 
 

@@ -29,15 +29,17 @@ that is trained already, becomes a frozen backbone; only heads on its features a
     ensemble.networks.register("mine", ensemble.networks.on_features(function, "mlp"))
 """
 
+import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
 from flax import linen as nn
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_own_code
 from ensemble.network import Network
 from ensemble.networks.backbone import FunctionBackbone, HeadNetwork
 from ensemble.networks.cnn import CNN
@@ -57,6 +59,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _factories: dict[str, Factory] = {}
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+_OUTPUTS = re.compile("num_(outputs|classes)")
+"""What the field of a Linen class for the number of outputs is called."""
 
 
 @overload
@@ -104,7 +108,7 @@ def create(name: str, num_outputs: int, settings: Mapping[str, Any] = _NO_SETTIN
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
     factory = _factories[name]
-    refuse(factory, name)
+    _check_factory(factory, name)
     if settings:
         try:
             inspect.signature(factory).bind(num_outputs, **settings)
@@ -114,7 +118,69 @@ def create(name: str, num_outputs: int, settings: Mapping[str, Any] = _NO_SETTIN
                 f"{keys} cannot be used: what is registered as {name!r} here is not the built-in "
                 "network, and takes no such argument; leave the setting out"
             ) from None
-    return as_network(factory(num_outputs, **settings), name)
+    try:
+        made = factory(num_outputs, **settings)
+    except UserError:
+        raise
+    except Exception as error:  # A factory is a program, and may raise anything.
+        raise UserError(
+            f"the factory of model={name!r} failed {in_own_code(error)}; it is called with the "
+            f"number of outputs, as factory({num_outputs}), and returns a Linen module, or of NNX "
+            "what ensemble.networks.from_nnx returns"
+        ) from error
+    return as_network(made, name)
+
+
+def _check_factory(factory: Any, name: str) -> None:
+    """Refuses what makes no network for a number of outputs, and says what to register.
+
+    Raises:
+        UserError: it is an NNX module, or an object, or a Linen class whose first field is not the
+            number of outputs.
+    """
+    refuse(factory, name)
+    kind = factory if isinstance(factory, type) else type(factory)
+    call, register = kind.__name__, f"ensemble.networks.register({name!r}, "
+    if not issubclass(kind, nn.Module):
+        if callable(factory):
+            return
+        reason = "cannot be called"
+        remedy = f"write {register}lambda num_outputs: ...) to return one"
+    elif _takes_outputs_first(kind):
+        if factory is kind:
+            return
+        reason = "cannot be given the number of outputs"
+        remedy = f"write {register}{call}), without an object"
+    elif named := list(filter(_OUTPUTS.fullmatch, _fields(kind))):
+        reason = f"does not have {named[0]} as its first field"
+        remedy = f"write {register}lambda num_outputs: {call}({named[0]}=num_outputs))"
+    else:
+        reason = "has no field for the number of outputs"
+        remedy = (
+            "give it `num_outputs: int` as its first field and a last layer of self.num_outputs "
+            f"units, and write {register}{call})"
+        )
+    what = f"the Linen class {call}" if factory is kind else f"an object of the class {call}"
+    raise UserError(f"model={name!r} is registered as {what}, which {reason}; {remedy}")
+
+
+def _takes_outputs_first(module: type[nn.Module]) -> bool:
+    """Whether the first field of a Linen class is the number of outputs.
+
+    It has one of two names, or any, such as `features`, if it is required and no other has these.
+    """
+    fields = _fields(module)
+    first = next(iter(fields.values()), None)
+    if first is None or _OUTPUTS.fullmatch(first.name):
+        return first is not None
+    is_required = first.default is first.default_factory is dataclasses.MISSING
+    return is_required and not any(map(_OUTPUTS.fullmatch, fields))
+
+
+def _fields(module: type[nn.Module]) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a Linen class, by name, but for those that every one has."""
+    fields = {one.name: one for one in dataclasses.fields(module) if one.init}
+    return {name: one for name, one in fields.items() if name not in ("parent", "name")}
 
 
 def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:

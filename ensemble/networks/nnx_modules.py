@@ -19,17 +19,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import flax
 import jax
 import jax.numpy as jnp
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import UserError, in_own_code
 from ensemble.network import Variables, check_outputs
 
 if TYPE_CHECKING:
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
 
 Factory = Callable[[Any], Any]
 Path = tuple[Any, ...]
-
-_LIBRARIES = tuple(os.path.dirname(str(one.__file__)) for one in (flax, jax))
 
 
 class _Layout(NamedTuple):
@@ -219,12 +214,9 @@ def _build(factory: Factory, rng_key: jax.Array) -> nnx.Module:
     except UserError:
         raise
     except Exception as error:  # A factory is a program, and may raise anything.
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [one for one in frames if not one.filename.startswith((__file__, *_LIBRARIES))]
-        place = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
         raise UserError(
-            f"the factory of NNX modules failed{place} ({type(error).__name__}: "
-            f"{in_one_line(error, 200)}); it is called as factory(rngs) with an nnx.Rngs"
+            f"the factory of NNX modules failed {in_own_code(error)}; it is called as "
+            "factory(rngs) with an nnx.Rngs"
         ) from error
     if not isinstance(module, nnx.Module):
         kind = f"class {module.__name__}" if isinstance(module, type) else type(module).__name__

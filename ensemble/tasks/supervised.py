@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from ensemble import likelihoods, networks
 from ensemble.config import model_settings
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import UserError, in_own_code
 from ensemble.likelihood import Likelihood
 from ensemble.network import Backbone, Network, Traits, Variables, last_activation, traits
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
@@ -249,7 +249,8 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
     except Exception as error:  # A network is a program, and may raise anything.
         raise UserError(
             f"config.model={config['model']!r} cannot take the inputs {task.dataset.input_shape} "
-            f"that the workdir speaks of ({in_one_line(error)}); give the config file of its run"
+            f"that the workdir speaks of: it failed {in_own_code(error)}; give the config file of "
+            "its run"
         ) from None
     check_params(params, expected, config, task)
     return task
@@ -274,25 +275,33 @@ def check_network(task: Supervised, name: str) -> None:
     """
     dataset = task.dataset
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
+    expected = (2, task.likelihood.num_outputs)
 
     def forward(rng_key: jax.Array, inputs: jax.Array) -> jax.Array:
         return task.outputs(task.init_variables(rng_key), task.prepare(inputs))[0]
 
     try:
         shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape
+        if shape == expected:
+            _ = task.traits  # A step of training, too.
     except UserError:
         raise
     except Exception as error:  # A network is a program, and may raise anything.
-        reason = in_one_line(error, 200)
+        if isinstance(error, _OF_SHAPES) and not isinstance(error, _OF_TRACING):
+            raise UserError(
+                f"config.model={name!r} cannot take inputs of shape {dataset.input_shape}: it "
+                f"failed {in_own_code(error)}; {_likely_cause(dataset.input_shape)}"
+            ) from error
         raise UserError(
-            f"config.model={name!r} cannot take inputs of shape {dataset.input_shape} "
-            f"({type(error).__name__}: {reason}); feature vectors and tiny images go to 'mlp'"
+            f"config.model={name!r} failed {in_own_code(error)}: an error in the network's code"
         ) from error
-    if shape != (2, task.likelihood.num_outputs):
+    if shape != expected:
+        remedy = f"let the last layer have as many units as the factory is given, {expected[1]}"
+        if len(shape) != 2:
+            remedy = "flatten each example, as by x.reshape((len(x), -1)), before the last layer"
         raise UserError(
             f"config.model={name!r} maps 2 examples to {shape}; outputs of "
-            f"config.likelihood={task.likelihood.name!r} must be "
-            f"(2, {task.likelihood.num_outputs})"
+            f"config.likelihood={task.likelihood.name!r} must be {expected}: {remedy}"
         )
     if not task.likelihood.takes_logits:
         return
@@ -302,3 +311,20 @@ def check_network(task: Supervised, name: str) -> None:
             f"{task.likelihood.name!r} takes logits, to which it applies its own: leave the "
             f"{activation} out"
         )
+
+
+_OF_SHAPES = (TypeError, ValueError, ArithmeticError, LookupError)
+_OF_TRACING = jax.errors.ConcretizationTypeError
+"""What a network raises whose inputs may be of a wrong shape; a TypeError that has other causes."""
+
+
+def _likely_cause(shape: tuple[int, ...]) -> str:
+    """Why a network may fail on examples of a shape, in words."""
+    if len(shape) == 1:
+        return "these are feature vectors [N, F], which networks of images do not take: try 'mlp'"
+    if shape[0] in (1, 3, 4) and shape[-1] > 4:
+        return "channels seem to be first: networks and data have them last, [N, H, W, C]"
+    return (
+        "images are [N, H, W, C], channels last; those too small for a network's pooling, or of "
+        "another size than it was written for, go to 'mlp'"
+    )

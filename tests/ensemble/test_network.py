@@ -82,12 +82,27 @@ class Pair(nn.Module):
         return nn.Dense(3)(x), x
 
 
+class Forgetful(nn.Module):
+    """Returns nothing."""
+
+    @nn.compact
+    def __call__(self, x):
+        nn.Dense(3)(x)
+
+
 @pytest.mark.parametrize("train", [False, True])
-def test_outputs_that_are_no_array_are_refused(train):
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        (Pair(), r"returns a tuple; it must return one array.*: write `return outputs`, without"),
+        (Forgetful(), r"returns None; it must return one array.*: end the function with"),
+    ],
+)
+def test_outputs_that_are_no_array_are_refused(module, line, train):
     inputs = jnp.ones((2, 4))
-    network = as_network(Pair(), "mine")
+    network = as_network(module, "mine")
     variables = network.init(jax.random.key(0), inputs)
-    with pytest.raises(UserError, match=r"returns a tuple; it must return one array"):
+    with pytest.raises(UserError, match=line):
         network.apply(variables, inputs, train, jax.random.key(1))
 
 

@@ -315,7 +315,8 @@ def test_of_a_process_that_fails_alone_the_last_line_is_shown(arguments, tmp_pat
     assert time.monotonic() - began < launch_local.GRACE_SECONDS / 2
     assert "process 0 was ended by SIGTERM" in errors  # It waited for process 1.
     assert launcher.returncode == 2
-    line = f"it says: train.py: --config={config} cannot be loaded: AssertionError: only here"
+    says = f"cannot be loaded (at {config}:2): AssertionError: only here"
+    line = f"it says: train.py: --config={config} {says}"
     assert line in errors
     assert "restart" not in errors
 

@@ -255,6 +255,28 @@ def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
     assert line in run_expecting_one_line(config_file, tmp_path / "w", *flags)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("nn.tanh", "nn.tahn", "config.model='mine' failed at {} (AttributeError: module 'flax."),
+        (" default_config()", " defalt_config()", "cannot be loaded (at {}): NameError: name 'def"),
+        (
+            ' "npz:',
+            " 1 / int(0) #",
+            "cannot be loaded (at {}): ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_an_error_in_a_users_file_is_one_line_with_its_place(
+    config_file, tmp_path, right, wrong, says
+):
+    before, after = config_file.read_text().split(right)
+    file = tmp_path / "mine.py"
+    file.write_text(f"{before}{wrong}{after}")
+    line = before.count("\n") + 1
+    assert says.format(f"{file}:{line}") in run_expecting_one_line(file, tmp_path / "w")
+
+
 HMC = ["--config.method=hmc", "--config.hmc.num_leapfrog_steps=2", "--config.hmc.num_warmup=4"]
 HMC += ["--config.hmc.num_samples=20", "--config.hmc.thin=5", "--config.num_devices=2"]
 

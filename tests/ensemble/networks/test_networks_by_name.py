@@ -54,6 +54,75 @@ def test_register_decorates_a_function():
     assert wide(3).features == 30
 
 
+class Right(nn.Module):
+    """The number of outputs is the first field."""
+
+    num_outputs: int
+    width: int = 8
+
+
+class Late(nn.Module):
+    """It is the second."""
+
+    width: int = 8
+    num_classes: int = 10
+
+
+class Fixed(nn.Module):
+    """It is none."""
+
+    width: int = 8
+
+
+def failing(num_outputs):
+    return nn.Dens(num_outputs)
+
+
+WRITE = r"write ensemble.networks.register\('mine', "
+
+
+@pytest.mark.parametrize(
+    ("factory", "line"),
+    [
+        (
+            Right(3),
+            rf"an object of the class Right, .*; {WRITE}Right\), without an object$",
+        ),
+        (
+            Late,
+            r"the Linen class Late, which does not have num_classes as its first field; "
+            rf"{WRITE}lambda num_outputs: Late\(num_classes=num_outputs\)\)$",
+        ),
+        (Late(), r"an object of the class Late.*Late\(num_classes=num_outputs\)\)$"),
+        (
+            Fixed,
+            r"the Linen class Fixed, which has no field for the number of outputs; give it "
+            rf"`num_outputs: int` as its first field and .*, and {WRITE}Fixed\)$",
+        ),
+        (Fixed(), rf"an object of the class Fixed, which has no field .*{WRITE}Fixed\)$"),
+        (nn.Sequential([nn.Dense(3)]), r"an object of the class Sequential"),
+        (
+            networks.from_functions(lambda k, x: {}, lambda p, x: x),
+            rf"FunctionNetwork, which cannot be called; {WRITE}lambda num_outputs: \.\.\.\)",
+        ),
+        (lambda: Right(3), r"failed .*takes 0 positional arguments.* called .* as factory\(3\)"),
+        (failing, r"failed at .*test_networks_by_name.py:\d+ \(AttributeError: .*'Dens'"),
+    ],
+)
+def test_what_makes_no_network_is_refused_with_what_to_write(factory, line):
+    networks.register("mine", factory)
+    with pytest.raises(UserError, match=line) as error:
+        networks.create("mine", 3)
+    assert "\n" not in str(error.value)
+
+
+def test_the_first_field_may_have_another_name_if_it_must_be_given():
+    networks.register("dense", nn.Dense)
+    assert networks.create("dense", 4).module.features == 4
+    networks.register("right", Right)
+    assert networks.create("right", 4).module.num_outputs == 4
+
+
 @pytest.mark.parametrize(
     ("factory", "line"),
     [

@@ -1,5 +1,7 @@
 """The supervised task: whose parameters are whose, what fits, what a workdir says of it."""
 
+import runpy
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -136,10 +138,73 @@ def test_without_any_the_network_s_parameters_are_any_tree(dataset, network):
 def test_a_network_that_does_not_fit_is_refused(dataset):
     task = classification(dataset, networks.create("tiny", 4))
     message = r"'tiny' maps 2 examples to \(2, 4\); outputs of config.likelihood='categorical'"
-    with pytest.raises(UserError, match=message + r" must be \(2, 3\)"):
+    with pytest.raises(UserError, match=message + r" must be \(2, 3\): let the last"):
         check_network(task, "tiny")
     with pytest.raises(UserError, match=r"'cnn' cannot take inputs of shape \(6,\)"):
         check_network(classification(dataset, networks.create("cnn", 3)), "cnn")
+
+
+BROKEN = """import flax.linen as nn
+
+
+class Mine(nn.Module):
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        {body}
+        return nn.Dense(self.num_outputs)(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("x = nn.rellu(x)", "AttributeError: module 'flax.linen' has no attribute 'rellu'"),
+        ("x = hidden", "NameError: name 'hidden' is not defined"),
+        ("x = x if x.sum() > 0 else -x", "TracerBoolConversionError: "),
+        ("x = nn.relu(y) if train else x", "NameError: name 'y' is not defined"),
+    ],
+)
+def test_an_error_in_the_code_of_a_network_names_its_line(dataset, tmp_path, body, says):
+    message = refusal_of(dataset, tmp_path, body)
+    assert message.startswith(f"config.model='mine' failed at {tmp_path}/mine.py:9 ({says}")
+    assert message.endswith(": an error in the network's code")
+
+
+@pytest.mark.parametrize(
+    ("shape", "cause"),
+    [
+        ((6,), "these are feature vectors [N, F]"),
+        ((3, 8, 8), "channels seem to be first: networks and data have them last, [N, H, W, C]"),
+        ((8, 8, 3), "images are [N, H, W, C], channels last; those too small"),
+    ],
+)
+def test_a_network_that_fails_on_a_shape_names_it_and_a_cause(tmp_path, shape, cause):
+    data = {"inputs": np.ones((60, *shape), np.float32), "labels": np.arange(60) % 3}
+    message = refusal_of(dataset_from_arrays(data), tmp_path, "x = x.reshape((len(x), 28 * 28))")
+    assert message.startswith(
+        f"config.model='mine' cannot take inputs of shape {shape}: it failed at "
+        f"{tmp_path}/mine.py:9 (TypeError: "
+    )
+    assert cause in message
+
+
+def refusal_of(dataset, folder, body):
+    """What `check_network` says of a network in a file of its own."""
+    (folder / "mine.py").write_text(BROKEN.format(body=body))
+    module = runpy.run_path(str(folder / "mine.py"))["Mine"](3)
+    with pytest.raises(UserError) as refused:
+        check_network(classification(dataset, LinenNetwork(module)), "mine")
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_outputs_that_are_not_flat_are_to_be_flattened():
+    data = {"inputs": np.ones((60, 4, 4, 1), np.float32), "labels": np.arange(60) % 3}
+    task = classification(dataset_from_arrays(data), LinenNetwork(nn.Dense(3)))
+    with pytest.raises(UserError, match=r"to \(2, 4, 4, 3\); .* must be \(2, 3\): flatten each"):
+        check_network(task, "mine")
 
 
 def test_targets_have_a_likelihood_or_none(dataset):
