@@ -195,6 +195,17 @@ class Illustrated(Protocol[StateIn]):
 
 
 @runtime_checkable
+class Charted(Protocol):
+    """A method whose `scalars` have one curve for each member.
+
+    Attributes:
+        charts: those that are to be seen over each other: a title, and a pattern of their tags.
+    """
+
+    charts: Mapping[str, str]
+
+
+@runtime_checkable
 class Recorded(Protocol[StateIn, InfoIn]):
     """A method whose draws are kept on disk."""
 

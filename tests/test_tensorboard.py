@@ -100,6 +100,23 @@ def test_scalars_are_those_of_the_metrics_file(server, folder):
         np.testing.assert_allclose([v for *_, v in shown], [v for _, v in written], rtol=1e-6)
 
 
+def test_curves_of_all_members_lie_in_one_chart(server):
+    eventually(lambda: ask(f"{server}/data/plugin/custom_scalars/layout"))
+    (category,) = ask(f"{server}/data/plugin/custom_scalars/layout")["category"]
+    charts = {one["title"]: one["multiline"]["tag"] for one in category["chart"]}
+    scores = [f"validation {name}" for name in ("accuracy", "nll", "brier", "ece")]
+    assert list(charts) == ["training loss", *scores]
+    for run, num_members in zip(RUNS, (4, 2), strict=True):
+        members = [f"member_{k:02d}" for k in range(num_members)]
+        for title, names in (("training loss", members), (scores[1], [*members, "ensemble"])):
+            split, score = ("train", "loss") if title == "training loss" else title.split()
+            (tag,) = charts[title]
+            shown = ask(f"{server}/data/plugin/custom_scalars/scalars", run=run, tag=tag)
+            assert shown["regex_valid"]
+            assert set(shown["tag_to_events"]) == {f"{split}/{name}/{score}" for name in names}
+            assert all(map(len, shown["tag_to_events"].values()))
+
+
 def test_images_are_whole_pictures(server):
     tags = ask(f"{server}/data/plugin/images/tags")
     for run in RUNS:
@@ -181,6 +198,12 @@ def test_a_browser_shows_scalars_images_histograms_and_the_table(server):
         for i in range(4):  # Two of each run.
             picture.nth(i).wait_for()
             page.wait_for_function("i => i.naturalWidth > 0", arg=picture.nth(i).element_handle())
+
+        page.goto(f"{server}/#custom_scalars")
+        page.reload()
+        chart = page.locator("tf-custom-scalar-multi-line-chart-card", has_text="training loss")
+        lines = chart.locator("vz-line-chart2 svg path.line, vz-line-chart2 svg path")
+        lines.nth(5).wait_for(state="attached")  # Of four members and two.
 
         page.goto(f"{server}/#histograms")
         page.reload()

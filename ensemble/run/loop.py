@@ -235,6 +235,7 @@ def _advance(
             monitor.note_resumed(state)
         elif not others_live:
             writer.hparams(flatten(config), monitor.headline_tags)
+            writer.charts(monitor.charts())
             monitor.log_parameters(state)
 
         done = method.finished(state) or monitor.may_end

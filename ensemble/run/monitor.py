@@ -12,6 +12,7 @@ from ensemble.draws.store import Draws
 from ensemble.errors import RunFailed
 from ensemble.method import (
     FAILURES,
+    Charted,
     Diagnosed,
     Illustrated,
     Info,
@@ -80,6 +81,14 @@ class Monitor:
             f"{self._split}/ensemble/{name}"
             for name in (scored.likelihood.headline if scored and self._split else ())
         ]
+
+    def charts(self) -> dict[str, str]:
+        """What members are to be compared by: titles, and patterns of the tags of their curves."""
+        found = dict(self._method.charts) if isinstance(self._method, Charted) else {}
+        if self._scored is not None and self._split is not None:
+            for name in self._scored.likelihood.columns:
+                found[f"{self._split} {name}"] = f"{self._split}/(member_[0-9]+|ensemble)/{name}"
+        return found
 
     def note_resumed(self, state: State) -> None:
         """Takes over what an earlier process knew of the members."""

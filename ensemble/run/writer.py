@@ -123,6 +123,16 @@ class Writer:
         ):
             self._event(0, _metadata_summary(tag, metadata.create_summary_metadata(part)))
 
+    def charts(self, charts: Mapping[str, str]) -> None:
+        """Lays curves over each other, in the tab Custom Scalars of TensorBoard.
+
+        Args:
+            charts: a title, and a regular expression of the tags of the chart's scalars.
+        """
+        if charts:
+            lines = {title: ("Multiline", [f"{pattern}$"]) for title, pattern in charts.items()}
+            self._event(0, summary.custom_scalars({"members": lines}))
+
     def flush(self) -> None:
         """Puts everything where another process can read it."""
         if not self._append:
@@ -189,6 +199,9 @@ class NoWriter(Writer):
         """Writes nothing."""
 
     def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
+        """Writes nothing."""
+
+    def charts(self, charts: Mapping[str, str]) -> None:
         """Writes nothing."""
 
     def flush(self) -> None:

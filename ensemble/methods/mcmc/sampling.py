@@ -73,6 +73,10 @@ class Sampling(Method[SamplingState, ChunkInfo]):
     """
 
     noun = "chain"
+    charts: Mapping[str, str] = {
+        name.replace("_", " "): f"posterior/chain_[0-9]+/{name}"
+        for name in ("log_density", "acceptance")
+    }
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned):
         self.config = config

@@ -78,6 +78,7 @@ class SGD(Method[SGDState, ChunkInfo]):
     """
 
     noun = "member"
+    charts: Mapping[str, str] = {"training loss": "train/member_[0-9]+/loss"}
 
     def __init__(
         self,

@@ -113,6 +113,27 @@ def test_hparams_reach_the_table_of_runs_and_none_stays_empty(tmp_path):
     assert start.hparams["shape"].string_value == "[1, 2]"
 
 
+def test_charts_reach_the_layout_of_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+
+    work = Workdir(tmp_path)
+    writer = Writer(work)
+    writer.charts({})
+    assert not work.events.exists()
+    writer.charts({"loss": "train/member_[0-9]+/loss"})
+    writer.close()
+    events = EventAccumulator(str(work.events))
+    events.Reload()
+    (event,) = events.Tensors(metadata.CONFIG_SUMMARY_TAG)
+    plugin = events.SummaryMetadata(metadata.CONFIG_SUMMARY_TAG).plugin_data.plugin_name
+    assert plugin == metadata.PLUGIN_NAME
+    (category,) = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
+    (chart,) = category.chart
+    assert chart.title == "loss"
+    assert chart.multiline.tag == ["train/member_[0-9]+/loss$"]
+
+
 def test_an_object_store_gets_whole_files(bucket, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
