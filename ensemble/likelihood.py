@@ -289,7 +289,8 @@ class Likelihood(Protocol):
         """Fits what `prediction` is calibrated by, on predictions of other examples.
 
         Raises:
-            ValueError: nothing can be fitted to them.
+            UserError: nothing can ever be fitted to predictions of this likelihood.
+            ValueError: nothing can be fitted to these.
         """
 
     def prediction(self, arrays: Arrays, temperature: float | None) -> Any:

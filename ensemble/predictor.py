@@ -251,7 +251,8 @@ def load(
     Args:
         workdir: of a run, finished or not.
         num_devices: to predict on; None for all.
-        calibrated: whether to fit a temperature on the finished run's calibration split.
+        calibrated: whether to fit a temperature on the finished run's calibration split. It stays
+            1, with a warning, where that split determines none.
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
@@ -337,8 +338,11 @@ def stored_temperature(work: Workdir, restored: Restored) -> float:
         work: of a finished run.
         restored: of it.
 
+    Returns:
+        The temperature; 1, with a warning, where these predictions determine none.
+
     Raises:
-        UserError: there are none, or no temperature can be fitted to them.
+        UserError: there are no such predictions, or their likelihood has no temperature.
     """
     path = work.predictions / "calibration.npz"
     if not work.read_report():
@@ -354,5 +358,8 @@ def stored_temperature(work: Workdir, restored: Restored) -> float:
     )
     try:
         return restored.likelihood.fit_temperature(stored.arrays, stored.targets)
-    except ValueError as error:
+    except UserError as error:  # Before ValueError, which it is one of.
         raise UserError(f"{path} gives no temperature: {error}") from None
+    except ValueError as error:
+        logging.warning("%s gives no temperature: %s. It stays 1.", path, error)
+        return 1.0

@@ -211,11 +211,16 @@ class Classes:
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""
         scores, members = section["ensemble"], section["members"]
+        if num_members == 1:
+            return (
+                f"One member is right on {100 * scores['accuracy']:.2f}% of {split} examples, at "
+                f"an NLL of {scores['nll']:.4f} nats."
+            )
         saving = 100 * (1 - scores["nll"] / float(np.mean(members["nll"])))
         gained = gain(scores["accuracy"], float(np.mean(members["accuracy"])))
         return (
             f"The ensemble of {num_members} is right on {100 * scores['accuracy']:.2f}% of {split} "
-            f"images, {gained}, at {saving:.0f}% less NLL."
+            f"examples, {gained}, at {saving:.0f}% less NLL."
         )
 
     def posterior_sentence(

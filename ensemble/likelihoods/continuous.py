@@ -260,12 +260,15 @@ class Continuous:
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""
         scores, members = section["ensemble"], section["members"]
+        rmse = f"has an RMSE of {scores['rmse']:.4g} on the {split} split"
+        covered = f"its 90% intervals hold {100 * scores['coverage_90']:.0f}% of the targets."
+        if num_members == 1:
+            return f"One member {rmse}, and an NLL of {scores['nll']:.3f} nats; {covered}"
         saving = 100 * (1 - scores["rmse"] / float(np.mean(members["rmse"])))
         gained = float(np.mean(members["nll"])) - scores["nll"]
         return (
-            f"The ensemble of {num_members} has an RMSE of {scores['rmse']:.4g} on the {split} "
-            f"split, {-saving:+.1f}% from its mean member, and an NLL of {-gained:+.3f} nats from "
-            f"it; its 90% intervals hold {100 * scores['coverage_90']:.0f}% of the targets."
+            f"The ensemble of {num_members} {rmse}, {-saving:+.1f}% from its mean member, and an "
+            f"NLL of {-gained:+.3f} nats from it; {covered}"
         )
 
     def posterior_sentence(
@@ -318,9 +321,9 @@ class Continuous:
         """Numbers have no temperature.
 
         Raises:
-            ValueError: always.
+            UserError: always.
         """
-        raise ValueError("a temperature is fitted to probabilities of classes, not to densities")
+        raise UserError("a temperature is fitted to probabilities of classes, not to densities")
 
     def prediction(self, arrays: Arrays, temperature: float | None) -> NumberPrediction:
         """What an ensemble says of N inputs."""

@@ -129,7 +129,8 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
     if "posterior" in report:
         return _posterior_sentence(report, split)
     if split is None:
-        return f"{len(report['live_members'])} members are live."
+        number = len(report["live_members"])
+        return f"{plot_style.plural(number, 'member')} {'is' if number == 1 else 'are'} live."
     return str(_likelihood(report).sentence(report[split], split, len(report["live_members"])))
 
 

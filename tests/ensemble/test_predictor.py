@@ -85,6 +85,23 @@ def test_a_run_without_calibration_data_cannot_be_calibrated(blobs, tmp_path):
         ensemble.load(tmp_path, calibrated=True)
 
 
+def test_a_temperature_that_cannot_be_fitted_is_one_with_a_warning(blobs, tmp_path, caplog):
+    data = {f"train_{name}": one for name, one in blobs.items()}
+    data |= {f"test_{name}": one[:40] for name, one in blobs.items()}
+    right = np.flatnonzero(blobs["labels"] == 0)[:1]
+    data |= {f"calibration_{name}": one[right] for name, one in blobs.items()}  # One, and easy.
+    ensemble.train(small_config(), data=data, workdir=str(tmp_path))
+    predictor = ensemble.load(tmp_path, calibrated=True)
+    assert predictor.temperature == 1
+    (line,) = [line for line in caplog.messages if "gives no temperature" in line]
+    assert line.endswith(
+        "calibration.npz gives no temperature: so few or so easy examples, 1, determine no "
+        "temperature within 0.05..20. It stays 1."
+    )
+    plain = ensemble.load(tmp_path)(blobs["inputs"])
+    np.testing.assert_allclose(predictor(blobs["inputs"]).probs, plain.probs, rtol=1e-6)
+
+
 def test_a_run_that_has_not_finished_cannot_be_calibrated(blobs_run, tmp_path):
     shutil.copytree(blobs_run, tmp_path / "copy")
     (tmp_path / "copy" / "report.json").unlink()

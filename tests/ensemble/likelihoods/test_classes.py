@@ -195,7 +195,7 @@ def test_sentences_say_what_averaging_brings():
         "members": {"accuracy": [0.9, 0.8], "nll": [0.2, 0.4]},
     }
     assert CLASSES.sentence(section, "test", 2) == (
-        "The ensemble of 2 is right on 92.00% of test images, +7.00 points from its mean member, "
+        "The ensemble of 2 is right on 92.00% of test examples, +7.00 points from its mean member, "
         "at 50% less NLL."
     )
     assert CLASSES.posterior_sentence(section, {"accuracy": 0.93}, "test") == (

@@ -41,9 +41,18 @@ def test_a_single_member_has_no_spread():
 
 def test_the_sentence_says_what_the_ensemble_brings():
     assert summary_sentence(make_report()) == (
-        "The ensemble of 2 is right on 92.00% of test images, +7.00 points from its mean member, "
+        "The ensemble of 2 is right on 92.00% of test examples, +7.00 points from its mean member, "
         "at 50% less NLL."
     )
+
+
+def test_the_sentence_of_one_member_compares_it_with_nobody():
+    report = make_report(members=1)
+    assert summary_sentence(report) == (
+        "One member is right on 92.00% of test examples, at an NLL of 0.1500 nats."
+    )
+    del report["test"]
+    assert summary_sentence(report) == "1 member is live."
 
 
 def test_other_splits():
