@@ -12,6 +12,7 @@ from absl import flags
 import ensemble
 from ensemble.commands import command_line
 from ensemble.errors import shown
+from ensemble.sources.own_arrays import read_npz
 from ensemble.storage.paths import user_path
 
 
@@ -26,6 +27,8 @@ def main(argv: Sequence[str]) -> None:
         values.datasets,
         values.compare,
         data_dir=values.data_dir,
+        data=read_npz(values.data) if values.data else None,
+        nonempty_sets=values.nonempty_sets,
         num_devices=values.num_devices,
     )
     verdict = "\n".join(evaluation["verdict"])
@@ -48,6 +51,14 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     )
     flags.DEFINE_list("compare", [], "Workdirs to lay beside it, separated by commas.")
     flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
+    flags.DEFINE_string(
+        "data",
+        None,
+        "An npz file of the arrays that the run learned, if a program gave it arrays.",
+    )
+    flags.DEFINE_bool(
+        "nonempty_sets", False, "Let every conformal set hold the most probable class at least."
+    )
     flags.DEFINE_integer("num_devices", None, "To predict on; by default all.", lower_bound=1)
     command_line.define_config_flag()
     return command_line.parse(argv, example="--workdir=runs/digits", required=("workdir",))

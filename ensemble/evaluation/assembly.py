@@ -42,6 +42,7 @@ def evaluate(
     data_dir: str | None = None,
     data: Any = None,
     num_devices: int | None = None,
+    nonempty_sets: bool = False,
     show_progress: bool = True,
 ) -> Evaluation:
     """Scores an ensemble on its test split, on shifted and on out-of-distribution data.
@@ -59,6 +60,7 @@ def evaluate(
         data_dir: where TFDS sets lie; None: where the run had them, if they are still there.
         data: the arrays that the run learned, where it was given arrays.
         num_devices: to predict on; None for all.
+        nonempty_sets: whether every conformal set is to hold the most probable class at least.
         show_progress: whether to show on stderr, or below a notebook's cell, how far it is.
 
     Returns:
@@ -77,7 +79,7 @@ def evaluate(
     sets = derived.plan(subject, datasets)
     directory = _output_directory(subject, out)
     predictions = derived.predict(subject, sets, directory / "predictions", show_progress)
-    evaluation = Evaluation(score(subject, predictions, comparisons))
+    evaluation = Evaluation(score(subject, predictions, comparisons, nonempty_sets))
     log_probs = {name: one.log_probs for name, one in predictions.items()}
     page = render(evaluation, subject, log_probs)
     with derived.write_errors(directory):
@@ -91,6 +93,7 @@ def score(
     subject: Subject,
     predictions: Mapping[str, ClassPredictions],
     comparisons: Sequence[Mapping[str, Any]],
+    nonempty_sets: bool = False,
 ) -> dict[str, Any]:
     """Computes every number of an evaluation; this is the content of evaluation.json.
 
@@ -98,6 +101,7 @@ def score(
         subject: of the evaluation.
         predictions: of the members beside the test split, by the names of `derived.plan`.
         comparisons: with other workdirs, as `comparison.compare` returns them.
+        nonempty_sets: as of `evaluate`.
     """
     logger.info("Scoring %d members on %d examples.", *subject.test.log_probs.shape[:2])
     test = score_predictions(subject.test)
@@ -115,7 +119,7 @@ def score(
         "dataset": subject.description,
         "test": test,
         "classes": score_classes(subject.test, subject.description["class_names"]),
-        "calibrated": score_calibrated(subject.test, subject.calibration),
+        "calibrated": score_calibrated(subject.test, subject.calibration, nonempty_sets),
         "next_member": score_sizes(subject.test),
         "shift": _score_shifts(subject, predictions),
         "out_of_distribution": _score_detections(subject, predictions),

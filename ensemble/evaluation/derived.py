@@ -70,7 +70,7 @@ def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
             return []
         raise UserError(
             f"--datasets={','.join(datasets)} needs the data of {subject.work.path}, which cannot "
-            f"be had here; use --datasets={NONE}"
+            f"be had here: {subject.why_no_data}; or use --datasets={NONE}"
         )
     if datasets is None:
         datasets = _default_names(subject)

@@ -18,7 +18,7 @@ from ensemble import metrics
 from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line, visible
 from ensemble.evaluation.derived import SHIFT
-from ensemble.evaluation.scoring import is_available
+from ensemble.evaluation.scoring import is_available, worst_classes
 from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
 from ensemble.storage.metrics_log import read_metrics
@@ -60,6 +60,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    classes = evaluation["classes"]
     environment.filters |= {"percent": percent, "number": number, "interval": interval}
     drawn = {
         name: _svg(figure, name, CAPTIONS[name])
@@ -72,6 +73,8 @@ def render(
         titles=TITLES,
         config=flatten(evaluation["config"]),
         is_available=is_available,
+        all_classes=list(range(len(classes["names"]))),
+        shown_classes=_shown_classes(classes),
     )
 
 
@@ -82,12 +85,14 @@ def draw(
     test, classes = evaluation["test"], evaluation["classes"]
     mean, labels = metrics.ensemble_log_probs(subject.test.log_probs), subject.test.targets
     temperature = evaluation["calibrated"]["temperature"]
-    scores = {"ece": test["ensemble"]["ece"]}
+    scores, value = {"ece": test["ensemble"]["ece"]}, None
     if is_available(temperature):
-        scores["calibrated_ece"] = temperature["ensemble"]["ece"]
+        scores["calibrated_ece"], value = temperature["ensemble"]["ece"], temperature["value"]
     drawn = {
-        "reliability": reliability.tempered_diagram(mean, labels, temperature.get("value"), scores),
-        "confusion": matrices.confusion_matrix(classes["confusion"], classes["names"]),
+        "reliability": reliability.tempered_diagram(mean, labels, value, scores),
+        "confusion": matrices.confusion_matrix(
+            classes["confusion"], classes["names"], _shown_classes(classes)
+        ),
     }
     if len(evaluation["members"]) > 1:
         drawn["sizes"] = member_scores.score_against_size(evaluation["next_member"])
@@ -107,6 +112,13 @@ def draw(
     if records := _records(subject):
         drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
     return drawn
+
+
+def _shown_classes(classes: Mapping[str, Any]) -> list[int]:
+    """All classes or, of more than there is room for, those of the lowest recall."""
+    if len(classes["names"]) <= matrices.MAX_NUMBERED:
+        return list(range(len(classes["names"])))
+    return worst_classes(classes, matrices.MAX_NUMBERED)
 
 
 def _visible(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """All numbers of one test split: scores with intervals, by class, calibrated."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,12 @@ from numpy.typing import NDArray
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
 
+logger = logging.getLogger("ensemble")
+
+
 CONFORMAL_LEVEL = 0.9
+NOTABLE_SHARE = 0.2
+"""By what share of N / C a class must differ from it for classes to be called unequal."""
 
 
 def score_predictions(predictions: LabelledPredictions) -> dict[str, Any]:
@@ -78,9 +84,10 @@ def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) 
         class_names: C names.
 
     Returns:
-        `names` and `counts` [C]; `recall` [C], NaN for a class without examples;
-        `balanced_accuracy`, the mean recall of the others, and its 95% `interval`; `confusion`
-        [C, C], rows are labels.
+        `names` and `counts` [C]; `are_unequal`, as `are_unequal` says; `majority`, the `name` of
+        the most frequent class and its `share` of the examples, which always answering it would be
+        right on; `recall` [C], NaN for a class without examples; `balanced_accuracy`, the mean
+        recall of the others, and its 95% `interval`; `confusion` [C, C], rows are labels.
     """
     log_probs, labels = predictions.log_probs, predictions.targets
     mean = metrics.ensemble_log_probs(log_probs)
@@ -93,9 +100,13 @@ def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) 
         found = np.bincount(labels, weights=counts * hits, minlength=num_classes)
         return {"balanced_accuracy": float(np.mean(found[drawn > 0] / drawn[drawn > 0]))}
 
+    counts = confusion.sum(axis=1)
+    top = int(counts.argmax())
     return {
         "names": list(class_names),
-        "counts": confusion.sum(axis=1).tolist(),
+        "counts": counts.tolist(),
+        "are_unequal": are_unequal(counts),
+        "majority": {"name": class_names[top], "share": float(counts[top] / len(labels))},
         "recall": metrics.recall(confusion).tolist(),
         **balanced_accuracy(np.ones(len(labels))),
         "interval": metrics.intervals(balanced_accuracy, len(labels))["balanced_accuracy"],
@@ -103,8 +114,35 @@ def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) 
     }
 
 
+def are_unequal(counts: NDArray) -> bool:
+    """Whether a class is so frequent or so rare that accuracy alone would mislead.
+
+    It differs from the mean class, N / C, by more than a fifth of that, and by more than four
+    standard deviations of its count in N draws from C equally frequent classes.
+
+    Args:
+        counts: examples of each class, `[C]`.
+    """
+    mean = counts.sum() / len(counts)
+    by_chance = 4 * math.sqrt(mean * (1 - 1 / len(counts)))
+    return bool(np.abs(counts - mean).max() > max(NOTABLE_SHARE * mean, by_chance))
+
+
+def worst_classes(classes: Mapping[str, Any], number: int) -> list[int]:
+    """The classes of the lowest recall, the worst first, of a tie the most frequent.
+
+    Args:
+        classes: as `score_classes` returns it.
+        number: how many at most; classes without examples come last.
+    """
+    recall, counts = np.array(classes["recall"], float), np.array(classes["counts"])
+    return np.lexsort((-counts, np.where(counts > 0, recall, np.inf)))[:number].tolist()
+
+
 def score_calibrated(
-    test: LabelledPredictions, calibration: LabelledPredictions | None
+    test: LabelledPredictions,
+    calibration: LabelledPredictions | None,
+    nonempty_sets: bool = False,
 ) -> dict[str, Any]:
     """Scores the ensemble after one temperature, and its conformal sets.
 
@@ -114,13 +152,15 @@ def score_calibrated(
     Args:
         test: predictions of the live members.
         calibration: the same; None where the run has no such split.
+        nonempty_sets: whether every conformal set is to hold the most probable class at least.
 
     Returns:
         `temperature`: `value`, `ensemble` scores and their `interval`, and `nll_change` with its
         paired 95% `nll_change_interval`, nats; `conformal`: `level`, `threshold` (nats),
-        `coverage`, `mean_size`, `interval` of the two, `sizes` [C + 1], and `coverage_range`, which
-        holds the coverage of 95% of such pairs of calibration and test splits. One that is not
-        available is a dict with nothing but `reason`.
+        `nonempty`, `coverage`, `mean_size`, `interval` of the two, `sizes` [C + 1], and
+        `coverage_range`, which holds the coverage of at least 95% of such pairs of calibration and
+        test splits. One that is not available has a `reason` and no numbers; a temperature that
+        cannot be fitted also has its `value`, 1.
     """
     if calibration is None:
         absent = {"reason": "not available: the run holds no calibration split out"}
@@ -129,7 +169,9 @@ def score_calibrated(
     held_out = metrics.ensemble_log_probs(calibration.log_probs)
     return {
         "temperature": _score_temperature(mean, test.targets, held_out, calibration.targets),
-        "conformal": _score_conformal(mean, test.targets, held_out, calibration.targets),
+        "conformal": _score_conformal(
+            mean, test.targets, held_out, calibration.targets, nonempty_sets
+        ),
     }
 
 
@@ -139,7 +181,8 @@ def _score_temperature(
     try:
         temperature = metrics.fit_temperature(held_out, held_out_labels)
     except ValueError as error:
-        return {"reason": f"not available: {error}"}
+        logger.warning("The temperature stays 1: %s.", error)
+        return {"value": 1.0, "reason": f"left at 1: {error}"}
     # At 1 nothing is better than no temperature, and normalising again would only round.
     calibrated = mean if temperature == 1 else metrics.apply_temperature(mean, temperature)
     rows = np.arange(len(labels))
@@ -156,7 +199,11 @@ def _score_temperature(
 
 
 def _score_conformal(
-    mean: NDArray, labels: NDArray, held_out: NDArray, held_out_labels: NDArray
+    mean: NDArray,
+    labels: NDArray,
+    held_out: NDArray,
+    held_out_labels: NDArray,
+    nonempty: bool,
 ) -> dict[str, Any]:
     threshold = metrics.conformal_threshold(held_out, held_out_labels, CONFORMAL_LEVEL)
     num_held_out = len(held_out_labels)
@@ -166,16 +213,18 @@ def _score_conformal(
     coverage_range = [float(spread.ppf(tail)) / len(labels) for tail in (0.025, 0.975)]
     if math.isinf(threshold):
         coverage_range = [1.0, 1.0]  # Every class is in every set.
-    sets = metrics.conformal_sets(mean, labels, threshold)
-    included = -mean <= threshold
+    elif nonempty:
+        coverage_range[1] = 1.0  # Classes are added: coverage is no less, and its law not known.
+    sets = metrics.conformal_sets(mean, labels, threshold, nonempty)
     per_example = {
-        "coverage": included[np.arange(len(labels)), labels],
-        "mean_size": included.sum(axis=-1),
+        "coverage": sets.included[np.arange(len(labels)), labels],
+        "mean_size": sets.included.sum(axis=-1),
     }
     return {
         "level": CONFORMAL_LEVEL,
         "num_examples": num_held_out,
         "threshold": threshold,
+        "nonempty": nonempty,
         "coverage": sets.coverage,
         "coverage_range": coverage_range,
         "mean_size": sets.mean_size,

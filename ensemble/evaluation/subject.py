@@ -45,6 +45,7 @@ class Subject:
         is_finished: whether the run has reached its goal.
         config: of the run, a nested dict.
         description: of the data set, as `ensemble.task.Task.describe` makes it.
+        why_no_data: why `dataset` is None, where it is.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Subject:
         self._data_dir = data_dir
         self._data = data
         self._num_devices = num_devices
+        self.why_no_data = ""
         startup.configure(num_devices)
 
         check_is_workdir(self.work)
@@ -146,6 +148,9 @@ class Subject:
                 return dataset
             dataset = self._load_dataset(copies_together=False)
         except UserError as error:
+            if self._data is not None:
+                raise
+            self.why_no_data = str(error)
             logger.warning(
                 "The data of %s cannot be had, so neither images nor shifts are shown: %s",
                 self.work.path,
@@ -153,11 +158,16 @@ class Subject:
             )
             return None
         if dataset.fingerprint != expected:
+            if self._data is not None:
+                raise UserError(
+                    f"{self.work.path} holds a run on other data than the arrays that were given; "
+                    "give the same ones in the same order"
+                )
             raise UserError(
                 f"{self.work.path} holds a run on other data than {name} has now; restore the "
                 "data, or say by --data_dir where TFDS sets lie"
             )
-        logging.warning(
+        logger.warning(
             "%s is of before exact copies were kept in one split: it is evaluated as it was split.",
             self.work.path,
         )
@@ -206,7 +216,10 @@ class Subject:
                 found.log_probs, stored.targets, stored.members, found.entropies
             )
         if self.dataset is None:
-            raise UserError(f"{self.work.path} is still in training, and needs its data to predict")
+            raise UserError(
+                f"{self.work.path} is still in training, and needs its data to predict: "
+                f"{self.why_no_data}"
+            )
         predictions = self.predictor.predict_members(SplitInputs(self.dataset, split))
         live = ~predictions.have_nan()
         if not live.any():

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.draws.diagnostics import GOOD_ESS, GOOD_RHAT
+from ensemble.errors import shown
+from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.scoring import is_available
 from ensemble.likelihoods.classes import gain
+from ensemble.pictures.plot_style import plural, shorten
 from ensemble.report.text import agreement
 
 FEW_EXAMPLES = 30
@@ -30,22 +33,25 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         evaluation: the content of evaluation.json so far.
 
     Returns:
-        Sentences: accuracy and gain, the chains of a posterior, trust in the probabilities, the
-        temperature, shift, out-of-distribution data, the next member, and the notes of the run.
+        Sentences: accuracy and gain, the majority class where classes are unequal, the chains of a
+        posterior, trust in the probabilities, the temperature, shift, out-of-distribution data, the
+        next member, and the notes of the run.
     """
     temperature = evaluation["calibrated"]["temperature"]
-    sentences = [
-        quality(evaluation["test"], len(evaluation["members"])),
-        trust(evaluation["test"], temperature_effect(temperature) < 0),
-    ]
-    if evaluation["posterior"] is not None:
-        sentences.insert(1, convergence(evaluation["posterior"]))
+    sentences = [quality(evaluation["test"], len(evaluation["members"]))]
+    if evaluation["classes"]["are_unequal"]:
+        sentences.append(balance(evaluation["test"], evaluation["classes"]))
     if evaluation["temperature"] != 1:
-        sentences.insert(
-            1, f"The likelihood's temperature is {evaluation['temperature']:g}: this is not Bayes."
+        sentences.append(
+            f"The likelihood's temperature is {evaluation['temperature']:g}: this is not Bayes."
         )
+    if evaluation["posterior"] is not None:
+        sentences.append(convergence(evaluation["posterior"]))
+    sentences.append(trust(evaluation["test"], temperature_effect(temperature) < 0))
     if is_available(temperature):
         sentences.append(advice(evaluation["test"], temperature))
+    elif "value" in temperature:
+        sentences.append(f"No temperature can be fitted; it is {temperature['reason']}.")
     if evaluation["shift"]:
         sentences.append(shift(evaluation["test"], evaluation["shift"]))
     if evaluation["out_of_distribution"]:
@@ -78,6 +84,27 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     if num_members > 1 and math.isfinite(mean_nll) and mean_nll > 0:
         what += f", {1 - nll / mean_nll:.0%} below its mean member's"
     return f"{what}."
+
+
+def balance(test: Mapping[str, Any], classes: Mapping[str, Any]) -> str:
+    """What stands beside the accuracy where classes are unequal.
+
+    Args:
+        test: as `scoring.score_predictions` returns it.
+        classes: as `scoring.score_classes` returns it.
+    """
+    majority, (low, high) = classes["majority"], classes["interval"]
+    text = (
+        f"Classes are unequal: always answering {shown(shorten(majority['name']))}, the most "
+        f"frequent, is right on {majority['share']:.2%}"
+    )
+    least, most = test["interval"]["accuracy"]
+    if most < majority["share"]:
+        text += ", which is better"
+    elif least <= majority["share"]:
+        text += ", and the difference may be chance"
+    balanced = f"{classes['balanced_accuracy']:.2%} [{low:.2%}, {high:.2%}]"
+    return f"{text}; the balanced accuracy, the mean recall of the classes, is {balanced}."
 
 
 def convergence(posterior: Mapping[str, Any]) -> str:
@@ -181,7 +208,7 @@ def shift(test: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
 
 
 def detection(sections: Mapping[str, Any]) -> str:
-    """The set that is hardest to tell from the test split by the entropy.
+    """The set of unfamiliar inputs that the entropy tells worst from the test split.
 
     Args:
         sections: by set, as `out_of_distribution.score_detection` returns them.
@@ -189,13 +216,21 @@ def detection(sections: Mapping[str, Any]) -> str:
     name, section = min(sections.items(), key=lambda item: item[1]["entropy"]["auroc"])
     score = section["entropy"]
     low, high = score["interval"]["auroc"]
-    count = f"{section['num_examples']:,} example{'s' if section['num_examples'] > 1 else ''}"
-    auroc = f"AUROC {score['auroc']:.3f} [{low:.3f}, {high:.3f}] by entropy, {count}"
+    kind = _KINDS.get(name, f"those of {name}")
+    what = f"{kind} ({plural(section['num_examples'], 'example')})"
+    auroc = f"AUROC {score['auroc']:.3f} [{low:.3f}, {high:.3f}]"
     if low >= TOLD:
-        return f"It tells every set tried from its test data; the hardest, {name}: {auroc}."
+        return f"Its entropy recognises all unfamiliar inputs tried, worst {what}: {auroc}."
     if high < 0.5:
-        return f"It is more certain of {name} than of its own test data: {auroc}."
+        return f"It is surer of {what} than of its own test data: {auroc} of its entropy."
     return (
-        f"Of what it has never seen, {name} is hardest to tell: {auroc}; {score['fpr95']:.1%} of "
-        "the test examples are flagged where 95% of it are."
+        f"The unfamiliar inputs that its entropy recognises worst are {what}: {auroc}; a threshold "
+        f"that catches 95% of them also flags {score['fpr95']:.1%} of the test examples."
     )
+
+
+_KINDS = {
+    CONSTANT: "inputs whose values are all equal",
+    UNIFORM: "inputs of uniform random noise",
+}
+"""What inputs that are made for an evaluation are, in words."""

@@ -17,11 +17,13 @@ class ConformalSets(NamedTuple):
     """Sets of classes, one for each example.
 
     Attributes:
+        included: `[N, C]`, whether a class is in the set.
         coverage: share of the examples whose label is in the set, 0..1.
         mean_size: classes in a set, 0..C.
         sizes: `[C + 1]`, how many sets have 0, 1, ..., C classes.
     """
 
+    included: NDArray[np.bool_]
     coverage: float
     mean_size: float
     sizes: NDArray[np.int64]
@@ -55,7 +57,8 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
     low, high = TEMPERATURES
     if min(nll(np.log(low)), nll(np.log(high))) <= found.fun + 1e-12:
         raise ValueError(
-            f"{len(labels)} examples determine no temperature within {low:g}..{high:g}"
+            f"so few or so easy examples, {len(labels)}, determine no temperature within "
+            f"{low:g}..{high:g}"
         )
     return float(np.exp(found.x))
 
@@ -95,18 +98,26 @@ def conformal_threshold(log_probs: ArrayLike, labels: ArrayLike, level: float = 
     return float(surprisals[rank - 1]) if rank <= len(surprisals) else float("inf")
 
 
-def conformal_sets(log_probs: ArrayLike, labels: ArrayLike, threshold: float) -> ConformalSets:
-    """Scores the sets {c: -log p_c <= threshold}.
+def conformal_sets(
+    log_probs: ArrayLike, labels: ArrayLike, threshold: float, nonempty: bool = False
+) -> ConformalSets:
+    """Makes and scores the sets {c: -log p_c <= threshold}.
 
     Args:
         log_probs: `[N, C]` log-probabilities.
         labels: `[N]` integer labels.
         threshold: as `conformal_threshold` returns it, nats.
+        nonempty: whether every set also gets the most probable class, the lowest index of a tie. It
+            has that class already unless it is empty, so no set but the empty ones changes, and
+            coverage can only rise.
     """
     log_probs, labels = as_predictions(log_probs, labels)
     included = -log_probs <= threshold
+    if nonempty:
+        included[np.arange(len(labels)), log_probs.argmax(axis=-1)] = True
     sizes = included.sum(axis=-1)
     return ConformalSets(
+        included=included,
         coverage=float(included[np.arange(len(labels)), labels].mean()),
         mean_size=float(sizes.mean()),
         sizes=np.bincount(sizes, minlength=log_probs.shape[1] + 1),

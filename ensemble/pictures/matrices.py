@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MAX_NUMBERED = 20  # Rows of a matrix whose cells still have room for numbers.
+MAX_NUMBERED = 20
+"""Rows of a matrix whose cells still have room for numbers."""
 
 
 def disagreement_matrix(matrix: Sequence[Sequence[float]], members: Sequence[int]) -> Figure:
@@ -33,25 +34,32 @@ def disagreement_matrix(matrix: Sequence[Sequence[float]], members: Sequence[int
     figure = new_figure("", width=5.6, height=5.0)
     axes = figure.subplots()
     shown = np.where(np.eye(len(values), dtype=bool), np.nan, values)
-    _draw_matrix(axes, shown, [str(k) for k in members], "{:.1f}", "Blues")
+    names = [str(k) for k in members]
+    _draw_matrix(axes, shown, names, names, "{:.1f}", "Blues")
     axes.set(xlabel="member", ylabel="member")
     return figure
 
 
-def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Figure:
+def confusion_matrix(
+    confusion: Sequence[Sequence[int]], names: Sequence[str], chosen: Sequence[int]
+) -> Figure:
     """Counts of label against prediction; colour is the share of the label's examples.
 
     Args:
         confusion: [C, C], rows are labels.
         names: [C].
+        chosen: the classes that are drawn; if not all, a last column has the other predictions.
     """
-    counts = np.array(confusion)
+    every, rows = np.array(confusion), np.array(chosen)
+    counts = every[np.ix_(rows, rows)]
+    labels = columns = [literal(shorten(names[c])) for c in chosen]
+    if len(chosen) < len(names):
+        others = every[rows].sum(axis=1) - counts.sum(axis=1)
+        counts, columns = np.column_stack([counts, others]), [*columns, "all others"]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure = new_figure("", width=6.4, height=5.8)
     axes = figure.subplots()
-    _draw_matrix(
-        axes, counts, [literal(shorten(name)) for name in names], "{:d}", "Blues", shares**0.4
-    )
+    _draw_matrix(axes, counts, labels, columns, "{:d}", "Blues", shares**0.4)
     axes.set(xlabel="prediction", ylabel="label")
     return figure
 
@@ -59,12 +67,13 @@ def confusion_matrix(confusion: Sequence[Sequence[int]], names: Sequence[str]) -
 def _draw_matrix(
     axes: Axes,
     values: NDArray,
-    names: Sequence[str],
+    rows: Sequence[str],
+    columns: Sequence[str],
     number: str,
     colours: str,
     shades: NDArray | None = None,
 ) -> None:
-    """A heat map [K, K] with numbers in its cells, where they have room."""
+    """A heat map [R, K] with numbers in its cells, where they have room."""
     shades = values if shades is None else shades
     top = np.nanmax(shades) if np.isfinite(shades).any() else 1.0
     axes.imshow(np.where(values == 0, np.nan, shades), cmap=colours, vmin=0, vmax=top or 1.0)
@@ -73,10 +82,10 @@ def _draw_matrix(
     axes.tick_params(length=0, labelcolor=TEXT_COLOR, labelsize=8)
     axes.xaxis.label.set_color(TEXT_COLOR)
     axes.yaxis.label.set_color(TEXT_COLOR)
-    if len(names) > _MAX_NUMBERED:
+    if len(rows) > MAX_NUMBERED:
         return
-    axes.set_xticks(range(len(names)), names, rotation=60 if max(map(len, names)) > 3 else 0)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_xticks(range(len(columns)), columns, rotation=60 if max(map(len, columns)) > 3 else 0)
+    axes.set_yticks(range(len(rows)), rows)
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value) and value:
             dark = shades[row, column] > 0.6 * (top or 1.0)

@@ -153,7 +153,11 @@ def refuse_arrays(name: str, request: Request) -> Dataset:
     Raises:
         UserError: always.
     """
-    raise UserError("its data were arrays, which a workdir does not keep")
+    raise UserError(
+        "its data were arrays, which a workdir does not keep; give the same ones again: "
+        "ensemble.train(config, data=...), ensemble.evaluate(workdir, data=...) or, written by "
+        "numpy.savez, evaluate.py --data=FILE.npz"
+    )
 
 
 def load_npz(name: str, request: Request) -> Dataset:

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import logging
 import os
 import pathlib
 import shutil
@@ -20,7 +21,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import logging
 
 from ensemble.errors import UserError
 from ensemble.network import Backbone
@@ -28,6 +28,9 @@ from ensemble.sharding import processes, signals, startup
 from ensemble.source import Examples, Inputs, Source, SplitInputs
 from ensemble.sources import own_arrays
 from ensemble.storage.npz import map_array
+
+logger = logging.getLogger("ensemble")
+
 
 _BATCH_SIZE = 256
 _PROBE_SIZE = 8
@@ -305,7 +308,7 @@ def _write(folder: pathlib.Path, source: Source, backbone: Backbone, probe: Prob
     Raises:
         UserError: the backbone fails, or the disk is full or closed.
     """
-    logging.info(
+    logger.info(
         "Computing the features of %d examples; they are kept in %s.",
         sum(source.sizes.values()),
         folder,
@@ -326,7 +329,7 @@ def _write(folder: pathlib.Path, source: Source, backbone: Backbone, probe: Prob
             f"features cannot be kept in {folder.parent} ({error.strerror or error}); free space "
             "there, or set $XDG_CACHE_HOME to another folder"
         ) from error
-    logging.info("Computed the features in %.1f s.", time.monotonic() - began)
+    logger.info("Computed the features in %.1f s.", time.monotonic() - began)
 
 
 def _write_split(path: pathlib.Path, inputs: SplitInputs, backbone: Backbone, probe: Probe) -> None:

@@ -1,13 +1,16 @@
 """The form of images: their size, the order of their axes, and their channels."""
 
+import logging
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from absl import logging
 
 from ensemble.errors import UserError
+
+logger = logging.getLogger("ensemble")
+
 
 if TYPE_CHECKING:
     import PIL.Image

@@ -6,11 +6,11 @@ its splits `train`, `validation` and `test` are taken, and what there is not is 
 as for own data.
 """
 
+import logging
 import math
 from pathlib import Path
 
 import numpy as np
-from absl import logging
 
 from ensemble.errors import UserError
 from ensemble.notes import note
@@ -19,6 +19,9 @@ from ensemble.sources import prepare_dataset, tfds_images, tfds_records
 from ensemble.sources.dataset import Dataset, make_dataset, own_dataset
 from ensemble.sources.splitting import SPLITS
 from ensemble.storage.memory import check_memory
+
+logger = logging.getLogger("ensemble")
+
 
 # Examples in train, validation and calibration, consecutive in TFDS's training split, and in test.
 TFDS_SIZES = {
@@ -90,7 +93,7 @@ def load_tfds(name: str, request: Request) -> Dataset:
             f"{name} has no training examples: its splits are {', '.join(counts)}; take another set"
         )
     if left_out := [split for split in counts if split not in SPLITS]:
-        logging.info("%s: not used are the splits %s.", name, ", ".join(left_out))
+        logger.info("%s: not used are the splits %s.", name, ", ".join(left_out))
     arrays: dict[str, np.ndarray] = {"class_names": np.array(records.class_names)}
     for split, (images, labels) in splits.items():
         arrays |= {f"{split}_inputs": images, f"{split}_labels": labels}

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from conftest import ROOT, fill, started
 from programs import run_here
@@ -79,6 +80,20 @@ def test_mistakes_are_one_line_and_status_2(arguments, line):
     assert line in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_arrays_that_a_program_gave_are_given_again(blobs, blobs_run, tmp_path):
+    np.savez(tmp_path / "blobs.npz", **blobs)
+    flags = [f"--workdir={blobs_run}", f"--out={tmp_path}/out", "--datasets=uniform"]
+    refused = run_here("evaluate.py", *flags)
+    assert refused.returncode == 2
+    assert "ensemble.evaluate(workdir, data=...)" in refused.stderr.splitlines()[-1]
+    assert "evaluate.py --data=FILE.npz" in refused.stderr.splitlines()[-1]
+    done = run_here("evaluate.py", *flags, f"--data={tmp_path}/blobs.npz", "--nonempty_sets")
+    assert done.returncode == 0, done.stderr
+    evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert list(evaluation["out_of_distribution"]) == ["uniform"]
+    assert evaluation["calibrated"]["conformal"]["nonempty"] is True
 
 
 @pytest.mark.check

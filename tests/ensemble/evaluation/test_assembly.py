@@ -227,8 +227,10 @@ def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, blobs_run, t
     assert given["test"] == alone["test"]
     assert list(given["out_of_distribution"]) == ["uniform", "constant"]  # No images to shift.
     wrong = {**blobs, "labels": blobs["labels"][::-1]}
-    with pytest.raises(UserError, match="other data than arrays has now"):
+    with pytest.raises(UserError, match="other data than the arrays that were given; give the"):
         ensemble.evaluate(tmp_path / "run", tmp_path / "out", data=wrong)
+    with pytest.raises(UserError, match=r"uniform needs .* ensemble.evaluate\(.*npz; or"):
+        ensemble.evaluate(tmp_path / "run", tmp_path / "out", ["uniform"])
 
 
 def test_a_run_without_calibration_data_says_so(blobs, tmp_path):

@@ -8,10 +8,12 @@ from scipy.special import log_softmax
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.scoring import (
+    are_unequal,
     is_available,
     score_calibrated,
     score_classes,
     score_predictions,
+    worst_classes,
 )
 
 
@@ -111,6 +113,58 @@ def test_calibration_is_fitted_on_its_own_split():
     assert 0.8 < low < 0.88 < 0.92 < high < 0.97
     low, high = conformal["interval"]["mean_size"]
     assert low < conformal["mean_size"] < high
+
+
+def test_classes_are_unequal_only_beyond_chance():
+    assert not are_unequal(np.array([892, 1135, 1032, 1010, 982, 980, 974, 1028, 958, 1009]))
+    assert not are_unequal(np.array([26, 45, 36, 31, 42]))
+    assert are_unequal(np.array([900, 100]))
+    assert are_unequal(np.array([620, 380]))
+    assert not are_unequal(np.array([32, 18]))
+    assert are_unequal(np.array([200] * 9 + [20]))  # One is rare.
+    rng = np.random.default_rng(0)
+    drawn = [np.bincount(rng.integers(c, size=n), minlength=c) for c, n in [(2, 60), (200, 2000)]]
+    assert not any(map(are_unequal, drawn))
+
+
+def test_the_majority_class_stands_beside_the_scores():
+    predictions = make_predictions(1)._replace(targets=np.array([3] * 240 + [1] * 60))
+    section = score_classes(predictions, list("abcde"))
+    assert section["majority"] == {"name": "d", "share": 0.8}
+    assert section["are_unequal"] is True
+    assert score_classes(make_predictions(1), list("abcde"))["are_unequal"] is False
+
+
+def test_the_worst_classes_are_those_of_the_lowest_recall():
+    recall = [0.5, 0.0, np.nan, 0.0, 0.9]
+    classes = {"recall": recall, "counts": [10, 2, 0, 7, 10]}
+    assert worst_classes(classes, 3) == [3, 1, 0]
+    assert worst_classes(classes, 9) == [3, 1, 0, 4, 2]
+
+
+def test_a_temperature_that_cannot_be_fitted_stays_one(caplog):
+    easy = make_predictions(0, num_examples=6, sharpness=50.0)
+    easy = easy._replace(targets=metrics.ensemble_log_probs(easy.log_probs).argmax(axis=1))
+    section = score_calibrated(make_predictions(1), easy)["temperature"]
+    assert not is_available(section)
+    assert section["value"] == 1
+    assert section["reason"].startswith("left at 1: so few or so easy examples, 6, determine")
+    (line,) = caplog.messages
+    assert line.startswith("The temperature stays 1: so few or so easy examples, 6")
+
+
+def test_sets_that_are_never_empty_are_so_in_the_evaluation():
+    test, calibration = (
+        one._replace(targets=metrics.ensemble_log_probs(one.log_probs).argmax(axis=1))
+        for one in (make_predictions(0), make_predictions(1))
+    )  # All right, so that the least certain have empty sets.
+    plain = score_calibrated(test, calibration)["conformal"]
+    filled = score_calibrated(test, calibration, nonempty_sets=True)["conformal"]
+    assert (plain["nonempty"], filled["nonempty"]) == (False, True)
+    assert plain["sizes"][0] > 0
+    assert filled["sizes"][0] == 0
+    assert filled["coverage"] >= plain["coverage"]
+    assert filled["coverage_range"] == [plain["coverage_range"][0], 1]
 
 
 def test_without_a_calibration_split_nothing_is_available():

@@ -129,15 +129,37 @@ def make_detection(auroc, half_width=0.01):
 @pytest.mark.parametrize(
     ("auroc", "words"),
     [
-        (1.001, "It tells every set tried from its test data; the hardest, a: AUROC 1.000 [0.990"),
-        (0.995, "Of what it has never seen, b is hardest to tell: AUROC 0.995 [0.985, 1.005]"),
-        (0.8, "Of what it has never seen, b is hardest to tell: AUROC 0.800 [0.790, 0.810]"),
-        (0.8, "17 examples; 20.0% of the test examples are flagged where 95% of it are."),
-        (0.3, "It is more certain of b than of its own test data: AUROC 0.300 [0.290, 0.310]"),
+        (1.001, "all unfamiliar inputs tried, worst those of a (17 examples): AUROC 1.000 [0.990"),
+        (0.995, "recognises worst are inputs of uniform random noise (17 examples): AUROC 0.995"),
+        (0.8, "recognises worst are inputs of uniform random noise (17 examples): AUROC 0.800"),
+        (0.8, "; a threshold that catches 95% of them also flags 20.0% of the test examples."),
+        (0.3, "It is surer of inputs of uniform random noise (17 examples) than of its own test"),
     ],
 )
 def test_detection(auroc, words):
-    assert words in verdict.detection({"a": make_detection(1.0), "b": make_detection(auroc)})
+    sections = {"a": make_detection(1.0), "uniform": make_detection(auroc)}
+    assert words in verdict.detection(sections)
+
+
+def test_a_constant_is_said_in_words():
+    sentence = verdict.detection({"constant": make_detection(0.8)})
+    assert "worst are inputs whose values are all equal (17 examples): AUROC" in sentence
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.5, "right on 50.00%; the balanced accuracy"),
+        (0.89, "right on 89.00%, and the difference may be chance; the balanced accuracy"),
+        (0.95, "right on 95.00%, which is better; the balanced accuracy"),
+    ],
+)
+def test_unequal_classes_stand_beside_the_majority(share, words):
+    classes = {"majority": {"name": "cat\x1b", "share": share}, "interval": (0.6, 0.8)}
+    sentence = verdict.balance(make_test(), {**classes, "balanced_accuracy": 0.7})
+    assert sentence.startswith("Classes are unequal: always answering 'cat\\x1b', the most")
+    assert words in sentence
+    assert sentence.endswith("the mean recall of the classes, is 70.00% [60.00%, 80.00%].")
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_impossible_classes_stay_impossible():
     ],
 )
 def test_examples_that_determine_no_temperature_are_refused(log_probs, labels):
-    with pytest.raises(ValueError, match=r"4 examples determine no temperature within 0\.05\.\.20"):
+    with pytest.raises(ValueError, match=r", 4, determine no temperature within 0\.05\.\.20"):
         metrics.fit_temperature(log_probs, labels)
 
 
@@ -112,6 +112,30 @@ def test_conformal_coverage_holds_whatever_the_calibration(level, stretch):
     standard_error = np.std(coverages) / np.sqrt(len(coverages))
     assert np.mean(coverages) >= level - 4 * standard_error
     assert np.mean(coverages) <= level + 1 / 101 + 4 * standard_error
+
+
+@pytest.mark.parametrize(("level", "sharpness"), [(0.5, 3), (0.9, 20)])
+def test_sets_that_are_never_empty_cover_no_less(level, sharpness):
+    """Only empty sets change, to one class; so the mean coverage stays at the level, at least."""
+    rng = np.random.default_rng(1)
+    coverages, num_empty = [], 0
+    for _ in range(200):
+        log_probs = log_softmax(sharpness * rng.normal(size=(200, 6)), axis=-1)
+        labels = drawn_labels(log_probs, rng)
+        threshold = metrics.conformal_threshold(log_probs[:100], labels[:100], level)
+        case = log_probs[100:], labels[100:], threshold
+        plain, filled = (metrics.conformal_sets(*case, nonempty) for nonempty in (False, True))
+        is_empty = ~plain.included.any(axis=-1)
+        np.testing.assert_array_equal(filled.included[~is_empty], plain.included[~is_empty])
+        assert (filled.included[is_empty].sum(axis=-1) == 1).all()
+        top = log_probs[100:].argmax(axis=-1)
+        assert filled.included[np.arange(100), top].all()
+        assert filled.sizes.tolist() == [0, plain.sizes[1] + plain.sizes[0], *plain.sizes[2:]]
+        assert filled.coverage >= plain.coverage
+        coverages.append(filled.coverage)
+        num_empty += is_empty.sum()
+    assert num_empty > 0
+    assert np.mean(coverages) >= level - 4 * np.std(coverages) / np.sqrt(len(coverages))
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 90])
