@@ -11,9 +11,10 @@ Whoever has the file needs `pip install jax flatbuffers` and these lines:
     p["probs"], p["epistemic"]
 
 `p` is a dict: `probs` [N, C], the mean of softmax over members; `total`, `aleatoric` and
-`epistemic` [N], nats; `member_log_probs` [M, N, C]; all float32. N is free, but a call holds the
-activations of N examples of one member: feed some hundred at a time, and wrap `model.call` in
-`jax.jit`, which compiles once for each N. `model.fun_name` says which run it is of.
+`epistemic` [N], nats; `member_log_probs` [M, N, C]; all float32. `accepted` [N] bool is false where
+an ensemble that was exported with `--abstain` is not sure enough to answer. N is free, but a call
+holds the activations of N examples of one member: feed some hundred at a time, and wrap
+`model.call` in `jax.jit`, which compiles once for each N. `model.fun_name` says which run it is of.
 
 The file holds StableHLO for CPU, CUDA and TPU, with the variables of all members as constants: its
 size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB. Of a

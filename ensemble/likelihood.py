@@ -293,12 +293,20 @@ class Likelihood(Protocol):
             ValueError: nothing can be fitted to these.
         """
 
-    def prediction(self, arrays: Arrays, temperature: float | None) -> Any:
+    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> tuple[np.ndarray, ...]:
+        """How unsure the ensemble is of N other examples, and whether it errs, [N] each.
+
+        Raises:
+            ValueError: right and wrong are not defined for such targets.
+        """
+
+    def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = ...) -> Any:
         """What an ensemble says of N inputs: a named tuple of arrays.
 
         Args:
             arrays: of the members, or of draws.
             temperature: of calibration; None leaves predictions as they are.
+            threshold: of abstention, on the first of `abstention_terms`; by default it accepts all.
         """
 
     def uncertainty(self, prediction: Any) -> np.ndarray:
@@ -314,6 +322,6 @@ class Likelihood(Protocol):
         """Prediction i as a row of a table: titles and values."""
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None
+        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = ...
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name, for `jax.export`."""

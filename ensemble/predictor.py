@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ensemble import likelihoods, registry
+from ensemble import likelihoods, metrics, registry
 from ensemble.batched_prediction import make_predict
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError, shown, visible
@@ -22,7 +22,7 @@ from ensemble.source import Source, SplitInputs
 from ensemble.sources.image_form import in_form
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
-from ensemble.storage.predictions import MemberPredictions, read_predictions
+from ensemble.storage.predictions import MemberPredictions, StoredPredictions, read_predictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Predictive
@@ -41,6 +41,7 @@ class Predictor:
         temperature: that calibrates `Prediction.probs`; None leaves them as they are.
         num_draws: K: of a posterior, `variables` are [M * K, ...], K draws of every chain.
         identity: of the run whose ensemble it is.
+        abstention: what `Prediction.accepted` goes by; None accepts everything.
 
     Attributes:
         task: as given.
@@ -48,6 +49,7 @@ class Predictor:
         members: as given.
         temperature: as given.
         identity: as given.
+        abstention: as given.
     """
 
     def __init__(
@@ -59,9 +61,11 @@ class Predictor:
         temperature: float | None = None,
         num_draws: int = 1,
         identity: str = UNKNOWN,
+        abstention: metrics.Abstention | None = None,
     ):
         self.task = task
         self.identity = identity
+        self.abstention = abstention
         self.variables = variables
         self.members = tuple(members)
         self.temperature = temperature
@@ -93,6 +97,10 @@ class Predictor:
         """What the predictions are of."""
         return self.task.likelihood
 
+    @property
+    def _threshold(self) -> float:
+        return self.abstention.threshold if self.abstention else metrics.ACCEPT_ALL
+
     def function(self, inputs: jax.Array) -> dict[str, jax.Array]:
         """The same as a call, pure and without a look at the inputs [B, ...], for `jax.export`."""
         # A loop over members: the file and its compilation hold one member's program, whatever M,
@@ -100,7 +108,7 @@ class Predictor:
         # XLA:CPU has no fast kernel for.
         seen = self.task.dataset.of_raw_traced(inputs)
         predicted = jax.lax.map(lambda member: self.task.predict(member, seen), self.variables)
-        return self.task.likelihood.exported(predicted, self.temperature)
+        return self.task.likelihood.exported(predicted, self.temperature, self._threshold)
 
     def without_examples(self) -> dict[str, Any]:
         """The arguments that build it again, on any devices: none of them holds training data."""
@@ -125,7 +133,8 @@ class Predictor:
         Raises:
             UserError: the inputs are no finite numbers of the training data's shape, or none.
         """
-        return self.task.likelihood.prediction(self.member_arrays(inputs), self.temperature)
+        arrays = self.member_arrays(inputs)
+        return self.task.likelihood.prediction(arrays, self.temperature, self._threshold)
 
     def member_arrays(self, inputs: np.ndarray | SplitInputs) -> dict[str, np.ndarray]:
         """Returns what every member, or draw, predicts: named arrays [M, N, ...].
@@ -223,7 +232,10 @@ class Restored(NamedTuple):
     notes: Sequence[str] = ()
 
     def predictor(
-        self, num_devices: int | None = None, temperature: float | None = None
+        self,
+        num_devices: int | None = None,
+        temperature: float | None = None,
+        abstention: metrics.Abstention | None = None,
     ) -> Predictor:
         """The live members as a function; the arguments are `Predictor`'s.
 
@@ -240,11 +252,15 @@ class Restored(NamedTuple):
             temperature,
             self.num_draws,
             self.identity,
+            abstention,
         )
 
 
 def load(
-    workdir: str | os.PathLike[str], num_devices: int | None = None, calibrated: bool = False
+    workdir: str | os.PathLike[str],
+    num_devices: int | None = None,
+    calibrated: bool = False,
+    abstain: str | None = None,
 ) -> Predictor:
     """Loads the ensemble of a workdir's newest checkpoint; the workdir is not changed.
 
@@ -253,18 +269,27 @@ def load(
         num_devices: to predict on; None for all.
         calibrated: whether to fit a temperature on the finished run's calibration split. It stays
             1, with a warning, where that split determines none.
+        abstain: fits there what `Prediction.accepted` goes by: `max_error=0.02`, at most this error
+            among accepted examples with 95% confidence, or `coverage=0.9`, the share to accept;
+            None accepts everything.
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
-            calibrated.
+            calibrated, or its calibration split does not prove the wanted error.
     """
     startup.configure(num_devices)
+    rule = None if abstain is None else metrics.Rule.parse(abstain)
     work = Workdir(workdir)
     restored = restore(work)
     for line in restored.notes:
         logger.warning("%s: %s", work.path, visible(line))
-    temperature = stored_temperature(work, restored) if calibrated else None
-    return restored.predictor(num_devices, temperature)
+    stored = stored_calibration(work, restored) if calibrated or rule else None
+    temperature = abstention = None
+    if stored and calibrated:
+        temperature = _fit_temperature(work, restored.likelihood, stored)
+    if stored and rule:
+        abstention = _fit_abstention(work, restored.likelihood, stored, rule)
+    return restored.predictor(num_devices, temperature, abstention)
 
 
 def restore(work: Workdir) -> Restored:
@@ -331,35 +356,47 @@ def check_is_workdir(work: Workdir) -> None:
         raise UserError(f"{work.path} is not a workdir: it has no config.json")
 
 
-def stored_temperature(work: Workdir, restored: Restored) -> float:
-    """Fits a temperature on the stored predictions of the calibration split.
+def stored_calibration(work: Workdir, restored: Restored) -> StoredPredictions:
+    """Reads the stored predictions of the calibration split.
 
     Args:
         work: of a finished run.
         restored: of it.
 
-    Returns:
-        The temperature; 1, with a warning, where these predictions determine none.
-
     Raises:
-        UserError: there are no such predictions, or their likelihood has no temperature.
+        UserError: there are none.
     """
     path = work.predictions / "calibration.npz"
     if not work.read_report():
         raise UserError(f"{work.path} has not finished: it can be calibrated when it has")
     if not path.exists():
-        raise UserError(f"{work.path} has no calibration split to fit a temperature on")
-    stored = read_predictions(
+        raise UserError(f"{work.path} has no calibration split to fit on")
+    return read_predictions(
         path,
         restored.config,
         restored.likelihood,
         identity=work.identity(),
         fingerprint=restored.description["fingerprint"],
     )
+
+
+def _fit_temperature(work: Workdir, likelihood: Likelihood, stored: StoredPredictions) -> float:
+    """The temperature; 1, with a warning, where these predictions determine none."""
+    path = work.predictions / "calibration.npz"
     try:
-        return restored.likelihood.fit_temperature(stored.arrays, stored.targets)
+        return likelihood.fit_temperature(stored.arrays, stored.targets)
     except UserError as error:  # Before ValueError, which it is one of.
         raise UserError(f"{path} gives no temperature: {error}") from None
     except ValueError as error:
-        logging.warning("%s gives no temperature: %s. It stays 1.", path, error)
+        logger.warning("%s gives no temperature: %s. It stays 1.", path, error)
         return 1.0
+
+
+def _fit_abstention(
+    work: Workdir, likelihood: Likelihood, stored: StoredPredictions, rule: metrics.Rule
+) -> metrics.Abstention:
+    try:
+        doubts, errors = likelihood.abstention_terms(stored.arrays, stored.targets)
+        return metrics.fit_abstention(rule, doubts, errors)
+    except ValueError as error:
+        raise UserError(f"{work.path} cannot abstain by {rule}: {error}") from None

@@ -4,6 +4,7 @@ import contextlib
 import io
 import pathlib
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -42,7 +43,7 @@ def page(tmp_path, monkeypatch):
 
 @pytest.mark.check
 def test_predicting(page):
-    predicting, exported, tabular = page("prediction")
+    predicting, abstaining, exported, tabular = page("prediction")
     namespace = images_of_a_reader()
     config = {"model": "mlp", "num_epochs": 1, "ensemble_size": 2, "hold_out": False}
     data = {"inputs": namespace["images"], "labels": namespace["labels"]}
@@ -53,6 +54,13 @@ def test_predicting(page):
     probs = namespace["p"].probs
     exec(exported, namespace)
     np.testing.assert_allclose(namespace["p"]["probs"], probs, atol=1e-5)
+
+    shutil.rmtree("runs/digits")
+    config = {"model": "mlp", "num_epochs": 5, "ensemble_size": 2, "dataset": "digits"}
+    ensemble.train(config, workdir="runs/digits")
+    namespace = {"ensemble": ensemble, "images": load_dataset("digits").splits["test"].inputs}
+    exec(abstaining, namespace)
+    assert 0.3 < namespace["p"].accepted.mean() < 1
 
     namespace = names_of_a_reader()
     exec(tabular, namespace)

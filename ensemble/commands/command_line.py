@@ -166,6 +166,16 @@ def define_config_flag() -> None:
     )
 
 
+def define_abstain_flag() -> None:
+    """Defines `--abstain` for a program that predicts."""
+    flags.DEFINE_string(
+        "abstain",
+        None,
+        "When not to answer: max_error=0.02, at most this error among accepted examples with 95% "
+        "confidence, or coverage=0.9, the share to accept.",
+    )
+
+
 def run_config_file(path: str | None) -> None:
     """Executes a config file, so that the networks which it registers are known.
 

@@ -30,6 +30,7 @@ def main(argv: Sequence[str]) -> None:
         data=read_npz(values.data) if values.data else None,
         nonempty_sets=values.nonempty_sets,
         num_devices=values.num_devices,
+        abstain=values.abstain,
     )
     verdict = "\n".join(evaluation["verdict"])
     out = out or f"{values.workdir.rstrip('/')}/evaluation"
@@ -50,6 +51,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         "the same image shape, separated by commas; or none. By default all that are here.",
     )
     flags.DEFINE_list("compare", [], "Workdirs to lay beside it, separated by commas.")
+    flags.DEFINE_list(
+        "abstain",
+        None,
+        "Thresholds of abstention to fit, separated by commas: max_error=0.02 for an error among "
+        "accepted examples, coverage=0.9 for the share to accept. By default some of both.",
+    )
     flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
     flags.DEFINE_string(
         "data",

@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     if path.is_dir() or not path.parent.is_dir():  # Said before the work, not after it.
         raise UserError(f"--out={path} must name a file in a folder that exists")
     command_line.run_config_file(values.config)
-    predictor = load(values.workdir, calibrated=values.calibrated)
+    predictor = load(values.workdir, calibrated=values.calibrated, abstain=values.abstain)
     content = export(predictor)
     write(path, content)
     command_line.print_answer(
@@ -51,6 +51,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     command_line.define_config_flag()
     flags.DEFINE_string("out", None, "The file to write.")
     flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
+    command_line.define_abstain_flag()
     return command_line.parse(
         argv, example="--workdir=runs/digits --out=model.bin", required=("workdir", "out")
     )

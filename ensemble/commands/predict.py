@@ -3,6 +3,7 @@
     python predict.py --workdir=runs/digits picture.png
     python predict.py --workdir=runs/digits pictures
     python predict.py --workdir=runs/digits new.npz --json
+    python predict.py --workdir=runs/digits pictures --abstain=max_error=0.05
 
 The inputs are image files and folders of images (or of folders with images), as many as one likes;
 or one npz file with `inputs` or a single array. Uncertainties of classes are in nats: total =
@@ -36,11 +37,17 @@ def main(argv: Sequence[str]) -> None:
     """Predicts what the command line names, and prints the answer."""
     values: Any = flags.FLAGS
     command_line.run_config_file(values.config)
-    command_line.print_answer(answer(values.workdir, argv[1:], values.json, values.calibrated))
+    command_line.print_answer(
+        answer(values.workdir, argv[1:], values.json, values.calibrated, values.abstain)
+    )
 
 
 def answer(
-    workdir: str, paths: str | Sequence[str], as_json: bool = False, calibrated: bool = False
+    workdir: str,
+    paths: str | Sequence[str],
+    as_json: bool = False,
+    calibrated: bool = False,
+    abstain: str | None = None,
 ) -> str:
     """Predicts inputs and says the result, the most uncertain first.
 
@@ -49,6 +56,7 @@ def answer(
         paths: of the inputs, or the only one; see `read_inputs`.
         as_json: whether to return a JSON document instead of a table.
         calibrated: whether to temper the probabilities as the run was calibrated.
+        abstain: as `ensemble.load` has it.
 
     Raises:
         UserError: the inputs or the workdir cannot be used.
@@ -59,7 +67,7 @@ def answer(
     config = work.read_config() or {}
     # First, for it fails faster than loading does.
     names, inputs = read_inputs(paths, parse_size(config.get("resize")))
-    predictor = ensemble.load(workdir, calibrated=calibrated)
+    predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
     inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     try:
@@ -72,15 +80,22 @@ def answer(
         ) from None
     likelihood = predictor.likelihood
     ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable")
+    abstention = predictor.abstention
     if not as_json:
         rows = [[("input", names[i]), *likelihood.cells(prediction, i)] for i in ranking]
+        if abstention:
+            for i, row in zip(ranking, rows, strict=True):
+                row.insert(1, ("decision", "accept" if prediction.accepted[i] else "abstain"))
         return tabular.aligned(rows)
-    document = {
-        **likelihood.legend(),
-        "members": len(predictor.members),
-        "predictions": [{"input": names[i], **likelihood.entry(prediction, i)} for i in ranking],
-    }
-    return json.dumps(document, allow_nan=False)
+    entries = [{"input": names[i], **likelihood.entry(prediction, i)} for i in ranking]
+    document = {**likelihood.legend(), "members": len(predictor.members)}
+    if abstention:
+        document["abstain"] = str(abstention.rule)
+        entries = [
+            {**e, "accepted": bool(prediction.accepted[i])}
+            for i, e in zip(ranking, entries, strict=True)
+        ]
+    return json.dumps({**document, "predictions": entries}, allow_nan=False)
 
 
 def read_inputs(
@@ -164,6 +179,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     command_line.define_config_flag()
     flags.DEFINE_bool("json", False, "Print one JSON document.")
     flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
+    command_line.define_abstain_flag()
     return command_line.parse(
         argv,
         example="--workdir=runs/digits pictures",

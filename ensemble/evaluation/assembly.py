@@ -23,6 +23,7 @@ from ensemble.evaluation.out_of_distribution import score_detection, uncertainty
 from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.subject import Subject
+from ensemble.evaluation.thresholds import RULES, score_abstention
 from ensemble.evaluation.verdict import verdict
 from ensemble.storage.files import write_text, write_together
 from ensemble.storage.schema import to_json
@@ -42,6 +43,7 @@ def evaluate(
     data_dir: str | None = None,
     data: Any = None,
     num_devices: int | None = None,
+    abstain: Sequence[str] | None = None,
     nonempty_sets: bool = False,
     show_progress: bool = True,
 ) -> Evaluation:
@@ -60,6 +62,8 @@ def evaluate(
         data_dir: where TFDS sets lie; None: where the run had them, if they are still there.
         data: the arrays that the run learned, where it was given arrays.
         num_devices: to predict on; None for all.
+        abstain: what thresholds of abstention to fit, as `ensemble.load` takes each; None: for
+            errors of 1, 2 and 5%, and for a coverage of 90%.
         nonempty_sets: whether every conformal set is to hold the most probable class at least.
         show_progress: whether to show on stderr, or below a notebook's cell, how far it is.
 
@@ -73,13 +77,15 @@ def evaluate(
 
     datasets = [datasets] if isinstance(datasets, str) else datasets
     compare = [compare] if isinstance(compare, str | os.PathLike) else compare
+    abstain = [abstain] if isinstance(abstain, str) else abstain
+    rules = [metrics.Rule.parse(one) for one in (RULES if abstain is None else abstain)]
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices)
     others = [Subject(os.fspath(other), data_dir, data, num_devices) for other in compare]
     comparisons = [compare_with(subject, other) for other in others]
     sets = derived.plan(subject, datasets)
     directory = _output_directory(subject, out)
     predictions = derived.predict(subject, sets, directory / "predictions", show_progress)
-    evaluation = Evaluation(score(subject, predictions, comparisons, nonempty_sets))
+    evaluation = Evaluation(score(subject, predictions, comparisons, rules, nonempty_sets))
     log_probs = {name: one.log_probs for name, one in predictions.items()}
     page = render(evaluation, subject, log_probs)
     with derived.write_errors(directory):
@@ -93,6 +99,7 @@ def score(
     subject: Subject,
     predictions: Mapping[str, ClassPredictions],
     comparisons: Sequence[Mapping[str, Any]],
+    rules: Sequence[metrics.Rule],
     nonempty_sets: bool = False,
 ) -> dict[str, Any]:
     """Computes every number of an evaluation; this is the content of evaluation.json.
@@ -101,6 +108,7 @@ def score(
         subject: of the evaluation.
         predictions: of the members beside the test split, by the names of `derived.plan`.
         comparisons: with other workdirs, as `comparison.compare` returns them.
+        rules: of abstention.
         nonempty_sets: as of `evaluate`.
     """
     logger.info("Scoring %d members on %d examples.", *subject.test.log_probs.shape[:2])
@@ -120,6 +128,7 @@ def score(
         "test": test,
         "classes": score_classes(subject.test, subject.description["class_names"]),
         "calibrated": score_calibrated(subject.test, subject.calibration, nonempty_sets),
+        "abstention": score_abstention(subject.test, subject.calibration, rules),
         "next_member": score_sizes(subject.test),
         "shift": _score_shifts(subject, predictions),
         "out_of_distribution": _score_detections(subject, predictions),

@@ -11,6 +11,7 @@ from ensemble.draws.diagnostics import GOOD_ESS, GOOD_RHAT
 from ensemble.errors import shown
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.scoring import is_available
+from ensemble.evaluation.thresholds import abstention_sentence
 from ensemble.likelihoods.classes import gain
 from ensemble.pictures.plot_style import plural, shorten
 from ensemble.report.text import agreement
@@ -34,8 +35,8 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
 
     Returns:
         Sentences: accuracy and gain, the majority class where classes are unequal, the chains of a
-        posterior, trust in the probabilities, the temperature, shift, out-of-distribution data, the
-        next member, and the notes of the run.
+        posterior, trust in the probabilities, the temperature, abstention, shift,
+        out-of-distribution data, the next member, and the notes of the run.
     """
     temperature = evaluation["calibrated"]["temperature"]
     sentences = [quality(evaluation["test"], len(evaluation["members"]))]
@@ -52,6 +53,8 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         sentences.append(advice(evaluation["test"], temperature))
     elif "value" in temperature:
         sentences.append(f"No temperature can be fitted; it is {temperature['reason']}.")
+    if sentence := abstention_sentence(evaluation["abstention"]):
+        sentences.append(sentence)
     if evaluation["shift"]:
         sentences.append(shift(evaluation["test"], evaluation["shift"]))
     if evaluation["out_of_distribution"]:

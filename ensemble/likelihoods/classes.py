@@ -293,15 +293,24 @@ class Classes:
         """
         return metrics.fit_temperature(metrics.ensemble_log_probs(arrays[LOG_PROBS]), targets)
 
-    def prediction(self, arrays: Arrays, temperature: float | None) -> Prediction:
+    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> tuple[np.ndarray, ...]:
+        """1 - max probability [N] of the mean, and whether its class is wrong [N]."""
+        mean = metrics.ensemble_log_probs(arrays[LOG_PROBS])
+        return metrics.one_minus_max(mean), mean.argmax(axis=-1) != targets
+
+    def prediction(
+        self, arrays: Arrays, temperature: float | None, threshold: float = metrics.ACCEPT_ALL
+    ) -> Prediction:
         """What an ensemble says of N inputs.
 
         Args:
             arrays: of the members.
             temperature: T of probs = softmax(log p / T), where p is the members' mean.
+            threshold: accepted is where 1 - max p lies below it.
         """
         log_probs = arrays[LOG_PROBS]
         mean = metrics.ensemble_log_probs(log_probs)
+        accepted = metrics.one_minus_max(mean) < threshold  # Before the temperature.
         if temperature is not None:
             mean = metrics.apply_temperature(mean, temperature)
         return Prediction(
@@ -309,6 +318,7 @@ class Classes:
             label=mean.argmax(axis=-1),
             member_log_probs=log_probs,
             class_names=self.class_names,
+            accepted=accepted,
             **metrics.uncertainty(log_probs),
         )
 
@@ -335,13 +345,17 @@ class Classes:
         return prediction.cells(i)
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None
+        self,
+        predicted: Mapping[str, Any],
+        temperature: float | None,
+        threshold: float = metrics.ACCEPT_ALL,
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name, without the label.
 
         Args:
             predicted: of the members, [M, N, C].
             temperature: as of `prediction`; the uncertainties are those without it.
+            threshold: as of `prediction`.
         """
         log_probs = predicted[LOG_PROBS]
         mean = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
@@ -353,6 +367,7 @@ class Classes:
             # Entropy is concave, so only rounding can take the difference below zero.
             "epistemic": jnp.maximum(total - aleatoric, 0),
             "member_log_probs": log_probs,
+            "accepted": metrics.one_minus_max(mean, jnp) < threshold,
         }
 
 

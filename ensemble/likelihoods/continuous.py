@@ -325,7 +325,11 @@ class Continuous:
         """
         raise UserError("a temperature is fitted to probabilities of classes, not to densities")
 
-    def prediction(self, arrays: Arrays, temperature: float | None) -> NumberPrediction:
+    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> Any:
+        """Numbers are neither right nor wrong: a `ValueError`."""
+        raise ValueError("classes are right or wrong; of numbers, look at the width of intervals")
+
+    def prediction(self, arrays: Arrays, temperature: Any, threshold: Any = 1) -> NumberPrediction:
         """What an ensemble says of N inputs."""
         mixture = MixtureDensity(self, arrays)
         mean, noise, disagreement = mixture.moments()
@@ -356,7 +360,7 @@ class Continuous:
         return prediction.cells(i)
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None
+        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name; the members' parameters are `member_NAME` [M, N]."""
         loc, scale = predicted[LOC], predicted[SCALE]

@@ -22,6 +22,7 @@ class Prediction(NamedTuple):
         aleatoric: [N], mean entropy of the members, nats.
         epistemic: [N], mutual information, nats: what the members disagree on.
         member_log_probs: [M, N, C]; of a posterior every draw is a member.
+        accepted: [N] bool: whether the predictor is sure enough to answer; all, unless it abstains.
         class_names: C names, for tables.
     """
 
@@ -31,6 +32,7 @@ class Prediction(NamedTuple):
     aleatoric: np.ndarray
     epistemic: np.ndarray
     member_log_probs: np.ndarray
+    accepted: np.ndarray
     class_names: Sequence[str] = ()
 
     def cells(self, i: int) -> list[tuple[str, str | float]]:

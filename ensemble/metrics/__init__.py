@@ -6,6 +6,16 @@ mean of the members' probabilities, so it is scored as one more predictor. Membe
 are for the caller to leave out.
 """
 
+from ensemble.metrics.abstention import (
+    ACCEPT_ALL,
+    MAX_ERROR,
+    Abstention,
+    Rule,
+    error_bound,
+    error_interval,
+    fit_abstention,
+    one_minus_max,
+)
 from ensemble.metrics.bootstrap import bootstrap_interval, intervals, mean_intervals
 from ensemble.metrics.calibration import (
     ConformalSets,
@@ -45,10 +55,14 @@ from ensemble.metrics.scores import (
 )
 
 __all__ = [
+    "ACCEPT_ALL",
+    "MAX_ERROR",
     "SCORES",
+    "Abstention",
     "ConformalSets",
     "RankedScores",
     "ReliabilityBins",
+    "Rule",
     "Terms",
     "accuracy",
     "accuracy_at_coverage",
@@ -68,10 +82,14 @@ __all__ = [
     "ece",
     "ensemble_log_probs",
     "entropies",
+    "error_bound",
+    "error_interval",
+    "fit_abstention",
     "fit_temperature",
     "intervals",
     "mean_intervals",
     "nll",
+    "one_minus_max",
     "rank",
     "recall",
     "reliability_bins",

@@ -162,4 +162,5 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             epistemic=whole.epistemic[:num_examples],
             member_log_probs=whole.member_log_probs[:, :num_examples],
             class_names=whole.class_names,
+            accepted=whole.accepted[:num_examples],
         )

@@ -130,6 +130,18 @@ def test_a_temperature_tempers_the_probabilities_alone(trained):
     np.testing.assert_allclose(outputs["total"], plain(inputs).total, atol=2e-5)
 
 
+def test_a_threshold_is_in_the_file(trained):
+    _, plain, inputs = trained
+    doubts = np.sort(1 - plain(inputs).probs.max(axis=1))
+    fitted = metrics.fit_abstention(metrics.Rule("coverage", 0.7), doubts, doubts > 1)
+    predictor = Predictor(plain.task, plain.variables, plain.members, 1, 2.5, abstention=fitted)
+    accepted = jax.export.deserialize(bytearray(export.export(predictor))).call(inputs)["accepted"]
+    assert accepted.dtype == bool
+    np.testing.assert_array_equal(accepted, predictor(inputs).accepted)
+    assert 0.69 < accepted.mean() < 0.72
+    assert jax.export.deserialize(bytearray(export.export(plain))).call(inputs)["accepted"].all()
+
+
 def test_certain_members_have_no_nan():
     """0 log 0 = 0, as in `metrics`: members that are certain, and of different classes."""
     with np.errstate(divide="ignore"):

@@ -38,6 +38,29 @@ def test_a_temperature_sharpens_or_flattens_probs_alone(blobs_run, blobs):
     np.testing.assert_array_equal(q.total, p.total)
 
 
+def test_it_accepts_what_is_below_a_threshold_of_the_calibration_split(blobs_run, blobs):
+    plain = ensemble.load(blobs_run)(blobs["inputs"])
+    assert plain.accepted.all()
+    predictor = ensemble.load(blobs_run, calibrated=True, abstain="coverage=0.5")
+    with np.load(blobs_run / "predictions" / "calibration.npz") as stored:
+        mean = metrics.ensemble_log_probs(stored["log_probs"])
+        wrong = mean.argmax(axis=1) != stored["targets"]
+    rule = metrics.Rule("coverage", 0.5)
+    assert predictor.abstention == metrics.fit_abstention(rule, metrics.one_minus_max(mean), wrong)
+    accepted = predictor(blobs["inputs"]).accepted
+    expected = 1 - plain.probs.max(axis=1) < predictor.abstention.threshold
+    np.testing.assert_array_equal(accepted, expected)  # Whatever the temperature.
+    assert 0.3 < accepted.mean() < 0.7
+    assert ensemble.load(blobs_run, abstain="max_error=0.9").abstention.num_accepted > 10
+
+
+def test_an_error_that_the_calibration_split_cannot_prove_is_refused(blobs_run):
+    with pytest.raises(UserError, match=r"cannot abstain by max_error=0\.01: 20 calibration examp"):
+        ensemble.load(blobs_run, abstain="max_error=0.01")
+    with pytest.raises(UserError, match="must be max_error=E or coverage=C"):
+        ensemble.load(blobs_run, abstain="0.01")
+
+
 @pytest.mark.parametrize(
     ("inputs", "line"),
     [
@@ -83,6 +106,8 @@ def test_a_run_without_calibration_data_cannot_be_calibrated(blobs, tmp_path):
     ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
     with pytest.raises(UserError, match="has no calibration split"):
         ensemble.load(tmp_path, calibrated=True)
+    with pytest.raises(UserError, match="has no calibration split"):
+        ensemble.load(tmp_path, abstain="coverage=0.5")
 
 
 def test_a_temperature_that_cannot_be_fitted_is_one_with_a_warning(blobs, tmp_path, caplog):

@@ -167,6 +167,23 @@ def test_the_table_is_aligned_and_ranked(trained, tmp_path):
     ]  # fmt: skip
 
 
+def test_it_says_where_it_abstains(trained, tmp_path):
+    workdir, _, inputs = trained["vectors"]
+    np.savez(tmp_path / "new.npz", inputs=inputs[:9])
+    path, abstain = str(tmp_path / "new.npz"), "coverage=0.5"
+    expected = ensemble.load(workdir, abstain=abstain)(inputs[:9]).accepted
+    assert 0 < expected.sum() < 9
+    document = json.loads(predict.answer(workdir, path, as_json=True, abstain=abstain))
+    assert document["abstain"] == abstain
+    accepted = {int(one["input"]): one["accepted"] for one in document["predictions"]}
+    assert [accepted[i] for i in range(9)] == expected.tolist()
+    header, _, *rows = predict.answer(workdir, path, abstain=abstain).splitlines()
+    assert header.split()[1] == "decision"
+    decisions = {int(row.split()[0]): row.split()[1] for row in rows}
+    assert [decisions[i] for i in range(9)] == np.where(expected, "accept", "abstain").tolist()
+    assert "accept" not in predict.answer(workdir, path)
+
+
 def bad_inputs(folder, trained):
     """(kind of network, path, what the line says) of each."""
     grey = trained["grey"][2]

@@ -237,9 +237,11 @@ def test_a_run_without_calibration_data_says_so(blobs, tmp_path):
     data = {"train_inputs": blobs["inputs"], "train_labels": blobs["labels"]}
     data |= {"test_inputs": blobs["inputs"][:50], "test_labels": blobs["labels"][:50]}
     ensemble.train(small_config(hold_out=False), data=data, workdir=str(tmp_path))
-    calibrated = ensemble.evaluate(tmp_path)["calibrated"]
+    evaluation = ensemble.evaluate(tmp_path)
+    calibrated = evaluation["calibrated"]
     assert "not available" in calibrated["temperature"]["reason"]
     assert "not available" in calibrated["conformal"]["reason"]
+    assert all("not available" in one["reason"] for one in evaluation["abstention"])
     assert "not available" in (tmp_path / "evaluation" / "report.html").read_text()
 
 

@@ -119,6 +119,8 @@ def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_p
         ensemble.evaluate(tmp_path)
     with pytest.raises(UserError, match="gives no temperature"):
         ensemble.load(tmp_path, calibrated=True)
+    with pytest.raises(UserError, match=r"cannot abstain by coverage=0\.9: classes are right or"):
+        ensemble.load(tmp_path, abstain="coverage=0.9")
 
 
 @pytest.mark.check

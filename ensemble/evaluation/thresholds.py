@@ -1,0 +1,100 @@
+"""How often an ensemble abstains for a wanted error, and how often it then errs on test data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ensemble import metrics
+from ensemble.evaluation.class_predictions import LabelledPredictions
+
+RULES = ("max_error=0.01", "max_error=0.02", "max_error=0.05", "coverage=0.9")
+"""What an evaluation fits unless it is asked for others."""
+
+
+def score_abstention(
+    test: LabelledPredictions,
+    calibration: LabelledPredictions | None,
+    rules: Sequence[metrics.Rule],
+) -> list[dict[str, Any]]:
+    """Fits thresholds on the calibration split, and scores them on the test split.
+
+    Args:
+        test: predictions of the live members.
+        calibration: the same; None where the run has no such split.
+        rules: what is wanted.
+
+    Returns:
+        For each rule `rule`, as text, and `reason`, why there is none, or: `threshold`, below which
+        1 - max probability is accepted; `calibration` and `test`, dicts of `num_examples`,
+        `num_accepted`, `coverage`, `num_errors` among those accepted, `error`, their share (None
+        where none is accepted), and its 95% `interval`: one-sided on calibration, where a wanted
+        error has chosen the threshold, else two-sided (Clopper & Pearson 1934).
+    """
+    return [{"rule": str(rule), **_score(test, calibration, rule)} for rule in rules]
+
+
+def _score(
+    test: LabelledPredictions, calibration: LabelledPredictions | None, rule: metrics.Rule
+) -> dict[str, Any]:
+    if calibration is None:
+        return {"reason": "not available: the run holds no calibration split out"}
+    try:
+        fitted = metrics.fit_abstention(rule, *_terms(calibration))
+    except ValueError as error:
+        return {"reason": f"not available: {error}"}
+    doubts, errors = _terms(test)
+    accepted = doubts < fitted.threshold
+    return {
+        "threshold": fitted.threshold,
+        "calibration": _section(
+            fitted.num_examples,
+            fitted.num_accepted,
+            fitted.num_errors,
+            is_chosen=rule.name == metrics.MAX_ERROR,
+        ),
+        "test": _section(len(errors), int(accepted.sum()), int(errors[accepted].sum())),
+    }
+
+
+def _terms(predictions: LabelledPredictions) -> tuple[Any, Any]:
+    """1 - max probability [N] of the ensemble, and whether it is wrong [N]."""
+    mean = metrics.ensemble_log_probs(predictions.log_probs)
+    return metrics.one_minus_max(mean), mean.argmax(axis=-1) != predictions.targets
+
+
+def _section(
+    num_examples: int, num_accepted: int, num_errors: int, is_chosen: bool = False
+) -> dict[str, Any]:
+    interval = metrics.error_interval(num_errors, num_accepted)
+    if is_chosen:
+        interval = (0.0, metrics.error_bound(num_errors, num_accepted))
+    return {
+        "num_examples": num_examples,
+        "num_accepted": num_accepted,
+        "coverage": num_accepted / num_examples,
+        "num_errors": num_errors,
+        "error": num_errors / num_accepted if num_accepted else None,
+        "interval": interval,
+    }
+
+
+def abstention_sentence(sections: Sequence[Mapping[str, Any]]) -> str:
+    """What the smallest wanted error that is proved costs; empty where none is.
+
+    Args:
+        sections: as `score_abstention` returns them.
+    """
+    proved = [(metrics.Rule.parse(one["rule"]), one) for one in sections if "reason" not in one]
+    for rule, section in sorted(proved, key=lambda pair: pair[0].value):
+        test = section["test"]
+        if rule.name != metrics.MAX_ERROR or not test["num_accepted"]:
+            continue
+        low, high = test["interval"]
+        wanted = f"err on at most {100 * rule.value:.3g}% of what it accepts, with 95% confidence"
+        found = f"{test['error']:.2%} [{low:.2%}, {high:.2%}]"
+        if section["threshold"] == metrics.ACCEPT_ALL:
+            return f"To {wanted}, it need not abstain: it errs on {found} of the test examples."
+        return (
+            f"To {wanted}, it abstains on {1 - test['coverage']:.1%} of the test examples, and "
+            f"errs on {found} of the others."
+        )
+    return ""
