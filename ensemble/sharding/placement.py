@@ -74,6 +74,15 @@ class Placement:
         """[num_places] bool, true where a place holds no member."""
         return np.arange(self.num_places) >= self.num_members
 
+    @property
+    def may_stall(self) -> bool:
+        """Whether many programs in line could wait for each other for ever.
+
+        XLA:CPU takes 32 of them for each device. Where they sum over devices and the line of one is
+        full when another's is not, the two can stall on a busy machine.
+        """
+        return self.slices > 1 and self.mesh.devices.flat[0].platform == "cpu"
+
     # Inside a mapped function.
 
     def map_slots(self, fn: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:

@@ -34,6 +34,9 @@ from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
 
+_MAX_IN_LINE = 8
+"""Steps that may be dispatched before they are waited for, where `Placement.may_stall`."""
+
 
 class SGDState(struct.PyTreeNode):
     """Everything the next chunk needs.
@@ -145,6 +148,8 @@ class SGD(Method[SGDState, ChunkInfo]):
         for step in range(state.step, end):
             batch = self._batches.place(programs.placement, self.indices, step)
             members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
+            if programs.placement.may_stall and step % _MAX_IN_LINE == 0:
+                jax.block_until_ready(members.step)
         is_end = end % self.steps_per_epoch == 0 or end == self._last_step
         if self.config.early_stopping_epochs and is_end:
             members = self._stop_early(programs, members)

@@ -29,6 +29,12 @@ def test_layout(members, devices, slots, slices, places):
     assert placement.padding.sum() == places - members
 
 
+def test_a_line_of_programs_can_stall_only_where_devices_share_a_member():
+    assert Placement.create(1, jax.devices()[:2]).may_stall
+    assert not Placement.create(2, jax.devices()[:2]).may_stall
+    assert not Placement.create(1, jax.devices()[:1]).may_stall
+
+
 def test_members_that_cannot_be_split_leave_devices_idle():
     placement = Placement.create(3, jax.devices(), splittable=False)
     assert (placement.mesh.size, placement.slots, placement.slices) == (3, 1, 1)

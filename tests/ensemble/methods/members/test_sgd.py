@@ -383,3 +383,12 @@ def test_no_key_serves_two_purposes(blobs):
     keys += [first.step_key(stream, step) for stream in Stream for step in range(5)]
     data = {tuple(np.asarray(jax.random.key_data(key))) for key in keys}
     assert len(data) == len(keys)
+
+
+@pytest.mark.parametrize(("ensemble_size", "waits"), [(1, 2), (2, 0)])
+def test_steps_that_could_stall_are_waited_for(blobs, ensemble_size, waits, monkeypatch):
+    method = make_method(blobs, ensemble_size=ensemble_size, num_epochs=0, num_steps=12)
+    seen = []
+    monkeypatch.setattr(jax, "block_until_ready", lambda value: seen.append(value))
+    run(method)
+    assert len(seen) == waits  # After the steps 0 and 8.
