@@ -10,6 +10,7 @@ from typing import Any
 
 _EXPORTS = {
     "train": "ensemble.run.loop",
+    "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",
     "evaluate": "ensemble.evaluation.assembly",
     "EnsembleClassifier": "ensemble.sklearn",

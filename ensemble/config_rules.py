@@ -135,7 +135,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
         line = f"config.method={method!r} {RUN.keys['method'].rule.text}"
         return Checked(_NOTHING, "", [*unknown, line], [], None)
     model = given.get("model", known["model"].default)
-    task, conflicts = _task(method, model)
+    task, conflicts = _task(method, given)
     conflicts = unknown + conflicts
     blocks = [RUN, task_block(task), method_block(method)]
     if "model" in task_block(task).keys:
@@ -180,15 +180,17 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     return Checked(frozen, task, conflicts, dropped, default_prior)
 
 
-def _task(method: str, model: Any) -> tuple[str, list[str]]:
+def _task(method: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The task of a run, and what is wrong with it."""
-    task = registry.task_of(method, model)
-    meant = next((name for name, entry in registry.TASKS.items() if model in entry.models), task)
+    task = registry.task_of({**given, "method": method})
+    meant = next((name for name in registry.TASKS if registry.is_meant(name, given)), task)
     if meant == task or "model" not in task_block(task).keys:
         return task, []
+    entry = registry.TASKS[meant]
+    key, remedy = ("model", "choose another model") if entry.models else (entry.key, "leave it out")
     able = [name for name, one in registry.METHODS.items() if meant in one.tasks]
-    rule = f"must be {' or '.join(able)} for config.model={model!r}"
-    return meant, [f"config.method={method!r} {rule}; or choose another model"]
+    rule = f"must be {' or '.join(able)} for config.{key}={given[key]!r}"
+    return meant, [f"config.method={method!r} {rule}; or {remedy}"]
 
 
 def _set(config: ml_collections.ConfigDict, name: str, value: Any, key: Key) -> str | None:

@@ -242,7 +242,7 @@ class Restored(NamedTuple):
         Raises:
             UserError: the network's name is not registered here, or it has other parameters.
         """
-        entry = registry.TASKS[registry.task_of(self.config["method"], self.config["model"])]
+        entry = registry.TASKS[registry.task_of(self.config)]
         task = registry.load(entry.restore)(self.config, self.description, self.variables["params"])
         return Predictor(
             task,

@@ -52,6 +52,7 @@ class TaskEntry:
             what `Task.describe` has said, and its members' parameters [M, ...], which it checks;
             returns an `ensemble.task.Predictive`. Empty where nothing predicts.
         models: values of `config.model` that mean this task.
+        key: of the configuration, that means this task where it is set; empty: none does.
         default_prior: of methods that require one, where nobody has set `config.prior`.
         why_not_evaluated: the end of a line that says why there are no evaluations of a workdir;
             empty where there are.
@@ -61,6 +62,7 @@ class TaskEntry:
     block: str
     restore: str = ""
     models: tuple[str, ...] = ()
+    key: str = ""
     default_prior: str = "normal(1)"
     why_not_evaluated: str = ""
 
@@ -95,7 +97,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "sgd": MethodEntry(
         "ensemble.methods.members.sgd:SGD",
         "ensemble.methods.members.sgd_keys:BLOCK",
-        tasks=("supervised",),
+        tasks=("supervised", "distillation"),
         predictive="ensemble.methods.members.member:predictive",
         # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the
         # one before it, and takes longer to make them. Sampling is faster with it: decision 0005.
@@ -118,6 +120,12 @@ TASKS: Mapping[str, TaskEntry] = {
         "ensemble.tasks.supervised:restore",
         # He's scale for kernels: the outputs of wide networks then stay within reason.
         default_prior="*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)",
+    ),
+    "distillation": TaskEntry(
+        "ensemble.tasks.distillation.distilled:create",
+        "ensemble.tasks.distillation.distillation_keys:BLOCK",
+        "ensemble.tasks.supervised:restore",  # What has been learned predicts as any network.
+        key="teacher",
     ),
     "factorisation": TaskEntry(
         "ensemble.tasks.factorisation.watch_task:create",
@@ -169,11 +177,16 @@ the network's. What was registered in `ensemble.networks` takes their values as 
 LIKELIHOODS: Mapping[str, str] = {
     "categorical": "ensemble.likelihoods.categorical:Categorical",
     "bernoulli": "ensemble.likelihoods.bernoulli:Bernoulli",
+    "dirichlet": "ensemble.likelihoods.dirichlet:Dirichlet",
     "gaussian": "ensemble.likelihoods.gaussian:Gaussian",
     "gaussian_shared": "ensemble.likelihoods.gaussian:SharedGaussian",
+    "gaussian_split": "ensemble.likelihoods.gaussian_split:GaussianSplit",
     "student_t": "ensemble.likelihoods.student_t:StudentT",
 }
 """What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
+
+RESTORE = "ensemble.predictor:restore"
+"""What reads the ensemble of a workdir, for tasks that learn from one."""
 
 
 def load(place: str) -> Any:
@@ -187,15 +200,20 @@ def models_of_tasks() -> list[str]:
     return [model for entry in TASKS.values() for model in entry.models]
 
 
-def task_of(method: str, model: str | None) -> str:
+def is_meant(task: str, config: Mapping[str, Any]) -> bool:
+    """Whether a configuration says by its model, or by a key of the task, that it is this one."""
+    entry = TASKS[task]
+    return config.get("model") in entry.models or bool(entry.key and config.get(entry.key))
+
+
+def task_of(config: Mapping[str, Any]) -> str:
     """The name of the task that a run has.
 
     Args:
-        method: of the run.
-        model: its `config.model`; None where the configuration has no such key.
+        config: of the run, with its method.
     """
-    own = METHODS[method].tasks
-    return next((task for task in own if model in TASKS[task].models), own[0])
+    own = METHODS[config["method"]].tasks
+    return next((task for task in own if is_meant(task, config)), own[0])
 
 
 def xla_flags(method: str | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ inherits from `Defaults` writes no more of that than it has.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ensemble.network import Traits, Variables
 from ensemble.priors import Prior
@@ -52,7 +52,8 @@ class Task(Protocol):
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what is learned, JSON-ready.
 
-        `name`, `fingerprint` and `num_examples` at least; another fingerprint is another task.
+        `name`, `fingerprint` and `num_examples` at least; another fingerprint is another task, and
+        so is another `teacher`, which only some have.
         """
 
     def scored(self) -> Scored | None:
@@ -236,6 +237,18 @@ class Learned(Task, Predictive, Protocol):
 
     def draw_report(self) -> DrawReport | None:
         """What the report says of a sample of the posterior beside scores."""
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A task whose result is laid beside another: the loop asks with `isinstance`."""
+
+    def compared(self, ensemble: Any) -> dict[str, Any]:
+        """Entries of report.json.
+
+        Args:
+            ensemble: the live members as a function, an `ensemble.predictor.Predictor`.
+        """
 
 
 class Defaults:

@@ -120,9 +120,20 @@ def test_random_walks(page):
     np.testing.assert_allclose(density.logdensity_fn(np.ones((3, 2))), -np.ones(3))
 
 
+@pytest.mark.check
+def test_distillation(page):
+    (learning,) = page("distillation")
+    config = {"dataset": "digits", "model": "mlp", "num_epochs": 1, "ensemble_size": 2}
+    ensemble.train(config, workdir="runs/digits")
+    namespace = {"images": load_dataset("digits").splits["test"].inputs}
+    exec(learning, namespace)
+    assert namespace["p"].epistemic.mean() > 0
+
+
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
+    tested |= {"distillation"}
     assert with_python == tested | {INFERENCE.stem}
 
 

@@ -43,15 +43,19 @@ def main(argv: Sequence[str]) -> None:
     )
     with processes.losses_noticed():
         result = ensemble.train(config, workdir=values.workdir, started=startup.process_started())
-    if not processes.is_main():
-        return
+    if processes.is_main():
+        show(result, values.workdir)
+
+
+def show(result: Any, workdir: str) -> None:
+    """Prints the table of a run, what is to be noted of it, and where its results are."""
     report = result.report
     parts = [text.format_table(report), text.summary_sentence(report), text.notes(report)]
     print("\n" + "\n\n".join(part for part in parts if part))
     print(
-        f"\nResults: {values.workdir}/report.json, plots/"
+        f"\nResults: {workdir}/report.json, plots/"
         f"{', predictions/' if result.predictor else ''}\n"
-        f"Monitor: tensorboard --logdir={values.workdir} --host=localhost"
+        f"Monitor: tensorboard --logdir={workdir} --host=localhost"
     )
 
 
@@ -91,8 +95,19 @@ class _WholeConfig(flags.ArgumentParser):
         return self._inner.flag_type()
 
 
-def _define_flags(needs_file: bool) -> None:
-    # Not at import: a program that imports this module may have flags of these names.
+def define_experiment(argv: Sequence[str], needs_file: bool) -> None:
+    """Defines `--config`, and `--config.KEY` for every key.
+
+    Args:
+        argv: what was given to the program.
+        needs_file: whether `--config` is a file, and not every key with its default.
+
+    Raises:
+        UserError: keys are set that there are not.
+    """
+    known = all_keys()
+    overridden = re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE)
+    refuse([unknown_key(key, known) for key in dict.fromkeys(overridden) if key not in known])
     what = "The experiment: a file, or the name of a bundled one."
     if needs_file:
         config_flags.DEFINE_config_file("config", None, what, lock_config=True)
@@ -100,6 +115,10 @@ def _define_flags(needs_file: bool) -> None:
         flag.parser = _WholeConfig(flag.parser)
     else:
         config_flags.DEFINE_config_dict("config", default_config(), what, lock_config=True)
+
+
+def _define_flags() -> None:
+    # Not at import: a program that imports this module may have flags of these names.
     flags.DEFINE_bool("explain", False, "Print every key of the experiment, and do not train.")
     flags.DEFINE_string(
         "coordinator_address", None, "HOST:PORT of process 0, of several processes."
@@ -110,21 +129,16 @@ def _define_flags(needs_file: bool) -> None:
     flags.DEFINE_string("workdir", None, "Where the run lives: checkpoints, metrics, results.")
 
 
-def parse_flags(argv: Sequence[str]) -> list[str]:
-    """Parses the command line; a mistake in it, or in the config file, is a `UserError`."""
-    argv = [argv[0], *command_line.with_bundled_config(argv[1:])]
-    explains = any(re.fullmatch("--?explain(=true)?", arg) for arg in argv)
-    has_file = any(re.match("--?config(=|$)", arg) for arg in argv)
-    _define_flags(needs_file=has_file or not explains)
-    known = all_keys()
-    overridden = re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE)
-    refuse([unknown_key(key, known) for key in dict.fromkeys(overridden) if key not in known])
+def parse_experiment(argv: Sequence[str], example: str, required: Sequence[str]) -> list[str]:
+    """Parses a command line with `--config`; a mistake in it, or in the file, is a `UserError`.
+
+    Args:
+        argv: the program and what was given to it, with the path of a bundled file.
+        example: as of `command_line.parse`.
+        required: as of `command_line.parse`.
+    """
     try:
-        rest = command_line.parse(
-            argv,
-            example="--config=configs/digits_ensemble.py --workdir=runs/digits",
-            required=() if explains else ("config", "workdir"),
-        )
+        rest = command_line.parse(argv, example, required)
         flags.FLAGS.config.to_dict()  # A file that is not there fails only when it is used.
     except UserError:
         raise
@@ -132,6 +146,24 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         file = next((arg for arg in argv if arg.startswith("--config=")), "--config")
         raise command_line.cannot_load(file, error) from None
     return rest
+
+
+def has_config_file(argv: Sequence[str]) -> bool:
+    """Whether a command line names a configuration."""
+    return any(re.match("--?config(=|$)", arg) for arg in argv)
+
+
+def parse_flags(argv: Sequence[str]) -> list[str]:
+    """Parses the command line; a mistake in it, or in the config file, is a `UserError`."""
+    argv = [argv[0], *command_line.with_bundled_config(argv[1:])]
+    explains = any(re.fullmatch("--?explain(=true)?", arg) for arg in argv)
+    define_experiment(argv, needs_file=has_config_file(argv) or not explains)
+    _define_flags()
+    return parse_experiment(
+        argv,
+        example="--config=configs/digits_ensemble.py --workdir=runs/digits",
+        required=() if explains else ("config", "workdir"),
+    )
 
 
 def run(program: str = "train.py") -> int:

@@ -70,7 +70,7 @@ class Subject:
         else:
             self.config = self._restored.config
             self.description = self._restored.description
-        task = registry.task_of(self.config["method"], self.config.get("model"))
+        task = registry.task_of(self.config)
         if why := registry.TASKS[task].why_not_evaluated:
             raise UserError(f"{self.work.path} {why}")
         likelihood: Any = likelihoods.named(self.config["likelihood"]).described(self.description)

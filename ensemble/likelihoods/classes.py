@@ -114,6 +114,12 @@ class Classes:
         log_probs = self.class_log_probs(outputs)
         return (1 - smoothing) * _at_labels(log_probs, targets) + smoothing * log_probs.mean(-1)
 
+    def expected_log_prob(
+        self, params: Mapping[str, Any], outputs: jax.Array, taught: Mapping[str, jax.Array]
+    ) -> jax.Array:
+        """Log-probability [B] of a label, in the mean over what a teacher's `exported` says."""
+        return jnp.sum(taught["probs"] * self.class_log_probs(outputs), axis=-1)
+
     def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
         """Log p(class) [B, C]."""
         return {LOG_PROBS: self.class_log_probs(outputs)}
@@ -319,7 +325,7 @@ class Classes:
             member_log_probs=log_probs,
             class_names=self.class_names,
             accepted=accepted,
-            **metrics.uncertainty(log_probs),
+            **metrics.uncertainty(log_probs, arrays.get(ENTROPIES)),
         )
 
     def uncertainty(self, prediction: Prediction) -> np.ndarray:
@@ -359,7 +365,8 @@ class Classes:
         """
         log_probs = predicted[LOG_PROBS]
         mean = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
-        total, aleatoric = _entropies(mean), _entropies(log_probs).mean(axis=0)
+        entropies = predicted.get(ENTROPIES, _entropies(log_probs))
+        total, aleatoric = _entropies(mean), entropies.mean(axis=0)
         return {
             "probs": jnp.exp(mean) if temperature is None else jax.nn.softmax(mean / temperature),
             "total": total,

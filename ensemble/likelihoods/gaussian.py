@@ -39,6 +39,18 @@ class Gaussian(Continuous):
         """CRPS [N] of the mixture."""
         return regression.gaussian_mixture_crps(arrays[LOC], arrays[SCALE], targets)
 
+    def expected_log_prob(
+        self, params: Mapping[str, Any], outputs: jax.Array, taught: Mapping[str, jax.Array]
+    ) -> jax.Array:
+        """Log density [B] of a target, in the mean over what a teacher's `exported` says.
+
+        It is largest at the mean and the variance of the teacher's mixture.
+        """
+        parts = self.predict(params, outputs)
+        variance = taught["aleatoric"] + taught["epistemic"]
+        squared = (variance + (taught["mean"] - parts[LOC]) ** 2) / parts[SCALE] ** 2
+        return -0.5 * (squared + math.log(2 * math.pi)) - jnp.log(parts[SCALE])
+
 
 class SharedGaussian(Gaussian):
     """One output, the mean; the standard deviation is a parameter that each member learns."""

@@ -45,11 +45,12 @@ def contents(report: Mapping[str, Any]) -> list[Table | str]:
     if not registry.METHODS[report["method"]].predicts:
         return [_moments_table(report["posterior"])]
     split = reported_split(report)
+    beside = _distillation(report)
     if split is None:
-        return ["There are no scores: every example was learned from."]
+        return ["There are no scores: every example was learned from.", *beside]
     if "recommendation" not in report:
-        return [_scores_table(report, split)]
-    return [_scores_table(report, split), "", *_recommendation(report["recommendation"])]
+        return [_scores_table(report, split), *beside]
+    return [_scores_table(report, split), "", *_recommendation(report["recommendation"]), *beside]
 
 
 def _scores_table(report: Mapping[str, Any], split: str) -> Table:
@@ -110,6 +111,45 @@ def _recommendation(recommendation: Mapping[str, Any]) -> list[Table | str]:
         Table(["held out", *titles.values()], rows, 12),
         f"Here the posterior is the {draws} that were kept.",
     ]
+
+
+def _distillation(report: Mapping[str, Any]) -> list[Table | str]:
+    """What lays a student beside the ensemble that it has learned from; nothing of another run."""
+    found = report.get("distillation")
+    if found is None:
+        return []
+    teacher, student = found["teacher"], found["student"]
+    title = f"teacher, {plot_style.plural(teacher['num_networks'], 'network')}"
+    entries = [(title, teacher), ("student", student)]
+    columns: Mapping[str, Column] = {}
+    if "split" in found:
+        columns = _likelihood(report).columns
+        entries.insert(1, ("its mean member", {"scores": found["mean_member"]}))
+    rows = []
+    for label, one in entries:
+        cells = [_cell(c.factor * one["scores"][name], c).strip() for name, c in columns.items()]
+        if "num_parameters" in one:
+            cells += [f"{one['num_parameters']:,}", f"{one['examples_per_second']:,.0f}"]
+        rows.append([label, *cells])
+    titles = [found.get("split", ""), *(c.title for c in columns.values())]
+    width = max(len(label) for label, _ in entries)
+    kept = _kept(found) if columns else ""
+    return [
+        "",
+        Table([*titles, "parameters", "examples/s"], rows, width),
+        f"The student is {found['speedup']:.1f} times as fast as its teacher{kept}.",
+    ]
+
+
+def _kept(found: Mapping[str, Any]) -> str:
+    """What of a teacher's scores its student has kept, in a half sentence."""
+    lost = found["student"]["scores"]["nll"] - found["teacher"]["scores"]["nll"]
+    of_member = found["mean_member"]["nll"] - found["teacher"]["scores"]["nll"]
+    text = f", at an NLL of {lost:+.4f} nats from it (its mean member {of_member:+.4f})"
+    correlation = found["rank_correlation"].get("epistemic")
+    if correlation is not None:
+        text += f"; their epistemic uncertainties have a rank correlation of {correlation:.2f}"
+    return text
 
 
 def _likelihood(report: Mapping[str, Any]) -> Any:

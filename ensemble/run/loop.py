@@ -43,7 +43,7 @@ from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
 from ensemble.storage.workdir import Workdir, write_error
-from ensemble.task import Predictive, Task
+from ensemble.task import Comparing, Predictive, Task
 
 logger = logging.getLogger("ensemble")
 
@@ -174,6 +174,8 @@ def _train_and_evaluate(
                 predictor = Predictor(
                     predicts, found.variables, live, config.num_devices, None, found.num_draws, run
                 )
+                if isinstance(task, Comparing):
+                    report |= task.compared(predictor)
         if way.keep and isinstance(method, Diagnosed):
             method.write_results(state, work, draws)
         if way.keep and processes.is_main():
@@ -288,7 +290,7 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
     Raises:
         UserError: they cannot be had, or do not suit each other.
     """
-    entry = registry.TASKS[registry.task_of(config.method, config.get("model"))]
+    entry = registry.TASKS[registry.task_of(config)]
     task: Task = registry.load(entry.create)(config, data)
     return task
 

@@ -39,7 +39,7 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     method = given.get("method", RUN.keys["method"].default)
     if not isinstance(method, str) or method not in registry.METHODS:
         return given, found  # Which is refused where all keys are checked.
-    learned = task_block(registry.task_of(method, given.get("model")))
+    learned = task_block(registry.task_of({**given, "method": method}))
     own = {**RUN.keys, **learned.keys, **method_block(method).keys}
     defaults = {key: value for key, value in _bundled(found).items() if key in own}
     if given.keys() & {"optimizer", "learning_rate"}:

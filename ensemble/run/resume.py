@@ -205,4 +205,9 @@ def check_resumable(
             "kept in one split can be evaluated, but not resumed)"
         )
     check_same_backbone(then, now, str(work.path))
+    if now.get("teacher") != then.get("teacher"):
+        raise UserError(
+            f"{work.path} holds a run that has learned from another ensemble, or from none, than "
+            "config.teacher says; restore that ensemble or choose another --workdir"
+        )
     method.check_resumable(counters, str(work.path))

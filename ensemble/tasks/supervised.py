@@ -219,6 +219,11 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Supervised:
     """
     dataset = load_source(config, data)
     likelihood = make_likelihood(dataset, config.likelihood)
+    if getattr(likelihood, "needs_teacher", False):
+        raise UserError(
+            f"config.likelihood={config.likelihood!r} is learned from an ensemble: use "
+            "`python -m ensemble distill`, or 'categorical' for labels and 'gaussian' for numbers"
+        )
     network = networks.create(config.model, likelihood.num_outputs, model_settings(config))
     backbone = backbone_of(network)
     if backbone is not None:

@@ -60,8 +60,9 @@ def batch_of(task):
 
 def test_every_task_of_the_registry_is_tested():
     configs = [validate(run) for run in RUNS.values()]
-    found = {registry.task_of(one.method, one.get("model")) for one in configs}
-    assert found == registry.TASKS.keys()
+    found = {registry.task_of(one) for one in configs}
+    # One has tests of its own: it needs the workdir of another run.
+    assert found | {"distillation"} == registry.TASKS.keys()
 
 
 @pytest.mark.parametrize("name", registry.TASKS)
@@ -134,9 +135,7 @@ def test_a_restored_task_predicts_alike():
         keys = jax.random.split(KEY, 2)
         variables = jax.tree.map(np.asarray, jax.vmap(task.init_variables)(keys))
         description = json.loads(json.dumps(task.describe()))
-        restore = registry.load(
-            registry.TASKS[registry.task_of(config.method, config.model)].restore
-        )
+        restore = registry.load(registry.TASKS[registry.task_of(config)].restore)
         restored = restore(config.to_dict(), description, variables["params"])
         raw, _, _ = batch_of(task)
         again = restored.without_examples()

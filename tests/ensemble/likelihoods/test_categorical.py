@@ -45,3 +45,11 @@ def test_smoothed_labels_are_the_cross_entropy_with_mixed_targets(case, smoothin
     expected = (mixed * scipy.special.log_softmax(outputs, axis=-1)).sum(axis=-1)
     found = CLASSES.smoothed_log_prob(outputs, labels, smoothing)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_mean_over_a_teacher_s_classes_is_a_cross_entropy(case):
+    outputs, _ = case
+    probs = scipy.special.softmax(np.random.default_rng(1).normal(size=(50, 4)), axis=-1)
+    expected = (probs * scipy.special.log_softmax(outputs, axis=-1)).sum(axis=-1)
+    found = CLASSES.expected_log_prob({}, outputs, {"probs": probs})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -47,6 +47,26 @@ def test_the_shared_noise_that_fits_best_is_the_residuals_deviation():
     assert float(jax.grad(total)(jnp.float32(1))) < 0 < float(jax.grad(total)(jnp.float32(-1)))
 
 
+def test_the_mean_over_a_teacher_s_mixture_is_that_of_its_draws_and_largest_at_its_moments():
+    likelihood = Gaussian.of_data(TARGETS, ())
+    taught = {"mean": 3.0, "aleatoric": 1.5, "epistemic": 0.5}
+    outputs = jnp.array([[0.3, -0.4]])
+    draws = np.random.default_rng(0).normal(3.0, np.sqrt(2.0), 100_000)
+    log_probs = likelihood.log_prob({}, outputs, draws)
+    found = likelihood.expected_log_prob({}, outputs, taught)
+    assert found[0] == pytest.approx(float(log_probs.mean()), abs=0.02)
+
+    def objective(outputs):
+        return likelihood.expected_log_prob({}, outputs, taught)[0]
+
+    ascend = jax.jit(lambda outputs: outputs + 0.1 * jax.grad(objective)(outputs))
+    for _ in range(300):
+        outputs = ascend(outputs)
+    parts = likelihood.predict({}, outputs)
+    assert float(parts["loc"][0]) == pytest.approx(3.0, abs=1e-3)
+    assert float(parts["scale"][0] ** 2) == pytest.approx(2.0, abs=1e-3)
+
+
 # Whole runs.
 
 

@@ -1,0 +1,82 @@
+"""A Gaussian that says how much of its variance is noise, and how much a teacher's members' doubt.
+
+One network then keeps what an ensemble knows beside its prediction: the aleatoric and the epistemic
+part of the variance of a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.likelihood import Arrays
+from ensemble.likelihoods.gaussian import Gaussian
+from ensemble.likelihoods.mixture_density import SCALE
+from ensemble.likelihoods.number_prediction import NumberPrediction
+
+SHARE = "epistemic_share"
+"""Of the variance, [M, N], 0..1."""
+
+
+class GaussianSplit(Gaussian):
+    """Three outputs: those of a Gaussian, and the logit of the epistemic share of its variance."""
+
+    name = "gaussian_split"
+    num_outputs = 3
+    needs_teacher = True  # Targets say nothing about the share.
+
+    def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """As of a Gaussian, and the share."""
+        return {**super().parameters(params, outputs), SHARE: jax.nn.sigmoid(outputs[..., 2])}
+
+    def expected_log_prob(
+        self, params: Mapping[str, Any], outputs: jax.Array, taught: Mapping[str, jax.Array]
+    ) -> jax.Array:
+        """As of a Gaussian [B], and the cross-entropy between the teacher's split and the share."""
+        share = taught["epistemic"] / (taught["aleatoric"] + taught["epistemic"])
+        logit = outputs[..., 2].astype(jnp.float32)
+        split = share * jax.nn.log_sigmoid(logit) + (1 - share) * jax.nn.log_sigmoid(-logit)
+        return super().expected_log_prob(params, outputs, taught) + split
+
+    def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
+        """Checks predictions that were read from a file.
+
+        Raises:
+            ValueError: as of a Gaussian, or there is no share.
+        """
+        super().check_predictions(arrays, targets)
+        if SHARE not in arrays or not ((arrays[SHARE] >= 0) & (arrays[SHARE] <= 1)).all():
+            raise ValueError(f"{SHARE} must be there, and from 0 to 1")
+
+    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
+        """As of a Gaussian, with the split that was learned."""
+        found = super().summarise(arrays, targets)
+        doubt = float(_doubt(arrays).mean())
+        found["diversity"]["aleatoric"] -= doubt
+        found["diversity"]["epistemic"] += doubt
+        return found
+
+    def prediction(self, arrays: Arrays, temperature: float | None) -> NumberPrediction:
+        """As of a Gaussian, with the split that was learned."""
+        found, doubt = super().prediction(arrays, temperature), _doubt(arrays)
+        return found._replace(aleatoric=found.aleatoric - doubt, epistemic=found.epistemic + doubt)
+
+    def exported(
+        self, predicted: Mapping[str, Any], temperature: float | None
+    ) -> dict[str, jax.Array]:
+        """The same as JAX arrays by name."""
+        found, doubt = super().exported(predicted, temperature), _doubt(predicted)
+        return {
+            **found,
+            "aleatoric": found["aleatoric"] - doubt,
+            "epistemic": found["epistemic"] + doubt,
+        }
+
+
+def _doubt(arrays: Mapping[str, Any]) -> Any:
+    """The epistemic part of the members' own variances, [N], in the target's units, squared."""
+    return (arrays[SHARE] * arrays[SCALE] ** 2).mean(axis=0)

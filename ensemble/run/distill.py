@@ -1,0 +1,85 @@
+"""One network in place of an ensemble: a run that learns from another one's workdir."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from ensemble.config import RUN, flatten, method_block, model_block, task_block
+from ensemble.errors import UserError
+from ensemble.predictor import check_is_workdir
+from ensemble.run.loop import Result, train
+from ensemble.storage.workdir import Workdir
+
+_METHOD, _TASK = "sgd", "distillation"
+_NOT_TAKEN = {"method", "ensemble_size", "prior", "class_weights", "label_smoothing"}
+"""Keys of the teacher that its student does not take: they are of many networks, or of labels."""
+
+
+def distill(
+    teacher: str | os.PathLike[str],
+    workdir: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    data: Any = None,
+    *,
+    started: float | None = None,
+    show_progress: bool = True,
+) -> Result:
+    """Trains one network to predict what an ensemble predicts, and lays it beside that.
+
+    Args:
+        teacher: workdir of the ensemble, which is not changed.
+        workdir: of the run, as of `train`.
+        config: keys that are to differ from the teacher's, such as `model`, `num_epochs` or
+            `likelihood`: with 'dirichlet' the network also tells apart, as the ensemble does, what
+            is uncertain because members disagree. `ensemble_size` is 1 otherwise.
+        data: the arrays that the teacher has learned, if it was given arrays.
+        started: as of `train`.
+        show_progress: as of `train`.
+
+    Returns:
+        As of `train`. The report's entry `distillation` has the scores, sizes and speeds of both.
+
+    Raises:
+        UserError: as of `train`, or the teacher is no workdir with an ensemble.
+        RunFailed: as of `train`.
+        Interrupted: as of `train`.
+    """
+    check_apart(teacher, workdir)
+    values = student_config(teacher, config or {})
+    return train(values, data, workdir, started=started, show_progress=show_progress)
+
+
+def check_apart(teacher: str | os.PathLike[str], workdir: str | None) -> None:
+    """Refuses to learn from an ensemble in its own workdir.
+
+    Raises:
+        UserError: as said.
+    """
+    if workdir is not None and Workdir(workdir).path == Workdir(teacher).path:
+        raise UserError(f"{workdir} holds the ensemble to learn from; choose another folder")
+
+
+def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a run that learns from an ensemble: as the ensemble's, of one network.
+
+    Args:
+        teacher: workdir of the ensemble.
+        overrides: keys that are to differ, nested or flat.
+
+    Returns:
+        Flat keys. How long to train is not among them if the teacher was not trained by SGD.
+
+    Raises:
+        UserError: it is no workdir.
+    """
+    work = Workdir(teacher)
+    check_is_workdir(work)
+    of_teacher = flatten(work.read_config() or {})
+    values = flatten(ml_collections.ConfigDict(overrides))
+    of_model = model_block(values.get("model", of_teacher.get("model"))).keys
+    own = {*RUN.keys, *task_block(_TASK).keys, *method_block(_METHOD).keys, *of_model}
+    taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
+    chosen = {"method": _METHOD, "ensemble_size": 1, "teacher": os.fspath(work.path)}
+    return taken | chosen | values

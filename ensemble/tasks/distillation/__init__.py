@@ -1,0 +1,1 @@
+"""One network, or a few, that learn what an ensemble predicts."""

@@ -1,0 +1,91 @@
+"""What a network has kept of the ensemble that it learned from, and what it saves."""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from ensemble.source import Source, SplitInputs
+from ensemble.tasks.distillation.teacher import Ensemble, num_networks, num_parameters
+
+_SPLITS = ("test", "validation")  # The most telling first.
+_PARTS = ("total", "standard_deviation", "aleatoric", "epistemic")
+"""Of predictions, what their uncertainty is made of."""
+_NUM_TIMED = 1024  # Examples.
+_NUM_ROUNDS = 5
+
+
+def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, Any]:
+    """Scores both on the same split, and measures how fast they are here.
+
+    Args:
+        source: of the examples.
+        teacher: that was learned from.
+        student: that has learned.
+
+    Returns:
+        `teacher` and `student`: `num_networks`, `num_parameters` and `examples_per_second`.
+        `speedup`: the ratio of the rates. Where a split is held out, also its name, `split`; the
+        `scores` of both; `mean_member`, the teacher's members' mean scores; and `rank_correlation`,
+        Spearman's, of the uncertainties of both, part by part: None where one is constant.
+    """
+    split = next((name for name in _SPLITS if name in source.sizes), "train")
+    inputs = source.read(split, slice(0, _NUM_TIMED)).inputs
+    both = {"teacher": teacher, "student": student}
+    rates = _examples_per_second(both, inputs)
+    found: dict[str, Any] = {
+        name: {
+            "num_networks": num_networks(one),
+            "num_parameters": num_parameters(one),
+            "examples_per_second": rates[name],
+        }
+        for name, one in both.items()
+    }
+    found["speedup"] = rates["student"] / rates["teacher"]
+    if split not in _SPLITS:
+        return found
+    targets, uncertainties = source.targets(split), {}
+    for name, one in both.items():
+        arrays = one.predict_members(SplitInputs(source, split)).arrays
+        summary = one.likelihood.summarise(arrays, targets)
+        found[name]["scores"] = summary["ensemble"]
+        if one is teacher:
+            members = summary["members"]
+            found["mean_member"] = {key: float(np.mean(each)) for key, each in members.items()}
+        prediction = one.likelihood.prediction(arrays, None)
+        uncertainties[name] = {
+            part: getattr(prediction, part) for part in _PARTS if hasattr(prediction, part)
+        }
+    found["split"] = split
+    found["rank_correlation"] = _rank_correlations(**uncertainties)
+    return found
+
+
+def _rank_correlations(
+    teacher: Mapping[str, np.ndarray], student: Mapping[str, np.ndarray]
+) -> dict[str, float | None]:
+    """Spearman's correlation of what both have, [N] each."""
+    found: dict[str, float | None] = {}
+    for part in teacher:
+        ranks = [scipy.stats.rankdata(one[part]) for one in (teacher, student)]
+        is_constant = min(map(np.ptp, ranks)) == 0
+        found[part] = None if is_constant else float(np.corrcoef(*ranks)[0, 1])
+    return found
+
+
+def _examples_per_second(ensembles: Mapping[str, Ensemble], inputs: np.ndarray) -> dict[str, float]:
+    """The rates of the fastest of some rounds, on all devices that each ensemble lies on.
+
+    Each round measures all in turn, so that what else the machine does meets them alike.
+    """
+    best = dict.fromkeys(ensembles, math.inf)
+    for k in range(1 + _NUM_ROUNDS):
+        for name, one in ensembles.items():
+            began = time.perf_counter()
+            one.member_arrays(inputs)
+            seconds = time.perf_counter() - began
+            best[name] = min(best[name], seconds if k else math.inf)  # The first one compiles.
+    return {name: len(inputs) / seconds for name, seconds in best.items()}

@@ -1,0 +1,116 @@
+"""The ensemble that is learned from: read from its workdir, and as a function of inputs."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import ml_collections
+import numpy as np
+from absl import logging
+
+from ensemble import registry
+from ensemble.errors import UserError
+from ensemble.likelihood import Likelihood
+from ensemble.source import Source, SplitInputs
+from ensemble.storage.workdir import Workdir
+from ensemble.task import Predictive
+
+MAX_NETWORKS = 64
+"""Of a teacher, which all predict every batch: of more, such as a posterior's draws, so many at
+even distances stand for all."""
+
+
+class Predictions(Protocol):
+    """What members say of N inputs."""
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """[M, N, ...] by name."""
+
+
+class Ensemble(Protocol):
+    """An ensemble as a function, as far as learning from it, and being compared with it, goes."""
+
+    task: Predictive
+    variables: Any
+    members: Sequence[int]
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """What the predictions are of."""
+
+    def member_arrays(self, inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """What every network predicts: named arrays [M, N, ...]."""
+
+    def predict_members(self, inputs: SplitInputs) -> Predictions:
+        """The same of every member, or chain."""
+
+
+class Teacher(NamedTuple):
+    """An ensemble, and where it was read.
+
+    Attributes:
+        ensemble: as a function.
+        identity: of the run.
+    """
+
+    ensemble: Ensemble
+    identity: str
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that depend on all variables."""
+        found = hashlib.blake2b(digest_size=8)
+        for leaf in jax.tree.leaves(self.ensemble.variables):
+            found.update(f"{leaf.dtype} {leaf.shape};".encode())
+            found.update(np.ascontiguousarray(leaf).data)
+        return found.hexdigest()
+
+    def function(self) -> Callable[[jax.Array], dict[str, jax.Array]]:
+        """From raw inputs [B, ...] to what the ensemble says: `Likelihood.exported`."""
+        networks, variables = num_networks(self.ensemble), self.ensemble.variables
+        if networks > MAX_NETWORKS:
+            chosen = np.linspace(0, networks - 1, MAX_NETWORKS).round().astype(int)
+            variables = jax.tree.map(lambda leaf: leaf[chosen], variables)
+            logging.info("The teacher's %d draws are represented by %d.", networks, MAX_NETWORKS)
+        task = self.ensemble.task
+
+        def predict(inputs: jax.Array) -> dict[str, jax.Array]:
+            predicted = jax.lax.map(lambda one: task.predict(one, inputs), variables)
+            return task.likelihood.exported(predicted, None)
+
+        return predict
+
+
+def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Teacher:
+    """Reads the ensemble of `config.teacher`, which is not changed.
+
+    Args:
+        config: of the run that learns from it.
+        source: what it learns from.
+
+    Raises:
+        UserError: it is no workdir with an ensemble, or it has learned other data.
+    """
+    where = f"config.teacher={config.teacher!r}"
+    try:
+        restored = registry.load(registry.RESTORE)(Workdir(config.teacher))
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    if restored.description["fingerprint"] != source.fingerprint:
+        raise UserError(
+            f"{where} has learned other data, {restored.description['name']}, than {source.name} "
+            "as it is split here; give the data, config.seed and config.hold_out of its run"
+        )
+    return Teacher(restored.predictor(config.num_devices), restored.identity)
+
+
+def num_networks(ensemble: Ensemble) -> int:
+    """How many sets of parameters predict: members, or draws of chains."""
+    return len(jax.tree.leaves(ensemble.variables)[0])
+
+
+def num_parameters(ensemble: Ensemble) -> int:
+    """Numbers that all of them have together."""
+    return sum(leaf.size for leaf in jax.tree.leaves(ensemble.variables["params"]))
