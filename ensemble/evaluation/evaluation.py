@@ -55,5 +55,7 @@ class Evaluation(dict[str, Any]):
             drawn["shift"] = curves.shift_curves(self["shift"], self["test"])
         classes = self["classes"]
         if len(classes["names"]) <= _MAX_CLASSES:
-            drawn["confusion"] = matrices.confusion_matrix(classes["confusion"], classes["names"])
+            drawn["confusion"] = matrices.confusion_matrix(
+                classes["confusion"], classes["names"], range(len(classes["names"]))
+            )
         return drawn

@@ -60,13 +60,13 @@ class GaussianSplit(Gaussian):
         found["diversity"]["epistemic"] += doubt
         return found
 
-    def prediction(self, arrays: Arrays, temperature: float | None) -> NumberPrediction:
+    def prediction(self, arrays: Arrays, temperature: Any, threshold: Any = 1) -> NumberPrediction:
         """As of a Gaussian, with the split that was learned."""
         found, doubt = super().prediction(arrays, temperature), _doubt(arrays)
         return found._replace(aleatoric=found.aleatoric - doubt, epistemic=found.epistemic + doubt)
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None
+        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name."""
         found, doubt = super().exported(predicted, temperature), _doubt(predicted)

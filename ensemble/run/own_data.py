@@ -42,7 +42,7 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     learned = task_block(registry.task_of({**given, "method": method}))
     own = {**RUN.keys, **learned.keys, **method_block(method).keys}
     defaults = {key: value for key, value in _bundled(found).items() if key in own}
-    if given.keys() & {"optimizer", "learning_rate"}:
+    if "optimizer" not in own or given.keys() & {"optimizer", "learning_rate"}:
         defaults = {key: value for key, value in defaults.items() if key == "model"}
     if any(key.endswith("targets") for key in found):
         defaults["likelihood"] = "gaussian"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.notes import note
 
 logger = logging.getLogger("ensemble")
 
@@ -92,15 +93,15 @@ def in_form(inputs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return inputs
     if inputs.shape[1] in (1, 3) and inputs.shape[2:] == shape[:2]:
         line = "Inputs [N, C, H, W] are turned to [N, H, W, C], as the ensemble has learned them."
-        logging.log_first_n(logging.WARNING, line, 1)
+        note(line)
         inputs = to_channels_last(inputs)
     if inputs.shape[1:3] == shape[:2] and {inputs.shape[3], shape[2]} == {1, 3}:
         if shape[2] == 3:
             line = "Inputs are grey: they become RGB, as the ensemble has learned them."
-            logging.log_first_n(logging.WARNING, line, 1)
+            note(line)
             return np.repeat(inputs, 3, axis=-1)
         line = "Inputs are RGB: they become grey, as the ensemble has learned them."
-        logging.log_first_n(logging.WARNING, line, 1)
+        note(line)
         return _to_grey(inputs)
     return inputs
 

@@ -36,10 +36,7 @@ def test_what_is_given_is_kept_and_what_suits_it_only():
 
 def test_a_sampler_gets_no_key_of_sgd():
     given, _ = with_defaults({"method": "hmc"}, TABLE)
-    assert given.keys() == {"method", "model"} | (given.keys() & {"eval_every_epochs"}) | {
-        "plot_every_epochs",
-        "checkpoint_every_epochs",
-    }
+    assert given.keys() == {"method", "model"}
     validate(given, ["method"])
 
 
