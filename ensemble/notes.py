@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator
 logger = logging.getLogger("ensemble")
 
 _collections: list[list[str]] = []
-_said_outside: set[str] = set()
 
 
 def note(line: str) -> None:
-    """Says a line, once in each run; outside of runs, once."""
-    if line in (_collections[-1] if _collections else _said_outside):
+    """Says a line, once in each run."""
+    if line in said():
         return
-    _said_outside.add(line)
     logger.warning("%s", line)
     for collected in _collections:
         collected.append(line)

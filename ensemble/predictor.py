@@ -12,6 +12,7 @@ import numpy as np
 
 from ensemble import likelihoods, metrics, registry
 from ensemble.batched_prediction import make_predict
+from ensemble.calibrated import Calibration
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError, shown, visible
 from ensemble.likelihood import Likelihood
@@ -22,7 +23,7 @@ from ensemble.source import Source, SplitInputs
 from ensemble.sources.image_form import in_form
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
-from ensemble.storage.predictions import MemberPredictions, StoredPredictions, read_predictions
+from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Predictive
@@ -283,12 +284,11 @@ def load(
     restored = restore(work)
     for line in restored.notes:
         logger.warning("%s: %s", work.path, visible(line))
-    stored = stored_calibration(work, restored) if calibrated or rule else None
     temperature = abstention = None
-    if stored and calibrated:
-        temperature = _fit_temperature(work, restored.likelihood, stored)
-    if stored and rule:
-        abstention = _fit_abstention(work, restored.likelihood, stored, rule)
+    if calibrated or rule:
+        fit = Calibration(work, restored.config, restored.likelihood, restored.description)
+        temperature = fit.temperature() if calibrated else None
+        abstention = fit.abstention(rule) if rule else None
     return restored.predictor(num_devices, temperature, abstention)
 
 
@@ -354,49 +354,3 @@ def check_is_workdir(work: Workdir) -> None:
     """
     if work.read_config() is None:
         raise UserError(f"{work.path} is not a workdir: it has no config.json")
-
-
-def stored_calibration(work: Workdir, restored: Restored) -> StoredPredictions:
-    """Reads the stored predictions of the calibration split.
-
-    Args:
-        work: of a finished run.
-        restored: of it.
-
-    Raises:
-        UserError: there are none.
-    """
-    path = work.predictions / "calibration.npz"
-    if not work.read_report():
-        raise UserError(f"{work.path} has not finished: it can be calibrated when it has")
-    if not path.exists():
-        raise UserError(f"{work.path} has no calibration split to fit on")
-    return read_predictions(
-        path,
-        restored.config,
-        restored.likelihood,
-        identity=work.identity(),
-        fingerprint=restored.description["fingerprint"],
-    )
-
-
-def _fit_temperature(work: Workdir, likelihood: Likelihood, stored: StoredPredictions) -> float:
-    """The temperature; 1, with a warning, where these predictions determine none."""
-    path = work.predictions / "calibration.npz"
-    try:
-        return likelihood.fit_temperature(stored.arrays, stored.targets)
-    except UserError as error:  # Before ValueError, which it is one of.
-        raise UserError(f"{path} gives no temperature: {error}") from None
-    except ValueError as error:
-        logger.warning("%s gives no temperature: %s. It stays 1.", path, error)
-        return 1.0
-
-
-def _fit_abstention(
-    work: Workdir, likelihood: Likelihood, stored: StoredPredictions, rule: metrics.Rule
-) -> metrics.Abstention:
-    try:
-        doubts, errors = likelihood.abstention_terms(stored.arrays, stored.targets)
-        return metrics.fit_abstention(rule, doubts, errors)
-    except ValueError as error:
-        raise UserError(f"{work.path} cannot abstain by {rule}: {error}") from None

@@ -318,11 +318,7 @@ class Continuous:
         return {name: one.reshape(-1, *one.shape[2:]) for name, one in arrays.items()}
 
     def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Numbers have no temperature.
-
-        Raises:
-            UserError: always.
-        """
+        """Numbers have no temperature: a `UserError`."""
         raise UserError("a temperature is fitted to probabilities of classes, not to densities")
 
     def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> Any:
@@ -333,14 +329,10 @@ class Continuous:
         """What an ensemble says of N inputs."""
         mixture = MixtureDensity(self, arrays)
         mean, noise, disagreement = mixture.moments()
+        deviation, levels = np.sqrt(noise + disagreement), np.array(LEVELS)
+        quantiles = mixture.quantiles(levels).T
         return NumberPrediction(
-            mean=mean,
-            standard_deviation=np.sqrt(noise + disagreement),
-            quantiles=mixture.quantiles(np.array(LEVELS)).T,
-            aleatoric=noise,
-            epistemic=disagreement,
-            levels=np.array(LEVELS),
-            members=arrays,
+            mean, deviation, quantiles, noise, disagreement, levels, members=arrays
         )
 
     def uncertainty(self, prediction: NumberPrediction) -> np.ndarray:

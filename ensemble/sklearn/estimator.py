@@ -179,8 +179,6 @@ def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, An
     inputs = data["train_inputs"]
     weights = _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
     counts = weights > 0
-    if not counts.any():
-        raise UserError("sample_weight is zero for all examples; give some a positive one")
     rows = {
         key: values[counts] if key in ("train_inputs", "train_labels", "train_targets") else values
         for key, values in data.items()

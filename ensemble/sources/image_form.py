@@ -1,6 +1,6 @@
 """The form of images: their size, the order of their axes, and their channels."""
 
-import logging
+import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,6 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.notes import note
-
-logger = logging.getLogger("ensemble")
-
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -93,15 +90,15 @@ def in_form(inputs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return inputs
     if inputs.shape[1] in (1, 3) and inputs.shape[2:] == shape[:2]:
         line = "Inputs [N, C, H, W] are turned to [N, H, W, C], as the ensemble has learned them."
-        note(line)
+        _say_once(line)
         inputs = to_channels_last(inputs)
     if inputs.shape[1:3] == shape[:2] and {inputs.shape[3], shape[2]} == {1, 3}:
         if shape[2] == 3:
             line = "Inputs are grey: they become RGB, as the ensemble has learned them."
-            note(line)
+            _say_once(line)
             return np.repeat(inputs, 3, axis=-1)
         line = "Inputs are RGB: they become grey, as the ensemble has learned them."
-        note(line)
+        _say_once(line)
         return _to_grey(inputs)
     return inputs
 
@@ -117,3 +114,8 @@ def _to_grey(images: np.ndarray) -> np.ndarray:
         total = sum(weight * one for weight, one in zip(_GREY_WEIGHTS, channels, strict=True))
         grey = (total + 2 ** (_GREY_BITS - 1)) >> _GREY_BITS
     return np.asarray(grey, images.dtype)[..., None]
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    note(line)

@@ -280,16 +280,19 @@ def test_network_weights_and_method_are_parameters(wine):
     assert config["mlp"] == {"widths": "16,8", "activation": "tanh"}
     assert config["class_weights"] == "3.0,1.0,1.0"
     assert "class_1" not in classifier.predict(test_inputs)
-    sampled = small_classifier(
+    sampled = EnsembleClassifier(
+        2,
         method="hmc",
         model="logistic_regression",
+        num_devices=1,
+        random_state=0,
         config={"hmc.num_warmup": 60, "hmc.num_samples": 60, "log_every_steps": 60},
     )
     assert sampled.fit(inputs, labels).score(test_inputs, test_labels) > 0.9
     assert sampled.report_["config"]["num_chains"] == 2
     with pytest.raises(UserError, match="class_weights"):
         small_classifier(class_weight="unknown").fit(inputs, labels)
-    with pytest.raises(UserError, match="zero for all"):
+    with pytest.raises(ValueError, match="at least one non-zero"):
         small_classifier().fit(inputs, labels, sample_weight=np.zeros(len(labels)))
 
 

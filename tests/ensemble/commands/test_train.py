@@ -372,7 +372,7 @@ def test_a_config_file_that_raises_is_one_line(tmp_path):
 def test_bad_arrays_are_one_line(config_file, tmp_path):
     blobs = make_blobs()
     cases = {
-        "keys.npz": ({"x": blobs["inputs"], "y": blobs["labels"]}, "inputs"),
+        "keys.npz": ({"a": blobs["inputs"], "b": blobs["labels"]}, "inputs"),
         "labels.npz": ({**blobs, "labels": blobs["labels"] - 1}, "-1"),
         "classes.npz": ({**blobs, "class_names": np.array(["a", "b"])}, "2"),
         "pickled.npz": ({**blobs, "inputs": np.array([{}] * 203, object)}, "pickle"),

@@ -32,5 +32,5 @@ def test_a_run_is_evaluated_as_it_was_split(before, caplog):
     ):
         ensemble.train({**config, "num_epochs": 2}, blobs, workdir, show_progress=False)
     changed = blobs | {"inputs": blobs["inputs"] + 1}
-    with pytest.raises(UserError, match="holds a run on other data than arrays has now"):
+    with pytest.raises(UserError, match="other data than the arrays that were given"):
         _ = Subject(workdir, data=changed).dataset

@@ -67,7 +67,7 @@ def test_weights_of_examples_are_the_data_s(blobs):
 
 def test_what_is_kept_is_read_again_and_what_is_damaged_is_not(source, cache, caplog):
     first, second = Counting(), Counting()
-    caplog.set_level(logging.INFO, logger="absl")
+    caplog.set_level(logging.INFO, logger="ensemble")
     features_of(source, first)
     assert first.count == 203 + 8 + 3
     assert f"the features of 203 examples; they are kept in {cache}" in caplog.text

@@ -176,7 +176,7 @@ def test_an_error_in_the_code_of_a_network_names_its_line(dataset, tmp_path, bod
     ("shape", "cause"),
     [
         ((6,), "these are feature vectors [N, F]"),
-        ((3, 8, 8), "channels seem to be first: networks and data have them last, [N, H, W, C]"),
+        ((1, 4, 8), "channels seem to be first: networks and data have them last, [N, H, W, C]"),
         ((8, 8, 3), "images are [N, H, W, C], channels last; those too small"),
     ],
 )

@@ -1,0 +1,75 @@
+"""What is fitted on the calibration split of a finished run: a temperature, and a threshold."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ensemble import metrics
+from ensemble.errors import UserError
+from ensemble.likelihood import Likelihood
+from ensemble.storage.predictions import read_predictions
+from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger("ensemble")
+
+
+class Calibration:
+    """The stored predictions of a run's calibration split, and what is fitted to them.
+
+    Args:
+        work: of the run.
+        config: of the run.
+        likelihood: of the run.
+        description: of its data, by `Task.describe`.
+
+    Raises:
+        UserError: the run has not finished, or has no such split.
+    """
+
+    def __init__(
+        self,
+        work: Workdir,
+        config: dict[str, Any],
+        likelihood: Likelihood,
+        description: Mapping[str, Any],
+    ):
+        self._path = work.predictions / "calibration.npz"
+        self._likelihood = likelihood
+        if not work.read_report():
+            raise UserError(f"{work.path} has not finished: it can be calibrated when it has")
+        if not self._path.exists():
+            raise UserError(f"{work.path} has no calibration split to fit on")
+        self._stored = read_predictions(
+            self._path,
+            config,
+            likelihood,
+            identity=work.identity(),
+            fingerprint=description["fingerprint"],
+        )
+
+    def temperature(self) -> float:
+        """Fits the temperature; it is 1, with a warning, where the predictions determine none.
+
+        Raises:
+            UserError: the likelihood has no temperature.
+        """
+        try:
+            return self._likelihood.fit_temperature(self._stored.arrays, self._stored.targets)
+        except UserError as error:  # Before ValueError, which it is one of.
+            raise UserError(f"{self._path} gives no temperature: {error}") from None
+        except ValueError as error:
+            logger.warning("%s gives no temperature: %s. It stays 1.", self._path, error)
+            return 1.0
+
+    def abstention(self, rule: metrics.Rule) -> metrics.Abstention:
+        """Fits the threshold of a rule.
+
+        Raises:
+            UserError: these predictions cannot prove what the rule asks for.
+        """
+        stored = self._stored
+        try:
+            doubts, errors = self._likelihood.abstention_terms(stored.arrays, stored.targets)
+            return metrics.fit_abstention(rule, doubts, errors)
+        except ValueError as error:
+            raise UserError(f"{self._path} cannot abstain by {rule}: {error}") from None
