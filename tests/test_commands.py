@@ -80,6 +80,7 @@ def test_both_are_exported(kind, tmp_path, request):
     assert out.stat().st_size > 10_000
 
 
+@pytest.mark.soak
 def test_who_watches_what_is_learned_and_recommended(tmp_path):
     few = ["dataset=watches:50x30", "num_factors=2", "hmc.num_warmup=20", "hmc.num_samples=20"]
     train("movielens_hmc.py", tmp_path, *few)

@@ -41,7 +41,7 @@ def page(tmp_path, monkeypatch):
     return lambda name: python_blocks(ROOT / "docs" / f"{name}.md")
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_predicting(page):
     predicting, abstaining, exported, tabular = page("prediction")
     namespace = images_of_a_reader()
@@ -77,7 +77,7 @@ def test_your_data(page):
     assert set(namespace["result"].report["test"]["ensemble"]) >= {"accuracy", "nll", "ece"}
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_regression(page):
     training, tabular = page("regression")
     namespace = names_of_a_reader()

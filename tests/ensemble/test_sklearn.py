@@ -50,17 +50,21 @@ def fitted(wine):
 # A weight of 2 is no example twice where batches are drawn at random, as of scikit-learn's own
 # networks; no other check is expected to fail. Where SCIPY_ARRAY_API is not set, scikit-learn
 # itself skips check_array_api_input.
+def its_checks(estimator):
+    small = estimator(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1)
+    failing = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn at random"}
+    return parametrize_with_checks([small], expected_failed_checks=lambda _: failing)
+
+
 @pytest.mark.check
-@parametrize_with_checks(
-    [
-        EnsembleClassifier(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1),
-        EnsembleRegressor(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1),
-    ],
-    expected_failed_checks=lambda _: {
-        "check_sample_weight_equivalence_on_dense_data": "batches are drawn at random"
-    },
-)
+@its_checks(EnsembleClassifier)
 def test_scikit_learn_s_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.soak
+@its_checks(EnsembleRegressor)
+def test_scikit_learn_s_checks_of_the_regressor(estimator, check):
     check(estimator)
 
 

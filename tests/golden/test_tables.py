@@ -64,10 +64,7 @@ def test_the_readme_s_table_is_that_of_make_train():
 
 @pytest.mark.parametrize(
     "config",
-    [
-        pytest.param(name, marks=pytest.mark.check if name == "mixture_rwm" else pytest.mark.soak)
-        for name in PRINTED
-    ],
+    [pytest.param(name, marks=pytest.mark.soak) for name in PRINTED],
 )
 def test_a_page_s_table_is_that_of_its_command(config, tmp_path):
     names = "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"

@@ -133,7 +133,7 @@ def test_the_table_and_the_summary_are_printed(unbroken):
     assert "tensorflow" not in done.stderr.lower()
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @pytest.mark.costs(12)  # Two starts.
 def test_killed_it_ends_with_the_same_bits(unbroken, config_file, tmp_path):
     """Once, and anywhere; `test_killed.py` kills every method at every moment."""
@@ -160,6 +160,7 @@ def test_killed_it_ends_with_the_same_bits(unbroken, config_file, tmp_path):
     assert events == expected_events  # Each once.
 
 
+@pytest.mark.check
 @pytest.mark.costs(12)  # Two starts.
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
@@ -281,6 +282,7 @@ HMC = ["--config.method=hmc", "--config.hmc.num_leapfrog_steps=2", "--config.hmc
 HMC += ["--config.hmc.num_samples=20", "--config.hmc.thin=5", "--config.num_devices=2"]
 
 
+@pytest.mark.check
 @pytest.mark.costs(8)
 def test_one_word_swaps_the_method(config_file, tmp_path):
     done = run(config_file, tmp_path / "w", *HMC)

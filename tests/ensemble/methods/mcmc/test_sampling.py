@@ -328,6 +328,7 @@ def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
     assert again.report["posterior"]["rhat_max"] < 1.1
 
 
+@pytest.mark.soak
 @pytest.mark.costs(6)  # It must converge.
 def test_it_ends_when_it_has_converged(blobs, tmp_path):
     config = sampling_config(

@@ -77,8 +77,10 @@ def ranks_of(name):
     return np.asarray(jax.jit(run)(keys, inputs, mask))
 
 
-@pytest.mark.check
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("hmc", marks=pytest.mark.check), pytest.param("mclmc", marks=pytest.mark.soak)],
+)
 def test_ranks_are_uniform(name):
     """Chi-square of each parameter's ranks, at a level of 1 in 1000 over all parameters."""
     ranks = ranks_of(name)
