@@ -178,6 +178,11 @@ class Predictor:
         if inputs.dtype.kind not in "buif":
             raise UserError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
         self.task.check_inputs(inputs, self.variables["params"])
+        # JAX takes the machine's byte order only, and would wrap whole numbers around at 2**31.
+        if inputs.dtype.kind == "f" or dataset.input_dtype == np.float32:
+            with np.errstate(over="ignore"):
+                inputs = inputs.astype(np.float32, copy=False)
+        inputs = inputs.astype(inputs.dtype.newbyteorder("="), copy=False)
         if inputs.dtype.kind == "f":
             if not np.isfinite(inputs).all():
                 raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")

@@ -68,6 +68,7 @@ def test_an_error_that_the_calibration_split_cannot_prove_is_refused(blobs_run):
         (np.zeros(6), r"inputs of shape \(6,\)"),
         (np.zeros((0, 6)), "with N > 0"),
         (np.full((1, 6), np.nan), "hold NaN or infinities"),
+        (np.full((1, 6), 1e300), "hold NaN or infinities"),  # In float32.
         ([[1.0, 2.0], [3.0]], "inputs are ragged"),
         (np.full((1, 6), "a"), "of dtype <U1: the ensemble takes numbers"),
     ],
@@ -75,6 +76,15 @@ def test_an_error_that_the_calibration_split_cannot_prove_is_refused(blobs_run):
 def test_what_cannot_be_predicted_is_refused_in_a_line(blobs_run, inputs, line):
     with pytest.raises(UserError, match=line):
         ensemble.load(blobs_run)(inputs)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", ">i2", np.int64])
+def test_numbers_of_any_type_are_those_that_they_say(blobs_run, dtype):
+    inputs = np.rint(1e10 * np.random.default_rng(0).normal(size=(4, 6)))  # Beyond int32.
+    inputs = inputs if np.dtype(dtype).itemsize > 2 else np.rint(inputs / 1e8)
+    predictor = ensemble.load(blobs_run)
+    expected = predictor(inputs.astype(np.float32)).member_log_probs
+    np.testing.assert_array_equal(predictor(inputs.astype(dtype)).member_log_probs, expected)
 
 
 def test_images_of_other_axes_and_channels_are_brought_to_the_form(caplog):
