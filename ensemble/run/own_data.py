@@ -56,7 +56,10 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
 def _bundled(data: Mapping[str, Any]) -> dict[str, Any]:
     """What a bundled configuration says for such inputs, beside the data's name."""
     inputs = next((one for key, one in data.items() if key.endswith("inputs")), ())
-    shape = np.shape(inputs)[1:]
+    try:
+        shape = np.shape(inputs)[1:]
+    except ValueError:  # Ragged, which is refused where the data are checked.
+        shape = ()
     bundled = images if len(shape) > 1 else arrays
     chosen = flatten(bundled.get_config())
     if len(shape) > 1 and min(shape[:2]) < _SMALLEST_IMAGE:

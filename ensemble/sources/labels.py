@@ -105,12 +105,17 @@ def _of_numbers(
     labels: Mapping[str, np.ndarray], names: tuple[str, ...] | None, name: str
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     for what, values in labels.items():
-        bad = ~np.isfinite(values) | (values != np.floor(values)) | (np.abs(values) >= 2**31)
+        bad = ~np.isfinite(values) | (values != np.floor(values))
         if bad.any():
             where = int(np.argmax(bad))
             raise UserError(
                 f"{what} holds {values[where]} in example {where}; labels are whole numbers or "
                 "texts: correct it, or call them targets to learn numbers"
+            )
+        if (np.abs(values) >= 2**31).any():
+            raise UserError(
+                f"{what} reaches {np.abs(values).max()}; labels that are numbers are below 2**31: "
+                "give them as texts, as by astype(str), or call them targets to learn numbers"
             )
     whole = {what: values.astype(np.int64) for what, values in labels.items()}
     num_values = len(np.unique(np.concatenate(list(whole.values()))))

@@ -43,6 +43,11 @@ _TURNED = (
     "axis 1 is their height, swap it with the width."
 )
 
+_TO_NUMBERS = (
+    "convert numbers by astype(float), and texts by a column of 0 and 1 for each, as by "
+    "pandas.get_dummies"
+)
+
 
 class OwnData(NamedTuple):
     """Checked arrays.
@@ -208,13 +213,18 @@ def _check_keys(arrays: Mapping[str, Any], name: str) -> tuple[list[str], str]:
 
 def _numeric(values: Any, what: str) -> np.ndarray:
     """Values as a real-valued array that is not empty."""
+    if hasattr(values, "toarray"):  # NumPy would take it for one object.
+        raise UserError(
+            f"{what} is sparse, a {type(values).__name__}; give an array, as by its method toarray()"
+        )
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise UserError(f"{what} is ragged; every example must have the same shape") from error
     if array.dtype.kind not in "buif":
         raise UserError(
-            f"{what} has dtype {array.dtype}; it must hold integers or floating-point numbers"
+            f"{what} has dtype {array.dtype}; it must hold integers or floating-point numbers: "
+            f"{_TO_NUMBERS}"
         )
     if array.ndim == 0:
         raise UserError(f"{what} is a single number; give an array of examples")

@@ -48,6 +48,12 @@ def test_numbers_get_a_likelihood_of_numbers():
     assert "targets" in found
 
 
+def test_ragged_inputs_are_left_to_what_checks_the_data():
+    given, found = with_defaults({}, {"inputs": [[1, 2], [1]], "labels": [0, 1]})
+    assert given["model"] == "mlp"
+    assert found["inputs"] == [[1, 2], [1]]
+
+
 def test_small_pictures_go_to_an_mlp_and_a_whole_configuration_stays():
     tiny = (np.zeros((20, 4, 4)), TABLE[1])
     assert with_defaults({}, tiny)[0]["model"] == "mlp"

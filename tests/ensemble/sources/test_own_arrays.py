@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import PIL.Image
 import pytest
+from scipy import sparse
 
 from ensemble.errors import UserError
 from ensemble.sources import folders, own_arrays
@@ -107,7 +108,8 @@ REFUSED = {
     ),
     "text": (_with(inputs=np.full((6, 2), "a")), "dtype <U1; it must hold integers or"),
     "complex": (_with(inputs=np.ones((6, 2), complex)), "dtype complex128"),
-    "objects": (_with(inputs=np.full((6, 2), None)), "dtype object"),
+    "objects": (_with(inputs=np.full((6, 2), None)), "dtype object; .*: convert numbers by astype"),
+    "sparse": (_with(inputs=sparse.csr_matrix(np.eye(6))), r"sparse, a csr_matrix; .* toarray\(\)"),
     "ragged": (_with(inputs=[[1, 2], [1]] * 3), "inputs is ragged"),
     "nan": (_inputs_with(np.nan), "inputs holds nan in example 4; every value must be finite"),
     "inf": (_inputs_with(-np.inf), "inputs holds -inf in example 4"),
@@ -115,7 +117,10 @@ REFUSED = {
     "negative label": (_labels_with(-1), r"labels holds -1 in example 3; labels are whole num"),
     "half a label": (_labels_with(0.5), "labels holds 0.5 in example 3"),
     "nan label": (_labels_with(np.nan), "labels holds nan in example 3"),
-    "wide label": (_with(labels=LABELS + 2**31), "labels holds 2147483648 in example 0"),
+    "wide label": (
+        _with(labels=LABELS + 2**31),
+        "labels reaches 2147483650; .* give them as texts",
+    ),
     "two-hot": (_with(labels=np.eye(6) * 2), r"labels has shape \(6, 6\); labels are \[N\]"),
     "sparse labels": (_with(labels=LABELS * 50), "labels reach 100 with only 6 examples"),
     "outside": (_with(class_names=["a", "b"]), "labels holds 2, but there are 2 class_names"),
