@@ -1,7 +1,7 @@
 """The forms in which a program may hand over its data, as the one that is checked.
 
 Besides the keys of `own_arrays`: a pair `(X, y)`, an iterable of such pairs (the batches of a data
-loader), a mapping from names of splits to either, and mappings with the names that other libraries
+loader; each may be a mapping such as `{"image": X, "label": y}`), a mapping from names of splits to either, and mappings with the names that other libraries
 use, such as `X` and `y`, `images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data`
 and `target`.
 """
@@ -98,6 +98,8 @@ def _pair(data: Any, what: str) -> tuple[Any, Any]:
         "give (X, y), an iterable of batches (X, y), or a mapping such as "
         "{'inputs': X, 'labels': y}"
     )
+    if isinstance(data, Mapping):
+        return _of_names(data, what, remedy)
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_array(one) for one in data):
         first, second = data
         return first, second
@@ -105,6 +107,8 @@ def _pair(data: Any, what: str) -> tuple[Any, Any]:
         raise UserError(f"{what} is a {type(data).__name__}, without targets; {remedy}")
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     for k, batch in enumerate(data):
+        if isinstance(batch, Mapping):
+            batch = _of_names(batch, f"batch {k} of {what}", remedy)
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise UserError(f"{what} has a {type(batch).__name__} as batch {k}; {remedy}")
         parts.append((np.asarray(batch[0]), np.atleast_1d(np.asarray(batch[1]))))
@@ -118,6 +122,15 @@ def _pair(data: Any, what: str) -> tuple[Any, Any]:
         raise UserError(
             f"the batches of {what} have different shapes ({error}); {remedy}"
         ) from None
+
+
+def _of_names(data: Mapping[Any, Any], what: str, remedy: str) -> tuple[Any, Any]:
+    """Inputs and targets of a mapping that holds one of each, under any of their names."""
+    inputs = [key for key in data if key in _INPUTS]
+    targets = [key for key in data if key in (*_TARGETS, "labels", "targets")]
+    if len(inputs) != 1 or len(targets) != 1 or len(data) != 2:
+        raise UserError(f"{what} has the keys {', '.join(map(str, data)) or '(none)'}; {remedy}")
+    return data[inputs[0]], data[targets[0]]
 
 
 def _is_array(values: Any) -> bool:

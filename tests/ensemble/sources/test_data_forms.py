@@ -24,6 +24,7 @@ BATCHES = [(X[:3], Y[:3]), (X[3:], Y[3:])]
         BATCHES,
         iter(BATCHES),
         list(zip(X, Y, strict=True)),
+        [{"image": X[:3], "label": Y[:3]}, {"image": X[3:], "label": Y[3:]}],
     ],
 )
 def test_one_pool(data):
@@ -38,6 +39,7 @@ def test_one_pool(data):
     [
         {"train": (X, Y), "test": (X[:2], Y[:2])},
         {"train": BATCHES, "test": BATCHES[:1]},
+        {"train": {"x": X, "y": Y}, "test": {"inputs": X, "labels": Y}},
         {"X_train": X, "y_train": Y, "X_test": X, "y_test": Y},
         {"train_X": X, "train_y": Y, "test_inputs": X, "test_labels": Y},
         {"train": (X, Y), "val": (X, Y), "test": (X, Y)},
@@ -76,6 +78,8 @@ def test_bundled_sets_of_scikit_learn_keep_their_names():
         ([], "is empty"),
         ([(X, Y, Y)], "as batch 0"),
         ([(X, Y), (X[:, :2], Y)], "different shapes"),
+        ([{"image": X, "number": Y}], "batch 0 of data has the keys image, number; give"),
+        ({"train": {"x": X}}, "has the keys x; give"),
         ({"X": X, "inputs": X, "y": Y}, "'inputs' twice"),
     ],
 )
