@@ -113,7 +113,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         self.classes_, labels = np.unique(targets, return_inverse=True)
         if len(self.classes_) < 2:
             raise UserError(
-                f"y holds the one class {self.classes_[0]!r}; classification needs two or more"
+                f"y holds the one class {self.classes_[0]}; classification needs two or more"
             )
         names = np.array([str(name) for name in self.classes_])
         data = {"train_inputs": inputs, "train_labels": labels, "class_names": names}

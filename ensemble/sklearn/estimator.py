@@ -170,6 +170,13 @@ class Estimator(BaseEstimator):
         if isinstance(value, str):
             return value
         if isinstance(value, Mapping):
+            known = self.classes_.tolist()
+            unknown = [label for label in value if label not in known]
+            if unknown and any(label not in value for label in known):  # As scikit-learn has it.
+                raise UserError(
+                    f"class_weight has {', '.join(map(str, unknown))}, which y does not hold, and "
+                    "leaves out classes of y: correct its labels"
+                )
             value = [value.get(label, 1) for label in self.classes_]
         return ",".join(map(str, np.atleast_1d(value).tolist()))
 

@@ -229,7 +229,7 @@ def test_a_configuration_that_cannot_be_used_is_refused_by_fit(params, message, 
 
 def test_labels_of_one_class_and_prediction_before_fit_are_refused(wine):
     inputs, _, labels, _ = wine
-    with pytest.raises(UserError, match="y holds the one class"):
+    with pytest.raises(UserError, match=r"y holds the one class \w+;"):
         small_classifier().fit(inputs, np.full(len(labels), "a"))
     with pytest.raises(NotFittedError):
         small_classifier().predict(inputs)
@@ -296,6 +296,8 @@ def test_network_weights_and_method_are_parameters(wine):
     assert sampled.report_["config"]["num_chains"] == 2
     with pytest.raises(UserError, match="class_weights"):
         small_classifier(class_weight="unknown").fit(inputs, labels)
+    with pytest.raises(UserError, match="class_weight has clas_0, which y does not hold"):
+        small_classifier(class_weight={"clas_0": 3.0}).fit(inputs, labels)
     with pytest.raises(ValueError, match="at least one non-zero"):
         small_classifier().fit(inputs, labels, sample_weight=np.zeros(len(labels)))
 
