@@ -60,8 +60,9 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         return []
     if not np.isfinite(rhat) or (rhat < GOOD_RHAT and ess > GOOD_ESS):
         return []
+    told = "do not agree well enough yet" if rhat >= GOOD_RHAT else "hold too few independent draws"
     return [
-        f"The chains do not agree well enough yet: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
+        f"The chains {told}: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
         f"is good) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). Intervals and "
         f"averages of these draws may be off. Raise config.hmc.num_samples="
         f"{posterior['num_samples']} or config.hmc.num_warmup={posterior['num_warmup']}, start "
