@@ -36,7 +36,7 @@ The others: `refused` is good input with an error, `vague` an error or a note th
 the mistake, `silent` a bad result without a note, `traceback` any other error.
 """
 
-MAX_LINE = 500  # Characters; a longer one is not read, and names nothing.
+MAX_LINE = 900  # Characters; a longer one is not read, and names nothing.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +110,9 @@ def program(*command: str) -> str:
     )
     if done.returncode:
         raise Ended(done.returncode, done.stderr)
-    for line in (done.stderr + done.stdout).splitlines():
-        logging.getLogger("ensemble").warning("%s", line)
+    for line in done.stderr.splitlines():
+        if re.match(r"W\d{4} ", line):
+            logging.getLogger("ensemble").warning("%s", line)
     return done.stdout
 
 
@@ -123,9 +124,11 @@ def notes_taken() -> Iterator[list[str]]:
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("ensemble")
     logger.addHandler(handler)
+    logger.propagate = False
     try:
         yield lines
     finally:
+        logger.propagate = True
         logger.removeHandler(handler)
 
 

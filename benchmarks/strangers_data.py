@@ -50,10 +50,11 @@ def learn(
         data: as `ensemble.train` takes them.
         new_inputs: [N, ...].
         truth: [N], labels as the data have them.
-        config: what differs from `QUICK`.
+        config: what differs from `QUICK`, or all where it has a method.
         workdir: of the run.
     """
-    settings = QUICK | (config or {})
+    config = config or {}
+    settings = config if "method" in config else QUICK | config
     result = ensemble.train(settings, data=data, workdir=workdir, show_progress=False)
     return score(result.predictor(new_inputs), truth)
 
@@ -86,6 +87,6 @@ def learn_numbers(data: Any, new_inputs: Any, truth: Any, config: Any = None) ->
 
 def r_squared(mean: Any, truth: Any) -> Score:
     """The share of the variance that predictions explain, against a tenth."""
-    truth = np.asarray(truth, np.float64)
+    truth = np.asarray(truth, np.float64).ravel()
     error = np.mean((np.asarray(mean, np.float64).ravel() - truth) ** 2)
     return Score(1 - float(error / truth.var()), 0.1)

@@ -168,6 +168,11 @@ def backbone(inputs: Any) -> Any:
     return np.tanh(np.asarray(inputs) @ np.random.default_rng(0).normal(size=(5, 16)))
 
 
+@case("network, a name that is unknown", says="resnet50.*(mlp|known)")
+def _(folder) -> Score:
+    return learn(vectors(0), *vectors(1), {"model": "resnet50"})
+
+
 of_network("plain", compact(plain))
 of_network("train= without a default", compact(with_train))
 of_network("training= and batch statistics", compact(with_training))
@@ -227,7 +232,7 @@ of_network(
     "dropout, and HMC",
     compact(with_train),
     says="dropout|noise|random",
-    config={"method": "hmc", "optimizer": None},
+    config={"method": "hmc"},
 )
 of_network(
     "one output for a Gaussian",
@@ -239,15 +244,10 @@ of_network(
 of_network("numbers", WithSetup, train=learn_numbers, make=numbers)
 
 
-@case("network, the name of a built-in one", says="mlp")
+@case("network, the name of a built-in one")
 def _(folder) -> Score:
-    ensemble.networks.register("mlp", compact(plain))
-    return learn(vectors(0), *vectors(1), {"model": "mlp"})
-
-
-@case("network, a name that is unknown", says="resnet50.*(mlp|known)")
-def _(folder) -> Score:
-    return learn(vectors(0), *vectors(1), {"model": "resnet50"})
+    ensemble.networks.register("lenet5", compact(plain))
+    return learn(vectors(0), *vectors(1), {"model": "lenet5"})
 
 
 @case("network, a module as config.model", says="model")

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -100,8 +101,9 @@ def with_val(folder: pathlib.Path) -> None:
 def flat(folder: pathlib.Path) -> None:
     """Pictures without a folder per class."""
     fill(folder / "all", count=9)
-    for path in (folder / "all").rglob("*.png"):
+    for path in list((folder / "all").rglob("*.png")):
         path.rename(folder / path.name)
+    shutil.rmtree(folder / "all")
 
 
 def mixed_sizes(picture: Image.Image, number: int) -> Image.Image:
