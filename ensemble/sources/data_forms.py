@@ -1,9 +1,9 @@
 """The forms in which a program may hand over its data, as the one that is checked.
 
 Besides the keys of `own_arrays`: a pair `(X, y)`, an iterable of such pairs (the batches of a data
-loader; each may be a mapping such as `{"image": X, "label": y}`), a mapping from names of splits to either, and mappings with the names that other libraries
-use, such as `X` and `y`, `images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data`
-and `target`.
+loader; each may also be a mapping such as `{"image": X, "label": y}`), a mapping from names of
+splits to any of these, and mappings with the names that other libraries use, such as `X` and `y`,
+`images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data` and `target`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.sources.splitting import SPLITS
+from ensemble.sources.splitting import split_of
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
-_SPLITS = {"val": "validation", "valid": "validation", "dev": "validation", "calib": "calibration"}
 
 
 def as_arrays(data: Any, kind: str | None = None) -> dict[str, Any]:
@@ -32,8 +31,8 @@ def as_arrays(data: Any, kind: str | None = None) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         inputs, targets = _pair(data, "data")
         return {"inputs": inputs, _kind(targets, kind): targets}
-    if data and all(_split(str(key)) for key in data):
-        pairs = {_split(str(key)): _pair(one, f"data[{key!r}]") for key, one in data.items()}
+    if data and all(split_of(str(key)) for key in data):
+        pairs = {split_of(str(key)): _pair(one, f"data[{key!r}]") for key, one in data.items()}
         kinds = {_kind(targets, kind) for _, targets in pairs.values()}
         name = "targets" if "targets" in kinds else "labels"
         found: dict[str, Any] = {}
@@ -68,17 +67,12 @@ def _renamed(data: Mapping[Any, Any], kind: str | None) -> dict[str, Any]:
 def _parted(key: str) -> tuple[str, str]:
     """A key as split and rest: `train_inputs` and `X_train` are both of `train`."""
     first, _, rest = key.partition("_")
-    if rest and _split(first):
-        return _split(first), rest
+    if rest and split_of(first):
+        return split_of(first), rest
     rest, _, last = key.rpartition("_")
-    if rest in _INPUTS + _TARGETS and _split(last):
-        return _split(last), rest
+    if rest in _INPUTS + _TARGETS and split_of(last):
+        return split_of(last), rest
     return "", key
-
-
-def _split(name: str) -> str:
-    """The split that a name means; empty if it means none."""
-    return name if name in SPLITS else _SPLITS.get(name, "")
 
 
 def _kind(targets: Any, kind: str | None) -> str:

@@ -13,7 +13,7 @@ from ensemble.source import Request
 from ensemble.sources.dataset import Dataset, own_dataset
 from ensemble.sources.image_form import resize_and_crop
 from ensemble.sources.own_arrays import local_path, max_data_bytes
-from ensemble.sources.splitting import SPLITS
+from ensemble.sources.splitting import SPLITS, split_of
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.
@@ -87,13 +87,21 @@ def _split_roots(root: Path) -> dict[str, Path]:
     """
     if not _folders(root / "train"):
         return {"": root}
-    unknown = [folder.name for folder in _folders(root) if folder.name not in SPLITS]
-    if unknown:
-        raise UserError(
-            f"{_shown(root / unknown[0])} is beside the split train but none of "
-            f"{', '.join(SPLITS)}; rename or move it"
-        )
-    return {f"{split}_": root / split for split in SPLITS if (root / split).is_dir()}
+    found: dict[str, Path] = {}
+    for folder in _folders(root):
+        split = split_of(folder.name)
+        if not split:
+            raise UserError(
+                f"{_shown(folder)} is beside the split train but none of "
+                f"{', '.join(SPLITS)}; rename or move it"
+            )
+        if f"{split}_" in found:
+            raise UserError(
+                f"{_shown(folder)} is the split {split}, and so is {found[f'{split}_'].name}; "
+                "keep one of the two"
+            )
+        found[f"{split}_"] = folder
+    return {f"{split}_": found[f"{split}_"] for split in SPLITS if f"{split}_" in found}
 
 
 def read_images(files: list[Path], size: tuple[int, int] | None = None) -> np.ndarray:

@@ -215,7 +215,7 @@ def _numeric(values: Any, what: str) -> np.ndarray:
     """Values as a real-valued array that is not empty."""
     if hasattr(values, "toarray"):  # NumPy would take it for one object.
         raise UserError(
-            f"{what} is sparse, a {type(values).__name__}; give an array, as by its method toarray()"
+            f"{what} is sparse, a {type(values).__name__}; give an array, as its toarray() does"
         )
     try:
         array = np.asarray(values)
@@ -343,6 +343,8 @@ def warn_of_absent_classes(source: Source) -> None:
 def _check_numbers(values: Any, what: str) -> np.ndarray:
     """Real-valued targets, float32 `[N]`."""
     targets = _numeric(values, what)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
     if targets.ndim != 1:
         raise UserError(
             f"{what} has shape {targets.shape}; targets are [N]: one number per example"

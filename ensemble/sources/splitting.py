@@ -11,8 +11,14 @@ from ensemble.sources import copies
 from ensemble.sources.batches import SPLIT_STREAM, seeded_generator
 
 SPLITS = ("train", "validation", "calibration", "test")
+_ALSO = {"val": "validation", "valid": "validation", "dev": "validation", "calib": "calibration"}
 POOL = "pool"
 """The part of examples that come without splits."""
+
+
+def split_of(name: str) -> str:
+    """The split that a name means, such as `val`; empty if it means none."""
+    return name if name in SPLITS else _ALSO.get(name, "")
 
 
 class Rows(NamedTuple):
