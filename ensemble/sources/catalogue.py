@@ -1,6 +1,7 @@
 """Data by name: what the registry's line of a data set loads, and which sets there are here."""
 
 import difflib
+import os
 from collections.abc import Sequence
 
 from ensemble import registry
@@ -10,6 +11,7 @@ from ensemble.source import Request, Source, SplitInputs
 from ensemble.sources import image_form
 
 KNOWN_DATASETS = tuple(name for name, entry in SOURCES.items() if entry.is_listed)
+_TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".json", ".pkl")
 _PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
 
 
@@ -109,6 +111,15 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
 def _load(name: str, request: Request) -> Source:
     entry = find_entry(name)
     if entry is None:
+        end = os.path.splitext(name)[1].lower()
+        if end in _TABLES:
+            raise UserError(
+                f"dataset={name!r} is a table, and no data set: write its numbers to an npz file, "
+                "as by numpy.savez('mine.npz', inputs=..., labels=...), and set npz:mine.npz"
+            )
+        if end == ".npz" or os.path.isdir(os.path.expanduser(name)):
+            prefix = "npz" if end == ".npz" else "folder"
+            raise UserError(f"dataset={name!r} is a path; write {prefix}:{name}")
         close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")

@@ -169,6 +169,19 @@ def test_unknown_names_list_the_known(name, hint):
     assert hint in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("mine.csv", r"is a table, .* numpy.savez\('mine.npz', inputs=..., labels=...\)"),
+        ("mine.npz", "is a path; write npz:mine.npz"),
+        (os.path.dirname(__file__), f"is a path; write folder:{os.path.dirname(__file__)}"),
+    ],
+)
+def test_paths_without_a_prefix_are_told_how_to_write_them(name, hint):
+    with pytest.raises(UserError, match=hint):
+        input_pipeline.load_dataset(name)
+
+
 def test_npz_and_folder_by_name(tmp_path):
     np.savez(tmp_path / "a.npz", **_arrays(40))
     dataset = input_pipeline.load_dataset(f"npz:{tmp_path / 'a.npz'}")
