@@ -14,6 +14,7 @@ from typing import Any
 import ml_collections
 
 from ensemble import registry
+from ensemble.errors import UserError
 from ensemble.keys import POSITIVE, Block, Key, Rule, one_of
 
 FORMAT = 1
@@ -133,7 +134,16 @@ def default_config() -> ml_collections.ConfigDict:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns `{'a.b': value}` of a nested mapping; tuples become lists, as JSON has them."""
+    """Returns `{'a.b': value}` of a nested mapping; tuples become lists, as JSON has them.
+
+    Raises:
+        UserError: it is no mapping.
+    """
+    if not hasattr(config, "items"):
+        raise UserError(
+            f"config={config!r} is a {type(config).__name__}; give keys with their values, such as "
+            "{'num_epochs': 10}, or what ensemble.default_config() returns"
+        )
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping | ml_collections.ConfigDict):

@@ -147,6 +147,8 @@ def config_path(value: str) -> str:
         UserError: as `with_bundled_config`.
     """
     name, colon, variant = value.partition(":")
+    if name.endswith(".py") and not pathlib.Path(name).is_file():
+        raise UserError(f"--config={value}: there is no file {pathlib.Path(name).absolute()}")
     if not re.fullmatch(r"\w+", name) or pathlib.Path(name).is_file():
         return value
     folder = pathlib.Path(configs.__file__).parent

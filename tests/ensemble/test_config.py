@@ -49,6 +49,11 @@ def test_a_size_is_a_number_or_text(value):
         validate({"num_epochs": 1, "resize": "64x"})
 
 
+def test_a_configuration_that_is_no_mapping_is_one_line():
+    with pytest.raises(UserError, match="config='digits' is a str; give keys with their values"):
+        flatten("digits")
+
+
 def test_zero_leaves_a_duration_out_and_numpy_numbers_are_numbers():
     import numpy as np
 

@@ -28,6 +28,12 @@ def parse(*arguments):
     )  # fmt: skip
 
 
+def test_a_config_file_that_is_not_there_is_named(tmp_path):
+    file = tmp_path / "mine.py"
+    with pytest.raises(UserError, match=f"--config={file}:small: there is no file {file}"):
+        command_line.config_path(f"{file}:small")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--place=here", "--fast", "a.npz"], ["a.npz", "--fast", "--place=here"]],
