@@ -140,12 +140,20 @@ def parse_experiment(argv: Sequence[str], example: str, required: Sequence[str])
     try:
         rest = command_line.parse(argv, example, required)
         flags.FLAGS.config.to_dict()  # A file that is not there fails only when it is used.
-    except UserError:
-        raise
+    except UserError as error:
+        raise _with_key(error) from None
     except Exception as error:  # A config file is a program, and may raise anything.
         file = next((arg for arg in argv if arg.startswith("--config=")), "--config")
         raise command_line.cannot_load(file, error) from None
     return rest
+
+
+def _with_key(error: UserError) -> UserError:
+    """An error; of a flag that is unknown but a key, with the flag that sets the key."""
+    unknown = re.match(r"Unknown command line flag '([\w.]+)'", str(error))
+    if unknown and unknown[1] in all_keys():
+        return UserError(f"{unknown[0]}; it is a key: write --config.{unknown[1]}=...")
+    return error
 
 
 def has_config_file(argv: Sequence[str]) -> bool:

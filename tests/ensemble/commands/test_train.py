@@ -229,6 +229,7 @@ def test_training_imports_no_tensorflow(config_file, tmp_path):
         (["--config.optimizer=lion"], "must be one of sgd, adam, adamw"),
         (["--config.method=magic"], "must be one of sgd"),
         (["--config.schedule=linear"], "must be one of constant, cosine, warmup_cosine"),
+        (["--num_epochs=3"], "flag 'num_epochs'; it is a key: write --config.num_epochs=..."),
         (
             ["--config.batchsize=3"],
             "config.batchsize is not a key of the configuration; did you mean batch_size?",
