@@ -1,9 +1,11 @@
 """Cases: files and folders of strangers, through the programs of the clone."""
 
+import functools
 import json
 import pathlib
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,7 @@ from PIL import Image
 from strangers import Score, case, program
 from strangers_data import pictures, vectors
 
-SHORT = ("ensemble_size=2", "num_epochs=8", "learning_rate=5e-3", "plot_every_epochs=100")
+SHORT = ("ensemble_size=2", "num_epochs=5", "learning_rate=5e-3", "plot_every_epochs=100")
 
 Make = Callable[[pathlib.Path], Any]
 
@@ -52,16 +54,19 @@ def of_arrays(
         return train(folder, f"npz:{folder}/mine.npz", *settings, config="arrays")
 
 
-def fill(folder: pathlib.Path, change: Any = None, suffix: str = "png", **sizes: Any) -> None:
+def fill(
+    folder: pathlib.Path, change: Any = None, suffix: str = "png", seed: int = 0, **sizes: Any
+) -> None:
     """Writes a folder of pictures per class.
 
     Args:
         folder: to write to.
         change: from an image of Pillow and its number to what is saved.
         suffix: of the files.
+        seed: of the pictures.
         sizes: as `pictures` takes them.
     """
-    images, labels = pictures(0, **sizes)
+    images, labels = pictures(seed, **sizes)
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         path = folder / f"class{label}" / f"{number}.{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +129,7 @@ of_pictures("folder, grey and RGB and palettes", lambda f: fill(f, mixed_modes))
 of_pictures(
     "folder, 16 bits",
     lambda f: fill(f, lambda p, _: Image.fromarray(np.asarray(p).astype(np.uint16) * 257)),
+    says="16.*8 bits",
 )
 of_pictures(
     "folder, an unreadable picture",
@@ -246,8 +252,10 @@ of_command(
 )
 
 
-def trained(folder: pathlib.Path) -> str:
-    """A run on pictures of 12 by 12."""
+@functools.cache
+def trained() -> str:
+    """The flag of a run on pictures of 12 by 12, which is left for the system to clear away."""
+    folder = pathlib.Path(tempfile.mkdtemp())
     fill(folder / "data")
     train(folder, f"folder:{folder}/data")
     return f"--workdir={folder}/run"
@@ -255,11 +263,11 @@ def trained(folder: pathlib.Path) -> str:
 
 @case("evaluate and predict, a folder", "terminal")
 def _(folder: pathlib.Path) -> Score:
-    run = trained(folder)
-    program("evaluate.py", run, "--datasets=uniform")
-    found = json.loads(program("predict.py", run, f"{folder}/data/class1", "--json"))
+    fill(folder / "new", seed=1)
+    program("evaluate.py", trained(), "--datasets=uniform", f"--out={folder}/evaluation")
+    found = json.loads(program("predict.py", trained(), f"{folder}/new/class1", "--json"))
     rows = found["predictions"]
-    return Score(float(np.mean([row["label"] == "class1" for row in rows])), 0.5)
+    return Score(float(np.mean([row["class"] == "class1" for row in rows])), 0.5)
 
 
 def of_prediction(name: str, says: str, make: Callable[[pathlib.Path], str], works: bool = False):
@@ -267,7 +275,7 @@ def of_prediction(name: str, says: str, make: Callable[[pathlib.Path], str], wor
 
     @case(f"predict, {name}", "terminal", says, works)
     def _(folder: pathlib.Path) -> None:
-        program("predict.py", trained(folder), make(folder))
+        program("predict.py", trained(), make(folder))
 
 
 def larger(folder: pathlib.Path) -> str:
