@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 import sklearn.datasets
+from PIL import Image
 from strangers import Score, case
 from strangers_data import PICTURES, learn, pictures, vectors
 
@@ -58,6 +59,7 @@ of_inputs("vectors, float32", np.float32)
 of_inputs("vectors, float64 in Fortran's order", np.asfortranarray)
 of_inputs("vectors, float16", np.float16)
 of_inputs("vectors, int64", lambda x: np.rint(10 * x).astype(np.int64))
+of_inputs("vectors, int64 beyond int32", lambda x: np.rint(1e12 * x).astype(np.int64))
 of_inputs("vectors, big endian", lambda x: x.astype(">f8"))
 of_inputs("vectors, objects that are numbers", lambda x: x.astype(object), says="object.*astype")
 of_inputs("vectors, bools", lambda x: x > 0, size=12)
@@ -96,6 +98,10 @@ of_inputs("sequences [N, 6, 4]", lambda x: x.reshape(len(x), 6, 4), size=24)
 of_inputs("pictures, [N, H, W] uint8", lambda x: x[..., 0], pictures)
 of_inputs("pictures, float 0..255", np.float32, pictures)
 of_inputs("pictures, float 0..16", lambda x: np.floor(x / 16.0), pictures)
+of_inputs("pictures, float 0..1", lambda x: x / 255, pictures)
+of_inputs(
+    "pictures, a list of Pillow's", lambda x: [Image.fromarray(one[..., 0]) for one in x], pictures
+)
 of_inputs("pictures, float -1..1", lambda x: x / 127.5 - 1, pictures)
 of_inputs("pictures, uint16", lambda x: x.astype(np.uint16) * 257, pictures)
 of_inputs("pictures, int64", lambda x: x.astype(np.int64), pictures)
@@ -129,7 +135,7 @@ of_labels("labels, a None", lambda y: np.where(np.arange(len(y)) == 7, None, y),
 of_labels("labels, a class is missing", lambda y: np.where(y == 1, 2, y), "class", True)
 of_labels("labels, all the same", lambda y: 0 * y, "one class|same class|all|two classes|class")
 of_labels("labels, one per example", lambda y: np.arange(len(y)), "class|label")
-of_labels("labels, huge numbers", lambda y: y * 10**12)
+of_labels("labels, huge numbers", lambda y: y * 10**12, says=r"2\*\*31.*texts")
 
 
 @case("labels, one-hot")
@@ -207,6 +213,17 @@ of_names("train and val", lambda x, y: {"train": (x[:150], y[:150]), "val": (x[1
 of_names(
     "train and validation with dicts",
     lambda x, y: {"train": {"x": x[:150], "y": y[:150]}, "test": {"x": x[150:], "y": y[150:]}},
+)
+of_names(
+    "as train_test_split gives them",
+    lambda x, y: (x[:150], x[150:], y[:150], y[150:]),
+    says="4 arrays.*train",
+)
+of_names("weights", lambda x, y: {"inputs": x, "labels": y, "sample_weight": 0.5 + y})
+of_names(
+    "names for too few classes",
+    lambda x, y: {"inputs": x, "labels": y, "class_names": ["a", "b"]},
+    says="class_names",
 )
 of_names("a typo: lables", lambda x, y: {"inputs": x, "lables": y}, says="lables")
 of_names("only inputs", lambda x, y: {"inputs": x}, says="labels")

@@ -158,7 +158,6 @@ of_classifier(
         pipeline.make_pipeline(preprocessing.StandardScaler(), quick()),
         {"ensembleclassifier__num_epochs": [5, 20]},
         cv=2,
-        scoring="neg_log_loss",
     ),
     labels=names,
 )

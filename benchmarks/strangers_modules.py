@@ -104,6 +104,11 @@ def over_batch(self, x):
     return plain(self, (x - x.mean(0)) / (x.std(0) + 1e-3))
 
 
+def dropout_without_switch(self, x):
+    """Noise that never stops."""
+    return plain(self, nn.Dropout(0.5, deterministic=False)(x))
+
+
 class WithSetup(nn.Module):
     """Layers of `setup`, more fields, and another name for the classes."""
 
@@ -184,6 +189,9 @@ of_network("no field", Fixed, says="num_outputs|field|number of outputs")
 of_network("the wrong number of outputs", lambda n: WithSetup(n + 2), says="outputs|shape")
 of_network("an instance", Fixed(), says="instance|module that|class|factory|Register")
 of_network("a switch of its own", compact(with_own_switch), says="dropout|train")
+of_network(
+    "dropout without a switch", compact(dropout_without_switch), says="dropout|train|noise|rng"
+)
 of_network(
     "batch statistics without a switch", compact(batch_norm_without_switch), says="train|statistics"
 )

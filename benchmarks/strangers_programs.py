@@ -300,3 +300,59 @@ of_prediction("a larger picture", "12|resize", larger)
 of_prediction("a table", r"\(3, 5\)|\(5,\)|shape|image", table)
 of_prediction("a CSV file", "mine.csv", text)
 of_prediction("a file that is not there", "none.png", lambda folder: f"{folder}/none.png")
+
+
+OWN = """import flax.linen as nn
+
+import ensemble
+from ensemble.configs import arrays
+
+
+class Mine(nn.Module):
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.num_outputs)(nn.tanh(nn.Dense(16)(x)))
+
+
+ensemble.networks.register("mine", Mine)
+
+
+def get_config():
+    config = arrays.get_config()
+    config.model = "mine"
+    config.dataset = "npz:FOLDER/mine.npz"
+    return config
+"""
+
+
+def own_run(folder: pathlib.Path) -> tuple[str, str]:
+    """Trains a network of a config file's own.
+
+    Returns:
+        The flags of its workdir and of its file.
+    """
+    inputs, labels = vectors(0)
+    np.savez(folder / "mine.npz", inputs=inputs, labels=labels)
+    np.savez(folder / "new.npz", inputs=vectors(1)[0])
+    (folder / "mine.py").write_text(OWN.replace("FOLDER", str(folder)))
+    flags = (f"--workdir={folder}/run", f"--config={folder}/mine.py")
+    program("train.py", *flags, *(f"--config.{one}" for one in SHORT))
+    return flags
+
+
+@case("own network, from training to a file", "terminal")
+def _(folder: pathlib.Path) -> Score:
+    flags = own_run(folder)
+    program("evaluate.py", *flags, "--datasets=constant")
+    program("-m", "ensemble", "export", *flags, f"--out={folder}/model.bin")
+    rows = json.loads(program("predict.py", *flags, f"{folder}/new.npz", "--json"))["predictions"]
+    said = {int(row["input"]): row["label"] for row in rows}
+    right = [said[index] == label for index, label in enumerate(vectors(1)[1])]
+    return Score(float(np.mean(right)), 0.44)
+
+
+@case("own network, loaded without its file", "terminal", says="mine.*--config")
+def _(folder: pathlib.Path) -> None:
+    program("predict.py", own_run(folder)[0], f"{folder}/new.npz")

@@ -290,3 +290,13 @@ def _(folder) -> None:
     data = {"inputs": inputs, "targets": targets}
     ensemble.train(config, data=data, workdir=str(folder / "run"), show_progress=False)
     ensemble.evaluate(folder / "run", show_progress=False)
+
+
+@case("workdir, an error that few examples cannot prove", says="prove|299|examples")
+def _(folder) -> None:
+    ensemble.load(finished(folder), abstain="max_error=0.01")
+
+
+@case("workdir, a wrong rule of abstention", says="max_error=E")
+def _(folder) -> None:
+    ensemble.load(finished(folder), abstain="0.01")
