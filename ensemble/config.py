@@ -14,7 +14,7 @@ from typing import Any
 import ml_collections
 
 from ensemble import registry
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.keys import POSITIVE, Block, Key, Rule, one_of
 
 FORMAT = 1
@@ -141,8 +141,8 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     if not hasattr(config, "items"):
         raise UserError(
-            f"config={config!r} is a {type(config).__name__}; give keys with their values, such as "
-            "{'num_epochs': 10}, or what ensemble.default_config() returns"
+            f"config is a {type(config).__name__}, {in_one_line(repr(config), 60)}; give keys with "
+            "their values, such as {'num_epochs': 10}, or what ensemble.default_config() returns"
         )
     flat: dict[str, Any] = {}
     for key, value in config.items():

@@ -16,6 +16,7 @@ from ensemble.sources.splitting import split_of
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
+_BY_SPLIT = "by split {'train': (X, y), 'test': (X, y)}"
 
 
 def as_arrays(data: Any, kind: str | None = None) -> dict[str, Any]:
@@ -99,6 +100,8 @@ def _pair(data: Any, what: str) -> tuple[Any, Any]:
         return first, second
     if isinstance(data, str | bytes | np.ndarray) or not isinstance(data, Iterable):
         raise UserError(f"{what} is a {type(data).__name__}, without targets; {remedy}")
+    if isinstance(data, tuple) and all(hasattr(one, "__array__") for one in data) and data:
+        raise UserError(f"{what} is a tuple of {len(data)} arrays; {remedy}, or {_BY_SPLIT}")
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     for k, batch in enumerate(data):
         if isinstance(batch, Mapping):

@@ -49,9 +49,16 @@ def test_a_size_is_a_number_or_text(value):
         validate({"num_epochs": 1, "resize": "64x"})
 
 
-def test_a_configuration_that_is_no_mapping_is_one_line():
-    with pytest.raises(UserError, match="config='digits' is a str; give keys with their values"):
-        flatten("digits")
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ("digits", "config is a str, 'digits'; give keys with their values"),
+        (["ab\ncd" * 90], r"config is a list, [^\n]{60}; give keys with"),
+    ],
+)
+def test_a_configuration_that_is_no_mapping_is_one_line(config, line):
+    with pytest.raises(UserError, match=line):
+        flatten(config)
 
 
 def test_zero_leaves_a_duration_out_and_numpy_numbers_are_numbers():

@@ -76,6 +76,7 @@ def test_bundled_sets_of_scikit_learn_keep_their_names():
         ("digits", "without targets"),
         (3, "without targets"),
         ([], "is empty"),
+        ((X, X, Y, Y), "is a tuple of 4 arrays; give .*, or by split {'train'"),
         ([(X, Y, Y)], "as batch 0"),
         ([(X, Y), (X[:, :2], Y)], "different shapes"),
         ([{"image": X, "number": Y}], "batch 0 of data has the keys image, number; give"),
