@@ -150,6 +150,7 @@ def attempt(one: Case) -> dict[str, str | float]:
         except Exception as error:  # What a stranger runs into is what is measured.
             outcome = error
     kind, line = judge(one, outcome, notes)
+    line = line.replace(folder, "FOLDER").replace(f"{side_by_side.ROOT}/", "")
     seconds = round(time.monotonic() - started, 1)
     return {"case": one.name, "way": one.way, "outcome": kind, "line": line, "seconds": seconds}
 

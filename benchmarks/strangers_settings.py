@@ -243,6 +243,20 @@ def _(folder) -> None:
     ensemble.load(finished(folder))(np.full((1, 5), np.nan))
 
 
+@case("workdir, columns of a data frame in another order", says="column|order|names")
+def _(folder) -> Score:
+    (inputs, labels), (new, truth) = vectors(0), vectors(1)
+    data = {"inputs": pd.DataFrame(inputs, columns=list("abcde")), "labels": labels}
+    return learn(data, pd.DataFrame(new, columns=list("abcde"))[list("edcba")], truth)
+
+
+@case("workdir, a path of pathlib's")
+def _(folder) -> Score:
+    ensemble.train(QUICK | {"num_epochs": 10}, vectors(0), folder / "run", show_progress=False)
+    new, truth = vectors(1)
+    return score(ensemble.load(folder / "run")(new), truth)
+
+
 @case("workdir, a list to predict")
 def _(folder) -> Score:
     new, truth = vectors(1)
