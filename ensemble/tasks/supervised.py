@@ -297,9 +297,10 @@ def check_network(task: Supervised, name: str) -> None:
                 f"config.model={name!r} cannot take inputs of shape {dataset.input_shape}: it "
                 f"failed {in_own_code(error)}; {_likely_cause(dataset.input_shape)}"
             ) from error
-        raise UserError(
-            f"config.model={name!r} failed {in_own_code(error)}: an error in the network's code"
-        ) from error
+        cause = "an error in the network's code"
+        if type(error).__name__ == "InvalidRngError":  # Flax's.
+            cause = "it draws noise in predictions: let its call take `train`, and draw in training"
+        raise UserError(f"config.model={name!r} failed {in_own_code(error)}: {cause}") from error
     if shape != expected:
         remedy = f"let the last layer have as many units as the factory is given, {expected[1]}"
         if len(shape) != 2:

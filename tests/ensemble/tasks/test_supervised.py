@@ -190,6 +190,13 @@ def test_a_network_that_fails_on_a_shape_names_it_and_a_cause(tmp_path, shape, c
     assert cause in message
 
 
+def test_noise_in_predictions_is_told_from_errors(dataset, tmp_path):
+    body = "x = nn.Dropout(0.5, deterministic=False)(x)"
+    message = refusal_of(dataset, tmp_path, body)
+    assert "mine.py:9 (InvalidRngError: " in message
+    assert message.endswith("let its call take `train`, and draw in training")
+
+
 def refusal_of(dataset, folder, body):
     """What `check_network` says of a network in a file of its own."""
     (folder / "mine.py").write_text(BROKEN.format(body=body))
