@@ -189,9 +189,7 @@ of_network("no field", Fixed, says="num_outputs|field|number of outputs")
 of_network("the wrong number of outputs", lambda n: WithSetup(n + 2), says="outputs|shape")
 of_network("an instance", Fixed(), says="instance|module that|class|factory|Register")
 of_network("a switch of its own", compact(with_own_switch), says="dropout|train")
-of_network(
-    "dropout without a switch", compact(dropout_without_switch), says="dropout|train|noise|rng"
-)
+of_network("dropout without a switch", compact(dropout_without_switch), says="take `train`")
 of_network(
     "batch statistics without a switch", compact(batch_norm_without_switch), says="train|statistics"
 )
