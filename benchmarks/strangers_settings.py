@@ -71,7 +71,7 @@ of_settings("a likelihood that is unknown", "softmax.*categorical", likelihood="
 of_settings("weights for too few classes", "class_weights|weights", class_weights="1,2")
 of_settings("shifts of vectors", "augment|shift|image", augment__shift=2)
 of_settings("no held-out data", hold_out=False)
-of_settings("widths as a list", "widths", True, mlp__widths=[32, 16])
+of_settings("widths as a list", "text: '32,16'", mlp__widths=[32, 16])
 of_settings("weight decay that flattens all", "always answering|weight_decay", weight_decay=100.0)
 sampled("short chains", "chains|R-hat|ESS|converge")
 sampled("five draws", "chains|R-hat|ESS|draws", hmc__num_samples=5, hmc__num_warmup=0)

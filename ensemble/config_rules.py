@@ -193,12 +193,19 @@ def _task(method: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
     return meant, [f"config.method={method!r} {rule}; or {remedy}"]
 
 
+_IN_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "a truth value"}
+
+
 def _set(config: ml_collections.ConfigDict, name: str, value: Any, key: Key) -> str | None:
     """Sets a value, if it can stand; else returns the line that says why not."""
     try:
         config.update_from_flattened_dict({name: value})
-    except (TypeError, ValueError, OverflowError) as error:
-        return f"config.{name}={value!r} has the wrong type: {error}"
+    except (TypeError, ValueError, OverflowError):
+        wanted = _IN_WORDS.get(key.kind or type(key.default), "of another type")
+        rule = f"must be {wanted}, and {key.rule.text}"
+        if isinstance(value, list) and isinstance(key.default, str):
+            rule = f"is written as text: {','.join(map(str, value))!r}"
+        return f"config.{name}={value!r} has the wrong type {type(value).__name__}; it {rule}"
     value = flatten(config)[name]
     line = _broken_rule(name, value, key)
     if line:

@@ -43,10 +43,7 @@ _TURNED = (
     "axis 1 is their height, swap it with the width."
 )
 
-_TO_NUMBERS = (
-    "convert numbers by astype(float), and texts by a column of 0 and 1 for each, as by "
-    "pandas.get_dummies"
-)
+_TO_COLUMNS = ", and texts by a column of 0 and 1 for each, as by pandas.get_dummies"
 
 
 class OwnData(NamedTuple):
@@ -224,7 +221,7 @@ def _numeric(values: Any, what: str) -> np.ndarray:
     if array.dtype.kind not in "buif":
         raise UserError(
             f"{what} has dtype {array.dtype}; it must hold integers or floating-point numbers: "
-            f"{_TO_NUMBERS}"
+            f"convert numbers by astype(float){_TO_COLUMNS if what.endswith('inputs') else ''}"
         )
     if array.ndim == 0:
         raise UserError(f"{what} is a single number; give an array of examples")

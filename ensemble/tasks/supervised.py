@@ -298,8 +298,11 @@ def check_network(task: Supervised, name: str) -> None:
                 f"failed {in_own_code(error)}; {_likely_cause(dataset.input_shape)}"
             ) from error
         cause = "an error in the network's code"
-        if type(error).__name__ == "InvalidRngError":  # Flax's.
-            cause = "it draws noise in predictions: let its call take `train`, and draw in training"
+        if type(error).__name__ in ("InvalidRngError", "ModifyScopeVariableError"):  # Flax's.
+            cause = (
+                "predictions draw no noise and move no statistics: let its call take `train`, and "
+                "do so where that is True"
+            )
         raise UserError(f"config.model={name!r} failed {in_own_code(error)}: {cause}") from error
     if shape != expected:
         remedy = f"let the last layer have as many units as the factory is given, {expected[1]}"

@@ -93,7 +93,14 @@ def test_limits_may_be_reached():
         ({"num_epoch": 1}, "config.num_epoch is not a key .* did you mean num_epochs?"),
         ({"zzz": 1}, "config.zzz is not a key .* the keys are augment.flip, "),
         ({"augment": {"rotate": 1}}, "config.augment.rotate is not a key"),
-        ({"num_epochs": 1, "batch_size": "many"}, "config.batch_size='many' has the wrong type"),
+        (
+            {"num_epochs": 1, "batch_size": "many"},
+            "the wrong type str; it must be a whole number",
+        ),
+        (
+            {"num_epochs": 1, "model": "mlp", "mlp.widths": (32, 16)},
+            r"config.mlp.widths=\[32, 16\] has the wrong type list; it is written as text: '32,16'",
+        ),
         ({"num_epochs": 1, "batch_size": 0}, "config.batch_size=0 must be positive"),
         ({"num_epochs": 1, "momentum": 1.0}, "config.momentum=1.0 must be at least 0 and below 1"),
         (

@@ -190,11 +190,17 @@ def test_a_network_that_fails_on_a_shape_names_it_and_a_cause(tmp_path, shape, c
     assert cause in message
 
 
-def test_noise_in_predictions_is_told_from_errors(dataset, tmp_path):
-    body = "x = nn.Dropout(0.5, deterministic=False)(x)"
-    message = refusal_of(dataset, tmp_path, body)
-    assert "mine.py:9 (InvalidRngError: " in message
-    assert message.endswith("let its call take `train`, and draw in training")
+@pytest.mark.parametrize(
+    ("layer", "error"),
+    [
+        ("Dropout(0.5, deterministic=False)", "InvalidRngError"),
+        ("BatchNorm(use_running_average=False)", "ModifyScopeVariableError"),
+    ],
+)
+def test_training_in_predictions_is_told_from_errors(dataset, tmp_path, layer, error):
+    message = refusal_of(dataset, tmp_path, f"x = nn.{layer}(x)")
+    assert f"mine.py:9 ({error}: " in message
+    assert message.endswith("let its call take `train`, and do so where that is True")
 
 
 def refusal_of(dataset, folder, body):
