@@ -56,7 +56,7 @@ def its_checks(estimator):
     return parametrize_with_checks([small], expected_failed_checks=lambda _: failing)
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @its_checks(EnsembleClassifier)
 def test_scikit_learn_s_checks(estimator, check):
     check(estimator)

@@ -172,7 +172,7 @@ def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood
     )
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @pytest.mark.costs(8)
 def test_a_posterior_s_report_is_the_mixture_of_all_its_draws(waves, tmp_path):
     """With every draw kept, the running sums say what the draws as members say."""

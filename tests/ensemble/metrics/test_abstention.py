@@ -245,7 +245,7 @@ def test_the_wanted_error_is_kept_in_95_percent_of_calibration_splits(spread, sh
     assert_kept(spread, shape, 0.05, 400)
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_wanted_error_is_kept_whatever_the_confidences(spread, shape):

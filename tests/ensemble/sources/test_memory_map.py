@@ -217,7 +217,7 @@ def _sparse(file, shape):
 SMALL = ("validation", "calibration", "test")
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_it_trains_from_a_file_larger_than_the_memory_that_it_may_take(tmp_path):
     small = {f"{split}_inputs": np.zeros((20, 32, 32), np.uint8) for split in SMALL}
     small |= {f"{split}_labels": np.arange(20) % 2 for split in SMALL}

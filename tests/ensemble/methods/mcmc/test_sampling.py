@@ -250,7 +250,7 @@ def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     )
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_a_run_goes_on_on_other_devices(blobs, tmp_path):
     """Which pad the splits otherwise."""
     for num_devices, num_samples in [(2, 4), (8, 8)]:

@@ -114,7 +114,7 @@ def test_correlated_gaussian(name):
         assert 0.7 < info.acceptance_rate.mean() < 0.97
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @pytest.mark.parametrize("name", SETTINGS)
 def test_asymmetric_density(name):
     draws = sample(name, product)[0]["skewed"]
@@ -135,7 +135,7 @@ def test_quantiles(name):
         assert_mean(name, below, level, (block, level), PROBABILITY_BIAS * level * (1 - level))
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["hmc", "nuts", "mclmc"])
 def test_the_funnel_defeats_every_method_and_says_so(name):
     """No one step size suits both the mouth and the neck: this must fail, visibly."""

@@ -53,7 +53,11 @@ def slow(*values):
     ("ensemble_size", "devices"),
     # Three members of one device, on two, which do not divide them, and on eight, which they share:
     # `test_placement.py` has all other numbers, and `make check` trains some of them.
-    [(3, (1, 2, 8)), *(slow(size, (1, 2, 4, 8)) for size in (1, 8))],
+    [
+        (3, (1, 2, 8)),
+        slow(1, (1, 2, 4, 8)),
+        pytest.param(8, (1, 2, 4, 8), marks=pytest.mark.soak),
+    ],
 )
 def test_the_number_of_devices_changes_nothing(blobs, ensemble_size, devices):
     results = {}
