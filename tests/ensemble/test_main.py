@@ -41,7 +41,7 @@ def test_a_bundled_configuration_goes_by_its_name(tmp_path, monkeypatch):
     bundled = str(ROOT / "ensemble" / "configs" / "mnist_ensemble.py")
     assert command_line.config_path("mnist_ensemble") == bundled
     assert command_line.config_path("mnist_ensemble:small") == f"{bundled}:small"
-    assert command_line.config_path("configs/mine.py:small") == "configs/mine.py:small"
+    assert command_line.config_path(f"{bundled}:small") == f"{bundled}:small"
     assert command_line.with_bundled_config(
         ["--config", "mnist_ensemble", "--config=mnist_ensemble", "--workdir=mnist_ensemble"]
     ) == ["--config", bundled, f"--config={bundled}", "--workdir=mnist_ensemble"]

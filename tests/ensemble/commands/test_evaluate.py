@@ -70,7 +70,7 @@ def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_pat
         ([], "evaluate.py: --workdir is missing; try --workdir=runs/digits"),
         (["--workdir=/nowhere"], "evaluate.py: /nowhere is not a workdir: it has no config.json"),
         (["--workdir=x", "--num_devices=0"], "num_devices"),
-        (["--workdir=x", "--config=/nowhere.py"], "--config=/nowhere.py cannot be loaded: FileNot"),
+        (["--workdir=x", "--config=/nowhere.py"], "there is no file /nowhere.py"),
         (["--workdir=x", "--abstain=2%"], "abstain='2%' must be max_error=E or coverage=C"),
         (["--workdir=x", "y"], "'y' is not a flag"),
     ],
