@@ -88,6 +88,7 @@ def test_who_watches_what_is_learned_and_recommended(tmp_path):
     assert len(done.stdout.splitlines()) == 2 + 2 + 5
 
 
+@pytest.mark.soak
 def test_a_density_is_sampled(tmp_path):
     few = ["num_chains=2048", "rwm.num_warmup=480", "rwm.num_samples=2048", "log_every_steps=1024"]
     train("mixture_rwm.py", tmp_path, *few)

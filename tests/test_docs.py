@@ -67,7 +67,7 @@ def test_predicting(page):
     assert namespace["classifier"].score(namespace["X_test"], namespace["y_test"]) > 0.5
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_your_data(page):
     training, mapping = page("your_data")
     namespace = names_of_a_reader()

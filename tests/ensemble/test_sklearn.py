@@ -70,7 +70,7 @@ def test_scikit_learn_s_checks_of_the_regressor(estimator, check):
 
 @pytest.mark.parametrize(
     ("load", "bar"),
-    [(datasets.load_iris, 0.89), pytest.param(datasets.load_digits, 0.95, marks=pytest.mark.check)],
+    [(datasets.load_iris, 0.89), pytest.param(datasets.load_digits, 0.95, marks=pytest.mark.soak)],
 )
 def test_learns_real_tables(load, bar):
     inputs, labels = load(return_X_y=True)
@@ -148,7 +148,7 @@ def test_a_random_state_gives_the_same_bits_and_another_does_not(fitted, wine):
     assert seeds[0] == seeds[1]
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
     inputs, test_inputs, labels, test_labels = wine
     search = GridSearchCV(

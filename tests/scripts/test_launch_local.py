@@ -173,7 +173,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(arguments, small_d
     assert int(re.search(r"Resuming .* at step (\d+) of", again)[1]) >= before
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_a_workdir_that_is_removed_is_one_line(arguments, tmp_path):
     workdir = tmp_path / "run"
     with launch([*arguments, f"--config.num_epochs={1000 * EPOCHS}"], workdir) as launcher:

@@ -157,6 +157,7 @@ def test_kept_predictions_of_other_members_are_not_used(trained, other, tmp_path
     assert first["out_of_distribution"] != second["out_of_distribution"]
 
 
+@pytest.mark.soak
 def test_damaged_kept_predictions_are_made_again(trained, tmp_path):
     first = ensemble.evaluate(trained, tmp_path, ["constant"])
     (tmp_path / "predictions" / "constant.npz").write_bytes(b"damaged")

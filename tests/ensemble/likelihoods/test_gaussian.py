@@ -143,7 +143,7 @@ def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_p
         ensemble.load(tmp_path, abstain="coverage=0.9")
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @pytest.mark.costs(8)
 def test_the_noise_of_an_input_is_found(waves):
     config = regression_config("gaussian", num_epochs=120)

@@ -105,7 +105,7 @@ def test_programs_are_cached_between_processes(tmp_path):
     assert list((tmp_path / "flax-ensembles" / "xla").iterdir())
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_importing_modules_settles_nothing_but_for_mcmc():
     """JAX reads the flags, and makes its devices, when the first backend starts.
 

@@ -282,6 +282,7 @@ def test_a_start_from_a_posterior_is_the_last_draw_of_each_chain(finished, blobs
     )
 
 
+@pytest.mark.soak
 @pytest.mark.costs(5)  # It trains members, and goes on from them.
 def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
     members = tmp_path / "members"

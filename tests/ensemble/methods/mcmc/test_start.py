@@ -66,7 +66,7 @@ def test_the_map_is_the_maximum(blobs, num_shards):
     np.testing.assert_allclose(found["bias"], expected[-1], atol=1e-3)
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_another_network_ends_at_a_zero_of_its_gradient_and_again_at_the_same(blobs):
     task = make_task(blobs, model="tiny")
     density = make_density(task)

@@ -58,10 +58,10 @@ STARTS = {
 
 
 EVERY = [
-    name if name in ("hmc", "nuts", "mclmc") else pytest.param(name, marks=pytest.mark.check)
+    name if name in ("hmc", "nuts", "mclmc") else pytest.param(name, marks=pytest.mark.soak)
     for name in SETTINGS
 ]
-"""The methods are tested on every save on one target, what else there is by `make check`."""
+"""The methods are tested on every save on one target, what else there is by `make soak`."""
 
 
 @functools.cache
