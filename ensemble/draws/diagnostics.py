@@ -22,9 +22,6 @@ from ensemble.storage.files import write_bytes
 MIN_DRAWS = 4
 """Draws of a chain without which nothing can be said about it."""
 
-GOOD_RHAT, GOOD_ESS = 1.01, 400
-"""What Vehtari et al. 2021 ask of four chains: less than the one, more than the other."""
-
 _SAMPLE_STATS = {
     "log_density": "lp",
     "is_divergent": "diverging",

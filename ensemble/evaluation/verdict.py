@@ -7,14 +7,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ensemble.draws.diagnostics import GOOD_ESS, GOOD_RHAT
 from ensemble.errors import shown
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.scoring import is_available
 from ensemble.evaluation.thresholds import abstention_sentence
 from ensemble.likelihoods.classes import gain
 from ensemble.pictures.plot_style import plural, shorten
-from ensemble.report.text import agreement
+from ensemble.report.text import GOOD_ESS, GOOD_RHAT, agreement
 
 FEW_EXAMPLES = 30
 """With fewer test examples nothing is concluded of calibration."""

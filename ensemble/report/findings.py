@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.draws.diagnostics import GOOD_ESS, GOOD_RHAT
 from ensemble.likelihood import Constant
 from ensemble.pictures.plot_style import plural
 from ensemble.report.results import reported_split
+from ensemble.report.text import GOOD_ESS, GOOD_RHAT
 from ensemble.task import Scored
 
 

@@ -179,6 +179,10 @@ def notes(report: Mapping[str, Any]) -> str:
     return "\n".join(f"Note: {line}" for line in report.get("notes", ()))
 
 
+GOOD_RHAT, GOOD_ESS = 1.01, 400
+"""What Vehtari et al. 2021 ask of four chains: less than the one, more than the other."""
+
+
 def agreement(rhat: float, ess: float, worst: str = "") -> str:
     """How far chains agree: their largest R-hat, of what, and their least bulk ESS."""
     return f"R-hat up to {rhat:.3f}{f' ({worst})' if worst else ''}, bulk ESS from {ess:.0f}"
