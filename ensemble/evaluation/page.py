@@ -195,10 +195,12 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
 
 
 def percent(value: float | None, digits: int = 2) -> str:
+    """A share as percent; a dash where there is none."""
     return "-" if _missing(value) else f"{100 * value:.{digits}f}%"  # type: ignore[operator]
 
 
 def number(value: float | None, digits: int = 4) -> str:
+    """A number with so many digits; a dash where there is none."""
     return "-" if _missing(value) else f"{value:.{digits}f}"
 
 

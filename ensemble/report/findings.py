@@ -103,8 +103,8 @@ def _scores(
     if scores["nll"] > constant.nll:
         found.append(
             f"On the {split} split the ensemble's NLL of {scores['nll']:.4g} nats is worse than "
-            f"the {constant.nll:.4g} of {constant.what}: it is too sure of itself. Train for a "
-            "shorter time, set config.early_stopping_epochs, or give more data."
+            f"the {constant.nll:.4g} of {constant.what}: its probabilities may be too "
+            "sure. Train for a shorter time, set config.early_stopping_epochs, or give more data."
         )
     return found
 

@@ -9,6 +9,7 @@ from ensemble import likelihoods, registry
 from ensemble.config import RUN, all_keys, flatten, method_block, task_block
 from ensemble.configs import arrays, images
 from ensemble.sources.data_forms import as_arrays
+from ensemble.sources.image_form import is_channels_first
 
 _SMALLEST_IMAGE = 8
 """Pixels of the smaller side from which on pictures go to a CNN."""
@@ -62,7 +63,8 @@ def _bundled(data: Mapping[str, Any]) -> dict[str, Any]:
         shape = ()
     bundled = images if len(shape) > 1 else arrays
     chosen = flatten(bundled.get_config())
-    if len(shape) > 1 and min(shape[:2]) < _SMALLEST_IMAGE:
+    sides = shape[1:] if is_channels_first(shape) else shape[:2]
+    if len(shape) > 1 and min(sides) < _SMALLEST_IMAGE:
         chosen["model"] = "mlp"
     keys = all_keys()
     return {

@@ -70,24 +70,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         verbose: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
     ):
-        super().__init__(
-            ensemble_size=ensemble_size,
-            model=model,
-            num_epochs=num_epochs,
-            batch_size=batch_size,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            schedule=schedule,
-            weight_decay=weight_decay,
-            num_devices=num_devices,
-            random_state=random_state,
-            config=config,
-            method=method,
-            hidden=hidden,
-            activation=activation,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        self._keep(locals())
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

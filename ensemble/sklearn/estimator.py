@@ -3,7 +3,7 @@
 import functools
 import inspect
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import ml_collections
@@ -65,39 +65,10 @@ _FROM_FIT = ("dataset", "data_dir", "seed")
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
 
-    def __init__(
-        self,
-        ensemble_size: int = 8,
-        model: str = "mlp",
-        num_epochs: int | None = 100,
-        batch_size: int = 32,
-        optimizer: str = "adam",
-        learning_rate: float = 1e-3,
-        schedule: str = "cosine",
-        weight_decay: float = 3e-3,
-        num_devices: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        config: Mapping[str, Any] | None = None,
-        method: str = "sgd",
-        hidden: Sequence[int] | None = None,
-        activation: str | None = None,
-        verbose: bool = False,
-    ):
-        self.ensemble_size = ensemble_size
-        self.model = model
-        self.num_epochs = num_epochs
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.weight_decay = weight_decay
-        self.num_devices = num_devices
-        self.random_state = random_state
-        self.config = config
-        self.method = method
-        self.hidden = hidden
-        self.activation = activation
-        self.verbose = verbose
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Keeps a constructor's parameters, which scikit-learn wants listed in each class."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])
 
     def _train(self, data: Mapping[str, Any], sample_weight: ArrayLike | None) -> None:
         if sample_weight is not None:

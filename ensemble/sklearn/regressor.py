@@ -62,24 +62,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         verbose: bool = False,
         likelihood: str = "gaussian",
     ):
-        super().__init__(
-            ensemble_size=ensemble_size,
-            model=model,
-            num_epochs=num_epochs,
-            batch_size=batch_size,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            schedule=schedule,
-            weight_decay=weight_decay,
-            num_devices=num_devices,
-            random_state=random_state,
-            config=config,
-            method=method,
-            hidden=hidden,
-            activation=activation,
-            verbose=verbose,
-        )
-        self.likelihood = likelihood
+        self._keep(locals())
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

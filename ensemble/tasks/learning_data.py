@@ -32,8 +32,7 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> So
     if data is not None:
         if resize is not None:
             raise refuse_resize("what a program gave as arrays")
-        kind = "labels" if likelihoods.named(config.likelihood).takes_logits else "targets"
-        return dataset_from_arrays(data, "arrays", config.seed, config.hold_out, kind)
+        return dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
     dataset = load_dataset(
         config.dataset, config.data_dir or None, config.seed, config.hold_out, resize
     )

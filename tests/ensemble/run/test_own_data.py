@@ -57,5 +57,7 @@ def test_ragged_inputs_are_left_to_what_checks_the_data():
 def test_small_pictures_go_to_an_mlp_and_a_whole_configuration_stays():
     tiny = (np.zeros((20, 4, 4)), TABLE[1])
     assert with_defaults({}, tiny)[0]["model"] == "mlp"
+    channels_first = (np.zeros((20, 3, 12, 12)), TABLE[1])
+    assert "model" not in with_defaults({}, channels_first)[0]  # The default, a CNN.
     whole = flatten(default_config())
     assert with_defaults(whole, TABLE)[0] == whole
