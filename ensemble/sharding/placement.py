@@ -136,7 +136,13 @@ class Placement:
     # On the host.
 
     def map_devices(
-        self, fn: Callable[..., Any], in_specs: Any, out_specs: Any, donate: Sequence[int] = ()
+        self,
+        fn: Callable[..., Any],
+        in_specs: Any,
+        out_specs: Any,
+        donate: Sequence[int] = (),
+        *,
+        runs_once: bool = False,
     ) -> Callable[..., Any]:
         """Compiles a function that every device computes of its part.
 
@@ -148,12 +154,14 @@ class Placement:
             in_specs: how the arguments lie on the mesh, of `ensemble.sharding.mesh.spec`.
             out_specs: how the results do.
             donate: numbers of the arguments whose buffers are given to the results.
+            runs_once: whether the program had better be compiled soon than run fast.
         """
+        options = {"xla_backend_optimization_level": 1} if runs_once else None
         # What users' networks do within loops is not annotated for check_vma.
         mapped = jax.shard_map(
             fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
         )
-        return jax.jit(mapped, donate_argnums=tuple(donate))
+        return jax.jit(mapped, donate_argnums=tuple(donate), compiler_options=options)
 
     def place_members(self, tree: Any) -> Any:
         """Puts a host tree [M, ...] on the devices, [num_places, ...]; the last member pads."""

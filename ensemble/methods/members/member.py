@@ -135,6 +135,7 @@ def apply_member(
     inputs: jax.Array,
     targets: jax.Array,
     weights: jax.Array,
+    rng_key: jax.Array,
 ) -> Output:
     """Runs one member on a batch and differentiates its loss; no collective is crossed.
 
@@ -144,12 +145,12 @@ def apply_member(
         inputs: [B, ...] float32, normalised.
         targets: [B].
         weights: [B] float32 of the examples in the loss, zero for padding.
+        rng_key: of the network's noise in this step.
     """
-    key_dropout = state.step_key(Stream.DROPOUT, state.step)
 
     def loss_fn(params: Any) -> tuple[jax.Array, Aux]:
         variables = {"params": params, **state.model_state}
-        log_likelihood, aux = objective(variables, inputs, targets, key_dropout)
+        log_likelihood, aux = objective(variables, inputs, targets, rng_key)
         return jnp.sum(weights * -log_likelihood), aux
 
     (loss, aux), gradients = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
@@ -280,7 +281,8 @@ def apply_model(
         log_prob = classes.log_prob({}, logits, labels)
         return log_prob, Aux(classes.predict({}, logits), model_state)
 
-    output = apply_member(state, objective, images, labels, jnp.ones(labels.shape))
+    rng_key = state.step_key(Stream.DROPOUT, state.step)
+    output = apply_member(state, objective, images, labels, jnp.ones(labels.shape), rng_key)
     gradients, loss = jax.tree.map(lambda x: x / labels.size, (output.gradients, output.loss))
     probs = jax.lax.pmean(jnp.exp(output.predicted["log_probs"]), axis_name=ENSEMBLE)
     return gradients, loss, jnp.mean(jnp.argmax(probs, axis=-1) == labels)

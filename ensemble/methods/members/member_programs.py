@@ -68,7 +68,7 @@ def build_programs(
     return Programs(
         placement=placement,
         create=placement.map_devices(
-            jax.vmap(create, in_axes=(0, None)), (MEMBERS, EVERYWHERE), MEMBERS
+            jax.vmap(create, in_axes=(0, None)), (MEMBERS, EVERYWHERE), MEMBERS, runs_once=True
         ),
         train_step=make_train_step(config, task, placement),
         keep_best=placement.map_devices(

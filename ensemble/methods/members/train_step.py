@@ -20,6 +20,7 @@ from ensemble.likelihood import Reduce
 from ensemble.method import Status
 from ensemble.methods.members.member import (
     Objective,
+    Output,
     Stream,
     TrainState,
     apply_member,
@@ -77,14 +78,10 @@ def make_train_step(
             inputs = augment(keys, inputs, config.augment.shift, config.augment.flip)
         return task.prepare(inputs)
 
-    def member_step(
-        state: TrainState, batch: Batch, step: jax.Array
-    ) -> tuple[TrainState, Metrics, dict[str, jax.Array]]:
-        inputs = batch.inputs
-        if not shared:
-            key = state.step_key(Stream.AUGMENT, step)
-            inputs = prepare(inputs, key, batch.positions)
-        output = apply_member(state, objective, inputs, batch.targets, batch.weights)
+    def differentiate(state: TrainState, batch: Batch, rng_key: jax.Array) -> Output:
+        return apply_member(state, objective, batch.inputs, batch.targets, batch.weights, rng_key)
+
+    def update(state: TrainState, output: Output, batch: Batch) -> tuple[TrainState, Metrics]:
         gradients, loss, weight = placement.sum_over_slices(
             (output.gradients, output.loss, jnp.sum(batch.weights))
         )
@@ -98,7 +95,7 @@ def make_train_step(
             "loss": clu_metrics.Average.from_model_output(loss),
             progress: _mean(scores[progress], batch),
         }
-        return update_member(state, gradients, loss, output.model_state), metrics, output.predicted
+        return update_member(state, gradients, loss, output.model_state), metrics
 
     def step_fn(
         states: TrainState,
@@ -109,15 +106,21 @@ def make_train_step(
     ) -> tuple[TrainState, Metrics, Metrics]:
         if shared:
             key = jax.random.fold_in(key_augment, step)
-            batch = batch.replace(inputs=prepare(batch.inputs, key, batch.positions))
-        states, metrics, predicted = placement.map_slots(
-            member_step, in_axes=(0, None if shared else 0, None)
-        )(states, batch, step)
+            inputs = prepare(batch.inputs, key, batch.positions)
+        else:
+            keys = jax.vmap(lambda state: state.step_key(Stream.AUGMENT, step))(states)
+            inputs = jax.vmap(prepare)(batch.inputs, keys, batch.positions)
+        batch = batch.replace(inputs=inputs)
+        keys = jax.vmap(lambda state: state.step_key(Stream.DROPOUT, state.step))(states)
+        # Networks alone are mapped slot by slot: every copy of a program takes time to compile.
+        axis = None if shared else 0  # Of members, in the arrays of the batch.
+        output = placement.map_slots(differentiate, in_axes=(0, axis, 0))(states, batch, keys)
+        states, metrics = jax.vmap(update, in_axes=(0, 0, axis))(states, output, batch)
         member_metrics = _add(member_metrics, placement.sum_over_slices(metrics))
         if shared:
             # Of the status after the step: one that has just failed must not poison the mean.
             live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
-            scores = likelihood.mixture_scores(predicted, batch.targets, live, over)
+            scores = likelihood.mixture_scores(output.predicted, batch.targets, live, over)
             metrics = {name: _mean(score, batch) for name, score in scores.items()}
             ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
         return states, member_metrics, ensemble_metrics

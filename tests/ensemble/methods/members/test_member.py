@@ -15,7 +15,7 @@ from flax.training import train_state
 from ensemble import apply_model, create_train_state, networks, update_model
 from ensemble.config_rules import validate
 from ensemble.method import Status
-from ensemble.methods.members.member import apply_member, create_member, update_member
+from ensemble.methods.members.member import Stream, apply_member, create_member, update_member
 from ensemble.methods.members.train_step import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.sources.dataset import dataset_from_arrays
@@ -132,8 +132,8 @@ def test_examples_of_weight_zero_count_for_nothing():
     labels = jnp.array([0, 1, 2, 0, 1, 2, 0])
     weights = jnp.array([1, 1, 1, 1, 1, 0, 0], jnp.float32)
     objective = objective_of(networks.create("tiny", 3))
-    padded = apply_member(state, objective, images, labels, weights)
-    whole = apply_member(state, objective, images[:5], labels[:5], jnp.ones(5))
+    padded = apply_member(state, objective, images, labels, weights, jax.random.key(0))
+    whole = apply_member(state, objective, images[:5], labels[:5], jnp.ones(5), jax.random.key(0))
     np.testing.assert_allclose(padded.loss, whole.loss, rtol=1e-6)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
@@ -146,7 +146,7 @@ def test_label_smoothing_is_the_cross_entropy_with_mixed_targets():
     state = tiny_state()
     images, labels = jnp.ones((1, 6)), jnp.array([1])
     objective = objective_of(networks.create("tiny", 3), label_smoothing=0.3)
-    output = apply_member(state, objective, images, labels, jnp.ones(1))
+    output = apply_member(state, objective, images, labels, jnp.ones(1), jax.random.key(0))
     target, log_probs = np.array([0.1, 0.8, 0.1]), output.predicted["log_probs"][0]
     np.testing.assert_allclose(output.loss, -(target * log_probs).sum(), rtol=1e-6)
 
@@ -195,9 +195,9 @@ def test_dropout_differs_by_step_and_batch_statistics_move():
     state = start(network)
     images = jnp.asarray(np.random.default_rng(0).normal(size=(32, 6)), jnp.float32)
     batch = (objective_of(network), images, jnp.zeros(32, int), jnp.ones(32))
-    first, again = apply_member(state, *batch), apply_member(state, *batch)
+    keys = [state.step_key(Stream.DROPOUT, step) for step in (0, 0, 1)]
+    first, again, later = (apply_member(state, *batch, key) for key in keys)
     np.testing.assert_array_equal(first.predicted["log_probs"], again.predicted["log_probs"])
-    later = apply_member(state.replace(step=1), *batch)
     assert not np.allclose(first.predicted["log_probs"], later.predicted["log_probs"])
     after = update_member(state, first.gradients, first.loss, first.model_state)
     before = state.model_state["batch_stats"]["BatchNorm_0"]["mean"]
