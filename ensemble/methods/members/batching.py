@@ -1,15 +1,14 @@
 """What the members see at a step: a function of the seed, the step and, if independent, of them."""
 
 import functools
+from typing import Any
 
 import ml_collections
 import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.likelihoods.class_weights import class_weights
-from ensemble.methods.members.train_step import (
-    Batch,
-)
+from ensemble.methods.members.train_step import Batch
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
 from ensemble.sources.batches import epoch_batches
@@ -47,6 +46,7 @@ class Batches:
                     len(source.class_names),
                 )
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
+        self._full = functools.lru_cache(maxsize=1)(self._place_full)
 
     def examples_before(self, step: int) -> int:
         """Training examples that one member has seen before a step."""
@@ -71,20 +71,34 @@ class Batches:
         examples, masks = self._epoch(epoch, indices)
         examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
         inputs, targets = self._source.read("train", examples)
-        weights = mask
-        if self._source.train_weights is not None:
-            weights = mask * self._source.train_weights[examples]
-        if self._class_weights is not None:
-            weights = weights * self._class_weights[targets]
-        batch = Batch(
-            inputs=inputs,
-            targets=targets,
-            mask=mask,
-            weights=weights,
-            positions=np.broadcast_to(np.arange(mask.shape[-1], dtype=np.int32), mask.shape),
+        arrays = {"inputs": inputs, "targets": targets}
+        weights = self._weights(examples, targets)
+        if weights is not None:
+            arrays["weights"] = mask * weights
+        full = self._full(placement, mask.shape)
+        if not mask.all():
+            arrays["mask"] = mask
+        placed = {**full, **self._put(placement, arrays)}
+        return Batch(**{"weights": placed["mask"], **placed})
+
+    def _weights(self, examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+        """How much examples count in the loss; None where all count the same."""
+        weights = (
+            None if self._source.train_weights is None else self._source.train_weights[examples]
         )
-        shared = self._config.batching == "shared"
-        return placement.place_shared(batch) if shared else placement.place_separate(batch)
+        if self._class_weights is not None:
+            of_class = self._class_weights[targets]
+            weights = of_class if weights is None else weights * of_class
+        return weights
+
+    def _place_full(self, placement: Placement, shape: tuple[int, ...]) -> dict[str, Any]:
+        """What all full batches have in common, so that it is not put on the devices every step."""
+        positions = np.broadcast_to(np.arange(shape[-1], dtype=np.int32), shape)
+        return self._put(placement, {"mask": np.ones(shape, np.float32), "positions": positions})
+
+    def _put(self, placement: Placement, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+        is_shared = self._config.batching == "shared"
+        return (placement.place_shared if is_shared else placement.place_separate)(arrays)
 
 
 def check_augmentation(config: ml_collections.FrozenConfigDict, dataset: Source) -> None:
