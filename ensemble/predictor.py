@@ -20,6 +20,7 @@ from ensemble.method import FAILURES, Stacked, Status
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
+from ensemble.sources.columns import in_order
 from ensemble.sources.image_form import in_form
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
@@ -125,14 +126,16 @@ class Predictor:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
 
         Images [N, C, H, W] are turned, grey ones become RGB and RGB ones grey where the training
-        data were so.
+        data were so. Where the training data were a data frame, a data frame's columns are taken
+        by name, in any order.
 
         Returns:
             Of classes a `ensemble.likelihoods.label_prediction.Prediction`; else what the
             likelihood's `prediction` says.
 
         Raises:
-            UserError: the inputs are no finite numbers of the training data's shape, or none.
+            UserError: the inputs are no finite numbers of the training data's shape, or none, or a
+                column is missing.
         """
         arrays = self.member_arrays(inputs)
         return self.task.likelihood.prediction(arrays, self.temperature, self._threshold)
@@ -163,11 +166,12 @@ class Predictor:
         return MemberPredictions(self.task.likelihood.average_of_draws(chains))
 
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
+        dataset = self.dataset
+        inputs = in_order(inputs, dataset.input_names, "inputs")
         try:
             inputs = np.asarray(inputs)
         except ValueError:
             raise UserError("inputs are ragged: every example must have the same shape") from None
-        dataset = self.dataset
         shape = dataset.input_shape
         inputs = in_form(inputs, shape)
         if inputs.shape[1:] != shape or not len(inputs):

@@ -50,6 +50,7 @@ class Source(Protocol):
         scale: float32, likewise: `(inputs - shift) * scale`.
         train_weights: float32 [N], how much each training example counts in the loss; None: all the
             same.
+        input_names: F names of the features, where inputs came as a data frame; else None.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Source(Protocol):
     shift: np.ndarray
     scale: np.ndarray
     train_weights: np.ndarray | None = None
+    input_names: tuple[str, ...] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ class Dataset(Source):
         shift: float32, broadcastable to an example; see `normalise`.
         scale: float32, broadcastable to an example; see `normalise`.
         train_weights: see `Source`.
+        input_names: see `Source`.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Dataset(Source):
     shift: np.ndarray
     scale: np.ndarray
     train_weights: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
+    input_names: tuple[str, ...] | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -144,7 +146,9 @@ def dataset_from_arrays(
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)
     weights = given.train_weights(places["train"].indices)
-    return dataclasses.replace(raw, shift=shift, scale=scale, train_weights=weights)
+    return dataclasses.replace(
+        raw, shift=shift, scale=scale, train_weights=weights, input_names=given.input_names
+    )
 
 
 def refuse_arrays(name: str, request: Request) -> Dataset:

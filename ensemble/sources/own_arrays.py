@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
 from ensemble.source import Source, block_size, blocks, value_range
+from ensemble.sources.columns import in_order, names_of
 from ensemble.sources.copies import digest_examples
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
@@ -57,6 +58,7 @@ class OwnData(NamedTuple):
         class_names: one name per class; None where targets are real numbers.
         weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
             None: all the same.
+        input_names: of the columns, where the first inputs are a data frame.
     """
 
     inputs: dict[str, np.ndarray]
@@ -64,6 +66,7 @@ class OwnData(NamedTuple):
     input_dtype: np.dtype
     class_names: tuple[str, ...] | None
     weights: np.ndarray | None = None
+    input_names: tuple[str, ...] | None = None
 
     def convert(self, inputs: np.ndarray) -> np.ndarray:
         """Brings inputs to the type in which they are kept."""
@@ -158,7 +161,11 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
         UserError: naming the first array that cannot be used, and why.
     """
     prefixes, kind = _check_keys(arrays, name)
-    inputs = {p: _numeric(arrays[f"{p}inputs"], f"{name}: {p}inputs") for p in prefixes}
+    columns = names_of(arrays[f"{prefixes[0]}inputs"])
+    inputs = {
+        p: _numeric(in_order(arrays[f"{p}inputs"], columns, what), what)
+        for p, what in ((p, f"{name}: {p}inputs") for p in prefixes)
+    }
     given = {f"{name}: {p}{kind}": arrays[f"{p}{kind}"] for p in prefixes}
     class_names = None
     if kind == "labels":
@@ -190,6 +197,7 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
         input_dtype=np.dtype(np.uint8 if is_uint8 else np.float32),
         class_names=class_names,
         weights=_check_weights(arrays.get(WEIGHTS), len(targets[prefixes[0]]), name),
+        input_names=columns,
     )
 
 

@@ -147,7 +147,7 @@ def checked_meta(meta: Any) -> dict[str, Any]:
 
 def _check_notes(stored: Mapping[str, Any]) -> None:
     notes = stored.get("notes", [])
-    if not isinstance(notes, list) or not all(isinstance(line, str) for line in notes):
+    if not _are_texts(notes):
         raise ValueError("notes must be texts")
 
 
@@ -174,6 +174,9 @@ def check_description(description: Any, likelihood: str) -> None:
         raise ValueError("dataset.dtype must be uint8, float32 or int32")
     for key in ("shift", "scale"):
         _check_broadcastable(description[key], shape, key)
+    names = description.get("input_names")
+    if names is not None and not (_are_texts(names) and len(set(names)) == len(names) == shape[-1]):
+        raise ValueError("dataset.input_names must be a text for each feature, none twice")
     if "features" in description:
         _check_features(description["features"])
     counts = description["num_examples"]
@@ -225,6 +228,10 @@ def _whole(values: Mapping[str, Any], key: str) -> int:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _is_finite(value: Any) -> bool:

@@ -69,6 +69,7 @@ def describe(dataset: Source) -> dict[str, Any]:
         "num_examples": dict(raw.sizes),
         "fingerprint": raw.fingerprint,
         "test_fingerprint": raw.test_fingerprint,
+        **({"input_names": list(raw.input_names)} if raw.input_names else {}),
         **({"features": features} if features else {}),
     }
 
@@ -90,6 +91,7 @@ def described_dataset(description: Mapping[str, Any], backbone: Backbone | None 
         class_names=tuple(description.get("class_names", ())) or None,
         shift=np.asarray(description["shift"], np.float32),
         scale=np.asarray(description["scale"], np.float32),
+        input_names=tuple(description.get("input_names", ())) or None,
     )
     if backbone is None:
         check_same_backbone(description, {}, "the workdir")
