@@ -187,6 +187,14 @@ class Diagnosed(Protocol[StateIn]):
 
 
 @runtime_checkable
+class Examined(Protocol[StateIn]):
+    """A method that looks for the fault of a failed member where its settings are not to blame."""
+
+    def fault(self, state: StateIn) -> str:
+        """What is at fault, and a remedy; empty where nothing but the method's settings is."""
+
+
+@runtime_checkable
 class Illustrated(Protocol[StateIn]):
     """A method with pictures of what is not scored on a split."""
 

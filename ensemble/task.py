@@ -188,6 +188,16 @@ class Learned(Task, Predictive, Protocol):
     def params_shapes(self) -> Any:
         """The shapes of one member's parameters."""
 
+    def fault(self, variables: Variables | None) -> str:
+        """What makes a member non-finite that is no fault of the method, and a remedy.
+
+        Args:
+            variables: the last finite ones of a member that has failed; None where none are kept.
+
+        Returns:
+            Words; empty where no such fault is found.
+        """
+
     def log_prior(self, params: Any) -> jax.Array:
         """Returns log p(params) up to a constant, nats []; zero without a prior."""
 
@@ -261,6 +271,10 @@ class Defaults:
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Takes all inputs of the right shape."""
         return None
+
+    def fault(self, variables: Variables | None) -> str:
+        """None is known."""
+        return ""
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
         """The plain sum will do."""

@@ -17,6 +17,7 @@ def findings(
     scored: Scored | None,
     losses: Mapping[int, float],
     remedy: str,
+    remedy_of_failed: str = "",
 ) -> list[str]:
     """Looks for signs of a mistake in a report.
 
@@ -25,11 +26,12 @@ def findings(
         scored: what predictions are scored by, if there are any.
         losses: the last training loss of each member that has one, nats.
         remedy: what to try where training has failed, such as 'lower config.learning_rate=0.1'.
+        remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
 
     Returns:
         Lines; none where nothing is to be said.
     """
-    found = _failures(report, remedy) + _convergence(report)
+    found = _failures(report, remedy_of_failed or remedy) + _convergence(report)
     split = reported_split(report)
     if split is None or scored is None:
         return found
@@ -47,8 +49,8 @@ def _failures(report: Mapping[str, Any], remedy: str) -> list[str]:
     numbers = ", ".join(map(str, failed))
     reasons = " or ".join(sorted(set(failed.values())))
     return [
-        f"{len(failed)} of {report['num_members']} became {reasons} and are left out: {numbers}. "
-        f"The usual remedy: {remedy}."
+        f"{len(failed)} of {report['num_members']} became {reasons} and are left out: {numbers}; "
+        f"{remedy}."
     ]
 
 

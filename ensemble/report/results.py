@@ -7,7 +7,7 @@ import ml_collections
 
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
-from ensemble.method import FAILURES, Info, Method, Predicting, State, Status
+from ensemble.method import FAILURES, Examined, Info, Method, Predicting, State, Status
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
@@ -48,16 +48,24 @@ def live_predictions(
                 status[k] = Status.NON_FINITE
     live = [i for i, k in enumerate(method.indices) if status[k] not in FAILURES]
     if not live:
-        raise all_failed(method, status, state.step)
+        raise all_failed(method, state, status, state.step)
     return {name: one.of_members(live) for name, one in predictions.items()}, status
 
 
-def all_failed(method: Method[State, Info], status: Mapping[int, Status], step: int) -> RunFailed:
+def remedy(method: Method[State, Info], state: State) -> str:
+    """What to try where members have failed: by the method, unless the fault is elsewhere."""
+    fault = method.fault(state) if isinstance(method, Examined) else ""
+    return fault or method.remedy
+
+
+def all_failed(
+    method: Method[State, Info], state: State, status: Mapping[int, Status], step: int
+) -> RunFailed:
     """The end of a run whose members under way have all failed."""
     reasons = " or ".join(sorted({FAILURES[one] for one in status.values()}))
     return RunFailed(
         f"all of the {len(status)} {method.noun}s under way became {reasons} by step {step}; "
-        f"{method.remedy}"
+        f"{remedy(method, state)}"
     )
 
 

@@ -161,8 +161,9 @@ def _train_and_evaluate(
         )
         if isinstance(method, Diagnosed):
             report |= method.report_sections(state, draws, timing)
+        remedy = results.remedy(method, state) if report["failed_members"] else ""
         if processes.is_main():
-            for line in findings(report, scored, last_losses(work.metrics), method.remedy):
+            for line in findings(report, scored, last_losses(work.metrics), method.remedy, remedy):
                 note(line)
             report["notes"] = list(way.notes)
         predictor = None
@@ -245,7 +246,7 @@ def _advance(
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
             state, info = method.advance(state, agreement.tell(pace.limit))
-            monitor.chunk_dispatched(info)  # Writes the chunk before: the devices are busy.
+            monitor.chunk_dispatched(info, state)  # Writes the one before: devices are busy.
             done = method.finished(state) or monitor.may_end
             every_epoch = 0 if info.is_cut else method.steps_per_epoch
             if done or is_due(state.step, config.eval_every_epochs * every_epoch):

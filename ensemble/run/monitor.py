@@ -70,6 +70,7 @@ class Monitor:
         self._draws = draws
         self._may_all_fail = may_all_fail
         self._pending: Info | None = None
+        self._state: State | None = None  # The newest.
         self._last: dict[str, float] = {}
         self._compiling = True
         self._skips_rate = False
@@ -105,15 +106,20 @@ class Monitor:
         overview = parameter_overview.get_parameter_overview(parameters, include_stats=False)
         logger.info("Parameters of a %s:\n%s", self._method.noun, overview)
 
-    def chunk_dispatched(self, info: Info) -> None:
+    def chunk_dispatched(self, info: Info, state: State) -> None:
         """Takes the diagnostics of a new chunk, and writes those of the one before.
 
         A process's first chunk compiles; it is waited for, and counts in no rate. One that a limit
         has cut is waited for too, so that the next limit is known.
 
+        Args:
+            info: of the chunk.
+            state: after it.
+
         Raises:
             RunFailed: no member is alive, or one failed and `config.on_nonfinite` is 'stop'.
         """
+        self._state = state
         self._skips_rate |= info.compiles  # Its compilation held up the end of the chunk before.
         self.flush()
         self._skips_rate |= info.compiles
@@ -177,6 +183,7 @@ class Monitor:
     def evaluate(self, state: State) -> None:
         """Scores the live members and their mean on the tracked split, and draws pictures."""
         self.flush()
+        self._state = state
         if self._may_all_fail and self._failed.issuperset(self._method.indices):
             return  # None is left to score.
         scalars = self._found(state)
@@ -270,6 +277,7 @@ class Monitor:
         self._writer.scalars(at.step, scalars, **extra)
 
     def _note_failures(self, step: int, status: Mapping[int, Status]) -> None:
+        assert self._state is not None
         new = {k: FAILURES[s] for k, s in status.items() if s in FAILURES and k not in self._failed}
         self._failed |= new.keys()
         for k, why in new.items():
@@ -283,7 +291,7 @@ class Monitor:
         if new and self._config.on_nonfinite == "stop":
             raise RunFailed(
                 f"{self._method.noun} {min(new)} became {new[min(new)]} by step {step}, and "
-                f"config.on_nonfinite='stop'; {self._method.remedy}"
+                f"config.on_nonfinite='stop'; {results.remedy(self._method, self._state)}"
             )
         if self._failed.issuperset(status) and not self._may_all_fail:
-            raise results.all_failed(self._method, status, step)
+            raise results.all_failed(self._method, self._state, status, step)

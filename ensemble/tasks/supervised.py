@@ -22,6 +22,7 @@ from ensemble.sources.batches import normalise
 from ensemble.sources.features import features_of
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored, SoftmaxRegression
 from ensemble.tasks import linear_likelihood
+from ensemble.tasks.faults import fault
 from ensemble.tasks.learning_data import (
     check_params,
     describe,
@@ -185,6 +186,10 @@ class Supervised(Defaults):
         """Refuses what the network refuses, if it looks at inputs at all."""
         if hasattr(self.network, "check_inputs"):
             self.network.check_inputs(inputs, params)
+
+    def fault(self, variables: Variables | None) -> str:
+        """Whether the network itself makes what is not finite."""
+        return fault(self, variables)
 
     # Multinomial logistic regression.
 

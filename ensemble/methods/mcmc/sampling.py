@@ -111,6 +111,10 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
         return transfer.put(state, programs.shardings(state))
 
+    def fault(self, state: SamplingState) -> str:
+        """What the task finds with fresh variables."""
+        return self.task.fault(None)
+
     def advance(
         self, state: SamplingState, limit: int | None = None
     ) -> tuple[SamplingState, ChunkInfo]:

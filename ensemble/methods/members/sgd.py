@@ -1,6 +1,7 @@
 """The method `sgd`: every member descends its own loss, all in one compiled step."""
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from flax import serialization, struct
 
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
-from ensemble.method import Method, Stacked, Status
+from ensemble.method import FAILURES, Method, Stacked, Status
 from ensemble.methods.members.batching import Batches, check_augmentation
 from ensemble.methods.members.member import TrainState
 from ensemble.methods.members.member_programs import (
@@ -212,6 +213,14 @@ class SGD(Method[SGDState, ChunkInfo]):
         )
         values = self._programs.placement.gather_members(status)
         return {k: Status(v) for k, v in zip(self.indices, values, strict=True)}
+
+    def fault(self, state: SGDState) -> str:
+        """What the task finds with the last finite variables of the first that failed."""
+        variables = self._programs.placement.gather_members(state.members.variables)
+        for i, one in enumerate(self.status(state).values()):
+            if one in FAILURES:
+                return self.task.fault(jax.tree.map(operator.itemgetter(i), variables))
+        return ""
 
     def parameters(self, state: SGDState) -> Any:
         """Returns the shapes of the parameters of one member."""

@@ -74,8 +74,7 @@ def test_probabilities_that_are_worse_than_frequencies():
 def test_members_that_failed_get_a_remedy():
     (line,) = _of(_report([0.9], [0.3], 0.3, failed=[1, 2]))
     assert line == (
-        "2 of 3 became non-finite and are left out: 1, 2. The usual remedy: "
-        "lower config.learning_rate=0.1."
+        "2 of 3 became non-finite and are left out: 1, 2; lower config.learning_rate=0.1."
     )
 
 
