@@ -17,6 +17,7 @@ from ensemble.draws.store import Draws
 from ensemble.errors import UserError, shown, visible
 from ensemble.likelihood import Likelihood
 from ensemble.method import FAILURES, Stacked, Status
+from ensemble.pictures.plot_style import plural
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
@@ -86,8 +87,8 @@ class Predictor:
         """What predicts, in words."""
         num_members = len(self.members)
         if self._num_draws == 1:
-            return f"{num_members} members"
-        return f"{num_members * self._num_draws} draws of {num_members} chains"
+            return plural(num_members, "member")
+        return f"{num_members * self._num_draws} draws of {plural(num_members, 'chain')}"
 
     @property
     def dataset(self) -> Source:

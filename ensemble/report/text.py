@@ -134,6 +134,11 @@ def _distillation(report: Mapping[str, Any]) -> list[Table | str]:
     titles = [found.get("split", ""), *(c.title for c in columns.values())]
     width = max(len(label) for label, _ in entries)
     kept = _kept(found) if columns else ""
+    if columns and student["scores"]["nll"] > found["mean_member"]["nll"]:
+        kept += (
+            ": a single member does as well. A larger network, more epochs or config.num_blends=1 "
+            "may bring it nearer"
+        )
     return [
         "",
         Table([*titles, "parameters", "examples/s"], rows, width),

@@ -1,7 +1,7 @@
 """One network in place of an ensemble: a run that learns from another one's workdir."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import ml_collections
@@ -10,6 +10,7 @@ from ensemble.config import RUN, flatten, method_block, model_block, task_block
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import Result, train
+from ensemble.run.own_data import bundled
 from ensemble.storage.workdir import Workdir
 
 _METHOD, _TASK = "sgd", "distillation"
@@ -69,7 +70,7 @@ def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]
         overrides: keys that are to differ, nested or flat.
 
     Returns:
-        Flat keys. How long to train is not among them if the teacher was not trained by SGD.
+        Flat keys. Of a teacher that SGD has not trained, how to train is by `own_data.bundled`.
 
     Raises:
         UserError: it is no workdir.
@@ -82,4 +83,19 @@ def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]
     own = {*RUN.keys, *task_block(_TASK).keys, *method_block(_METHOD).keys, *of_model}
     taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
     chosen = {"method": _METHOD, "ensemble_size": 1, "teacher": os.fspath(work.path)}
+    if "num_epochs" not in taken:
+        taken = _ways_to_train(work, own, values) | taken
     return taken | chosen | values
+
+
+def _ways_to_train(
+    work: Workdir, own: Collection[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
+    shape = work.read_report().get("dataset", {}).get("input_shape", ())
+    found = {key: one for key, one in bundled(shape).items() if key in own and key != "model"}
+    if values.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
+        found = {key: one for key, one in found.items() if key == "num_epochs"}
+    if values.get("num_steps"):
+        found.pop("num_epochs", None)
+    return found

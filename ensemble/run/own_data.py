@@ -1,6 +1,6 @@
 """A program's own arrays, and the defaults of a run on them: those of a bundled configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
         return given, found  # Which is refused where all keys are checked.
     learned = task_block(registry.task_of({**given, "method": method}))
     own = {**RUN.keys, **learned.keys, **method_block(method).keys}
-    defaults = {key: value for key, value in _bundled(found).items() if key in own}
+    defaults = {key: value for key, value in bundled(_shape(found)).items() if key in own}
     if "optimizer" not in own or given.keys() & {"optimizer", "learning_rate"}:
         defaults = {key: value for key, value in defaults.items() if key == "model"}
     if any(key.endswith("targets") for key in found):
@@ -54,15 +54,18 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     return {**defaults, **given}, found
 
 
-def _bundled(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a bundled configuration says for such inputs, beside the data's name."""
+def _shape(data: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of one example."""
     inputs = next((one for key, one in data.items() if key.endswith("inputs")), ())
     try:
-        shape = np.shape(inputs)[1:]
+        return np.shape(inputs)[1:]
     except ValueError:  # Ragged, which is refused where the data are checked.
-        shape = ()
-    bundled = images if len(shape) > 1 else arrays
-    chosen = flatten(bundled.get_config())
+        return ()
+
+
+def bundled(shape: Sequence[int]) -> dict[str, Any]:
+    """What a bundled configuration says for examples of a shape, beside the data's name."""
+    chosen = flatten((images if len(shape) > 1 else arrays).get_config())
     sides = shape[1:] if is_channels_first(shape) else shape[:2]
     if len(shape) > 1 and min(sides) < _SMALLEST_IMAGE:
         chosen["model"] = "mlp"

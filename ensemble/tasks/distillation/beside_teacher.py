@@ -34,8 +34,9 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
     """
     split = next((name for name in _SPLITS if name in source.sizes), "train")
     inputs = source.read(split, slice(0, _NUM_TIMED)).inputs
+    timed = np.resize(inputs, (_NUM_TIMED, *inputs.shape[1:]))  # Again, where there are fewer.
     both = {"teacher": teacher, "student": student}
-    rates = _examples_per_second(both, inputs)
+    rates = _examples_per_second(both, timed)
     found: dict[str, Any] = {
         name: {
             "num_networks": num_networks(one),

@@ -14,6 +14,7 @@ from ensemble.config_rules import validate
 from ensemble.likelihoods.dirichlet import Dirichlet
 from ensemble.predictor import load
 from ensemble.report.text import format_table
+from ensemble.run.distill import student_config
 from ensemble.run.loop import create_task
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.distillation import teacher as teachers
@@ -156,6 +157,20 @@ def test_a_mixture_of_numbers_is_learned(blobs, tmp_path):
 def test_what_cannot_be_learned_is_refused(overrides, line, blobs_run, blobs):
     with pytest.raises(UserError, match=line):
         ensemble.distill(blobs_run, None, overrides, blobs)
+
+
+def test_the_student_of_a_posterior_is_trained_as_strangers_data_are(blobs, tmp_path):
+    config = {"model": "logistic_regression", "method": "hmc", "num_chains": 1}
+    config |= {"hmc.num_warmup": 2, "hmc.num_samples": 10}
+    ensemble.train(config, blobs, str(tmp_path), show_progress=False)
+    found = student_config(tmp_path, {})
+    assert (found["model"], found["method"]) == ("logistic_regression", "sgd")
+    assert (found["optimizer"], found["learning_rate"], found["num_epochs"]) == ("adam", 1e-3, 100)
+    found = student_config(tmp_path, {"learning_rate": 0.1, "num_steps": 3})
+    assert found.keys().isdisjoint({"optimizer", "num_epochs"})
+    report = ensemble.distill(tmp_path, None, {"num_epochs": 1}, blobs, show_progress=False).report
+    assert report["distillation"]["teacher"]["num_networks"] == 10
+    assert "a single member does as well" in format_table(report)
 
 
 def test_only_sgd_learns_from_a_teacher():
