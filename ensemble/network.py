@@ -152,6 +152,7 @@ def last_activation(network: Network, input_shape: tuple[int, ...]) -> str:
 
 
 _SAME_VALUES = {"reshape", "convert_element_type", "squeeze", "broadcast_in_dim", "copy"}
+_LIMITS = {"max", "min", "clamp"}
 
 
 def _maker(jaxpr: Jaxpr, var: Any) -> tuple[JaxprEqn | None, Any, Jaxpr]:
@@ -166,6 +167,10 @@ def _maker(jaxpr: Jaxpr, var: Any) -> tuple[JaxprEqn | None, Any, Jaxpr]:
             continue
         if equation.primitive.name in _SAME_VALUES:
             return _maker(jaxpr, equation.invars[0])
+        if equation.primitive.name in _LIMITS:
+            arrays = [one for one in equation.invars if one.aval.shape]
+            if len(arrays) == 1:  # The others are limits, as of `clip`.
+                return _maker(jaxpr, arrays[0])
         programs = [getattr(one, "jaxpr", one) for one in equation.params.values()]
         inner = next((one for one in programs if isinstance(one, Jaxpr)), None)
         if inner is None or len(inner.outvars) != len(equation.outvars):

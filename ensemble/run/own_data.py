@@ -19,8 +19,8 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     """Completes a program's configuration for its data.
 
     What is left out has the value of `configs/images.py` where inputs are pictures, else of
-    `configs/arrays.py`, if the run has such a key: the model, and where neither `optimizer` nor
-    `learning_rate` is set, which suit each other only, all the rest. The likelihood is `gaussian`
+    `configs/arrays.py`, if the run has such a key: the model, how long to train, and where neither
+    `optimizer` nor `learning_rate` is set, which suit each other only, all the rest. The likelihood is `gaussian`
     where the data have `targets`.
 
     Args:
@@ -44,7 +44,8 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     own = {**RUN.keys, **learned.keys, **method_block(method).keys}
     defaults = {key: value for key, value in bundled(_shape(found)).items() if key in own}
     if "optimizer" not in own or given.keys() & {"optimizer", "learning_rate"}:
-        defaults = {key: value for key, value in defaults.items() if key == "model"}
+        kept = ("model", "num_epochs")
+        defaults = {key: value for key, value in defaults.items() if key in kept}
     if any(key.endswith("targets") for key in found):
         defaults["likelihood"] = "gaussian"
     if "num_steps" in given:  # Only one of the two says how long.

@@ -104,7 +104,10 @@ class SGD(Method[SGDState, ChunkInfo]):
         self.learning_rate = learning_rate_schedule(config, self._last_step)
         self.optimizer = create_optimizer(config, self.learning_rate)
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
-        self.remedy = f"lower config.learning_rate={config.learning_rate}"
+        self.remedy = (
+            f"lower config.learning_rate={config.learning_rate}, with "
+            f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
+        )
         self._batches = Batches(config, task.dataset, self.batch_size)
 
     @functools.cached_property

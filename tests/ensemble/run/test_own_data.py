@@ -28,6 +28,8 @@ def test_defaults_are_those_of_the_configuration(data, bundled):
 def test_what_is_given_is_kept_and_what_suits_it_only():
     given, _ = with_defaults({"learning_rate": 0.1, "num_epochs": 3}, TABLE)
     assert given == {"learning_rate": 0.1, "num_epochs": 3, "model": "mlp"}
+    given, _ = with_defaults({"learning_rate": 0.1}, TABLE)
+    assert given == {"learning_rate": 0.1, "num_epochs": 100, "model": "mlp"}
     given, _ = with_defaults({"num_steps": 9, "hold_out": False, "model": "tiny"}, TABLE)
     assert given["model"] == "tiny"
     assert not given.keys() & {"num_epochs", "early_stopping_epochs"}
