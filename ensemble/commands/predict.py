@@ -116,6 +116,8 @@ def read_inputs(
     if are_images(paths):
         return read_unlabelled(paths, size)
     path = next(path for path in paths if not _has_images(path))
+    if not local_path(path).exists():
+        raise UserError(f"there is no file or folder {local_path(path).absolute()}; check the path")
     arrays = read_npz(path)
     if len(paths) > 1:
         raise UserError(f"{path} is an npz file: give it alone, or images and folders of images")

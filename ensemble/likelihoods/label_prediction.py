@@ -35,6 +35,11 @@ class Prediction(NamedTuple):
     accepted: np.ndarray
     class_names: Sequence[str] = ()
 
+    @property
+    def class_name(self) -> np.ndarray:
+        """Names [N] of the most probable classes, as texts."""
+        return np.asarray(self.class_names or range(self.probs.shape[1])).astype(str)[self.label]
+
     def cells(self, i: int) -> list[tuple[str, str | float]]:
         """The two most probable classes of prediction i, and its uncertainties."""
         names = self.class_names or range(self.probs.shape[1])

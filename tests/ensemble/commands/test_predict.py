@@ -229,7 +229,7 @@ def bad_inputs(folder, trained):
         ("grey", "two.npz", "has the arrays a, b; expected is inputs"),
         ("vectors", "nan.npz", "every value must be finite"),
         ("explosive", "huge.npz", "output overflows"),
-        ("grey", "missing", "there is no file"),
+        ("grey", "missing", "there is no file or folder /"),
     ]
 
 

@@ -32,6 +32,12 @@ def test_a_notebook_has_the_same_with_names_escaped():
     assert "<i>" not in page
 
 
+def test_labels_have_names():
+    p = predicted()
+    assert p.class_name.tolist() == [p.class_names[label] for label in p.label]
+
+
 def test_without_names_classes_are_numbers():
     p = predicted()._replace(class_names=())
+    assert p.class_name.tolist() == [str(label) for label in p.label]
     assert repr(p).splitlines()[3].split()[1] == str(p.label[0])
