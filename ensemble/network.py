@@ -168,7 +168,7 @@ def _maker(jaxpr: Jaxpr, var: Any) -> tuple[JaxprEqn | None, Any, Jaxpr]:
         if equation.primitive.name in _SAME_VALUES:
             return _maker(jaxpr, equation.invars[0])
         if equation.primitive.name in _LIMITS:
-            arrays = [one for one in equation.invars if one.aval.shape]
+            arrays = [one for one in equation.invars if getattr(one.aval, "shape", ())]
             if len(arrays) == 1:  # The others are limits, as of `clip`.
                 return _maker(jaxpr, arrays[0])
         programs = [getattr(one, "jaxpr", one) for one in equation.params.values()]

@@ -11,6 +11,9 @@ from ensemble.report.results import reported_split
 from ensemble.report.text import GOOD_ESS, GOOD_RHAT
 from ensemble.task import Scored
 
+_MUCH_BETTER = 0.8
+"""Of a constant's NLL: what is below it is no chance, whatever the accuracy."""
+
 
 def findings(
     report: Mapping[str, Any],
@@ -89,10 +92,17 @@ def _scores(
     ]
     title = constant.score.upper() if constant.score == "rmse" else constant.score
     if _is_no_better(scores[constant.score], constant):
+        cause = _cause(losses, constant, remedy)
+        if constant.higher_is_better and scores["nll"] < _MUCH_BETTER * constant.nll:
+            cause = (
+                f"Its NLL of {scores['nll']:.4g} nats is better than the {constant.nll:.4g} of "
+                "that, so it does tell classes apart: go by its probabilities, or set "
+                "config.class_weights where rare classes matter."
+            )
         return [
             f"On the {split} split the ensemble is not measurably better than {constant.what}: "
             f"{title} {scores[constant.score]:.4g} against {constant.value:.4g}. "
-            f"{_cause(losses, constant, remedy)}"
+            f"{cause}"
         ]
     found = []
     if lost:

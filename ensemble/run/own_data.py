@@ -20,8 +20,8 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
 
     What is left out has the value of `configs/images.py` where inputs are pictures, else of
     `configs/arrays.py`, if the run has such a key: the model, how long to train, and where neither
-    `optimizer` nor `learning_rate` is set, which suit each other only, all the rest. The likelihood is `gaussian`
-    where the data have `targets`.
+    `optimizer` nor `learning_rate` is set, which suit each other only, all the rest. The likelihood
+    is `gaussian` where the data have `targets`.
 
     Args:
         given: some of the keys, or all, flat.

@@ -1,4 +1,4 @@
-"""The columns of data frames: inputs that have names keep their order by these."""
+"""Data frames: the names of their columns, and the order of columns and rows."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -53,6 +53,19 @@ def in_order(values: Any, names: Sequence[str] | None, what: str) -> Any:
     if extra := [name for name in found if name not in names]:
         _say_once(f"{what}: what was not learned is left out: {_listed('column', extra)}.")
     return values[[values.columns[found.index(name)] for name in names]]
+
+
+def note_other_rows(inputs: Any, targets: Any, what: str) -> None:
+    """Notes it if both have an index of pandas, with the same entries in another order."""
+    one: Any = getattr(inputs, "index", None)
+    other: Any = getattr(targets, "index", None)
+    if not all(hasattr(index, "equals") and index.is_unique for index in (one, other)):
+        return
+    if len(one) == len(other) and not one.equals(other) and one.isin(other).all():
+        note(
+            f"{what} have the same index in another order, and are paired by position: if rows "
+            "belong together by the index, bring them into one order, as by y.loc[X.index]."
+        )
 
 
 def _columns(values: Any) -> list[str]:

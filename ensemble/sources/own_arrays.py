@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
 from ensemble.source import Source, block_size, blocks, value_range
-from ensemble.sources.columns import in_order, names_of
+from ensemble.sources.columns import in_order, names_of, note_other_rows
 from ensemble.sources.copies import digest_examples
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
@@ -179,6 +179,11 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
                 f"{name}: {prefix}inputs has {len(inputs[prefix])} examples but {prefix}{kind} has "
                 f"{len(targets[prefix])}; each example needs one {kind[:-1]}"
             )
+        note_other_rows(
+            arrays[f"{prefix}inputs"],
+            arrays[f"{prefix}{kind}"],
+            f"{name}: {prefix}inputs and {prefix}{kind}",
+        )
     first = next(iter(inputs.values()))
     is_uint8 = all(_fits_uint8(array) for array in inputs.values())
     for prefix, array in inputs.items():

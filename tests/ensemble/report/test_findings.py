@@ -56,6 +56,12 @@ def test_accuracy_at_chance_and_its_cause(loss, cause):
     assert cause in line
 
 
+def test_probabilities_may_tell_what_accuracy_does_not():
+    (line,) = _of(_report([0.5, 0.55], [0.6, 0.6], 0.5), [0.5, 0.5])
+    assert "Its NLL of 0.5 nats is better than the 1.03 of that" in line
+    assert "learning_rate" not in line
+
+
 def test_members_that_are_worse_are_named():
     report = _report([0.9, 0.5, 0.9], [0.3, 0.4, 0.3], 0.3)
     (line,) = _of(report, [0.2, 1.2, 0.2])

@@ -9,7 +9,8 @@ from small_runs import small_config
 
 import ensemble
 from ensemble import UserError
-from ensemble.sources.columns import in_order, names_of
+from ensemble.notes import collected
+from ensemble.sources.columns import in_order, names_of, note_other_rows
 
 FRAME = pd.DataFrame(np.arange(6.0).reshape(2, 3), columns=["a", "b", "c"])
 
@@ -48,6 +49,18 @@ def test_columns_come_into_the_order_that_was_learned(given):
 def test_columns_that_are_not_there_once_are_named(given, line):
     with pytest.raises(UserError, match=line):
         in_order(given, ("a", "b", "c"), "inputs")
+
+
+@pytest.mark.parametrize(("order", "is_said"), [([1, 0, 2], True), ([0, 1, 2], False)])
+def test_rows_whose_index_has_another_order_are_said(order, is_said):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]})
+    with collected() as notes:
+        note_other_rows(frame, pd.Series([1, 2, 3]).iloc[order], "X and y")
+        note_other_rows(frame, pd.Series([1, 2, 3], index=[7, 8, 9]), "no index in common")
+        note_other_rows(frame.to_numpy(), [1, 2, 3], "no index at all")
+    assert ["X and y have the same index in another order" in line for line in notes] == (
+        [True] if is_said else []
+    )
 
 
 def test_splits_and_predictions_are_taken_by_name(blobs, tmp_path):
