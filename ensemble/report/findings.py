@@ -36,8 +36,10 @@ def findings(
     """
     found = _failures(report, remedy_of_failed or remedy) + _convergence(report)
     split = reported_split(report)
-    if split is None or scored is None:
+    if scored is None:
         return found
+    if split is None:
+        return found + _training(report, scored, losses, remedy)
     constant = scored.likelihood.constant(
         scored.dataset.targets("train"), scored.dataset.targets(split)
     )
@@ -73,6 +75,30 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         f"{posterior['num_samples']} or config.hmc.num_warmup={posterior['num_warmup']}, start "
         "from trained members with config.init_from, or choose a smaller network."
     ]
+
+
+def _training(
+    report: Mapping[str, Any], scored: Scored, losses: Mapping[int, float], remedy: str
+) -> list[str]:
+    """A training loss, where nothing is held out, that is not below that of a constant."""
+    config = report["config"]
+    is_plain = scored.dataset.train_weights is None and all(
+        config.get(key, plain) == plain for key, plain in _PLAIN.items()
+    )
+    values = [loss for loss in losses.values() if np.isfinite(loss)]
+    if not values or not is_plain or config.get("teacher"):  # It is another loss than the NLL.
+        return []
+    targets = scored.dataset.targets("train")
+    constant = scored.likelihood.constant(targets, targets)
+    if np.median(values) < constant.nll:
+        return []
+    return [
+        f"After training, the loss is not below the {constant.nll:.3g} nats of {constant.what}. "
+        f"{_cause(losses, constant, remedy)}"
+    ]
+
+
+_PLAIN = {"class_weights": "none", "label_smoothing": 0.0, "prior": "none"}
 
 
 def _scores(

@@ -15,7 +15,9 @@ LABELS = np.repeat([0, 1, 2], [50, 30, 20])
 
 
 def _scored(likelihood, targets):
-    return Scored(types.SimpleNamespace(targets=lambda split: targets), likelihood)
+    return Scored(
+        types.SimpleNamespace(targets=lambda split: targets, train_weights=None), likelihood
+    )
 
 
 def _report(accuracy, nll, ensemble_nll, failed=(), **entries):
@@ -54,6 +56,22 @@ def test_accuracy_at_chance_and_its_cause(loss, cause):
     (line,) = _of(_report([0.5, 0.55], [1.1, 1.0], 1.0), [loss, loss])
     assert "not measurably better than always answering 'a': accuracy 0.525 against 0.5" in line
     assert cause in line
+
+
+@pytest.mark.parametrize(
+    ("loss", "config", "says"),
+    [
+        (1.1, {}, "not below the 1.03 nats of always answering 'a'"),
+        (9.0, {}, "has diverged"),
+        (0.9, {}, ""),
+        (1.1, {"label_smoothing": 0.1}, ""),
+    ],
+)
+def test_without_a_held_out_split_the_training_loss_tells(loss, config, says):
+    report = {"num_members": 2, "live_members": [0, 1], "failed_members": {}, "config": config}
+    found = _of(report, [loss, loss])
+    assert len(found) == bool(says)
+    assert says in " ".join(found)
 
 
 def test_probabilities_may_tell_what_accuracy_does_not():
