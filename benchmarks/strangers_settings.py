@@ -243,7 +243,7 @@ def _(folder) -> None:
     ensemble.load(finished(folder))(np.full((1, 5), np.nan))
 
 
-@case("workdir, columns of a data frame in another order", says="column|order|names")
+@case("workdir, columns of a data frame in another order")
 def _(folder) -> Score:
     (inputs, labels), (new, truth) = vectors(0), vectors(1)
     data = {"inputs": pd.DataFrame(inputs, columns=list("abcde")), "labels": labels}
