@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
@@ -18,7 +19,7 @@ of one member and of all members but one."""
 
 BAND = (0.05, 0.95)
 SMALL_SHARE = 0.01
-"""A gain of less than this share of the NLL is called small."""
+"""Whoever gains less than this share of the NLL may stop."""
 
 
 def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
@@ -30,8 +31,9 @@ def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
     Returns:
         `sizes` 1..M; `num_subsets` scored of each; by score `mean`, `low` and `high` [M] over the
         subsets (the band from 5% to 95%; the single subset of all M has none); `expected_gain` of
-        one more member by score, positive for better, None where it cannot be said; its paired 95%
-        `gain_interval` for the NLL, nats; `sentence`.
+        one more member by score, positive for better, None where it cannot be said;
+        `gain_interval`, which holds the gain in NLL, nats, of 95% of single further members, over
+        members and test examples, None where it cannot be said; `sentence`.
     """
     log_probs, labels = predictions.log_probs, predictions.targets
     num_members = len(log_probs)
@@ -46,7 +48,8 @@ def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
     }
     mean = {name: [float(np.mean(each)) for each in curve] for name, curve in curves.items()}
     gain = {name: _expected_gain(mean[name], "accuracy" not in name) for name in metrics.SCORES}
-    interval = _gain_interval(mixtures, labels, num_members) if gain["nll"] is not None else None
+    can_tell = gain["nll"] is not None and len(labels) > 1
+    interval = _gain_interval(mixtures, labels, num_members) if can_tell else None
     return {
         "sizes": list(range(1, num_members + 1)),
         "num_subsets": [len(scored) for scored in by_size],
@@ -113,14 +116,24 @@ def _next_over_last(num_members: int) -> float:
 
 
 def _gain_interval(mixtures: _Mixtures, labels: NDArray, num_members: int) -> tuple[float, float]:
-    """95% interval of the expected gain in NLL, paired: the same examples with and without."""
+    """95% prediction interval of the gain in NLL, nats, by one single further member.
+
+    Each member's gain over the others, scaled to the next, is a draw of the gain of a member. Their
+    mean is never negative, by Jensen's inequality; a single one may be. To the spread over members
+    (Student's t on M - 1 degrees of freedom, for a further draw) is added that of the mean gain
+    over examples.
+    """
     rows = np.arange(len(labels))
     whole = mixtures.mean(tuple(range(num_members)))[rows, labels]
     less = [
         mixtures.mean(subset)[rows, labels] for subset in _subsets(num_members, num_members - 1)
     ]
-    gains = (whole - np.mean(less, axis=0)) * _next_over_last(num_members)
-    return metrics.mean_intervals({"nll": gains})["nll"]
+    gains = (whole - np.array(less)) * _next_over_last(num_members)  # [M, N]
+    of_members, of_examples = gains.mean(axis=1), gains.mean(axis=0)
+    variance = of_members.var(ddof=1) * (1 + 1 / num_members)
+    variance += of_examples.var(ddof=1) / len(labels)
+    half_width = scipy.stats.t.ppf(0.975, num_members - 1) * math.sqrt(variance)
+    return float(of_members.mean() - half_width), float(of_members.mean() + half_width)
 
 
 def _quantiles(curve: list[NDArray], level: float) -> list[float]:
@@ -134,21 +147,21 @@ def _sentence(
     if num_members == 1:
         return "One member says nothing of what a second would bring: train at least two."
     if gain is None or interval is None:
-        return "What one more member would bring cannot be said: with fewer the NLL is infinite."
-    low, high = interval
-    who, what = f"Member {num_members + 1}", f"{plain(abs(gain))} nats"
-    share = f" ({abs(gain) / nll:.1%})" if nll > 0 else ""
-    if not low < high or low <= 0 <= high:
         return (
-            f"Whether member {num_members + 1} would lower the NLL cannot be told from these test "
-            f"examples: the expected gain is {plain(gain)} [{plain(low)}, {plain(high)}] nats."
+            "What one more member would bring cannot be said: there is one test example, or with "
+            "fewer members the NLL is infinite."
         )
-    if gain < 0:
-        return f"{who} is expected to raise the NLL by {what}{share}: stop here."
-    verdict = "a small gain" if gain < SMALL_SHARE * nll else "more members pay"
+    low, high = interval
+    who = f"Member {num_members + 1}"
+    what = f"{plain(gain)} nats{f' ({gain / nll:.1%})' if nll > 0 else ''}"
+    spread = f"[{plain(low)}, {plain(high)}] for a single further member, over members and examples"
+    if high < SMALL_SHARE * nll:
+        return f"{who} would lower the NLL by less than {SMALL_SHARE:.0%} ({spread}): stop here."
+    if low > 0:
+        return f"{who} would lower the NLL by {what} on average ({spread}): more members pay."
     return (
-        f"{who} is expected to lower the NLL by {what}{share} "
-        f"[{plain(low)}, {plain(high)}]: {verdict}."
+        f"{who} would lower the NLL by {what} on average, but whether a single one would "
+        f"cannot be told ({spread})."
     )
 
 
