@@ -2,7 +2,7 @@
 
 A configuration is an `ml_collections.ConfigDict`; the files in `configs/` start from
 `default_config()`, which has every key, and override. A run has the keys of every run (`RUN`),
-those of its method, of its task and of its model, and no others; `config_rules.validate` sorts that
+those of its method, task, model and likelihood, and no others; `config_rules.validate` sorts that
 out.
 """
 
@@ -71,7 +71,16 @@ def task_block(name: str) -> Block:
 
 def model_block(name: Any) -> Block:
     """The keys of a model; most have none."""
-    place = registry.MODELS.get(name) if isinstance(name, str) else None
+    return _block_of(registry.MODELS, name)
+
+
+def likelihood_block(name: Any) -> Block:
+    """The keys of a likelihood; most have none."""
+    return _block_of(registry.LIKELIHOOD_KEYS, name)
+
+
+def _block_of(places: Mapping[str, str], name: Any) -> Block:
+    place = places.get(name) if isinstance(name, str) else None
     return Block({}) if place is None else _loaded(place)
 
 
@@ -91,13 +100,20 @@ def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def likelihood_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says of its likelihood, by names without the likelihood's."""
+    name, values = config["likelihood"], flatten(config)
+    return {key.removeprefix(f"{name}."): values[key] for key in likelihood_block(name).keys}
+
+
 @functools.cache
 def all_keys() -> Mapping[str, Key]:
-    """Every key of every method, task and model, by name."""
+    """Every key of every method, task, model and likelihood, by name."""
     keys = dict(RUN.keys)
     for block in [
         *map(task_block, registry.TASKS),
         *map(model_block, registry.MODELS),
+        *map(likelihood_block, registry.LIKELIHOOD_KEYS),
         *map(method_block, registry.METHODS),
     ]:
         keys |= block.keys
@@ -125,9 +141,9 @@ def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> N
 
 
 def default_config() -> ml_collections.ConfigDict:
-    """Returns every key of every method, task and model with its default value.
+    """Returns every key of every method, task, model and likelihood with its default value.
 
-    A run keeps those of its own method, task and model. `python train.py --config=... --explain`
+    A run keeps those of its own. `python train.py --config=... --explain`
     lists them with their meanings.
     """
     return blank(all_keys())
@@ -163,8 +179,8 @@ def unknown_key(key: str, known: Mapping[str, Any]) -> str:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns 'key: old -> new' for each key that differs and may not change in a workdir.
 
-    A key that is newer than the workdir has its default there. Of two methods, tasks or models the
-    keys that both have are compared.
+    A key that is newer than the workdir has its default there. Of two methods, tasks, models or
+    likelihoods the keys that both have are compared.
     """
     keys, before, after = all_keys(), flatten(old), flatten(new)
     names = before.keys() | after.keys()
@@ -185,4 +201,5 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _kind(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """What decides which keys a configuration has."""
     model = values.get("model")
-    return values.get("method"), model in registry.models_of_tasks(), *model_block(model).keys
+    own = (*model_block(model).keys, *likelihood_block(values.get("likelihood")).keys)
+    return values.get("method"), model in registry.models_of_tasks(), *own

@@ -1,7 +1,7 @@
 """Which of the keys that were set a run has, and the rules that their values must keep.
 
-`validate` is called on whatever arrives. The method and the model are read first, and say which
-keys there are; what then cannot stand is told at once.
+`validate` is called on whatever arrives. The method, the model and the likelihood are read first,
+and say which keys there are; what then cannot stand is told at once.
 """
 
 import logging
@@ -18,6 +18,7 @@ from ensemble.config import (
     all_keys,
     blank,
     flatten,
+    likelihood_block,
     method_block,
     model_block,
     task_block,
@@ -138,14 +139,16 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     task, conflicts = _task(method, given)
     conflicts = unknown + conflicts
     blocks = [RUN, task_block(task), method_block(method)]
+    likelihood = given.get("likelihood", known["likelihood"].default)
     if "model" in task_block(task).keys:
         blocks.append(model_block(model))
+    if "likelihood" in task_block(task).keys:
+        blocks.append(likelihood_block(likelihood))
     own = {key: one for block in blocks for key, one in block.keys.items()}
     foreign = {key: value for key, value in given.items() if key not in own}
     conflicts += _foreign_conflicts(
         {k: v for k, v in foreign.items() if k in by_hand and not known[k].is_off(v)},
-        method,
-        model,
+        {"method": method, "model": model, "likelihood": likelihood},
         blocks,
     )
     complete, default_prior = blank(own), None
@@ -234,13 +237,13 @@ def _broken_rule(name: str, value: Any, key: Key) -> str | None:
 
 
 def _foreign_conflicts(
-    foreign: Mapping[str, Any], method: str, model: Any, blocks: Iterable[Block]
+    foreign: Mapping[str, Any], chosen: Mapping[str, Any], blocks: Iterable[Block]
 ) -> list[str]:
-    """Lines for keys set by hand that belong to other methods, tasks or models; one an owner."""
+    """Lines for keys set by hand that belong to other methods, tasks and such; one an owner."""
     instead = {key: text for block in blocks for key, text in block.instead.items()}
     groups: dict[tuple[str, str], list[str]] = {}
     for key in foreign:
-        groups.setdefault(_owner(key, method, model), []).append(key)
+        groups.setdefault(_owner(key, **chosen), []).append(key)
     lines = []
     for (owner, own), keys in groups.items():
         is_one = len(keys) == 1
@@ -252,8 +255,11 @@ def _foreign_conflicts(
     return lines
 
 
-def _owner(key: str, method: str, model: Any) -> tuple[str, str]:
+def _owner(key: str, method: str, model: Any, likelihood: Any) -> tuple[str, str]:
     """What a run must have for a key to be its own, and what it has instead."""
+    for name in registry.LIKELIHOOD_KEYS:
+        if key in likelihood_block(name).keys:
+            return f"config.likelihood={name!r}", f"config.likelihood={likelihood!r}"
     methods = [name for name in registry.METHODS if key in method_block(name).keys]
     if not methods:
         tasks = {name: one for name, one in registry.TASKS.items() if key in task_block(name).keys}

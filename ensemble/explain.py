@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ensemble import registry
-from ensemble.config import RUN, all_keys, flatten, method_block, model_block, task_block
+from ensemble.config import (
+    RUN,
+    all_keys,
+    flatten,
+    likelihood_block,
+    method_block,
+    model_block,
+    task_block,
+)
 from ensemble.config_rules import Checked
 from ensemble.keys import Key
 
@@ -22,6 +30,8 @@ def table(checked: Checked) -> str:
     }
     if model_keys := model_block(checked.config.get("model")).keys:
         sections[f"config.model={checked.config.model}"] = model_keys
+    if likelihood_keys := likelihood_block(checked.config.get("likelihood")).keys:
+        sections[f"config.likelihood={checked.config.likelihood}"] = likelihood_keys
     rows = {
         title: [(name, _shown(values[name]), key.meaning, _rule(key)) for name, key in keys.items()]
         for title, keys in sections.items()
@@ -53,6 +63,9 @@ def _owners(name: str) -> str:
     models = [model for model in registry.MODELS if name in model_block(model).keys]
     if models:
         return f"Model {' or '.join(models)}"
+    own = [one for one in registry.LIKELIHOOD_KEYS if name in likelihood_block(one).keys]
+    if own:
+        return f"Likelihood {' or '.join(own)}"
     methods = [method for method in registry.METHODS if name in method_block(method).keys]
     return f"Method {' or '.join(methods)}"
 

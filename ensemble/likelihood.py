@@ -67,7 +67,7 @@ class Constant(NamedTuple):
         value: of this score.
         standard_error: of the value, over the scored examples.
         higher_is_better: of this score.
-        nll: mean NLL, nats.
+        loss: mean `Likelihood.loss`; of an NLL nats.
     """
 
     what: str
@@ -75,7 +75,7 @@ class Constant(NamedTuple):
     value: float
     standard_error: float
     higher_is_better: bool
-    nll: float
+    loss: float
 
 
 class Reduce(NamedTuple):
@@ -91,9 +91,15 @@ class Likelihood(Protocol):
     Attributes:
         takes_logits: whether outputs are logits of classes, so that a network must not end in a
             softmax or sigmoid.
+        has_density: whether `log_prob` is the logarithm of a density or a probability, as a
+            posterior needs, and not only a score to be maximised.
+        loss: the name of the score of `columns` that training lowers: `nll`, unless there is no
+            density.
     """
 
     takes_logits: bool
+    has_density: bool
+    loss: str
 
     @property
     def name(self) -> str:
@@ -134,12 +140,16 @@ class Likelihood(Protocol):
     # From the data, and from what a workdir says of them.
 
     @classmethod
-    def of_data(cls, targets: np.ndarray, class_names: Sequence[str]) -> Likelihood:
+    def of_data(
+        cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any
+    ) -> Likelihood:
         """Makes the likelihood of training targets [N].
 
         Args:
             targets: of the training examples.
             class_names: of the data set; empty where targets are no classes.
+            **settings: of a likelihood that has keys in the configuration, by
+                `ensemble.config.likelihood_settings`.
 
         Raises:
             UserError: the targets are none that this likelihood can have.
@@ -182,7 +192,7 @@ class Likelihood(Protocol):
     def mixture_scores(
         self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
     ) -> dict[str, jax.Array]:
-        """`nll` and `progress` [B] of the mixture over live members on all devices.
+        """`loss` and `progress` [B] of the mixture over live members on all devices.
 
         Args:
             predicted: [slots, B, ...] of this device's members.
@@ -215,7 +225,8 @@ class Likelihood(Protocol):
         """
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Mean NLL [M] of every member, nats: what early stopping looks at."""
+        """Mean `loss` [M] of every member, nats where it is the NLL: what early stopping looks
+        at."""
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the ensemble, its members and their diversity, ready for JSON.

@@ -174,6 +174,13 @@ MODELS: Mapping[str, str] = {"mlp": "ensemble.network_keys:MLP"}
 """Networks with keys of the configuration: an `ensemble.keys.Block` each, whose names start with
 the network's. What was registered in `ensemble.networks` takes their values as keywords."""
 
+LIKELIHOOD_KEYS: Mapping[str, str] = {
+    "mixture_of_gaussians": "ensemble.likelihood_keys:MIXTURE",
+    "quantiles": "ensemble.likelihood_keys:QUANTILES",
+}
+"""Likelihoods with keys of the configuration: an `ensemble.keys.Block` each, whose names start with
+the likelihood's. `Likelihood.of_data` takes their values as keywords."""
+
 LIKELIHOODS: Mapping[str, str] = {
     "categorical": "ensemble.likelihoods.categorical:Categorical",
     "bernoulli": "ensemble.likelihoods.bernoulli:Bernoulli",

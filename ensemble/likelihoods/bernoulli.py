@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ class Bernoulli(Classes):
     num_outputs = 1
 
     @classmethod
-    def of_data(cls, targets: np.ndarray, class_names: Sequence[str]) -> Classes:
+    def of_data(cls, targets: np.ndarray, class_names: Sequence[str], **_: Any) -> Classes:
         """Makes the likelihood of labels [N].
 
         Raises:

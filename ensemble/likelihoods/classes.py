@@ -46,7 +46,8 @@ class Classes:
     }
     headline = ("accuracy", "nll", "ece")
     progress = "accuracy"
-    takes_logits = True
+    takes_logits = has_density = True
+    loss = "nll"
     why_not_evaluated = ""
     draw_scores = ("accuracy", "nll", "brier")
     traced = ("accuracy", "nll")
@@ -63,7 +64,7 @@ class Classes:
     # From the data, and from what a workdir says of them.
 
     @classmethod
-    def of_data(cls, targets: np.ndarray, class_names: Sequence[str]) -> Classes:
+    def of_data(cls, targets: np.ndarray, class_names: Sequence[str], **_: Any) -> Classes:
         """Makes the likelihood of labels [N].
 
         Raises:

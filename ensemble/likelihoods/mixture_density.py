@@ -38,11 +38,20 @@ class Family(Protocol):
     def cdf(self, parts: Arrays, y: Any, xp: Any, special: Any) -> Any:
         """CDF at y."""
 
-    def standard_variance(self, parts: Arrays) -> Any:
-        """Variance, in units of the scale."""
+    def mean(self, parts: Arrays, xp: Any) -> Any:
+        """Mean."""
+
+    def variance(self, parts: Arrays, xp: Any, unit: float = 1.0) -> Any:
+        """Variance, where targets are measured in this unit."""
+
+    def to_line(self, y: Any, xp: Any) -> Any:
+        """Maps a target to where quantiles are searched and grids are even, which is increasing."""
+
+    def from_line(self, u: Any, xp: Any) -> Any:
+        """The inverse of `to_line`."""
 
     def bracket(self, parts: Arrays, xp: Any) -> tuple[Any, Any]:
-        """Values [N] below and above all quantiles that are asked for."""
+        """Values [N] on the line below and above all quantiles that are asked for."""
 
     def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray | None:
         """CRPS [N] of the mixture in closed form; None where there is none."""
@@ -85,17 +94,23 @@ class MixtureDensity:
             means, noise = arrays["mean"], arrays["noise"]
             within = arrays["spread"].mean(axis=0)
         else:
-            means = arrays[LOC]
-            noise = self._family.standard_variance(arrays) * arrays[SCALE] ** 2
+            means = self._family.mean(arrays, np)
+            noise = self._family.variance(arrays, np)
             within = np.zeros(means.shape[1])
         return means.mean(axis=0), noise.mean(axis=0), within + means.var(axis=0)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """Quantiles [Q, N]; of chains, read off the grid."""
+        family = self._family
         if self._is_of_chains:
-            return regression.grid_quantiles(self._family.grid, self._grid_cdf(), levels)
-        low, high = self._family.bracket(self._arrays, np)
-        return regression.quantiles(self.cdf, low, high, levels)
+            grid = family.to_line(family.grid, np)
+            found = regression.grid_quantiles(grid, self._grid_cdf(), levels)
+        else:
+            low, high = family.bracket(self._arrays, np)
+            found = regression.quantiles(
+                lambda u: self.cdf(family.from_line(u, np)), low, high, levels
+            )
+        return np.asarray(family.from_line(found, np))
 
     def crps(self, targets: np.ndarray) -> np.ndarray:
         """CRPS [N]: in closed form where there is one, else from the CDF on a grid."""
@@ -104,8 +119,8 @@ class MixtureDensity:
         found = self._family.closed_crps(self._arrays, targets)
         if found is not None:
             return found
-        low, high = self.quantiles(np.array([_TAILS, 1 - _TAILS]))
-        grid = np.linspace(low, high, _NUM_FINE)  # [G, N]
+        low, high = self._family.to_line(self.quantiles(np.array([_TAILS, 1 - _TAILS])), np)
+        grid = self._family.from_line(np.linspace(low, high, _NUM_FINE), np)  # [G, N]
         cdf = np.stack([self.cdf(values) for values in grid], axis=1)
         return regression.grid_crps(grid.T, cdf, targets)
 

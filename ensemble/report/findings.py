@@ -43,7 +43,9 @@ def findings(
     constant = scored.likelihood.constant(
         scored.dataset.targets("train"), scored.dataset.targets(split)
     )
-    return found + _scores(report, split, constant, losses, remedy)
+    if not scored.likelihood.has_density:
+        losses = {}  # They are of standardised targets.
+    return found + _scores(report, split, constant, losses, remedy, scored.likelihood.loss)
 
 
 def _failures(report: Mapping[str, Any], remedy: str) -> list[str]:
@@ -107,6 +109,7 @@ def _scores(
     constant: Constant,
     losses: Mapping[int, float],
     remedy: str,
+    loss: str,
 ) -> list[str]:
     """The ensemble or members that are no better than a constant."""
     members, scores = report[split]["members"], report[split]["ensemble"]
@@ -114,7 +117,7 @@ def _scores(
         k
         for i, k in enumerate(report["live_members"])
         if _is_no_better(members[constant.score][i], constant)
-        or members["nll"][i] > constant.nll + 1
+        or (loss == "nll" and members[loss][i] > constant.loss + 1)
     ]
     title = constant.score.upper() if constant.score == "rmse" else constant.score
     if _is_no_better(scores[constant.score], constant):
@@ -138,10 +141,11 @@ def _scores(
             f"{len(report['live_members'])} did worse than {constant.what} or no better: "
             f"{', '.join(map(str, lost))}. {_cause(of_lost, constant, remedy)}"
         )
-    if scores["nll"] > constant.nll:
+    if scores[loss] > constant.loss:
+        title, unit = ("NLL", " nats") if loss == "nll" else (loss, "")
         found.append(
-            f"On the {split} split the ensemble's NLL of {scores['nll']:.4g} nats is worse than "
-            f"the {constant.nll:.4g} of {constant.what}: its probabilities may be too "
+            f"On the {split} split the ensemble's {title} of {scores[loss]:.4g}{unit} is worse "
+            f"than the {constant.loss:.4g} of {constant.what}: its probabilities may be too "
             "sure. Train for a shorter time, set config.early_stopping_epochs, or give more data."
         )
     return found
@@ -159,9 +163,9 @@ def _cause(losses: Mapping[int, float], constant: Constant, remedy: str) -> str:
     if not values:
         return "Check that inputs and targets belong together."
     loss = float(np.median(values))
-    if loss > constant.nll + max(1, abs(constant.nll)):
+    if loss > constant.loss + max(1, abs(constant.loss)):
         return f"The training loss has diverged, to {loss:.3g} nats: {remedy}."
-    if loss < constant.nll - max(0.1, 0.5 * abs(constant.nll)):
+    if loss < constant.loss - max(0.1, 0.5 * abs(constant.loss)):
         return (
             f"The training loss is low, {loss:.3g} nats, so the members know the training examples "
             "by heart: give more data, or check that the splits are alike."

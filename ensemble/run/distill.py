@@ -6,7 +6,7 @@ from typing import Any
 
 import ml_collections
 
-from ensemble.config import RUN, flatten, method_block, model_block, task_block
+from ensemble.config import RUN, flatten, likelihood_block, method_block, model_block, task_block
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import Result, train
@@ -80,7 +80,9 @@ def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]
     of_teacher = flatten(work.read_config() or {})
     values = flatten(ml_collections.ConfigDict(overrides))
     of_model = model_block(values.get("model", of_teacher.get("model"))).keys
-    own = {*RUN.keys, *task_block(_TASK).keys, *method_block(_METHOD).keys, *of_model}
+    of_likelihood = likelihood_block(values.get("likelihood", of_teacher.get("likelihood"))).keys
+    own = {*RUN.keys, *task_block(_TASK).keys, *method_block(_METHOD).keys}
+    own |= {*of_model, *of_likelihood}
     taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
     chosen = {"method": _METHOD, "ensemble_size": 1, "teacher": os.fspath(work.path)}
     if "num_epochs" not in taken:

@@ -213,6 +213,8 @@ class Monitor:
         for group in ("ensemble", "diversity"):
             scalars |= {f"{self._split}/{group}/{name}": v for name, v in summary[group].items()}
         self._write(state, scalars)
+        loss = likelihood.loss
+        shown_loss = {"nll": "NLL"}.get(loss, loss)
         self._progress.log(
             state.step,
             self._epoch(state.step),
@@ -220,8 +222,10 @@ class Monitor:
                 f"{self._split} {likelihood.headline[0]}": summary["ensemble"][
                     likelihood.headline[0]
                 ],
-                "NLL": summary["ensemble"]["nll"],
-                f"mean {self._method.noun}'s NLL": float(np.mean(summary["members"]["nll"])),
+                shown_loss: summary["ensemble"][loss],
+                f"mean {self._method.noun}'s {shown_loss}": float(
+                    np.mean(summary["members"][loss])
+                ),
                 **shown,
             },
         )

@@ -1,6 +1,7 @@
 """What tasks that learn from data have in common: how these are loaded, described and restored."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize
 from ensemble.sources.dataset import Dataset, dataset_from_arrays
 from ensemble.sources.features import check_same_backbone, described_features
 from ensemble.task import Predictive
+
+_NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 
 def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> Source:
@@ -44,17 +47,27 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> So
     return dataset
 
 
-def make_likelihood(dataset: Source, name: str = "categorical") -> Likelihood:
+def make_likelihood(
+    dataset: Source, name: str = "categorical", settings: Mapping[str, Any] = _NO_SETTINGS
+) -> Likelihood:
     """Makes the likelihood of a data set's targets.
 
     Args:
         dataset: with training examples.
         name: of `ensemble.likelihoods`.
+        settings: of `ensemble.config.likelihood_settings`.
 
     Raises:
         UserError: the name is unknown, or the targets are none that the likelihood can have.
     """
-    return likelihoods.named(name).of_data(dataset.targets("train"), dataset.class_names or ())
+    kind: Any = likelihoods.named(name)
+    found: Likelihood = kind.of_data(
+        dataset.targets("train"), dataset.class_names or (), **settings
+    )
+    if hasattr(kind, "check_targets"):
+        for split in dataset.sizes:
+            kind.check_targets(dataset.targets(split), split)
+    return found
 
 
 def describe(dataset: Source) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ensemble import likelihoods, networks
-from ensemble.config import model_settings
+from ensemble.config import likelihood_settings, model_settings
 from ensemble.errors import UserError, in_own_code
 from ensemble.likelihood import Likelihood
 from ensemble.network import Backbone, Network, Traits, Variables, last_activation, traits
@@ -223,7 +223,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Supervised:
         UserError: the data cannot be had, or the network or the likelihood do not suit them.
     """
     dataset = load_source(config, data)
-    likelihood = make_likelihood(dataset, config.likelihood)
+    likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
     if getattr(likelihood, "needs_teacher", False):
         raise UserError(
             f"config.likelihood={config.likelihood!r} is learned from an ensemble: use "

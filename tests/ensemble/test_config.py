@@ -16,6 +16,7 @@ from ensemble.config import (
     default_config,
     differences,
     flatten,
+    likelihood_block,
     method_block,
     model_block,
     task_block,
@@ -185,6 +186,7 @@ BLOCKS = [
     *map(task_block, registry.TASKS),
     *map(method_block, registry.METHODS),
     *map(model_block, registry.MODELS),
+    *map(likelihood_block, registry.LIKELIHOOD_KEYS),
 ]
 
 

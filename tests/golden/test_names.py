@@ -9,7 +9,7 @@ import pathlib
 
 import ensemble
 from ensemble import registry
-from ensemble.config import RUN, flatten, method_block, model_block, task_block
+from ensemble.config import RUN, flatten, likelihood_block, method_block, model_block, task_block
 
 NAMES = pathlib.Path(__file__).resolve().parent / "names.json"
 
@@ -37,7 +37,11 @@ def names():
         "keys": {"run": sorted(RUN.keys)}
         | {f"task {name}": sorted(task_block(name).keys) for name in registry.TASKS}
         | {f"method {name}": sorted(method_block(name).keys) for name in registry.METHODS}
-        | {f"model {name}": sorted(model_block(name).keys) for name in registry.MODELS},
+        | {f"model {name}": sorted(model_block(name).keys) for name in registry.MODELS}
+        | {
+            f"likelihood {name}": sorted(likelihood_block(name).keys)
+            for name in registry.LIKELIHOOD_KEYS
+        },
     }
 
 

@@ -13,6 +13,7 @@ from clu import metrics as clu_metrics
 from flax import serialization
 
 from ensemble.batched_prediction import make_predict
+from ensemble.likelihood import Likelihood
 from ensemble.method import Status
 from ensemble.methods.members.member import TrainState, create_member, keep_best
 from ensemble.methods.members.train_step import (
@@ -81,12 +82,12 @@ def build_programs(
     )
 
 
-def zero_metrics(placement: Placement, progress: str) -> tuple[Metrics, Metrics]:
+def zero_metrics(placement: Placement, likelihood: Likelihood) -> tuple[Metrics, Metrics]:
     """Sums over no examples: of every member, and of the ensemble.
 
     Args:
         placement: of the members.
-        progress: `Likelihood.progress`.
+        likelihood: of the task.
     """
 
     def zeros(names: tuple[str, ...], *shape: int) -> Metrics:
@@ -95,8 +96,8 @@ def zero_metrics(placement: Placement, progress: str) -> tuple[Metrics, Metrics]
         )
         return dict.fromkeys(names, average)
 
-    of_members = zeros(("loss", progress), placement.num_members)
-    of_ensemble = zeros(("nll", progress))
+    of_members = zeros(("loss", likelihood.progress), placement.num_members)
+    of_ensemble = zeros((likelihood.loss, likelihood.progress))
     return placement.place_members(of_members), placement.place_everywhere(of_ensemble)
 
 
@@ -111,19 +112,19 @@ def totals_to_host(placement: Placement, totals: tuple[Metrics, Metrics]) -> dic
 
 
 def totals_from_host(
-    placement: Placement, arrays: dict[str, Any], progress: str
+    placement: Placement, arrays: dict[str, Any], likelihood: Likelihood
 ) -> tuple[Metrics, Metrics]:
     """The inverse of `totals_to_host`, on any devices.
 
     Args:
         placement: of the members.
         arrays: as `totals_to_host` has returned them.
-        progress: `Likelihood.progress`.
+        likelihood: of the task.
 
     Raises:
         ValueError: the arrays are of other shapes.
     """
-    templates = zero_metrics(placement, progress)
+    templates = zero_metrics(placement, likelihood)
     restored = [
         serialization.from_state_dict(template, arrays[name])
         for template, name in zip(templates, ("members", "ensemble"), strict=True)

@@ -93,7 +93,7 @@ class SGD(Method[SGDState, ChunkInfo]):
     ):
         self.config = config
         self.indices = tuple(range(first, config.ensemble_size))
-        self.task, self._progress = task, task.likelihood.progress
+        self.task = task
         check_augmentation(config, task.dataset)
         # A larger batch would be filled up with what counts nothing, and take memory and time.
         self.batch_size = min(config.batch_size, task.num_train_examples)
@@ -147,7 +147,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         programs = self._programs
         due = self._chunk_end(state)
         end = due if limit is None else min(state.step + limit, due)
-        totals = list(state.totals or zero_metrics(programs.placement, self._progress))
+        totals = list(state.totals or zero_metrics(programs.placement, self.task.likelihood))
         members = state.members
         for step in range(state.step, end):
             batch = self._batches.place(programs.placement, self.indices, step)
@@ -277,7 +277,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         state = SGDState(members=self._place(arrays), step=step, begun=step)
         if totals is None:
             return state
-        totals = totals_from_host(self._programs.placement, totals, self._progress)
+        totals = totals_from_host(self._programs.placement, totals, self.task.likelihood)
         return state.replace(totals=totals, begun=counters["begun"])
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:

@@ -16,7 +16,7 @@ import jax
 import ml_collections
 
 from ensemble import networks
-from ensemble.config import model_settings
+from ensemble.config import likelihood_settings, model_settings
 from ensemble.errors import UserError
 from ensemble.network import Variables
 from ensemble.priors import parse_prior
@@ -107,7 +107,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Distilled:
     dataset = load_source(config, data)
     if config.num_blends:
         dataset = Blended(dataset, config.num_blends, config.seed)
-    likelihood = make_likelihood(dataset, config.likelihood)
+    likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
     if not hasattr(likelihood, "expected_log_prob"):
         raise UserError(
             f"config.likelihood={config.likelihood!r} cannot learn from a teacher; use 'gaussian' "

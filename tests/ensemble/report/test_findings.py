@@ -130,7 +130,7 @@ def test_numbers_are_compared_with_their_mean():
         -0.5 * ((targets - targets.mean()) / targets.std()) ** 2
         - np.log(targets.std() * np.sqrt(2 * np.pi))
     )
-    assert constant.nll == pytest.approx(expected, rel=1e-6)
+    assert constant.loss == pytest.approx(expected, rel=1e-6)
     report = _report([0.9], [0.3], 0.3)
     report["test"] = {
         "members": {"rmse": [2.0], "nll": [2.0]},

@@ -1,0 +1,151 @@
+"""What all likelihoods of a number share: how targets are standardised, and how a run is told.
+
+What a tenant predicts, and how that is scored, is its own; `parametric.py` has what those share
+whose outputs are the parameters of a distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.likelihood import Arrays, Constant, Panel
+from ensemble.likelihoods.target_range import LARGEST, SMALLEST, normal_constant, target_range
+from ensemble.pictures import member_scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Numbers:
+    """Targets are numbers, which a network sees standardised.
+
+    Args:
+        shift: mean of the training targets.
+        scale: their standard deviation.
+        low: their minimum.
+        high: their maximum.
+    """
+
+    name: str
+    loss = "nll"
+    has_density = True
+    takes_logits = False
+    why_not_evaluated = (
+        "has learned numbers, and evaluations are of classifiers; its scores are in report.json"
+    )
+
+    def __init__(self, shift: float, scale: float, low: float, high: float):
+        self.shift, self.scale, self.low, self.high = shift, scale, low, high
+
+    # From the data, and from what a workdir says of them.
+
+    @classmethod
+    def of_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
+        """Makes the likelihood of training targets [N].
+
+        Args:
+            targets: of the training examples.
+            class_names: empty.
+            **settings: of a tenant that has keys in the configuration.
+
+        Raises:
+            UserError: the targets are classes, or all alike, or not finite, or none of this kind.
+        """
+        if class_names:
+            raise UserError(
+                f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
+                f"{', '.join(class_names[:3])}...: set config.likelihood='categorical'"
+            )
+        cls.check_targets(targets, "train")
+        return cls(*cls.standardisation(targets), **settings)
+
+    @classmethod
+    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+        """Checks targets [N] of any split; any finite numbers can be targets.
+
+        Raises:
+            UserError: of tenants whose targets are of one kind: some are of another.
+        """
+
+    @classmethod
+    def standardisation(cls, targets: np.ndarray) -> tuple[float, float, float, float]:
+        """Shift, scale, least and largest value of training targets [N]."""
+        return target_range(targets)
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> Self:
+        """The inverse of `describe`.
+
+        Raises:
+            ValueError: the description is damaged or forged.
+        """
+        numbers = [description[f"target_{name}"] for name in ("shift", "scale", "low", "high")]
+        if not all(type(one) in (int, float) and abs(one) < LARGEST for one in numbers):
+            raise ValueError("dataset.target_shift, _scale, _low and _high must be numbers")
+        shift, scale, low, high = map(float, numbers)
+        if not (scale > SMALLEST and low < high):
+            raise ValueError("dataset.target_scale must be positive, target_low below target_high")
+        return cls(shift, scale, low, high, **cls.described_settings(description))
+
+    @classmethod
+    def described_settings(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of `of_data` that a tenant has put into its description.
+
+        Raises:
+            ValueError: the description is damaged or forged.
+        """
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """Returns how targets are standardised, JSON-ready."""
+        return {
+            "target_shift": self.shift,
+            "target_scale": self.scale,
+            "target_low": self.low,
+            "target_high": self.high,
+        }
+
+    # On the devices.
+
+    def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
+        """No parameters beside the network's, unless a tenant has some."""
+        return {}
+
+    # On the host.
+
+    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+        """Always answers the normal distribution of the training targets."""
+        values = np.asarray(train_targets, np.float64)
+        return normal_constant(float(values.mean()), float(values.std()), targets)
+
+    def final_figures(
+        self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]
+    ) -> dict[str, Figure]:
+        """Draws the members' scores beside the ensemble's."""
+        titles = {"rmse": "RMSE (lower is better)", "nll": "NLL in nats (lower is better)"}
+        return {"members": member_scores.member_scores(section, titles)}
+
+    def curves(self) -> Sequence[Panel]:
+        """Training loss, validation NLL and validation RMSE."""
+        loss = Panel("train", "loss", "Training loss", "loss (nats)")
+        nll = Panel("validation", "nll", "Validation NLL (lower is better)", "NLL (nats)")
+        return loss, nll, Panel("validation", "rmse", "Validation RMSE (lower is better)", "RMSE")
+
+    # Of an ensemble as a function.
+
+    def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
+        """Of numbers the draws of all chains are one mixture: [C, K, N] to [C * K, N]."""
+        return {name: one.reshape(-1, *one.shape[2:]) for name, one in arrays.items()}
+
+    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
+        """Numbers have no temperature: a `UserError`."""
+        raise UserError("a temperature is fitted to probabilities of classes, not to densities")
+
+    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> Any:
+        """Numbers are neither right nor wrong: a `ValueError`."""
+        raise ValueError("classes are right or wrong; of numbers, look at the width of intervals")

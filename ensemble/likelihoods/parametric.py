@@ -1,0 +1,315 @@
+"""What likelihoods of a number share whose outputs are the parameters of a distribution.
+
+A tenant says which distribution follows from its outputs: its density, its CDF and its two moments.
+A member's prediction is the parameters of its distribution; a chain's is what remains of the
+mixture over its draws: the density and the CDF at the target, two moments, and the CDF on a fixed
+grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.special
+import numpy as np
+
+from ensemble.likelihood import Arrays, Column, Reduce
+from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
+from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction
+from ensemble.likelihoods.numbers import Numbers
+from ensemble.pictures import intervals
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ensemble.source import Source
+
+NUM_GRID_POINTS = 200
+"""Where the CDF of a chain is kept, from a range below the least training target to one above."""
+_PLATEAU = 1e-6  # Of a CDF in float32: between modes far apart it is flat, up to rounding.
+_BISECTIONS = 40  # In float32 more change nothing.
+_OF_CHAINS = {"log_density", "cdf", "mean", "noise", "spread", GRID}
+
+
+class Parametric(Numbers):
+    """A tenant maps K outputs to the parameters of a distribution in the target's units."""
+
+    num_outputs: int
+    columns: Mapping[str, Column] = {
+        "rmse": Column("RMSE", has_units=True),
+        "nll": Column("NLL nats"),
+        "crps": Column("CRPS", has_units=True),
+        "coverage_90": Column("in 90% %", 100, 1),
+        "width_90": Column("90% width", has_units=True),
+    }
+    headline = ("rmse", "nll", "crps")
+    progress = "squared_error"
+    draw_scores = ("squared_error", "nll")
+    traced = ("squared_error", "nll")
+    relative = "density"
+    parts: tuple[str, ...]
+    positive_parts: tuple[str, ...] = ()
+    part_ndim = 2
+
+    # What a tenant says; its parameters are `parts` by name, and these functions take them as
+    # arrays of NumPy or of JAX: `xp` is `numpy` or `jax.numpy`, `special` the SciPy of the same.
+
+    def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """The distribution's parameters [B, ...], float32."""
+        raise NotImplementedError
+
+    def log_density(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
+        """Log density, or probability, at y in the target's units."""
+        raise NotImplementedError
+
+    def cdf(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
+        """CDF at y in the target's units."""
+        raise NotImplementedError
+
+    def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:
+        """Mean, in the target's units."""
+        raise NotImplementedError
+
+    def variance(self, parts: Mapping[str, Any], xp: Any, unit: float = 1.0) -> Any:
+        """Variance, where targets are measured in this unit: squares may leave float32."""
+        raise NotImplementedError
+
+    def bracket(self, parts: Mapping[str, Any], xp: Any) -> tuple[Any, Any]:
+        """Values [N] on the line below and above every quantile of `LEVELS` and of the tails."""
+        raise NotImplementedError
+
+    def to_line(self, y: Any, xp: Any) -> Any:
+        """Maps a target to where quantiles are searched and grids are even, which is increasing."""
+        return y
+
+    def from_line(self, u: Any, xp: Any) -> Any:
+        """The inverse of `to_line`."""
+        return u
+
+    def at_many(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """Parts with an axis for the values of a target at which each is evaluated: the last."""
+        return {name: part[..., None] for name, part in parts.items()}
+
+    def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray | None:
+        """CRPS [N] of the mixture of members in closed form; None where there is none."""
+        return None
+
+    def distribution(self, arrays: Arrays) -> MixtureDensity:
+        """What an ensemble says of N targets, from predictions [M, N, ...] of its members."""
+        return MixtureDensity(self, arrays)
+
+    @property
+    def grid(self) -> np.ndarray:
+        """[G] values of a target at which the CDF of a chain is kept."""
+        low, high = self.to_line(self.low, np), self.to_line(self.high, np)
+        margin = high - low
+        return self.from_line(np.linspace(low - margin, high + margin, NUM_GRID_POINTS), np)
+
+    # Pure functions on the devices.
+
+    def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
+        """Log density [B] of targets in their own units, nats."""
+        return self.log_density(self.predict(params, outputs), targets, jnp, jax.scipy.special)
+
+    def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
+        """Squared error and NLL [..., B] of one predictor."""
+        log_density = self.log_density(predicted, targets, jnp, jax.scipy.special)
+        return {"squared_error": (self.mean(predicted, jnp) - targets) ** 2, "nll": -log_density}
+
+    def mixture_scores(
+        self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
+    ) -> dict[str, jax.Array]:
+        """NLL of the mixture, and the squared error of its mean, [B]."""
+        log_density = self.log_density(predicted, targets, jnp, jax.scipy.special)
+        log_density = jnp.where(live[:, None], log_density, -jnp.inf)
+        top = over.max(jnp.max(log_density, axis=0))
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        total = over.sum(jnp.sum(jnp.exp(log_density - top), axis=0))
+        count = over.sum(jnp.sum(live.astype(jnp.float32)))
+        means = self.mean(predicted, jnp)
+        mean = over.sum(jnp.sum(jnp.where(live[:, None], means, 0), axis=0)) / count
+        return {
+            "nll": jnp.log(count) - top - jnp.log(total),
+            "squared_error": (mean - targets) ** 2,
+        }
+
+    def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
+        """Log density and CDF at the target, standardised moments, and the CDF on the grid."""
+        special = jax.scipy.special
+        mean = (self.mean(predicted, jnp) - self.shift) / self.scale
+        noise = self.variance(predicted, jnp, self.scale)
+        grid = jnp.asarray(self.grid, jnp.float32)
+        return {
+            self.relative: self.log_density(predicted, targets, jnp, special),
+            "cdf": self.cdf(predicted, targets, jnp, special),
+            "mean": mean,
+            "square": mean**2,
+            "noise": noise,
+            GRID: self.cdf(self.at_many(predicted), grid, jnp, special),
+        }
+
+    # On the host.
+
+    def average(self, means: Arrays) -> dict[str, np.ndarray]:
+        """The mixtures over the draws of chains, in the target's units."""
+        variance = self.scale**2
+        spread = np.maximum(means["square"] - means["mean"] ** 2, 0)
+        found = {
+            "log_density": means[self.relative],
+            "cdf": means["cdf"],
+            "mean": self.shift + self.scale * means["mean"],
+            "noise": variance * means["noise"],
+            "spread": variance * spread,
+            GRID: means[GRID],
+        }
+        return {name: one.astype(np.float32) for name, one in found.items()}
+
+    def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
+        """Checks predictions that were read from a file.
+
+        Raises:
+            ValueError: they are none of ours, or not finite, or no distributions.
+        """
+        names = set(arrays)
+        if names != _OF_CHAINS and not names >= set(self.parts):
+            raise ValueError(f"it has the arrays {', '.join(sorted(names))}, not a distribution's")
+        for name, array in arrays.items():
+            ndim = 2 if names == _OF_CHAINS else self.part_ndim
+            if array.dtype.kind != "f" or array.ndim != (3 if name == GRID else ndim):
+                raise ValueError(f"{name} must be floating-point numbers [M, N]")
+            if not np.isfinite(array).all() and name != "log_density":
+                raise ValueError(f"{name} must be finite")
+        for name in names.intersection(self.positive_parts):
+            if not (arrays[name] > 0).all():
+                raise ValueError(f"{name} must be positive")
+        if targets is not None and not np.isfinite(targets.astype(np.float64)).all():
+            raise ValueError("targets must be finite")
+
+    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+        """Mean NLL [M] of every member, nats."""
+        return -self.distribution(arrays).log_densities(targets).mean(axis=1)
+
+    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Scores of the mixture, of the members, and how far these differ."""
+        targets = np.asarray(targets, np.float64)
+        one_by_one = [
+            self.distribution({name: one[[m]] for name, one in arrays.items()}).scores(targets)
+            for m in range(len(next(iter(arrays.values()))))
+        ]
+        mixture = self.distribution(arrays)
+        _, noise, disagreement = mixture.moments()
+        return {
+            "ensemble": mixture.scores(targets),
+            "members": {name: [one[name] for one in one_by_one] for name in one_by_one[0]},
+            "diversity": {
+                "aleatoric": float(noise.mean()),
+                "epistemic": float(disagreement.mean()),
+                "total": float((noise + disagreement).mean()),
+            },
+        }
+
+    def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
+        """Says in one line what the ensemble brings over its mean member."""
+        scores, members = section["ensemble"], section["members"]
+        rmse = f"has an RMSE of {scores['rmse']:.4g} on the {split} split"
+        covered = f"its 90% intervals hold {100 * scores['coverage_90']:.0f}% of the targets."
+        if num_members == 1:
+            return f"One member {rmse}, and an NLL of {scores['nll']:.3f} nats; {covered}"
+        saving = 100 * (1 - scores["rmse"] / float(np.mean(members["rmse"])))
+        gained = float(np.mean(members["nll"])) - scores["nll"]
+        return (
+            f"The ensemble of {num_members} {rmse}, {-saving:+.1f}% from its mean member, and an "
+            f"NLL of {-gained:+.3f} nats from it; {covered}"
+        )
+
+    def posterior_sentence(
+        self, section: Mapping[str, Any], average_draw: Mapping[str, float], split: str
+    ) -> str:
+        """Says in one line what averaging draws brings over a single draw."""
+        scores = section["ensemble"]
+        return (
+            f"The mixture of all draws has an RMSE of {scores['rmse']:.4g} on the {split} split, "
+            f"a single draw {math.sqrt(average_draw['squared_error']):.4g}; its 90% intervals hold "
+            f"{100 * scores['coverage_90']:.0f}% of the targets."
+        )
+
+    def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
+        """Draws predictions against targets, and how often intervals hold what they say."""
+        mixture = self.distribution(arrays)
+        low, middle, high = mixture.quantiles(np.array([0.05, 0.5, 0.95]))
+        targets = source.targets(split)
+        pit = mixture.pit(targets)
+        return {
+            "predictions": intervals.predictions(middle, low, high, targets, title),
+            "calibration": intervals.coverage_curve(pit, title),
+        }
+
+    def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
+        """The standard deviation of the mixture."""
+        _, noise, disagreement = self.distribution(arrays).moments()
+        return "standard_deviation", np.sqrt(noise + disagreement)
+
+    # Of an ensemble as a function.
+
+    def prediction(self, arrays: Arrays, temperature: Any, threshold: Any = 1) -> NumberPrediction:
+        """What an ensemble says of N inputs."""
+        mixture = self.distribution(arrays)
+        mean, noise, disagreement = mixture.moments()
+        deviation, levels = np.sqrt(noise + disagreement), np.array(LEVELS)
+        quantiles = mixture.quantiles(levels).T
+        return NumberPrediction(
+            mean, deviation, quantiles, noise, disagreement, levels, members=arrays
+        )
+
+    def uncertainty(self, prediction: NumberPrediction) -> np.ndarray:
+        """The standard deviation [N] of the mixture."""
+        return prediction.standard_deviation
+
+    def entry(self, prediction: NumberPrediction, i: int) -> dict[str, Any]:
+        """Moments and quantiles of prediction i, JSON-ready."""
+        return prediction.entry(i)
+
+    def legend(self) -> dict[str, Any]:
+        """The levels of the quantiles."""
+        return {"levels": list(LEVELS)}
+
+    def cells(self, prediction: NumberPrediction, i: int) -> list[tuple[str, str | float]]:
+        """Mean, deviation and 90% interval of prediction i."""
+        return prediction.cells(i)
+
+    def exported(
+        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
+    ) -> dict[str, jax.Array]:
+        """The same as JAX arrays by name; the members' parameters are `member_NAME` [M, N]."""
+        means = self.mean(predicted, jnp)
+        mean = means.mean(axis=0)
+        noise = self.variance(predicted, jnp).mean(axis=0)
+        disagreement = jnp.square(means - mean).mean(axis=0)
+
+        def quantile(level: float) -> jax.Array:
+            def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+                middle = (ends[0] + ends[1]) / 2
+                value = self.from_line(middle, jnp)
+                cdf = self.cdf(predicted, value, jnp, jax.scipy.special).mean(axis=0)
+                is_below = cdf < level
+                return jnp.where(is_below, middle, ends[0]), jnp.where(is_below, ends[1], middle)
+
+            low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, self.bracket(predicted, jnp))
+            return (low + high) / 2
+
+        def between(level: float) -> jax.Array:
+            middle = (quantile(level - _PLATEAU) + quantile(level + _PLATEAU)) / 2
+            return self.from_line(middle, jnp)
+
+        return {
+            "mean": mean,
+            "standard_deviation": jnp.sqrt(noise + disagreement),
+            "quantiles": jnp.stack([between(level) for level in LEVELS], axis=-1),
+            "aleatoric": noise,
+            "epistemic": disagreement,
+            **{f"member_{name}": one for name, one in predicted.items()},
+        }
