@@ -189,6 +189,12 @@ LIKELIHOODS: Mapping[str, str] = {
     "gaussian_shared": "ensemble.likelihoods.gaussian:SharedGaussian",
     "gaussian_split": "ensemble.likelihoods.gaussian_split:GaussianSplit",
     "student_t": "ensemble.likelihoods.student_t:StudentT",
+    "laplace": "ensemble.likelihoods.laplace:Laplace",
+    "log_normal": "ensemble.likelihoods.log_normal:LogNormal",
+    "mixture_of_gaussians": "ensemble.likelihoods.mixture_of_gaussians:MixtureOfGaussians",
+    "poisson": "ensemble.likelihoods.poisson:Poisson",
+    "negative_binomial": "ensemble.likelihoods.negative_binomial:NegativeBinomial",
+    "quantiles": "ensemble.likelihoods.quantiles:Quantiles",
 }
 """What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
 

@@ -19,8 +19,8 @@ LOC, SCALE = "loc", "scale"
 """Parameters that every distribution of a number has, [M, N]."""
 GRID = "grid_cdf"
 """Of a chain, its CDF on a grid, [C, N, G]; predictions that have it are those of chains."""
-_NUM_FINE = 400  # Points of the grid on which a mixture without a closed form is scored.
-_TAILS = 5e-4  # Probability beyond each end of that grid.
+NUM_FINE = 400  # Points of the grid on which a mixture without a closed form is scored.
+TAILS = 5e-4  # Probability beyond each end of that grid.
 _OF_GRID = ("crps", "mae", "width", "interval_score")  # Scores of chains that are read off it.
 _MAX_BEYOND = 0.005  # Probability beyond a chain's grid, above which they are not known.
 
@@ -63,50 +63,55 @@ class MixtureDensity:
     Args:
         family: of the members' distributions.
         arrays: their predictions [M, N, ...], by name.
+
+    Attributes:
+        family: the same.
+        arrays: the same, float64.
+        is_of_chains: whether the members are chains.
     """
 
     def __init__(self, family: Family, arrays: Arrays):
-        self._family = family
-        self._arrays = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
-        self._is_of_chains = GRID in arrays
+        self.family = family
+        self.arrays = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
+        self.is_of_chains = GRID in arrays
 
     def log_densities(self, targets: np.ndarray) -> np.ndarray:
         """Log densities [M, N] of the members at the targets; of chains, those that were kept."""
-        if self._is_of_chains:
-            return self._arrays["log_density"]
+        if self.is_of_chains:
+            return self.arrays["log_density"]
         y = np.asarray(targets, np.float64)
-        return np.asarray(self._family.log_density(self._arrays, y, np, scipy.special))
+        return np.asarray(self.family.log_density(self.arrays, y, np, scipy.special))
 
     def cdf(self, values: np.ndarray) -> np.ndarray:
         """CDF [N] at one value for each example; of members only."""
-        return self._family.cdf(self._arrays, values, np, scipy.special).mean(axis=0)
+        return self.family.cdf(self.arrays, values, np, scipy.special).mean(axis=0)
 
     def pit(self, targets: np.ndarray) -> np.ndarray:
         """CDF [N] at the targets; of chains, what was kept."""
-        if self._is_of_chains:
-            return self._arrays["cdf"].mean(axis=0)
+        if self.is_of_chains:
+            return self.arrays["cdf"].mean(axis=0)
         return self.cdf(np.asarray(targets, np.float64))
 
     def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean of the mixture, mean of the variances and variance of the means, [N]."""
-        arrays = self._arrays
-        if self._is_of_chains:
+        arrays = self.arrays
+        if self.is_of_chains:
             means, noise = arrays["mean"], arrays["noise"]
             within = arrays["spread"].mean(axis=0)
         else:
-            means = self._family.mean(arrays, np)
-            noise = self._family.variance(arrays, np)
+            means = self.family.mean(arrays, np)
+            noise = self.family.variance(arrays, np)
             within = np.zeros(means.shape[1])
         return means.mean(axis=0), noise.mean(axis=0), within + means.var(axis=0)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """Quantiles [Q, N]; of chains, read off the grid."""
-        family = self._family
-        if self._is_of_chains:
+        family = self.family
+        if self.is_of_chains:
             grid = family.to_line(family.grid, np)
-            found = regression.grid_quantiles(grid, self._grid_cdf(), levels)
+            found = regression.grid_quantiles(grid, self.grid_cdf(), levels)
         else:
-            low, high = family.bracket(self._arrays, np)
+            low, high = family.bracket(self.arrays, np)
             found = regression.quantiles(
                 lambda u: self.cdf(family.from_line(u, np)), low, high, levels
             )
@@ -114,15 +119,22 @@ class MixtureDensity:
 
     def crps(self, targets: np.ndarray) -> np.ndarray:
         """CRPS [N]: in closed form where there is one, else from the CDF on a grid."""
-        if self._is_of_chains:
-            return regression.grid_crps(self._family.grid, self._grid_cdf(), targets)
-        found = self._family.closed_crps(self._arrays, targets)
+        if self.is_of_chains:
+            return regression.grid_crps(self.family.grid, self.grid_cdf(), targets)
+        found = self.family.closed_crps(self.arrays, targets)
         if found is not None:
             return found
-        low, high = self._family.to_line(self.quantiles(np.array([_TAILS, 1 - _TAILS])), np)
-        grid = self._family.from_line(np.linspace(low, high, _NUM_FINE), np)  # [G, N]
+        low, high = self.family.to_line(self.quantiles(np.array([TAILS, 1 - TAILS])), np)
+        grid = self.family.from_line(np.linspace(low, high, NUM_FINE), np)  # [G, N]
         cdf = np.stack([self.cdf(values) for values in grid], axis=1)
         return regression.grid_crps(grid.T, cdf, targets)
+
+    def coverage(
+        self, targets: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
+    ) -> float:
+        """Share of targets [N] in the central intervals of a level, from `low` to `high` [N]."""
+        # A central interval holds a target whose PIT is so near to a half.
+        return float(np.mean(np.abs(self.pit(targets) - 0.5) <= level / 2))
 
     def scores(self, targets: np.ndarray) -> dict[str, float]:
         """All scores, by name."""
@@ -138,25 +150,24 @@ class MixtureDensity:
             "mae": float(np.mean(np.abs(quantiles[0.5] - targets))),
             "crps": float(self.crps(targets).mean()),
         }
-        distance = np.abs(self.pit(targets) - 0.5)
         for level in regression.LEVELS:
             low, high = quantiles[(1 - level) / 2], quantiles[(1 + level) / 2]
             percent = f"{100 * level:.0f}"
-            # A central interval holds a target whose PIT is so near to a half.
-            scores[f"coverage_{percent}"] = float(np.mean(distance <= level / 2))
+            scores[f"coverage_{percent}"] = self.coverage(targets, low, high, level)
             scores[f"width_{percent}"] = float(np.mean(high - low))
             scores[f"interval_score_{percent}"] = regression.interval_score(
                 low, high, targets, level
             )
-        if self._is_of_chains and self._beyond_grid() > _MAX_BEYOND:
+        if self.is_of_chains and self._beyond_grid() > _MAX_BEYOND:
             unknown = [name for name in scores if name.startswith(_OF_GRID)]
             scores |= dict.fromkeys(unknown, math.nan)
         return scores
 
     def _beyond_grid(self) -> float:
         """Mean probability that chains give to values beyond the grid's ends."""
-        cdf = self._grid_cdf()
+        cdf = self.grid_cdf()
         return float(np.mean(cdf[:, 0] + 1 - cdf[:, -1]))
 
-    def _grid_cdf(self) -> np.ndarray:
-        return self._arrays[GRID].mean(axis=0)
+    def grid_cdf(self) -> np.ndarray:
+        """Of chains, their mean CDF [N, G] on the grid of the family."""
+        return self.arrays[GRID].mean(axis=0)

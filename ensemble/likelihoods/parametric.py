@@ -90,6 +90,10 @@ class Parametric(Numbers):
         """The inverse of `to_line`."""
         return u
 
+    def snapped(self, quantile: Any, xp: Any) -> Any:
+        """A quantile [N] that was found by halving; of whole numbers, the nearest one."""
+        return quantile
+
     def at_many(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         """Parts with an axis for the values of a target at which each is evaluated: the last."""
         return {name: part[..., None] for name, part in parts.items()}
@@ -101,6 +105,11 @@ class Parametric(Numbers):
     def distribution(self, arrays: Arrays) -> MixtureDensity:
         """What an ensemble says of N targets, from predictions [M, N, ...] of its members."""
         return MixtureDensity(self, arrays)
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """What is taken from a target, and what it is divided by, where moments are summed."""
+        return self.shift, self.scale
 
     @property
     def grid(self) -> np.ndarray:
@@ -140,8 +149,9 @@ class Parametric(Numbers):
     def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Log density and CDF at the target, standardised moments, and the CDF on the grid."""
         special = jax.scipy.special
-        mean = (self.mean(predicted, jnp) - self.shift) / self.scale
-        noise = self.variance(predicted, jnp, self.scale)
+        shift, scale = self.units
+        mean = (self.mean(predicted, jnp) - shift) / scale
+        noise = self.variance(predicted, jnp, scale)
         grid = jnp.asarray(self.grid, jnp.float32)
         return {
             self.relative: self.log_density(predicted, targets, jnp, special),
@@ -156,12 +166,13 @@ class Parametric(Numbers):
 
     def average(self, means: Arrays) -> dict[str, np.ndarray]:
         """The mixtures over the draws of chains, in the target's units."""
-        variance = self.scale**2
+        shift, scale = self.units
+        variance = scale**2
         spread = np.maximum(means["square"] - means["mean"] ** 2, 0)
         found = {
             "log_density": means[self.relative],
             "cdf": means["cdf"],
-            "mean": self.shift + self.scale * means["mean"],
+            "mean": shift + scale * means["mean"],
             "noise": variance * means["noise"],
             "spread": variance * spread,
             GRID: means[GRID],
@@ -303,7 +314,7 @@ class Parametric(Numbers):
 
         def between(level: float) -> jax.Array:
             middle = (quantile(level - _PLATEAU) + quantile(level + _PLATEAU)) / 2
-            return self.from_line(middle, jnp)
+            return self.snapped(self.from_line(middle, jnp), jnp)
 
         return {
             "mean": mean,

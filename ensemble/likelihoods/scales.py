@@ -9,6 +9,6 @@ MIN_SCALE = 1e-3
 density could grow without bound on a target that repeats."""
 
 
-def positive(raw: jax.Array) -> jax.Array:
-    """Maps a number to a scale above `MIN_SCALE`, and 0 to 1: softplus, moved."""
-    return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(1 - MIN_SCALE)))
+def positive(raw: jax.Array, start: float = 1.0) -> jax.Array:
+    """Maps a number to a scale above `MIN_SCALE`, and 0 to `start`: softplus, moved."""
+    return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))

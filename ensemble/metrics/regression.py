@@ -84,8 +84,10 @@ def grid_quantiles(grid: ArrayLike, cdf: ArrayLike, levels: ArrayLike) -> Floats
     return np.stack([np.interp(wanted, row, values) for row, values in pairs], axis=1)
 
 
-def gaussian_mixture_crps(mean: ArrayLike, scale: ArrayLike, targets: ArrayLike) -> Floats:
-    """CRPS `[N]` of equally weighted mixtures of Gaussians, in closed form.
+def gaussian_mixture_crps(
+    mean: ArrayLike, scale: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
+) -> Floats:
+    """CRPS `[N]` of mixtures of Gaussians, in closed form.
 
     Grimit et al. 2006, "The continuous ranked probability score for circular variables and its
     application to mesoscale forecast ensemble verification", equation 5.
@@ -94,13 +96,16 @@ def gaussian_mixture_crps(mean: ArrayLike, scale: ArrayLike, targets: ArrayLike)
         mean: `[M, N]`.
         scale: `[M, N]`, standard deviations.
         targets: `[N]`.
+        weights: `[M, N]`, of sum 1 over M; None: all the same.
     """
     mean, scale = np.asarray(mean, np.float64), np.asarray(scale, np.float64)
-    to_target = _expected_distance(np.asarray(targets, np.float64) - mean, scale).mean(axis=0)
-    between = np.zeros(mean.shape[1])
-    for one, its_scale in zip(mean, scale, strict=True):  # One pair at a time: [M, N] of memory.
-        between += _expected_distance(one - mean, np.hypot(its_scale, scale)).mean(axis=0)
-    return to_target - between / (2 * len(mean))
+    weights = np.full(mean.shape, 1 / len(mean)) if weights is None else np.asarray(weights)
+    to_target = _expected_distance(np.asarray(targets, np.float64) - mean, scale)
+    found = (weights * to_target).sum(axis=0)
+    for one, its_scale, weight in zip(mean, scale, weights, strict=True):  # [M, N] of memory.
+        distance = _expected_distance(one - mean, np.hypot(its_scale, scale))
+        found -= weight * (weights * distance).sum(axis=0) / 2
+    return found
 
 
 def grid_crps(grid: ArrayLike, cdf: ArrayLike, targets: ArrayLike) -> Floats:
@@ -126,6 +131,53 @@ def grid_crps(grid: ArrayLike, cdf: ArrayLike, targets: ArrayLike) -> Floats:
     before = _square_integral(cut - left, cdf[:, :-1], at_cut)
     behind = _square_integral(right - cut, 1 - at_cut, 1 - cdf[:, 1:])
     return (before + behind).sum(axis=1) + np.abs(targets - inside[:, 0])
+
+
+def count_quantiles(cdf: Callable[[Floats], Floats], high: ArrayLike, levels: ArrayLike) -> Floats:
+    """Quantiles of N distributions of counts: the least whole numbers whose CDF reaches a level.
+
+    Args:
+        cdf: from whole numbers `[N]` to the distributions' CDF there, `[N]`.
+        high: `[N]`, not below any quantile that is asked for.
+        levels: `[Q]` in 0..1.
+
+    Returns:
+        `[Q, N]`.
+    """
+    most = np.floor(np.asarray(high, np.float64)) + 1
+
+    def bisect(level: float) -> Floats:
+        below, above = np.full(most.shape, -1.0), most.copy()
+        while (above - below > 1).any():
+            middle = np.floor((below + above) / 2)
+            is_below = cdf(middle) < level
+            # Where both ends have met, the middle is the lower one, and nothing moves.
+            below, above = np.where(is_below, middle, below), np.where(is_below, above, middle)
+            below = np.minimum(below, above - 1)
+        return above
+
+    return np.stack([bisect(level) for level in np.atleast_1d(levels)])
+
+
+def count_crps(values: ArrayLike, cdf: ArrayLike, targets: ArrayLike) -> Floats:
+    """CRPS `[N]` of distributions of counts: the sum of (F(k) - 1[k >= y])^2 over k.
+
+    Epstein 1969, "A scoring system for probability forecasts of ranked categories": the integral of
+    `grid_crps` of a CDF that is constant between whole numbers.
+
+    Args:
+        values: `[N, G]` or `[G]`, ascending whole numbers; where some are left out between two, the
+            CDF is taken for linear there.
+        cdf: `[N, G]`; below and above the values it counts as 0 and 1.
+        targets: `[N]`, whole numbers.
+    """
+    cdf, targets = np.asarray(cdf, np.float64), np.asarray(targets, np.float64)
+    values = np.broadcast_to(np.asarray(values, np.float64), cdf.shape)
+    if (np.diff(values, axis=1) > 1).any():
+        return grid_crps(values + 0.5, cdf, targets)
+    squares = (cdf - (values >= targets[:, None])) ** 2
+    missed = np.maximum(values[:, 0] - targets, 0) + np.maximum(targets - values[:, -1] - 1, 0)
+    return squares.sum(axis=1) + missed
 
 
 def coverage(low: ArrayLike, high: ArrayLike, targets: ArrayLike) -> float:
