@@ -74,6 +74,10 @@ class Continuous(Parametric):
         """That of the family, times the square of the scale."""
         return self.standard_variance(parts) * (parts[SCALE] / unit) ** 2
 
+    def relative_variance(self, parts: Mapping[str, Any]) -> Any:
+        """Square of the scale of a standardised target: what beta-NLL weights gradients by."""
+        return (parts[SCALE] / self.scale) ** 2
+
     def bracket(self, parts: Mapping[str, Any], xp: Any) -> tuple[Any, Any]:
         """Values [N] below and above every quantile of `LEVELS` and of the tails."""
         reach = _REACH * parts[SCALE].max(axis=0)

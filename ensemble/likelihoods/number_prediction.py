@@ -14,8 +14,6 @@ from ensemble.pictures.plot_style import plural
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Of the quantiles that an ensemble as a function gives."""
 
-_NUMBER = ".6g"  # Targets may be of any size.
-
 
 class NumberPrediction(NamedTuple):
     """What an ensemble says of N inputs, in the target's units.
@@ -39,6 +37,18 @@ class NumberPrediction(NamedTuple):
     levels: np.ndarray
     members: Mapping[str, np.ndarray]
 
+    @property
+    def point(self) -> np.ndarray:
+        """[N], what is said where one number is asked for: the mean."""
+        return self.mean
+
+    def first(self, number: int) -> NumberPrediction:
+        """The predictions of the first inputs."""
+        names = ("mean", "standard_deviation", "quantiles", "aleatoric", "epistemic")
+        rows = {name: getattr(self, name)[:number] for name in names}
+        members = {name: one[:, :number] for name, one in self.members.items()}
+        return self._replace(**rows, members=members)
+
     def entry(self, i: int) -> dict[str, Any]:
         """Moments and quantiles of prediction i, JSON-ready."""
         moments = ("mean", "standard_deviation", "aleatoric", "epistemic")
@@ -60,10 +70,10 @@ class NumberPrediction(NamedTuple):
         ]
 
     def __repr__(self) -> str:
-        return tabular.preview(self._heading(), len(self.mean), self.cells, _NUMBER)
+        return tabular.preview(self._heading(), len(self.mean), self.cells, tabular.NUMBER)
 
     def _repr_html_(self) -> str:
-        return tabular.preview_html(self._heading(), len(self.mean), self.cells, _NUMBER)
+        return tabular.preview_html(self._heading(), len(self.mean), self.cells, tabular.NUMBER)
 
     def _heading(self) -> str:
         members = plural(len(next(iter(self.members.values()))), "member")

@@ -26,9 +26,14 @@ _NUM_BINS = 10
 
 
 def predictions(
-    middle: ArrayLike, low: ArrayLike, high: ArrayLike, targets: ArrayLike, title: str
+    middle: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    targets: ArrayLike,
+    title: str,
+    percent: str = "90",
 ) -> Figure:
-    """Medians with their 90% intervals against the targets; those that miss are red.
+    """Medians with central intervals against the targets; those that miss are red.
 
     Args:
         middle: `[N]` medians.
@@ -36,6 +41,7 @@ def predictions(
         high: `[N]` upper ends.
         targets: `[N]`.
         title: what is shown.
+        percent: that the intervals are to hold.
 
     Returns:
         The figure, of at most 300 examples, evenly spread over the targets.
@@ -47,7 +53,7 @@ def predictions(
         np.asarray(one, np.float64)[chosen] for one in (middle, low, high, targets)
     )
     is_held = (y >= lower) & (y <= upper)
-    figure = new_figure(f"{title}: predictions with 90% intervals", width=6.4, height=6.0)
+    figure = new_figure(f"{title}: predictions with {percent}% intervals", width=6.4, height=6.0)
     axes = figure.subplots()
     ends = float(min(y.min(), lower.min())), float(max(y.max(), upper.max()))
     axes.plot(ends, ends, color=MEMBER_COLOR, linestyle="--", linewidth=1, label="equal")
@@ -87,4 +93,26 @@ def coverage_curve(pit: ArrayLike, title: str) -> Figure:
     histogram.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=ENSEMBLE_COLOR)
     histogram.axhline(len(pit) / _NUM_BINS, color=MEMBER_COLOR, linestyle="--", linewidth=1)
     style(histogram, xlabel="predictive CDF at the target (PIT)", ylabel="examples")
+    return figure
+
+
+def quantile_curve(levels: ArrayLike, shares: ArrayLike, num_examples: int, title: str) -> Figure:
+    """Share of targets at or below each quantile, against its level.
+
+    Args:
+        levels: `[Q]`, in 0..1.
+        shares: `[Q]`, found.
+        num_examples: N.
+        title: what is shown.
+    """
+    levels = np.asarray(levels, np.float64)
+    figure = new_figure(f"{title}: do quantiles hold what they say?", width=5.0, height=4.4)
+    axes = figure.subplots()
+    deviation = 1.96 * np.sqrt(levels * (1 - levels) / num_examples)
+    axes.errorbar(
+        levels, levels, deviation, color=MEMBER_COLOR, linestyle="--", label="95% by chance"
+    )
+    axes.plot(levels, shares, "o-", color=ENSEMBLE_COLOR, linewidth=2, label="found")
+    style(axes, xlabel="level", ylabel="share of targets below")
+    legend(axes)
     return figure

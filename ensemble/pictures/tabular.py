@@ -15,6 +15,9 @@ from ensemble.errors import shown
 Row = Sequence[tuple[str, str | float]]
 """Titles of columns, and the values of one row."""
 
+NUMBER = ".6g"
+"""How numbers of any size are formatted, such as targets."""
+
 NUM_SHOWN = 10
 """Rows that a preview has."""
 

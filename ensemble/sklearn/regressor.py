@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from ensemble.likelihoods.number_prediction import NumberPrediction
+from ensemble.likelihoods.quantile_prediction import QuantilePrediction
 from ensemble.sklearn.estimator import INPUTS, Estimator
 
 
@@ -34,7 +35,8 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
-        likelihood: 'gaussian', 'gaussian_shared' or 'student_t'.
+        likelihood: 'gaussian', 'gaussian_shared', 'student_t', 'laplace', 'log_normal',
+            'mixture_of_gaussians', 'poisson', 'negative_binomial' or 'quantiles'.
 
     Attributes:
         n_features_in_: F, the second axis of what was learned.
@@ -90,32 +92,26 @@ class EnsembleRegressor(RegressorMixin, Estimator):
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Returns the mean of the mixture of members for each example, [N] float64.
 
+        With `likelihood='quantiles'`, which have no mean, it is the median.
+
         Raises:
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned.
         """
-        return self.predict_uncertainty(X).mean
+        return self.predict_uncertainty(X).point
 
-    def predict_uncertainty(self, X: ArrayLike) -> NumberPrediction:
+    def predict_uncertainty(self, X: ArrayLike) -> NumberPrediction | QuantilePrediction:
         """Returns all that the ensemble says of each example: moments, quantiles, and their parts.
 
         Args:
             X: [N, ...], like what was learned.
 
         Returns:
-            A `NumberPrediction`, in the units of y.
+            A `NumberPrediction`, or of quantiles a `QuantilePrediction`, in the units of y.
 
         Raises:
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned.
         """
         whole, num_examples = self._predict(X)
-        return NumberPrediction(
-            mean=whole.mean[:num_examples],
-            standard_deviation=whole.standard_deviation[:num_examples],
-            quantiles=whole.quantiles[:num_examples],
-            aleatoric=whole.aleatoric[:num_examples],
-            epistemic=whole.epistemic[:num_examples],
-            levels=whole.levels,
-            members={name: one[:, :num_examples] for name, one in whole.members.items()},
-        )
+        return whole.first(num_examples)

@@ -43,7 +43,7 @@ PRIOR, MAP = "prior", "map"
 
 
 def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
-    found, method = [], values["method"]
+    found, method = _of_likelihood(values), values["method"]
     num_chains, mass = values["num_chains"], values["hmc.mass"]
     thin, num_samples = values["hmc.thin"], values["hmc.num_samples"]
     durations = ("hmc.num_warmup", "hmc.num_burn_in", "hmc.num_samples")
@@ -81,6 +81,21 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
             )
         )
     return found
+
+
+def _of_likelihood(values: Mapping[str, Any]) -> list[Conflict]:
+    """A likelihood that has no posterior."""
+    from ensemble import likelihoods  # They import JAX; the keys do not.
+
+    name = values.get("likelihood")
+    if name is None or likelihoods.named(name).has_density:
+        return []
+    line = (
+        f"config.likelihood={name!r} has no density, and config.method={values['method']!r} "
+        "samples a posterior, which needs one: use config.method='sgd', or a likelihood such as "
+        "'gaussian'"
+    )
+    return [Conflict(("likelihood",), line)]
 
 
 _DURATION = "config.hmc.num_samples says how long"
@@ -130,5 +145,6 @@ BLOCK = Block(
         "num_steps": _DURATION,
         "rwm.num_samples": _DURATION,
         "weight_decay": "config.prior says how small parameters are",
+        "beta_nll": "a posterior has one likelihood, whose gradients nothing weights",
     },
 )

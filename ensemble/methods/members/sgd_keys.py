@@ -12,6 +12,7 @@ from ensemble.keys import (
     Block,
     Conflict,
     Key,
+    Rule,
     described,
     one_of,
 )
@@ -80,6 +81,11 @@ BLOCK = Block(
         ),
         "label_smoothing": Key(
             0.0, "share of each target that is spread over all classes", BELOW_ONE
+        ),
+        "beta_nll": Key(
+            0.0,
+            "beta-NLL: gradients are weighted by the variance to this power; 0: not",
+            Rule(lambda value: 0 <= value <= 1, "must be from 0 to 1"),
         ),
         "optimizer": Key("sgd", "what turns gradients into steps", one_of(*OPTIMIZERS)),
         "learning_rate": Key(0.1, "the peak of the learning rate's schedule", POSITIVE),

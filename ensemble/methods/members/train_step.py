@@ -133,15 +133,24 @@ def make_train_step(
 
 
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
-    """What a member maximises: the log likelihood, with smoothed labels if that is configured.
+    """What a member maximises: the log likelihood, as far as nothing else is configured.
+
+    Labels may be smoothed. The gradients of examples may be weighted by a power of their predicted
+    variance (beta-NLL, Seitzer et al. 2022, arXiv:2203.09168); values are then the log likelihood
+    still.
 
     Raises:
-        UserError: labels are to be smoothed, and targets are no classes.
+        UserError: the likelihood has no labels to be smoothed, or no scale to weight by.
     """
     if config.label_smoothing and not hasattr(task.likelihood, "smoothed_log_prob"):
         raise UserError(
             f"config.label_smoothing={config.label_smoothing} is for classes, and "
             f"config.likelihood={task.likelihood.name!r} is for numbers; set it to 0"
+        )
+    if config.beta_nll and not hasattr(task.likelihood, "relative_variance"):
+        raise UserError(
+            f"config.beta_nll={config.beta_nll} is for likelihoods of a location and a scale, such "
+            f"as 'gaussian', and this one is {task.likelihood.name!r}; set it to 0"
         )
 
     def objective(
@@ -151,6 +160,11 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
         if config.label_smoothing:
             smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
             log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
+        if config.beta_nll:
+            scaled: Any = task.likelihood  # Likewise, by `beta_nll`.
+            weight = scaled.relative_variance(aux.predicted) ** config.beta_nll
+            weighted = jax.lax.stop_gradient(weight) * log_prob
+            log_prob = weighted + jax.lax.stop_gradient(log_prob - weighted)
         return log_prob, aux
 
     return objective

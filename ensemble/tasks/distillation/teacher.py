@@ -103,6 +103,11 @@ def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Tea
             f"{where} has learned other data, {restored.description['name']}, than {source.name} "
             "as it is split here; give the data, config.seed and config.hold_out of its run"
         )
+    if not restored.likelihood.has_density:
+        raise UserError(
+            f"{where} has learned {restored.likelihood.name}, which are no distribution that could "
+            "be learned from; give an ensemble with a likelihood such as 'gaussian'"
+        )
     return Teacher(restored.predictor(config.num_devices), restored.identity)
 
 

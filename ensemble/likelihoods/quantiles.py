@@ -1,0 +1,297 @@
+"""Quantiles of a number, and nothing between them: learned by the pinball loss.
+
+Koenker and Bassett 1978, "Regression quantiles". There is no density, so no NLL, and no posterior.
+An ensemble's quantile is the mean of its members' quantiles: as the loss is convex, it is never
+worse than theirs in the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+
+from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
+from ensemble.likelihood_keys import are_levels, parse_levels
+from ensemble.likelihoods.numbers import Numbers
+from ensemble.likelihoods.quantile_prediction import QuantilePrediction
+from ensemble.metrics import regression
+from ensemble.pictures import intervals, member_scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ensemble.source import Source
+
+QUANTILES = "quantiles"
+"""[M, N, Q], in the target's units, ascending."""
+
+
+class Quantiles(Numbers):
+    """One output for each level: the median, and how far each quantile is from its neighbour.
+
+    Quantiles cannot cross: distances are positive. Where the outputs are 0, the quantiles are those
+    of the normal distribution with the training targets' mean and deviation.
+
+    Args:
+        shift: mean of the training targets.
+        scale: their standard deviation.
+        low: their minimum.
+        high: their maximum.
+        levels: [Q], ascending, one of them 0.5; or the same as text.
+    """
+
+    name = "quantiles"
+    loss = "pinball"
+    has_density = False
+    headline = ("pinball", "mae")
+    progress = "absolute_error"
+    why_not_evaluated = (
+        "has learned quantiles, and evaluations are of distributions; its scores are in report.json"
+    )
+
+    def __init__(
+        self, shift: float, scale: float, low: float, high: float, levels: str | Sequence[float]
+    ):
+        super().__init__(shift, scale, low, high)
+        self.levels = parse_levels(levels) if isinstance(levels, str) else tuple(levels)
+        self._middle = self.levels.index(0.5)
+
+    @property
+    def num_outputs(self) -> int:
+        """Q."""
+        return len(self.levels)
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The scores that tables show; the interval is the widest central one."""
+        found = {
+            "pinball": Column("pinball", has_units=True),
+            "mae": Column("MAE", has_units=True),
+        }
+        for low, high in self._intervals[:1]:
+            percent = _percent(self.levels[high] - self.levels[low])
+            found[f"coverage_{percent}"] = Column(f"in {percent}% %", 100, 1)
+            found[f"width_{percent}"] = Column(f"{percent}% width", has_units=True)
+        return found
+
+    @property
+    def _intervals(self) -> list[tuple[int, int]]:
+        """Positions of the levels q and 1 - q, the widest interval first."""
+        mirrored = {round(1 - level, 9): j for j, level in enumerate(self.levels)}
+        return [
+            (i, mirrored[round(level, 9)])
+            for i, level in enumerate(self.levels[: self._middle])
+            if round(level, 9) in mirrored
+        ]
+
+    # From the data, and from what a workdir says of them.
+
+    @classmethod
+    def described_settings(cls, description: Mapping[str, Any]) -> dict[str, Any]:
+        """The levels."""
+        levels = description["levels"]
+        if not isinstance(levels, list) or not all(type(one) is float for one in levels):
+            raise ValueError("dataset.levels must be numbers")
+        if not are_levels(tuple(levels)):
+            raise ValueError("dataset.levels must ascend from 0 to 1, with 0.5 among them")
+        return {"levels": levels}
+
+    def describe(self) -> dict[str, Any]:
+        """Returns how targets are standardised, and the levels, JSON-ready."""
+        return {**super().describe(), "levels": list(self.levels)}
+
+    # Pure functions on the devices.
+
+    def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
+        """Quantiles [B, Q]."""
+        outputs, middle = outputs.astype(jnp.float32), self._middle
+        gaps = np.diff(scipy.special.ndtri(self.levels))
+        starts = jnp.asarray(np.log(np.expm1(gaps)), jnp.float32)
+        median = outputs[..., middle : middle + 1]
+        below = jax.nn.softplus(outputs[..., :middle] + starts[:middle])
+        above = jax.nn.softplus(outputs[..., middle + 1 :] + starts[middle:])
+        down = jnp.flip(jnp.cumsum(jnp.flip(below, axis=-1), axis=-1), axis=-1)
+        z = jnp.concatenate([median - down, median, median + jnp.cumsum(above, axis=-1)], axis=-1)
+        return {QUANTILES: self.shift + self.scale * z}
+
+    def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
+        """Minus the pinball loss [B] of standardised targets: what is maximised, no density."""
+        return -self._pinball(self.predict(params, outputs)[QUANTILES], targets, jnp) / self.scale
+
+    def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
+        """Pinball loss, and absolute error of the median, [..., B] of one predictor."""
+        return self._scores(predicted[QUANTILES], targets)
+
+    def mixture_scores(
+        self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
+    ) -> dict[str, jax.Array]:
+        """The same [B] of the mean of live members' quantiles."""
+        kept = jnp.where(live[:, None, None], predicted[QUANTILES], 0)
+        count = over.sum(jnp.sum(live.astype(jnp.float32)))
+        return self._scores(over.sum(jnp.sum(kept, axis=0)) / count, targets)
+
+    def _scores(self, quantiles: jax.Array, targets: Any) -> dict[str, jax.Array]:
+        median = quantiles[..., self._middle]
+        pinball = self._pinball(quantiles, targets, jnp)
+        return {"pinball": pinball, "absolute_error": jnp.abs(median - targets)}
+
+    def _pinball(self, quantiles: Any, targets: Any, xp: Any) -> Any:
+        """Mean over the levels of the pinball loss, in the target's units."""
+        missed, levels = targets[..., None] - quantiles, xp.asarray(self.levels, quantiles.dtype)
+        return xp.maximum(levels * missed, (levels - 1) * missed).mean(axis=-1)
+
+    # On the host.
+
+    def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
+        """Checks predictions that were read from a file.
+
+        Raises:
+            ValueError: they are no quantiles of these levels, or not finite, or cross.
+        """
+        if arrays.keys() != {QUANTILES}:
+            raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}, not {QUANTILES}")
+        quantiles = arrays[QUANTILES]
+        if quantiles.dtype.kind != "f" or quantiles.shape[2:] != (len(self.levels),):
+            raise ValueError(f"{QUANTILES} must be floating-point numbers [M, N, Q]")
+        if not (np.isfinite(quantiles).all() and (np.diff(quantiles, axis=2) >= 0).all()):
+            raise ValueError(f"{QUANTILES} must be finite and ascend")
+        if targets is not None and not np.isfinite(targets.astype(np.float64)).all():
+            raise ValueError("targets must be finite")
+
+    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+        """Mean pinball loss [M] of every member: there is no NLL."""
+        quantiles = np.asarray(arrays[QUANTILES], np.float64)
+        return self._pinball(quantiles, np.asarray(targets, np.float64), np).mean(axis=1)
+
+    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Scores of the mean quantiles, of the members, and how far their medians differ."""
+        members = np.asarray(arrays[QUANTILES], np.float64)
+        targets = np.asarray(targets, np.float64)
+        one_by_one = [self._all_scores(one, targets) for one in members]
+        return {
+            "ensemble": self._all_scores(members.mean(axis=0), targets),
+            "members": {name: [one[name] for one in one_by_one] for name in one_by_one[0]},
+            "diversity": {"epistemic": float(members[..., self._middle].var(axis=0).mean())},
+        }
+
+    def _all_scores(self, quantiles: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        """Scores of quantiles [N, Q], by name."""
+        errors = quantiles[:, self._middle] - targets
+        found = {
+            "pinball": float(self._pinball(quantiles, targets, np).mean()),
+            "mae": float(np.abs(errors).mean()),
+            "rmse": float(np.sqrt(np.mean(errors**2))),
+        }
+        for i, j in self._intervals:
+            low, high, level = quantiles[:, i], quantiles[:, j], self.levels[j] - self.levels[i]
+            percent = _percent(level)
+            found[f"coverage_{percent}"] = regression.coverage(low, high, targets)
+            found[f"width_{percent}"] = float(np.mean(high - low))
+            found[f"interval_score_{percent}"] = regression.interval_score(
+                low, high, targets, level
+            )
+        return found
+
+    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+        """Always answers the quantiles of the training targets."""
+        targets = np.asarray(targets, np.float64)
+        found = np.quantile(np.asarray(train_targets, np.float64), self.levels)
+        losses = self._pinball(np.broadcast_to(found, (len(targets), len(found))), targets, np)
+        mean, error = float(losses.mean()), float(losses.std() / np.sqrt(len(targets)))
+        what = "always answering the quantiles of the training targets"
+        return Constant(what, "pinball", mean, error, False, mean)
+
+    def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
+        """Says in one line what the ensemble brings over its mean member."""
+        scores, members = section["ensemble"], section["members"]
+        text = f"has a pinball loss of {scores['pinball']:.4g} on the {split} split"
+        if num_members == 1:
+            text = f"One member {text}"
+        else:
+            saving = 100 * (1 - scores["pinball"] / float(np.mean(members["pinball"])))
+            text = f"The ensemble of {num_members} {text}, {-saving:+.1f}% from its mean member"
+        for i, j in self._intervals[:1]:
+            percent = _percent(self.levels[j] - self.levels[i])
+            held = 100 * scores[f"coverage_{percent}"]
+            text += f"; its {percent}% intervals hold {held:.0f}% of the targets"
+        return f"{text}."
+
+    def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
+        """Draws predictions against targets, and how many targets lie below each quantile."""
+        quantiles = np.asarray(arrays[QUANTILES], np.float64).mean(axis=0)
+        targets = source.targets(split)
+        shares = np.mean(targets[:, None] <= quantiles, axis=0)
+        found = {"calibration": intervals.quantile_curve(self.levels, shares, len(targets), title)}
+        for i, j in self._intervals[:1]:
+            percent = _percent(self.levels[j] - self.levels[i])
+            middle, low, high = (quantiles[:, k] for k in (self._middle, i, j))
+            found["predictions"] = intervals.predictions(middle, low, high, targets, title, percent)
+        return found
+
+    def final_figures(
+        self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]
+    ) -> dict[str, Figure]:
+        """Draws the members' scores beside the ensemble's."""
+        titles = {"pinball": "pinball loss (lower is better)", "mae": "MAE (lower is better)"}
+        return {"members": member_scores.member_scores(section, titles)}
+
+    def curves(self) -> Sequence[Panel]:
+        """Training loss, validation pinball loss and validation MAE."""
+        loss = Panel("train", "loss", "Training loss", "loss of standardised targets")
+        title = "Validation pinball loss (lower is better)"
+        pinball = Panel("validation", "pinball", title, "pinball loss")
+        return loss, pinball, Panel("validation", "mae", "Validation MAE (lower is better)", "MAE")
+
+    def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
+        """The distance between the outermost quantiles."""
+        quantiles = arrays[QUANTILES].mean(axis=0)
+        return "width", quantiles[:, -1] - quantiles[:, 0]
+
+    # Of an ensemble as a function.
+
+    def prediction(self, arrays: Arrays, temperature: Any, threshold: Any = 1) -> Any:
+        """What an ensemble says of N inputs: a `QuantilePrediction`."""
+        found = _averaged(arrays[QUANTILES].astype(np.float64), self._middle)
+        return QuantilePrediction(**found, levels=np.array(self.levels), members=arrays)
+
+    def uncertainty(self, prediction: QuantilePrediction) -> np.ndarray:
+        """The distance [N] between the outermost quantiles."""
+        return prediction.quantiles[:, -1] - prediction.quantiles[:, 0]
+
+    def entry(self, prediction: QuantilePrediction, i: int) -> dict[str, Any]:
+        """Median and quantiles of prediction i, JSON-ready."""
+        return prediction.entry(i)
+
+    def legend(self) -> dict[str, Any]:
+        """The levels of the quantiles."""
+        return {"levels": list(self.levels)}
+
+    def cells(self, prediction: QuantilePrediction, i: int) -> list[tuple[str, str | float]]:
+        """Quantiles of prediction i."""
+        return prediction.cells(i)
+
+    def exported(
+        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
+    ) -> dict[str, jax.Array]:
+        """The same as JAX arrays by name; the members' quantiles are `member_quantiles`."""
+        found = _averaged(predicted[QUANTILES], self._middle)
+        return {**found, f"member_{QUANTILES}": predicted[QUANTILES]}
+
+
+def _averaged(members: Any, middle: int) -> dict[str, Any]:
+    """What follows from members' quantiles [M, N, Q]."""
+    quantiles = members.mean(axis=0)
+    return {
+        "median": quantiles[:, middle],
+        "quantiles": quantiles,
+        "epistemic": members[..., middle].var(axis=0),
+    }
+
+
+def _percent(level: float) -> str:
+    return f"{100 * level:.4g}"
