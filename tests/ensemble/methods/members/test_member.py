@@ -12,14 +12,15 @@ from conftest import small_config
 from flax import jax_utils
 from flax.training import train_state
 
-from ensemble import apply_model, create_train_state, networks, update_model
+from ensemble import UserError, apply_model, create_train_state, networks, update_model
 from ensemble.config_rules import validate
 from ensemble.method import Status
 from ensemble.methods.members.member import Stream, apply_member, create_member, update_member
 from ensemble.methods.members.train_step import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.supervised import classification
+from ensemble.tasks.learning_data import make_likelihood
+from ensemble.tasks.supervised import Supervised, classification
 
 NUM_DEVICES = 8
 
@@ -149,6 +150,34 @@ def test_label_smoothing_is_the_cross_entropy_with_mixed_targets():
     output = apply_member(state, objective, images, labels, jnp.ones(1), jax.random.key(0))
     target, log_probs = np.array([0.1, 0.8, 0.1]), output.predicted["log_probs"][0]
     np.testing.assert_allclose(output.loss, -(target * log_probs).sum(), rtol=1e-6)
+
+
+def test_beta_nll_weights_gradients_by_the_variance_and_leaves_the_value():
+    targets = np.array([1, 2, 4, 9], np.float32)
+    data = {"train_inputs": np.eye(4, 6, dtype=np.float32), "train_targets": targets}
+    dataset = dataset_from_arrays(data, hold_out=False)
+    likelihood = make_likelihood(dataset, "gaussian")
+    task = Supervised(dataset, networks.create("tiny", 2), likelihood)
+    config = {"likelihood": "gaussian", "beta_nll": 0.5}
+    objective = make_objective(validate(small_config(**config)), task)
+    variables = task.init_variables(jax.random.key(0))
+    one, target = jnp.ones((1, 6)), targets[:1]
+
+    def of_nll(variables):
+        return task.log_likelihood(variables, one, target)[0].sum()
+
+    def weighted(variables):
+        return objective(variables, one, target, jax.random.key(0))[0].sum()
+
+    assert float(weighted(variables)) == pytest.approx(float(of_nll(variables)), rel=1e-6)
+    scale = task.predict(variables, task.dataset.shift + one / task.dataset.scale)["scale"][0]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b * scale / likelihood.scale, rtol=1e-4),
+        jax.grad(weighted)(variables)["params"],
+        jax.grad(of_nll)(variables)["params"],
+    )
+    with pytest.raises(UserError, match=r"config\.beta_nll=0\.5 is for likelihoods of a location"):
+        objective_of(networks.create("tiny", 3), beta_nll=0.5)
 
 
 @pytest.mark.parametrize("what", ["loss", "gradients"])

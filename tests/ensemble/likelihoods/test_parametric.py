@@ -1,0 +1,256 @@
+"""All likelihoods of a number that have a density: one contract, with SciPy as the judge."""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import jax.scipy.special
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+from test_gaussian import regression_config, sampling_config
+
+import ensemble
+from ensemble import registry
+from ensemble.config import likelihood_block
+from ensemble.export import export
+from ensemble.likelihoods import named
+from ensemble.likelihoods.number_prediction import LEVELS
+from ensemble.likelihoods.scales import MIN_SCALE
+
+RNG = np.random.default_rng(0)
+NUM_MEMBERS, NUM_TARGETS = 3, 12
+REAL = (5 + 3 * RNG.normal(size=NUM_TARGETS)).astype(np.float32)
+POSITIVE = np.exp(1 + 0.6 * RNG.normal(size=NUM_TARGETS)).astype(np.float32)
+COUNTED = RNG.negative_binomial(2, 0.2, NUM_TARGETS).astype(np.float32)
+
+
+class Mixture:
+    """A mixture of Gaussians with the functions of SciPy's distributions."""
+
+    def __init__(self, log_weight, loc, scale):
+        self._weights, self._each = np.exp(log_weight), scipy.stats.norm(loc, scale)
+
+    def pdf(self, y):
+        return (self._weights * self._each.pdf(np.asarray(y)[..., None])).sum(axis=-1)
+
+    def logpdf(self, y):
+        return np.log(self.pdf(y))
+
+    def cdf(self, y):
+        return (self._weights * self._each.cdf(np.asarray(y)[..., None])).sum(axis=-1)
+
+    def mean(self):
+        return (self._weights * self._each.mean()).sum(axis=-1)
+
+    def var(self):
+        squares = self._each.var() + self._each.mean() ** 2
+        return (self._weights * squares).sum(axis=-1) - self.mean() ** 2
+
+
+def _negative_binomial(rate, dispersion):
+    return scipy.stats.nbinom(1 / dispersion, 1 / (1 + rate * dispersion))
+
+
+def _gaussian(loc, scale, epistemic_share=None):
+    return scipy.stats.norm(loc, scale)
+
+
+TENANTS = {
+    "gaussian": (REAL, _gaussian),
+    "gaussian_shared": (REAL, _gaussian),
+    "gaussian_split": (REAL, _gaussian),
+    "student_t": (REAL, lambda loc, scale, df: scipy.stats.t(df, loc, scale)),
+    "laplace": (REAL, scipy.stats.laplace),
+    "mixture_of_gaussians": (REAL, Mixture),
+    "log_normal": (POSITIVE, lambda loc, scale: scipy.stats.lognorm(scale, 0, np.exp(loc))),
+    "poisson": (COUNTED, lambda rate: scipy.stats.poisson(rate)),
+    "negative_binomial": (COUNTED, _negative_binomial),
+}
+"""Targets, and the distribution of the same parameters in SciPy."""
+COUNTS = ("poisson", "negative_binomial")
+
+
+def make(name):
+    """A likelihood of its targets, with the default settings."""
+    keys = likelihood_block(name).keys.items()
+    settings = {key.removeprefix(f"{name}."): one.default for key, one in keys}
+    return named(name).of_data(TENANTS[name][0], (), **settings)
+
+
+def predicted(name):
+    """A likelihood, and predictions [3, 12, ...] of three members, float32."""
+    likelihood, rng = make(name), np.random.default_rng(1)
+    shape = (NUM_MEMBERS, NUM_TARGETS, likelihood.num_outputs)
+    outputs = jnp.asarray(rng.normal(size=shape), jnp.float32)
+    params = jax.tree.map(lambda leaf: leaf + 0.3, likelihood.init(jax.random.key(0)))
+    found = jax.vmap(likelihood.predict, in_axes=(None, 0))(params, outputs)
+    return likelihood, {key: np.asarray(one) for key, one in found.items()}
+
+
+def judge(name, arrays):
+    """The members' distributions [3, 12] as SciPy has them."""
+    return TENANTS[name][1](**{key: np.asarray(one, np.float64) for key, one in arrays.items()})
+
+
+def test_every_tenant_is_judged():
+    kinds = {name: named(name) for name in registry.LIKELIHOODS}
+    assert TENANTS.keys() == {name for name, kind in kinds.items() if hasattr(kind, "log_density")}
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_densities_cdfs_and_moments_are_scipy_s_in_the_target_s_units(name):
+    (likelihood, arrays), targets = predicted(name), TENANTS[name][0].astype(np.float64)
+    its = judge(name, arrays)
+    log_density = getattr(its, "logpmf" if name in COUNTS else "logpdf")(targets)
+    on_host = {key: np.asarray(one, np.float64) for key, one in arrays.items()}
+    for xp, special, parts, tolerance in (
+        (np, scipy.special, on_host, 1e-9),
+        (jnp, jax.scipy.special, arrays, 3e-5),
+    ):
+        targets = xp.asarray(targets, parts[likelihood.parts[0]].dtype)
+        near = {"rtol": tolerance, "atol": tolerance}
+        found = likelihood.log_density(parts, targets, xp, special)
+        np.testing.assert_allclose(found, log_density, **near)
+        for values in (targets, targets - 0.4):  # Of counts, between them too.
+            found = likelihood.cdf(parts, values, xp, special)
+            np.testing.assert_allclose(found, its.cdf(values), **near)
+        np.testing.assert_allclose(likelihood.mean(parts, xp), its.mean(), rtol=tolerance)
+        np.testing.assert_allclose(
+            likelihood.variance(parts, xp), its.var(), rtol=max(tolerance, 2e-6)
+        )
+        scaled = likelihood.variance(parts, xp, 10.0)
+        np.testing.assert_allclose(100 * scaled, its.var(), rtol=max(tolerance, 5e-6))
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_crps_and_quantiles_are_those_of_the_mixture(name):
+    (likelihood, arrays), targets = predicted(name), TENANTS[name][0]
+    its, mixture = judge(name, arrays), likelihood.distribution(arrays)
+    if name in COUNTS:
+        points, width = np.arange(0, 400.0), 1.0
+    else:
+        points = np.linspace(1e-6 if name == "log_normal" else -150, 160, 100_001)
+        width = points[1] - points[0]
+    at_points = TENANTS[name][1](
+        **{key: one[:, :1].astype(np.float64) for key, one in arrays.items()}
+    )
+    cdf = at_points.cdf(points).mean(axis=0)
+    quadrature = width * np.sum((cdf - (points >= targets[0])) ** 2)
+    tolerance = 1e-6 if name in COUNTS else 5e-3
+    assert mixture.crps(targets)[0] == pytest.approx(quadrature, rel=tolerance)
+    exported = likelihood.exported(arrays, None)
+    found = likelihood.prediction(arrays, None)
+    for level, values in zip(LEVELS, found.quantiles.T, strict=True):
+        at_value = its.cdf(values).mean(axis=0)
+        if name in COUNTS:
+            assert (at_value >= level - 1e-12).all()
+            assert (its.cdf(values - 1).mean(axis=0) < level).all()
+            assert (values == np.floor(values)).all()
+        else:
+            np.testing.assert_allclose(at_value, level, atol=1e-6)
+    shared = ("mean", "standard_deviation", "aleatoric", "epistemic", "quantiles")
+    for key in shared:
+        np.testing.assert_allclose(exported[key], getattr(found, key), rtol=1e-3, atol=2e-3)
+    assert found.first(5).quantiles.shape == (5, len(LEVELS))
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_gradients_are_finite_far_from_the_targets_and_scales_stay_positive(name):
+    likelihood, targets = make(name), TENANTS[name][0]
+    rng = np.random.default_rng(2)
+    outputs = rng.choice([-60.0, 0, 60.0], (NUM_TARGETS, likelihood.num_outputs))
+    outputs = jnp.asarray(outputs, jnp.float32)
+    params = likelihood.init(jax.random.key(0))
+
+    def total(params, outputs):
+        return likelihood.log_prob(params, outputs, targets).sum()
+
+    value, gradients = jax.value_and_grad(total, argnums=(0, 1))(params, outputs)
+    assert np.isfinite(value)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    parts = likelihood.predict(params, outputs)
+    likelihood.check_predictions({key: np.asarray(one)[None] for key, one in parts.items()})
+    variance = likelihood.variance(parts, jnp, likelihood.units[1])
+    assert np.isfinite(variance).all()
+    scale = parts["scale"] / likelihood.scale if "scale" in parts else np.sqrt(variance)
+    assert (scale > 0.99 * MIN_SCALE).all()
+    terms = likelihood.draw_terms(parts, targets)
+    assert all(np.isfinite(one).all() for one in terms.values())
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_the_start_is_where_the_targets_are(name):
+    likelihood, targets = make(name), np.asarray(TENANTS[name][0], np.float64)
+    params = likelihood.init(jax.random.key(0))
+    parts = likelihood.predict(params, jnp.zeros((1, likelihood.num_outputs)))
+    if name == "log_normal":
+        assert float(parts["loc"][0]) == pytest.approx(np.log(targets).mean(), rel=1e-5)
+        assert float(parts["scale"][0]) == pytest.approx(np.log(targets).std(), rel=1e-5)
+        return
+    assert float(likelihood.mean(parts, jnp)[0]) == pytest.approx(targets.mean(), rel=1e-4)
+    ratio = float(likelihood.variance(parts, jnp)[0]) / targets.var()
+    expected = {"laplace": 2, "student_t": 1.4, "poisson": targets.mean() / targets.var()}
+    assert ratio == pytest.approx(expected.get(name, 1), rel=0.01)
+
+
+@pytest.mark.parametrize("name", [name for name in TENANTS if name != "gaussian_split"])
+def test_a_chain_of_draws_is_their_mixture(name):
+    (likelihood, arrays), targets = predicted(name), TENANTS[name][0]
+    terms = likelihood.draw_terms(arrays, targets)  # Three draws of one chain, as three chains.
+    means = {
+        key: np.asarray(one, np.float64).mean(axis=0)[None]
+        for key, one in terms.items()
+        if key != likelihood.relative
+    }
+    density = np.exp(np.asarray(terms[likelihood.relative], np.float64)).mean(axis=0)[None]
+    chain = likelihood.average({**means, likelihood.relative: np.log(density)})
+    likelihood.check_predictions(chain, targets)
+    of_chain = likelihood.distribution(chain)
+    of_members = likelihood.distribution(arrays)
+    for one, other in zip(of_chain.moments(), of_members.moments(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-3)
+    np.testing.assert_allclose(of_chain.pit(targets), of_members.pit(targets), atol=1e-4)
+    ends = np.array([0.05, 0.5, 0.95])
+    one, other = of_chain.quantiles(ends), of_members.quantiles(ends)
+    if name in COUNTS and np.diff(likelihood.grid).max() == 1:
+        np.testing.assert_array_equal(one, other)
+    inside = (other > likelihood.grid[0]) & (other < likelihood.grid[-1])
+    line = likelihood.to_line(np.stack([one, other]), np)
+    spacing = np.diff(likelihood.to_line(likelihood.grid, np)).max()
+    assert np.abs(line[0] - line[1])[inside].max() <= spacing
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_the_description_makes_the_same_likelihood(name):
+    likelihood = make(name)
+    again = named(name).described(likelihood.describe())
+    assert vars(again) == vars(likelihood)
+
+
+# Whole runs.
+
+
+@pytest.mark.soak
+@pytest.mark.costs(60)
+@pytest.mark.parametrize("name", [name for name in TENANTS if name != "gaussian_split"])
+def test_every_tenant_is_learned_loaded_exported_and_sampled(name, tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-2, 2, size=(300, 2)).astype(np.float32)
+    targets = np.exp(1 + inputs[:, 0] + 0.2 * rng.normal(size=300))
+    if name in COUNTS:
+        targets = np.round(targets)
+    data = {"inputs": inputs, "targets": targets}
+    config = regression_config(name, num_epochs=60, eval_every_epochs=30)
+    result = ensemble.train(config, data=data, workdir=str(tmp_path / "a"), show_progress=False)
+    scores = result.report["test"]["ensemble"]
+    assert scores["rmse"] < 0.7 * targets.std()
+    loaded, p = ensemble.load(tmp_path / "a"), result.predictor(inputs[:7])
+    np.testing.assert_allclose(loaded(inputs[:7]).quantiles, p.quantiles, rtol=1e-4)
+    exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs[:7])
+    np.testing.assert_allclose(exported["mean"], p.mean, rtol=1e-4)
+    np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-2, atol=0.01)
+    sampled = sampling_config(name, **{"hmc.num_warmup": 50, "hmc.num_samples": 50})
+    report = ensemble.train(sampled, data, str(tmp_path / "b"), show_progress=False).report
+    assert report["test"]["ensemble"]["rmse"] < targets.std()
+    assert ensemble.load(tmp_path / "b")(inputs[:7]).mean.shape == (7,)
