@@ -45,18 +45,18 @@ class Prior(NamedTuple):
     def log_density(self, values: jax.Array) -> jax.Array:
         """Log density of the values of one parameter up to a constant, nats."""
         scale = self.scale_of(values.shape)
-        if self.family == "laplace":
-            return -jnp.sum(jnp.abs(values)) / scale
-        return -0.5 * jnp.sum(jnp.square(values / scale))
+        if self.family == "normal":
+            return -0.5 * jnp.sum(jnp.square(values / scale))
+        return -jnp.sum(jnp.abs(values)) / scale
 
     def sample(self, rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Draws the values of one parameter, float32 of that shape."""
-        draw = jax.random.laplace if self.family == "laplace" else jax.random.normal
+        draw = jax.random.normal if self.family == "normal" else jax.random.laplace
         return self.scale_of(shape) * draw(rng_key, shape)
 
     def standard_deviation(self, shape: tuple[int, ...]) -> float:
         """Of each value of a parameter of that shape."""
-        return self.scale_of(shape) * (math.sqrt(2) if self.family == "laplace" else 1)
+        return self.scale_of(shape) * (1 if self.family == "normal" else math.sqrt(2))
 
     def scale_of(self, shape: tuple[int, ...]) -> float:
         """The scale for a parameter of that shape."""

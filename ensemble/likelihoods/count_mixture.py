@@ -43,6 +43,12 @@ class CountMixture(MixtureDensity):
         cdf = np.stack([self.cdf(column) for column in values.T], axis=1)
         return regression.count_crps(values, cdf, targets)
 
+    def beyond_grid(self) -> float:
+        """Mean probability that chains give to counts beyond the grid: below 0 there are none."""
+        cdf = self.grid_cdf()
+        below = cdf[:, 0] if self.family.grid[0] > 0 else 0
+        return float(np.mean(below + 1 - cdf[:, -1]))
+
     def coverage(
         self, targets: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
     ) -> float:

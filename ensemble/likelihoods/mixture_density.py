@@ -158,12 +158,12 @@ class MixtureDensity:
             scores[f"interval_score_{percent}"] = regression.interval_score(
                 low, high, targets, level
             )
-        if self.is_of_chains and self._beyond_grid() > _MAX_BEYOND:
+        if self.is_of_chains and self.beyond_grid() > _MAX_BEYOND:
             unknown = [name for name in scores if name.startswith(_OF_GRID)]
             scores |= dict.fromkeys(unknown, math.nan)
         return scores
 
-    def _beyond_grid(self) -> float:
+    def beyond_grid(self) -> float:
         """Mean probability that chains give to values beyond the grid's ends."""
         cdf = self.grid_cdf()
         return float(np.mean(cdf[:, 0] + 1 - cdf[:, -1]))

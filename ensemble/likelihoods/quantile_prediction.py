@@ -20,7 +20,7 @@ class QuantilePrediction(NamedTuple):
         quantiles: [N, Q], the means of the members' quantiles, at `levels`.
         epistemic: [N], variance of the members' medians: their disagreement.
         levels: [Q], in 0..1, ascending.
-        members: `quantiles` [M, N, Q] of the members.
+        members: `quantile` [M, N, Q] of the members.
     """
 
     median: np.ndarray

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ensemble.source import Source
 
-QUANTILES = "quantiles"
+QUANTILES = "quantile"
 """[M, N, Q], in the target's units, ascending."""
 
 
@@ -154,7 +154,7 @@ class Quantiles(Numbers):
             ValueError: they are no quantiles of these levels, or not finite, or cross.
         """
         if arrays.keys() != {QUANTILES}:
-            raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}, not {QUANTILES}")
+            raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}, not a {QUANTILES}")
         quantiles = arrays[QUANTILES]
         if quantiles.dtype.kind != "f" or quantiles.shape[2:] != (len(self.levels),):
             raise ValueError(f"{QUANTILES} must be floating-point numbers [M, N, Q]")
@@ -278,7 +278,7 @@ class Quantiles(Numbers):
     def exported(
         self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
     ) -> dict[str, jax.Array]:
-        """The same as JAX arrays by name; the members' quantiles are `member_quantiles`."""
+        """The same as JAX arrays by name; the members' quantiles are `member_quantile`."""
         found = _averaged(predicted[QUANTILES], self._middle)
         return {**found, f"member_{QUANTILES}": predicted[QUANTILES]}
 

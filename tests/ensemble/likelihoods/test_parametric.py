@@ -211,6 +211,10 @@ def test_a_chain_of_draws_is_their_mixture(name):
     for one, other in zip(of_chain.moments(), of_members.moments(), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-3)
     np.testing.assert_allclose(of_chain.pit(targets), of_members.pit(targets), atol=1e-4)
+    one, other = (likelihood.summarise(each, targets)["ensemble"] for each in (chain, arrays))
+    assert one["nll"] == pytest.approx(other["nll"], rel=1e-3)
+    if name in COUNTS:
+        assert one["crps"] == pytest.approx(other["crps"], rel=1e-3)
     ends = np.array([0.05, 0.5, 0.95])
     one, other = of_chain.quantiles(ends), of_members.quantiles(ends)
     if name in COUNTS and np.diff(likelihood.grid).max() == 1:

@@ -92,7 +92,7 @@ def test_what_is_maximised_is_largest_at_the_quantiles_of_the_targets():
 @pytest.mark.parametrize(
     ("arrays", "what"),
     [
-        ({"loc": np.zeros((1, 4))}, "not quantiles"),
+        ({"loc": np.zeros((1, 4))}, "not a quantile"),
         ({QUANTILES: np.zeros((1, 4, 4))}, r"\[M, N, Q\]"),
         ({QUANTILES: np.zeros((1, 4, 5), int)}, "floating"),
         ({QUANTILES: -np.ones((1, 4, 5)).cumsum(axis=2)}, "ascend"),
