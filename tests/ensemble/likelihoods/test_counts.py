@@ -80,6 +80,13 @@ def test_the_pit_is_uniform_and_intervals_hold_at_least_what_they_say():
         assert scores[f"coverage_{100 * level:.0f}"] > level - 0.01
 
 
+def test_a_constant_has_the_probabilities_of_counts():
+    likelihood = named("poisson").of_data(DRAWN, ())
+    found = likelihood.constant(DRAWN, DRAWN[:100])
+    its = scipy.stats.poisson(DRAWN.mean(dtype=float))
+    assert found.loss == pytest.approx(-its.logpmf(DRAWN[:100]).mean(), rel=1e-5)
+
+
 def test_the_crps_of_counts_that_spread_far_is_near_the_whole_sum():
     likelihood = named("poisson").of_data(DRAWN, ())
     arrays, targets = {"rate": np.array([[9000.0, 2.0], [9600.0, 3.0]])}, np.array([9300, 9000])
