@@ -38,13 +38,13 @@ def findings(
     split = reported_split(report)
     if scored is None:
         return found
+    if not scored.likelihood.has_density:
+        losses = {}  # They are of standardised targets, a constant's of targets.
     if split is None:
         return found + _training(report, scored, losses, remedy)
     constant = scored.likelihood.constant(
         scored.dataset.targets("train"), scored.dataset.targets(split)
     )
-    if not scored.likelihood.has_density:
-        losses = {}  # They are of standardised targets.
     return found + _scores(report, split, constant, losses, remedy, scored.likelihood.loss)
 
 
@@ -92,10 +92,10 @@ def _training(
         return []
     targets = scored.dataset.targets("train")
     constant = scored.likelihood.constant(targets, targets)
-    if np.median(values) < constant.nll:
+    if np.median(values) < constant.loss:
         return []
     return [
-        f"After training, the loss is not below the {constant.nll:.3g} nats of {constant.what}. "
+        f"After training, the loss is not below the {constant.loss:.3g} nats of {constant.what}. "
         f"{_cause(losses, constant, remedy)}"
     ]
 
@@ -122,9 +122,9 @@ def _scores(
     title = constant.score.upper() if constant.score == "rmse" else constant.score
     if _is_no_better(scores[constant.score], constant):
         cause = _cause(losses, constant, remedy)
-        if constant.higher_is_better and scores["nll"] < _MUCH_BETTER * constant.nll:
+        if constant.higher_is_better and scores[loss] < _MUCH_BETTER * constant.loss:
             cause = (
-                f"Its NLL of {scores['nll']:.4g} nats is better than the {constant.nll:.4g} of "
+                f"Its NLL of {scores[loss]:.4g} nats is better than the {constant.loss:.4g} of "
                 "that, so it does tell classes apart: go by its probabilities, or set "
                 "config.class_weights where rare classes matter."
             )
