@@ -13,12 +13,14 @@ from ensemble.errors import UserError
 from ensemble.likelihoods.continuous import Continuous
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.scales import bounded
 from ensemble.likelihoods.target_range import LARGEST, target_range
 
 _MOST = math.log(LARGEST)
 """Of the logarithm of a mean, where a network has left the targets' range: float32 holds it."""
 _MOST_SQUARED = 18.0  # Of the variance of a logarithm, in a variance: above, it leaves float32.
+_WIDEST = 3.0
+"""The largest deviation of a standardised logarithm: a mean grows with exp of half its square."""
 _FARTHEST = 80.0  # Logarithms beyond leave float32.
 
 
@@ -35,7 +37,7 @@ class LogNormal(Continuous):
 
     def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
         """Mean and standard deviation of the standardised logarithm."""
-        return {LOC: outputs[..., 0], SCALE: positive(outputs[..., 1])}
+        return {LOC: outputs[..., 0], SCALE: bounded(outputs[..., 1], _WIDEST)}
 
     @classmethod
     def check_targets(cls, targets: np.ndarray, split: str) -> None:

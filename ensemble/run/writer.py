@@ -93,8 +93,12 @@ class Writer:
         self._event(step, summary.image(tag, image, dataformats="HWC"))
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
-        """Writes a histogram of values [N] to the events."""
-        self._event(step, summary.histogram(tag, values, bins="auto"))
+        """Writes a histogram of values [N] to the events; large ones that are alike have none."""
+        try:
+            made = summary.histogram(tag, values, bins="auto")
+        except ValueError:  # NumPy's, where float64 cannot tell the edges of bins apart.
+            return
+        self._event(step, made)
 
     def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
         """Enters the run in TensorBoard's table of runs.

@@ -82,6 +82,7 @@ def test_images_and_histograms_reach_tensorboard(tmp_path):
     image[0, 0] = 255
     writer.image(7, "picture", image)
     writer.histogram(7, "numbers", np.arange(100.0))
+    writer.histogram(7, "alike", np.array([3e17, 3e17, 3e17 + 64]))
     writer.close()
     events = EventAccumulator(str(work.events))
     events.Reload()

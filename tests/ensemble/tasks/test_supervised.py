@@ -223,9 +223,9 @@ def test_outputs_that_are_not_flat_are_to_be_flattened():
 def test_targets_have_a_likelihood_or_none(dataset):
     assert make_likelihood(dataset).class_names == dataset.class_names
     with pytest.raises(
-        UserError, match=r"config.likelihood='poisson' must be one of .*categorical"
+        UserError, match=r"config.likelihood='weibull' must be one of .*categorical"
     ):
-        make_likelihood(dataset, "poisson")
+        make_likelihood(dataset, "weibull")
 
 
 def test_a_description_is_read_back(dataset):
