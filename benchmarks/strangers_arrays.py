@@ -86,13 +86,11 @@ of_inputs("vectors, a sparse matrix", scipy.sparse.csr_matrix, says="sparse|toar
 of_inputs("vectors, a data frame", lambda x: pd.DataFrame(x, columns=list("abcde")))
 of_inputs(
     "vectors, a data frame with text",
-    lambda x: pd.DataFrame({"a": x[:, 0], "b": "red"}),
-    says="inputs.*(text|object|str|number)|red",
+    lambda x: pd.DataFrame(x).assign(b=np.where(x[:, 0] > 0, "red", "blue")),
 )
 of_inputs(
     "vectors, a data frame with dates",
-    lambda x: pd.DataFrame({"a": x[:, 0], "b": pd.Timestamp("2020-01-01")}),
-    says="date|time|object|number",
+    lambda x: pd.DataFrame(x).assign(b=pd.date_range("2020-01-01", periods=len(x))),
 )
 of_inputs("sequences [N, 6, 4]", lambda x: x.reshape(len(x), 6, 4), size=24)
 of_inputs("pictures, [N, H, W] uint8", lambda x: x[..., 0], pictures)

@@ -140,7 +140,7 @@ of_classifier(
 of_classifier("classifier, a method that is unknown", lambda: quick(method="mcmc"), says="mcmc")
 of_classifier("classifier, a NaN", inputs=hole, says="nan")
 of_classifier("classifier, a sparse matrix", inputs=scipy.sparse.csr_matrix, says="sparse")
-of_classifier("classifier, a data frame with text", inputs=mixed, says="red|blue|string")
+of_classifier("classifier, a data frame with text", inputs=mixed)
 of_classifier("classifier, one class", labels=lambda y: 0 * y, says="class")
 of_classifier("classifier, one-hot", labels=lambda y: np.eye(3)[y], says="1d|shape|label|one-hot")
 of_classifier("pipeline", lambda: pipeline.make_pipeline(preprocessing.StandardScaler(), quick()))

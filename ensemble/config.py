@@ -8,6 +8,7 @@ out.
 
 import difflib
 import functools
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -149,8 +150,14 @@ def default_config() -> ml_collections.ConfigDict:
     return blank(all_keys())
 
 
+MAPPINGS = ("columns",)
+"""Keys that a program may set to a mapping."""
+
+
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns `{'a.b': value}` of a nested mapping; tuples become lists, as JSON has them.
+
+    The value of a key of `MAPPINGS` may itself be a mapping, which becomes JSON in one text.
 
     Raises:
         UserError: it is no mapping.
@@ -162,7 +169,9 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         )
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping | ml_collections.ConfigDict):
+        if isinstance(value, Mapping | ml_collections.ConfigDict) and prefix + key in MAPPINGS:
+            flat[prefix + key] = json.dumps(dict(value.items()))
+        elif isinstance(value, Mapping | ml_collections.ConfigDict):
             flat |= flatten(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = list(value) if isinstance(value, tuple) else value

@@ -19,16 +19,26 @@ holds the activations of N examples of one member: feed some hundred at a time, 
 The file holds StableHLO for CPU, CUDA and TPU, with the variables of all members as constants: its
 size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB. Of a
 posterior the members are draws, at most 100, evenly spread over its chains.
+
+An ensemble of a table takes the inputs [N, F] that its columns become. What these are is written
+beside the file as `model.bin.table.json`, with the program that makes them, `read_table.py`, which
+needs NumPy alone: `inputs, remarks = encode(read_csv("new.csv"), json.load(open(...)))`.
 """
 
 import importlib.util
+import json
+import pathlib
 
 import jax
 import jax.export
 
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
+from ensemble.source import Table
+from ensemble.sources.tables import read_table
 
+READER = pathlib.Path(read_table.__file__)
+"""The program that makes a table into inputs, which goes beside the export of an ensemble."""
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 _MAX_BYTES = 2_000_000_000  # FlatBuffers, the container of a `jax.export` file, ends at 2**31.
@@ -60,3 +70,8 @@ def export(predictor: Predictor) -> bytes:
 
     run.__name__ = f"run_{predictor.identity}"  # What a file says as `model.fun_name`.
     return bytes(jax.export.export(jax.jit(run), platforms=PLATFORMS)(inputs).serialize())
+
+
+def table_json(table: Table) -> bytes:
+    """What was made of the columns of a table, as `read_table.py` takes it."""
+    return (json.dumps(table.content, indent=1, allow_nan=False) + "\n").encode()

@@ -21,7 +21,6 @@ from ensemble.pictures.plot_style import plural
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source, SplitInputs
-from ensemble.sources.columns import in_order
 from ensemble.sources.image_form import in_form
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
@@ -126,6 +125,9 @@ class Predictor:
     def __call__(self, inputs: np.ndarray) -> Any:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
 
+        An ensemble of a table takes data frames, mappings of columns, and rows, lists of mappings:
+        their columns are found by name. An array [N, C] has all columns in their order.
+
         Images [N, C, H, W] are turned, grey ones become RGB and RGB ones grey where the training
         data were so. Where the training data were a data frame, a data frame's columns are taken
         by name, in any order.
@@ -138,15 +140,27 @@ class Predictor:
             UserError: the inputs are no finite numbers of the training data's shape, or none, or a
                 column is missing.
         """
+        return self.of_inputs(self._encoded(inputs))
+
+    def of_inputs(self, inputs: np.ndarray) -> Any:
+        """As a call, for inputs [N, ...] as the source reads them: of a table its features.
+
+        Raises:
+            UserError: as a call.
+        """
         arrays = self.member_arrays(inputs)
         return self.task.likelihood.prediction(arrays, self.temperature, self._threshold)
 
     def member_arrays(self, inputs: np.ndarray | SplitInputs) -> dict[str, np.ndarray]:
         """Returns what every member, or draw, predicts: named arrays [M, N, ...].
 
+        Arrays are as of `of_inputs`.
+
         Raises:
             UserError: as a call.
         """
+        if not isinstance(inputs, np.ndarray | SplitInputs):
+            inputs = self._encoded(inputs)
         of_raw = self.task.dataset.of_raw
         if isinstance(inputs, SplitInputs):
             checked = _CheckedSplit(inputs.source, inputs.split, self._checked)
@@ -166,9 +180,12 @@ class Predictor:
         chains = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
         return MemberPredictions(self.task.likelihood.average_of_draws(chains))
 
+    def _encoded(self, inputs: Any) -> Any:
+        """Inputs as the source reads them, of those that a user has."""
+        return inputs if self.dataset.table is None else self.dataset.table.encode(inputs)
+
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
         dataset = self.dataset
-        inputs = in_order(inputs, dataset.input_names, "inputs")
         try:
             inputs = np.asarray(inputs)
         except ValueError:

@@ -79,6 +79,8 @@ class SourceEntry:
         is_listed: whether it is among the names that a user can give.
         models: the only values of `config.model` that can learn it, if not every network can.
         can_resize: whether it reads pictures one by one, and so can resize them.
+        kind_of_target: of tables: called as `kind_of_target(name, column)`; returns `labels` or
+            `targets`. Empty for what has no named columns.
     """
 
     loader: str
@@ -87,6 +89,7 @@ class SourceEntry:
     is_listed: bool = True
     models: tuple[str, ...] = ()
     can_resize: bool = False
+    kind_of_target: str = ""
 
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
@@ -143,6 +146,11 @@ TASKS: Mapping[str, TaskEntry] = {
     ),
 }
 
+_TABLE = SourceEntry(
+    "ensemble.sources.tables.table_source:load_table",
+    kind_of_target="ensemble.sources.tables.table_source:target_of_files",
+)
+
 _TFDS = "ensemble.sources.image_sets:load_images"
 _IS_PREPARED = "ensemble.sources.image_sets:is_prepared"
 _MOVIELENS = SourceEntry(
@@ -160,6 +168,8 @@ SOURCES: Mapping[str, SourceEntry] = {
     "arrays": SourceEntry("ensemble.sources.dataset:refuse_arrays", is_listed=False),
     "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
     "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder", can_resize=True),
+    "csv:PATH": _TABLE,
+    "parquet:PATH": _TABLE,
     "npy:FOLDER": SourceEntry("ensemble.sources.memory_map:load_npy"),
     "tfds:NAME": SourceEntry("ensemble.sources.image_sets:load_tfds", can_resize=True),
     "movielens/1m-ratings": _MOVIELENS,

@@ -40,6 +40,44 @@ class Examples(NamedTuple):
     targets: np.ndarray
 
 
+class Strata(NamedTuple):
+    """What the rows of a split are split by, so that scores can be told by it.
+
+    Attributes:
+        column: its name.
+        kind: `group` or `time`.
+        values: [N], of groups texts; of times float64, days since 1970 of dates, else the numbers.
+        has_dates: whether times are dates.
+    """
+
+    column: str
+    kind: str
+    values: np.ndarray
+    has_dates: bool = False
+
+    def at(self, rows: np.ndarray | None) -> Strata:
+        """Those of some rows; None: of all."""
+        return self if rows is None else self._replace(values=self.values[rows])
+
+
+class Table(Protocol):
+    """How tables with named columns become inputs."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """JSON-ready; `ensemble.storage.table_schema` has its form."""
+
+    def encode(self, data: Any) -> np.ndarray:
+        """Makes inputs [N, F] of a data frame, a mapping of columns, rows, or all columns [N, C].
+
+        Raises:
+            UserError: a column is not there, or holds what it cannot.
+        """
+
+    def lines(self) -> list[str]:
+        """What was made of each column, a line each."""
+
+
 class Source(Protocol):
     """Data that members learn from and are scored on.
 
@@ -50,7 +88,7 @@ class Source(Protocol):
         scale: float32, likewise: `(inputs - shift) * scale`.
         train_weights: float32 [N], how much each training example counts in the loss; None: all the
             same.
-        input_names: F names of the features, where inputs came as a data frame; else None.
+        table: how a user's tables become inputs; None where inputs are given as they are.
     """
 
     name: str
@@ -58,7 +96,7 @@ class Source(Protocol):
     shift: np.ndarray
     scale: np.ndarray
     train_weights: np.ndarray | None = None
-    input_names: tuple[str, ...] | None = None
+    table: Table | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -90,6 +128,10 @@ class Source(Protocol):
 
     def targets(self, split: str) -> np.ndarray:
         """All targets [N] of a split."""
+
+    def strata(self, split: str) -> Strata | None:
+        """The groups or times of a split's rows [N]; None where rows are split at random."""
+        return None
 
     @property
     def has_pictures(self) -> bool:
@@ -130,6 +172,31 @@ class Source(Protocol):
         return fingerprint(self, ["test"]) if "test" in self.sizes else None
 
 
+class TableKeys(NamedTuple):
+    """What the configuration says of a table.
+
+    Attributes:
+        target: the column to learn; empty where targets are given beside the table.
+        columns: kinds of columns, as of `ensemble.sources.tables.table_form.parse_columns`.
+        split: as of `ensemble.sources.tables.row_splits.parse_split`; empty: at random.
+        kind: `labels` or `targets`, what the likelihood takes; None: by the target's values.
+    """
+
+    target: str = ""
+    columns: Any = None
+    split: str = ""
+    kind: str | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """Those of the configuration that are set."""
+        return [f"config.{key}" for key in ("target", "columns", "split") if getattr(self, key)]
+
+
+NO_TABLE = TableKeys()
+"""Nothing is said of a table."""
+
+
 class Request(NamedTuple):
     """How data are asked for.
 
@@ -141,6 +208,7 @@ class Request(NamedTuple):
         size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
         copies_together: whether splits are carved so that exact copies of an example come into one.
             Runs were once made without.
+        table: what is said of a table.
     """
 
     data_dir: str | None = None
@@ -149,6 +217,7 @@ class Request(NamedTuple):
     only_test: bool = False
     size: tuple[int, int] | None = None
     copies_together: bool = True
+    table: TableKeys = NO_TABLE
 
 
 class Inputs(Protocol):

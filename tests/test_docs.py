@@ -8,6 +8,7 @@ import shutil
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT
 from markdown_pages import (
@@ -26,7 +27,7 @@ from markdown_pages import (
 
 import ensemble
 from ensemble import networks
-from ensemble.export import export
+from ensemble.export import export, table_json
 from ensemble.sources import load_dataset
 
 INFERENCE = ROOT / "docs" / "distributed_inference.md"
@@ -75,6 +76,23 @@ def test_your_data(page):
     exec(mapping, namespace)
     assert load_dataset("npy:big").sizes["train"] == 140
     assert set(namespace["result"].report["test"]["ensemble"]) >= {"accuracy", "nll", "ece"}
+
+
+@pytest.mark.soak
+def test_tables(page):
+    training, exported = page("tables")
+    rng = np.random.default_rng(0)
+    columns = {"size": rng.normal(size=200), "town": rng.choice(["here", "there"], 200)}
+    frame = pd.DataFrame(columns).assign(price=columns["size"] + (columns["town"] == "here"))
+    namespace = {"frame": frame, "new_frame": frame.drop(columns="price")[::-1]}
+    exec(training, namespace)
+    predictor = namespace["predictor"]
+    pathlib.Path("model.bin").write_bytes(export(predictor))
+    pathlib.Path("model.bin.table.json").write_bytes(table_json(predictor.dataset.table))
+    frame.to_csv("new.csv")
+    exported = exported.replace("read_table import", "ensemble.sources.tables.read_table import")
+    exec(f"{exported}\nmean = model.call(inputs)['mean']", namespace)
+    np.testing.assert_allclose(namespace["mean"], predictor(frame).mean, rtol=1e-4)
 
 
 @pytest.mark.soak
@@ -133,7 +151,7 @@ def test_distillation(page):
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
-    tested |= {"distillation"}
+    tested |= {"distillation", "tables"}
     assert with_python == tested | {INFERENCE.stem}
 
 

@@ -8,7 +8,7 @@ from etils import epath
 
 from ensemble.commands import command_line
 from ensemble.errors import UserError
-from ensemble.export import PLATFORMS, export
+from ensemble.export import PLATFORMS, READER, export, table_json
 from ensemble.predictor import load
 from ensemble.storage.files import write_bytes
 from ensemble.storage.paths import user_path
@@ -39,6 +39,9 @@ def main(argv: Sequence[str]) -> None:
     predictor = load(values.workdir, calibrated=values.calibrated, abstain=values.abstain)
     content = export(predictor)
     write(path, content)
+    if predictor.dataset.table is not None:
+        write(path.with_name(f"{path.name}.table.json"), table_json(predictor.dataset.table))
+        write(path.with_name(READER.name), READER.read_bytes())
     command_line.print_answer(
         f"{path}: {predictor.description}, {len(content) / 1e6:.1f} MB, for {', '.join(PLATFORMS)}"
     )

@@ -6,7 +6,8 @@
     python predict.py --workdir=runs/digits pictures --abstain=max_error=0.05
 
 The inputs are image files and folders of images (or of folders with images), as many as one likes;
-or one npz file with `inputs` or a single array. Uncertainties of classes are in nats: total =
+one npz file with `inputs` or a single array; or one table, a CSV or Parquet file whose columns are
+found by their names, and which may lack the target's. Uncertainties of classes are in nats: total =
 aleatoric (noise in the data) + epistemic (what the members disagree on). Numbers come with their
 90% interval.
 """
@@ -27,6 +28,8 @@ from ensemble.predictor import check_is_workdir
 from ensemble.sources.folders import read_unlabelled
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
+from ensemble.sources.tables import table_files
+from ensemble.sources.tables.raw_columns import num_rows
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -66,10 +69,19 @@ def answer(
     check_is_workdir(work)
     config = work.read_config() or {}
     # First, for it fails faster than loading does.
-    names, inputs = read_inputs(paths, parse_size(config.get("resize")))
+    columns: Any = table_files.read_if_table(paths)
+    if columns is None:
+        names, inputs = read_inputs(paths, parse_size(config.get("resize")))
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
-    inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
+    learned = predictor.dataset.table
+    if (columns is None) != (learned is None):
+        what = "a table" if learned else "arrays or images"
+        raise UserError(f"{path}: the run has learned {what}; give such inputs")
+    if columns is None:
+        inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
+    else:
+        names, inputs = [str(i) for i in range(num_rows(columns))], columns
     try:
         prediction = predictor(inputs)
     except UserError as error:

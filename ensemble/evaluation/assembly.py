@@ -22,6 +22,7 @@ from ensemble.evaluation.next_member import score_sizes
 from ensemble.evaluation.out_of_distribution import score_detection, uncertainty_scores
 from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
 from ensemble.evaluation.shift import SHIFTS
+from ensemble.evaluation.strata import strata_of
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.thresholds import RULES, score_abstention
 from ensemble.evaluation.verdict import verdict
@@ -127,7 +128,9 @@ def score(
         "dataset": subject.description,
         "test": test,
         "classes": score_classes(subject.test, subject.description["class_names"]),
-        "calibrated": score_calibrated(subject.test, subject.calibration, nonempty_sets),
+        "calibrated": score_calibrated(
+            subject.test, subject.calibration, nonempty_sets, strata_of(subject.dataset)
+        ),
         "abstention": score_abstention(subject.test, subject.calibration, rules),
         "next_member": score_sizes(subject.test),
         "shift": _score_shifts(subject, predictions),

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
+from ensemble.evaluation.strata import by_stratum
+from ensemble.source import Strata
 
 logger = logging.getLogger("ensemble")
 
@@ -143,6 +145,7 @@ def score_calibrated(
     test: LabelledPredictions,
     calibration: LabelledPredictions | None,
     nonempty_sets: bool = False,
+    strata: Strata | None = None,
 ) -> dict[str, Any]:
     """Scores the ensemble after one temperature, and its conformal sets.
 
@@ -153,14 +156,16 @@ def score_calibrated(
         test: predictions of the live members.
         calibration: the same; None where the run has no such split.
         nonempty_sets: whether every conformal set is to hold the most probable class at least.
+        strata: groups or times of the test examples, where they have any.
 
     Returns:
         `temperature`: `value`, `ensemble` scores and their `interval`, and `nll_change` with its
         paired 95% `nll_change_interval`, nats; `conformal`: `level`, `threshold` (nats),
         `nonempty`, `coverage`, `mean_size`, `interval` of the two, `sizes` [C + 1], and
         `coverage_range`, which holds the coverage of at least 95% of such pairs of calibration and
-        test splits. One that is not available has a `reason` and no numbers; a temperature that
-        cannot be fitted also has its `value`, 1.
+        test splits, and `by_stratum`, the coverage as of `strata.by_stratum`. One that is not
+        available has a `reason` and no numbers; a temperature that cannot be fitted also has its
+        `value`, 1.
     """
     if calibration is None:
         absent = {"reason": "not available: the run holds no calibration split out"}
@@ -170,7 +175,7 @@ def score_calibrated(
     return {
         "temperature": _score_temperature(mean, test.targets, held_out, calibration.targets),
         "conformal": _score_conformal(
-            mean, test.targets, held_out, calibration.targets, nonempty_sets
+            mean, test.targets, held_out, calibration.targets, nonempty_sets, strata
         ),
     }
 
@@ -204,6 +209,7 @@ def _score_conformal(
     held_out: NDArray,
     held_out_labels: NDArray,
     nonempty: bool,
+    strata: Strata | None,
 ) -> dict[str, Any]:
     threshold = metrics.conformal_threshold(held_out, held_out_labels, CONFORMAL_LEVEL)
     num_held_out = len(held_out_labels)
@@ -230,6 +236,7 @@ def _score_conformal(
         "mean_size": sets.mean_size,
         "interval": metrics.mean_intervals(per_example),
         "sizes": sets.sizes.tolist(),
+        "by_stratum": by_stratum(per_example["coverage"], strata),
     }
 
 

@@ -13,12 +13,12 @@ from ensemble.evaluation.class_predictions import ClassPredictions, LabelledPred
 from ensemble.likelihoods.classes import Classes
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
-from ensemble.source import Source, SplitInputs
-from ensemble.sources.catalogue import load_dataset
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.source import Request, Source, SplitInputs
+from ensemble.sources.catalogue import load_dataset, source_of
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir
+from ensemble.tasks.learning_data import table_keys
 
 logger = logging.getLogger("ensemble")
 
@@ -176,13 +176,17 @@ class Subject:
     def _load_dataset(self, copies_together: bool) -> Source:
         config, seed = self.config, self.config["seed"]
         hold_out = config.get("hold_out", True)
+        table = table_keys(config)
         if self._data is not None:
-            return dataset_from_arrays(
-                self._data, "arrays", seed, hold_out, "labels", copies_together
+            request = Request(
+                seed=seed, hold_out=hold_out, copies_together=copies_together, table=table
             )
+            return source_of(self._data, request, has_table="table" in self.description)
         name = self.description["name"]
         resize = config.get("resize")
-        return load_dataset(name, self.data_dir(name), seed, hold_out, resize, copies_together)
+        return load_dataset(
+            name, self.data_dir(name), seed, hold_out, resize, copies_together, table
+        )
 
     @functools.cached_property
     def _restored(self) -> Any:

@@ -45,6 +45,10 @@ class Display:
     def tell(self, line: str) -> None:
         """Shows a line of the log."""
 
+    def show(self, text: str) -> None:
+        """Shows lines that stay."""
+        print(text, file=sys.stderr, flush=True)
+
     def close(self) -> None:
         """Leaves the terminal as it was."""
 
@@ -77,7 +81,8 @@ def _chosen(show: bool) -> Display:
 def _lines_of_the_log(display: Display) -> Iterator[None]:
     """Gives a display what the package logs, unless somebody reads it in the log.
 
-    Warnings go where they went before. Tables of several lines are left out.
+    Warnings go where they went before. Tables of several lines are left out, unless their record
+    says that it `stays`.
     """
     if type(display) is Display or logger.isEnabledFor(logging.INFO):
         yield
@@ -86,7 +91,9 @@ def _lines_of_the_log(display: Display) -> Iterator[None]:
 
     def take(record: logging.LogRecord) -> bool:
         line = record.getMessage()
-        if record.levelno < least and "\n" not in line:
+        if record.levelno < least and getattr(record, "stays", False):
+            display.show("\n".join(map(shown, line.splitlines())))
+        elif record.levelno < least and "\n" not in line:
             display.tell(shown(line))
         return record.levelno >= least
 
@@ -167,6 +174,9 @@ class _Bar(Display):
     def tell(self, line: str) -> None:
         self._start()
         self._bar.update(self._row, text=line)
+
+    def show(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
         if self._row is not None:

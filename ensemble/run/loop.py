@@ -24,7 +24,7 @@ from ensemble.report.findings import findings
 from ensemble.run.display import Display, open_display
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
-from ensemble.run.own_data import with_defaults
+from ensemble.run.own_data import with_defaults, with_likelihood
 from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import Result
@@ -87,6 +87,7 @@ def train(
     by_hand = None if given.keys() >= all_keys().keys() else given.keys()
     if data is not None:
         given, data = with_defaults(given, data)
+    given = with_likelihood(given)
     config = validate(given, by_hand)
     startup.configure(config.num_devices, config.method)
 

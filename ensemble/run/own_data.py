@@ -1,5 +1,6 @@
 """A program's own arrays, and the defaults of a run on them: those of a bundled configuration."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,8 +9,14 @@ import numpy as np
 from ensemble import likelihoods, registry
 from ensemble.config import RUN, all_keys, flatten, method_block, task_block
 from ensemble.configs import arrays, images
+from ensemble.errors import shown
+from ensemble.sources.catalogue import kind_of_target
 from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.image_form import is_channels_first
+from ensemble.sources.tables.frames import has_tables
+from ensemble.tasks.supervised_keys import AUTO
+
+logger = logging.getLogger("ensemble")
 
 _SMALLEST_IMAGE = 8
 """Pixels of the smaller side from which on pictures go to a CNN."""
@@ -30,11 +37,13 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     Returns:
         The configuration, flat, and the data with the keys of `ensemble.sources.own_arrays`.
     """
-    name = given.get("likelihood", "")
-    kind = None
+    name, kind = given.get("likelihood", ""), None
     if name in registry.LIKELIHOODS:
         kind = "labels" if likelihoods.named(name).takes_logits else "targets"
-    found = as_arrays(data, kind)
+    found = as_arrays(data, kind, given.get("target") or "")
+    likelihood = _LIKELIHOODS["targets" if _has_numbers(found) else "labels"]
+    if name == AUTO:
+        given = {**given, "likelihood": likelihood}
     if given.keys() >= all_keys().keys():
         return given, found
     method = given.get("method", RUN.keys["method"].default)
@@ -46,8 +55,8 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     if "optimizer" not in own or given.keys() & {"optimizer", "learning_rate"}:
         kept = ("model", "num_epochs")
         defaults = {key: value for key, value in defaults.items() if key in kept}
-    if any(key.endswith("targets") for key in found):
-        defaults["likelihood"] = "gaussian"
+    if _has_numbers(found):
+        defaults["likelihood"] = likelihood
     if "num_steps" in given:  # Only one of the two says how long.
         defaults.pop("num_epochs", None)
     if given.get("hold_out") is False:  # There is no validation split to look at.
@@ -55,11 +64,41 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     return {**defaults, **given}, found
 
 
+def with_likelihood(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settles the likelihood 'auto' of a table in files: by the column to learn.
+
+    Args:
+        given: some of the keys, or all, flat.
+
+    Raises:
+        UserError: the data are no table, or cannot be read.
+    """
+    if given.get("likelihood") != AUTO:
+        return given
+    kind = kind_of_target(given.get("dataset", ""), given.get("target") or "")
+    chosen = _LIKELIHOODS[kind]
+    what = "classes" if kind == "labels" else "numbers"
+    logger.info(
+        "The column %s holds %s: config.likelihood is %r; set it if you mean another.",
+        shown(given["target"]),
+        what,
+        chosen,
+    )
+    return {**given, "likelihood": chosen}
+
+
+_LIKELIHOODS = {"labels": "categorical", "targets": "gaussian"}
+
+
+def _has_numbers(data: Mapping[str, Any]) -> bool:
+    return any(key.endswith("targets") for key in data)
+
+
 def _shape(data: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one example."""
     inputs = next((one for key, one in data.items() if key.endswith("inputs")), ())
     try:
-        return np.shape(inputs)[1:]
+        return () if has_tables(data) else np.shape(inputs)[1:]
     except ValueError:  # Ragged, which is refused where the data are checked.
         return ()
 

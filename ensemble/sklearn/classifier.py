@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from ensemble.errors import UserError
 from ensemble.likelihoods.label_prediction import Prediction
-from ensemble.sklearn.estimator import INPUTS, Estimator
+from ensemble.sklearn.estimator import Estimator
 
 
 class EnsembleClassifier(ClassifierMixin, Estimator):
@@ -78,7 +77,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         """Trains a new ensemble on all of the examples.
 
         Args:
-            X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C].
+            X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C]; or a data frame of
+                numbers, truth values, categories and dates, with missing values.
             y: [N] labels of two or more classes, numbers or strings.
             sample_weight: [N], how much each example counts; None: all the same.
 
@@ -91,7 +91,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             RunFailed: every member became non-finite.
             Interrupted: SIGTERM or Ctrl-C.
         """
-        inputs, targets = validate_data(self, X, y, **INPUTS)
+        inputs, targets = self._checked(X, y)
         check_classification_targets(targets)
         self.classes_, labels = np.unique(targets, return_inverse=True)
         if len(self.classes_) < 2:

@@ -10,7 +10,7 @@ import ml_collections
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ensemble.batched_prediction import MAX_BATCH_SIZE
@@ -22,8 +22,9 @@ from ensemble.registry import METHODS
 from ensemble.run.loop import train
 from ensemble.sharding import startup
 from ensemble.sharding.transfer import pad
+from ensemble.sources.tables.frames import is_table, of_frame
 
-INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
+_INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
 _AT_THE_END = 10**9
 _DEFAULTS: Mapping[str, Any] = {
@@ -58,7 +59,7 @@ _PARAMETERS: Mapping[str, str] = {
 """Keys of the configuration by the parameter that sets them."""
 _LISTS = ("mlp.widths", "class_weights")
 """Keys whose values are numbers in one text."""
-_FROM_FIT = ("dataset", "data_dir", "seed")
+_FROM_FIT = ("dataset", "data_dir", "seed", "target")
 """Keys of the configuration that `X`, `y` and `random_state` settle."""
 
 
@@ -79,15 +80,29 @@ class Estimator(BaseEstimator):
         self.__dict__.pop("predictor_", None)  # Of an earlier fit.
         self.predictor_  # noqa: B018 -- Built here, as predicting may change no attribute.
 
-    def _predict(self, X: ArrayLike) -> tuple[Any, int]:
+    def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, np.ndarray]:
+        """Inputs, of a data frame its columns, and targets [N], as scikit-learn checks them."""
+        if not is_table(X):
+            inputs, targets = validate_data(self, X, y, **of_y, **_INPUTS)
+            return inputs, targets
+        targets = validate_data(self, "no_validation", y, **of_y)
+        validate_data(self, X, targets, skip_check_array=True)  # Names.
+        check_consistent_length(X, targets)
+        return of_frame(X, "X"), targets
+
+    def _predict(self, X: Any) -> tuple[Any, int]:
         """What the ensemble says of X and of padding behind it, and how many examples X has."""
         check_is_fitted(self)
-        inputs = validate_data(self, X, reset=False, **INPUTS)
+        table = self.predictor_.dataset.table
+        if table is None:
+            inputs = validate_data(self, X, reset=False, **_INPUTS)
+        else:
+            validate_data(self, X, reset=False, skip_check_array=True)  # Names.
+            inputs = table.encode(X)
         # All forward passes have one shape: one program is compiled, and what is said of an example
         # is the same, to the last bit, whatever else is in X.
-        return self.predictor_(pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)), len(
-            inputs
-        )
+        padded = pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)
+        return self.predictor_.of_inputs(padded), len(inputs)
 
     @functools.cached_property
     def predictor_(self) -> Predictor:
@@ -155,13 +170,18 @@ class Estimator(BaseEstimator):
 def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any]:
     """Data with weights, without the examples of weight zero, which do not count."""
     inputs = data["train_inputs"]
-    weights = _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
+    (targets,) = (data[key] for key in ("train_labels", "train_targets") if key in data)
+    weights = _check_sample_weight(sample_weight, targets, ensure_non_negative=True)
     counts = weights > 0
     rows = {
-        key: values[counts] if key in ("train_inputs", "train_labels", "train_targets") else values
+        key: values[counts] if key in ("train_labels", "train_targets") else values
         for key, values in data.items()
     }
-    return rows | {"sample_weight": weights[counts]}
+    if isinstance(inputs, Mapping):
+        taken: Any = {name: column.rows(counts) for name, column in inputs.items()}
+    else:
+        taken = inputs[counts]
+    return rows | {"train_inputs": taken, "sample_weight": weights[counts]}
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from ensemble.likelihoods.number_prediction import NumberPrediction
 from ensemble.likelihoods.quantile_prediction import QuantilePrediction
-from ensemble.sklearn.estimator import INPUTS, Estimator
+from ensemble.sklearn.estimator import Estimator
 
 
 class EnsembleRegressor(RegressorMixin, Estimator):
@@ -72,7 +71,8 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         """Trains a new ensemble on all of the examples.
 
         Args:
-            X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C].
+            X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C]; or a data frame of
+                numbers, truth values, categories and dates, with missing values.
             y: [N] finite numbers that are not all alike.
             sample_weight: [N], how much each example counts; None: all the same.
 
@@ -85,7 +85,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             RunFailed: every member became non-finite.
             Interrupted: SIGTERM or Ctrl-C.
         """
-        inputs, targets = validate_data(self, X, y, y_numeric=True, **INPUTS)
+        inputs, targets = self._checked(X, y, y_numeric=True)
         self._train({"train_inputs": inputs, "train_targets": targets}, sample_weight)
         return self
 

@@ -3,15 +3,21 @@
 import difflib
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.registry import SOURCES, SourceEntry
-from ensemble.source import Request, Source, SplitInputs
+from ensemble.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
 from ensemble.sources import image_form
+from ensemble.sources.data_forms import as_arrays
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources.tables.frames import has_tables
+from ensemble.sources.tables.table_source import dataset_from_frames
 
 KNOWN_DATASETS = tuple(name for name, entry in SOURCES.items() if entry.is_listed)
-_TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".json", ".pkl")
+_TABLES = (".tsv", ".xlsx", ".json", ".pkl")
+_FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 _PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
 
 
@@ -36,6 +42,7 @@ def load_dataset(
     hold_out: bool = True,
     resize: int | str | None = None,
     copies_together: bool = True,
+    table: TableKeys = NO_TABLE,
 ) -> Source:
     """Loads a data set.
 
@@ -43,7 +50,8 @@ def load_dataset(
         name: `digits`, or `clutter`, which is generated from them; a TFDS set, `mnist`,
             `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see `image_sets`), which is
             prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see `own_arrays`)
-            or `npy:FOLDER` (see `memory_map`); or who watched what (see `movielens`).
+            or `npy:FOLDER` (see `memory_map`), or a table, `csv:PATH` or `parquet:PATH` (see
+            `tables`); or who watched what (see `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.
@@ -52,13 +60,74 @@ def load_dataset(
         resize: the size of pictures that are read from files: see `image_form.parse_size`.
         copies_together: whether splits are carved so that exact copies of an example come into one.
             Runs were once made without.
+        table: what is said of a table.
 
     Raises:
         UserError: if the name is unknown, or the data cannot be had or used.
     """
     size = image_form.parse_size(resize)
-    request = Request(data_dir, seed, hold_out, size=size, copies_together=copies_together)
+    request = Request(
+        data_dir, seed, hold_out, size=size, copies_together=copies_together, table=table
+    )
     return _load(name, request)
+
+
+def source_of(data: Any, request: Request, has_table: bool = True, name: str = "arrays") -> Source:
+    """Makes a source of what a program hands over.
+
+    Args:
+        data: in a form of `ensemble.sources.data_forms`.
+        request: how it is asked for.
+        has_table: whether data frames are tables. Runs were once made that took them for arrays.
+        name: of the data.
+
+    Raises:
+        UserError: the data cannot be used.
+    """
+    arrays = as_arrays(data, request.table.kind, request.table.target)
+    if has_table and has_tables(arrays):
+        return dataset_from_frames(arrays, name, request)
+    if request.table.keys:
+        raise refuse_table_keys(request.table, "arrays have no named columns")
+    return dataset_from_arrays(
+        arrays,
+        name,
+        request.seed,
+        request.hold_out,
+        request.table.kind,
+        request.copies_together,
+    )
+
+
+def refuse_table_keys(table: TableKeys, why: str) -> UserError:
+    """The error for keys of tables where there is none.
+
+    Args:
+        table: the keys.
+        why: there is none.
+    """
+    kinds = [name for name, entry in SOURCES.items() if entry.kind_of_target]
+    verb = "is" if len(table.keys) == 1 else "are"
+    return UserError(
+        f"{' and '.join(table.keys)} {verb} for tables ({', '.join(kinds)}, data frames), and "
+        f"{why}: leave {'it' if verb == 'is' else 'them'} out"
+    )
+
+
+def kind_of_target(name: str, target: str) -> str:
+    """Whether the column to learn of a table holds `labels` or `targets`.
+
+    Raises:
+        UserError: as `load_dataset`, or the data are no table.
+    """
+    entry = find_entry(name)
+    if entry is None or not entry.kind_of_target:
+        raise UserError(
+            f"config.likelihood='auto' is for tables, and config.dataset={name!r} is none: set "
+            "'categorical' for classes, 'gaussian' for numbers"
+        )
+    kind: str = registry.load(entry.kind_of_target)(name, target)
+    return kind
 
 
 def load_test_inputs(
@@ -114,15 +183,17 @@ def _load(name: str, request: Request) -> Source:
         end = os.path.splitext(name)[1].lower()
         if end in _TABLES:
             raise UserError(
-                f"dataset={name!r} is a table, and no data set: write its numbers to an npz file, "
-                "as by numpy.savez('mine.npz', inputs=..., labels=...), and set npz:mine.npz"
+                f"dataset={name!r} is a table in a form that is not read: write it as CSV, and set "
+                "csv:PATH"
             )
-        if end == ".npz" or os.path.isdir(os.path.expanduser(name)):
-            prefix = "npz" if end == ".npz" else "folder"
+        if end in _FILES or os.path.isdir(os.path.expanduser(name)):
+            prefix = _FILES.get(end, "folder")
             raise UserError(f"dataset={name!r} is a path; write {prefix}:{name}")
         close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
+    if request.table.keys and not entry.kind_of_target:
+        raise refuse_table_keys(request.table, f"config.dataset={name!r} has no named columns")
     if request.size is not None and not entry.can_resize:
         raise refuse_resize(f"config.dataset={name!r}")
     return registry.load(entry.loader)(name, request)

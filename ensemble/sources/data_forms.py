@@ -13,39 +13,83 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.sources.splitting import split_of
+from ensemble.sources.tables.frames import is_table, of_frame, take_target
+from ensemble.sources.tables.table_targets import kind_of_target, target_values
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
 _BY_SPLIT = "by split {'train': (X, y), 'test': (X, y)}"
 
 
-def as_arrays(data: Any, kind: str | None = None) -> dict[str, Any]:
+def as_arrays(data: Any, kind: str | None = None, target: str = "") -> dict[str, Any]:
     """Brings data to a mapping with the keys of `own_arrays`.
 
     Args:
         data: in one of the forms above.
-        kind: `labels` or `targets`, what y is; None: targets if y holds fractions, else labels.
+        kind: `labels` or `targets`, what y is; None: targets if y holds fractions, else labels, and
+            of a column of a table as of `table_targets.kind_of_target`.
+        target: the column of data frames that is y; empty: y is beside them.
 
     Raises:
         UserError: it is in no such form.
     """
+    if is_table(data):
+        _check_has_target(data, target)
+        columns, name, targets = _without_target(data, target, kind, "data")
+        return {"inputs": columns, name: targets}
+    if isinstance(data, Mapping) and data and all(map(is_table, data.values())):
+        _check_has_target(next(iter(data.values())), target)
+        return _tables_by_split(data, target, kind)
     if not isinstance(data, Mapping):
         inputs, targets = _pair(data, "data")
-        return {"inputs": inputs, _kind(targets, kind): targets}
+        return {"inputs": inputs, _kind(targets, kind, inputs): targets}
     if data and all(split_of(str(key)) for key in data):
         pairs = {split_of(str(key)): _pair(one, f"data[{key!r}]") for key, one in data.items()}
-        kinds = {_kind(targets, kind) for _, targets in pairs.values()}
+        kinds = {_kind(targets, kind, inputs) for inputs, targets in pairs.values()}
         name = "targets" if "targets" in kinds else "labels"
         found: dict[str, Any] = {}
         for split, (inputs, targets) in pairs.items():
             found |= {f"{split}_inputs": inputs, f"{split}_{name}": targets}
         return found
     if {"data", "target"} <= data.keys():  # scikit-learn's: whatever else it holds describes it.
-        chosen = {"inputs": data["data"], _kind(data["target"], kind): data["target"]}
+        inputs, targets = data["data"], data["target"]
+        chosen = {"inputs": inputs, _kind(targets, kind, inputs): targets}
         names = data.get("target_names")
         is_class = "labels" in chosen and names is not None and not isinstance(names, str)
         return chosen | ({"class_names": names} if is_class else {})
     return _renamed(data, kind)
+
+
+def _check_has_target(data: Any, target: str) -> None:
+    if not target:
+        raise UserError(
+            f"data is a {type(data).__name__}: set config.target to the column to learn, or give "
+            "(X, y)"
+        )
+
+
+def _without_target(
+    data: Any, target: str, kind: str | None, what: str
+) -> tuple[dict[str, Any], str, np.ndarray]:
+    """Columns of a data frame, whether its target are labels or targets, and these."""
+    columns, column = take_target(data, target, what)
+    kind = kind or kind_of_target(column, target)
+    return columns, kind, target_values(column, target, kind)
+
+
+def _tables_by_split(data: Mapping[Any, Any], target: str, kind: str | None) -> dict[str, Any]:
+    """Data frames with their targets, by split."""
+    found: dict[str, Any] = {}
+    for key, table in data.items():
+        split = split_of(str(key))
+        if not split:
+            raise UserError(f"data has the key {key!r}; data frames are given {_BY_FRAME}")
+        columns, kind, targets = _without_target(table, target, kind, f"data[{key!r}]")
+        found |= {f"{split}_inputs": columns, f"{split}_{kind}": targets}
+    return found
+
+
+_BY_FRAME = "by split, as {'train': frame, 'test': frame}"
 
 
 def _renamed(data: Mapping[Any, Any], kind: str | None) -> dict[str, Any]:
@@ -76,9 +120,11 @@ def _parted(key: str) -> tuple[str, str]:
     return "", key
 
 
-def _kind(targets: Any, kind: str | None) -> str:
+def _kind(targets: Any, kind: str | None, inputs: Any = None) -> str:
     if kind is not None:
         return kind
+    if is_table(inputs):
+        return kind_of_target(of_frame({"y": targets})["y"], "y")
     try:
         values = np.asarray(targets)
     except ValueError:

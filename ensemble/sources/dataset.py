@@ -26,7 +26,6 @@ class Dataset(Source):
         shift: float32, broadcastable to an example; see `normalise`.
         scale: float32, broadcastable to an example; see `normalise`.
         train_weights: see `Source`.
-        input_names: see `Source`.
     """
 
     name: str
@@ -35,7 +34,6 @@ class Dataset(Source):
     shift: np.ndarray
     scale: np.ndarray
     train_weights: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
-    input_names: tuple[str, ...] | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -146,9 +144,7 @@ def dataset_from_arrays(
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)
     weights = given.train_weights(places["train"].indices)
-    return dataclasses.replace(
-        raw, shift=shift, scale=scale, train_weights=weights, input_names=given.input_names
-    )
+    return dataclasses.replace(raw, shift=shift, scale=scale, train_weights=weights)
 
 
 def refuse_arrays(name: str, request: Request) -> Dataset:

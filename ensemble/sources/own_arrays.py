@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
 from ensemble.source import Source, block_size, blocks, value_range
-from ensemble.sources.columns import in_order, names_of, note_other_rows
 from ensemble.sources.copies import digest_examples
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
@@ -58,7 +57,6 @@ class OwnData(NamedTuple):
         class_names: one name per class; None where targets are real numbers.
         weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
             None: all the same.
-        input_names: of the columns, where the first inputs are a data frame.
     """
 
     inputs: dict[str, np.ndarray]
@@ -66,7 +64,6 @@ class OwnData(NamedTuple):
     input_dtype: np.dtype
     class_names: tuple[str, ...] | None
     weights: np.ndarray | None = None
-    input_names: tuple[str, ...] | None = None
 
     def convert(self, inputs: np.ndarray) -> np.ndarray:
         """Brings inputs to the type in which they are kept."""
@@ -161,11 +158,7 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
         UserError: naming the first array that cannot be used, and why.
     """
     prefixes, kind = _check_keys(arrays, name)
-    columns = names_of(arrays[f"{prefixes[0]}inputs"])
-    inputs = {
-        p: _numeric(in_order(arrays[f"{p}inputs"], columns, what), what)
-        for p, what in ((p, f"{name}: {p}inputs") for p in prefixes)
-    }
+    inputs = {p: _numeric(arrays[f"{p}inputs"], f"{name}: {p}inputs") for p in prefixes}
     given = {f"{name}: {p}{kind}": arrays[f"{p}{kind}"] for p in prefixes}
     class_names = None
     if kind == "labels":
@@ -179,11 +172,6 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
                 f"{name}: {prefix}inputs has {len(inputs[prefix])} examples but {prefix}{kind} has "
                 f"{len(targets[prefix])}; each example needs one {kind[:-1]}"
             )
-        note_other_rows(
-            arrays[f"{prefix}inputs"],
-            arrays[f"{prefix}{kind}"],
-            f"{name}: {prefix}inputs and {prefix}{kind}",
-        )
     first = next(iter(inputs.values()))
     is_uint8 = all(_fits_uint8(array) for array in inputs.values())
     for prefix, array in inputs.items():
@@ -202,7 +190,6 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
         input_dtype=np.dtype(np.uint8 if is_uint8 else np.float32),
         class_names=class_names,
         weights=_check_weights(arrays.get(WEIGHTS), len(targets[prefixes[0]]), name),
-        input_names=columns,
     )
 
 

@@ -65,7 +65,7 @@ def assign_splits(
     absent = [split for split in SPLITS[1:] if split not in targets]
     if absent and hold_out:
         values = targets[source]
-        sizes = _carved_sizes(len(values), absent, name)
+        sizes = carved_sizes(len(values), absent, name)
         labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
         parts = stratified_split(labels, [*sizes.values()], seed)
         if digests is not None:
@@ -76,7 +76,7 @@ def assign_splits(
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def _carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
+def carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
     """A tenth, but at least one, for each absent split; the rest is for training."""
     size = max(1, (num_examples + 5) // 10)
     num_train = num_examples - size * len(absent)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ensemble import likelihoods, registry
 from ensemble.config_rules import validate_stored
+from ensemble.storage.table_schema import check_table
 
 MAX_BYTES = 100_000_000
 """Of a JSON file; ours have some kilobytes."""
@@ -174,9 +175,8 @@ def check_description(description: Any, likelihood: str) -> None:
         raise ValueError("dataset.dtype must be uint8, float32 or int32")
     for key in ("shift", "scale"):
         _check_broadcastable(description[key], shape, key)
-    names = description.get("input_names")
-    if names is not None and not (_are_texts(names) and len(set(names)) == len(names) == shape[-1]):
-        raise ValueError("dataset.input_names must be a text for each feature, none twice")
+    if "table" in description:
+        check_table(description["table"], shape)
     if "features" in description:
         _check_features(description["features"])
     counts = description["num_examples"]

@@ -1,5 +1,6 @@
 """What tasks that learn from data have in common: how these are loaded, described and restored."""
 
+import logging
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -9,16 +10,19 @@ import ml_collections
 import numpy as np
 
 from ensemble import likelihoods
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shown
 from ensemble.likelihood import Likelihood
 from ensemble.network import Backbone
-from ensemble.source import Examples, Source
-from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize
-from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.source import Examples, Request, Source, TableKeys
+from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize, source_of
+from ensemble.sources.dataset import Dataset
 from ensemble.sources.features import check_same_backbone, described_features
+from ensemble.sources.tables.table_form import TableForm
+from ensemble.sources.tables.table_source import of_form
 from ensemble.task import Predictive
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+logger = logging.getLogger("ensemble")
 
 
 def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> Source:
@@ -32,19 +36,42 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> So
         UserError: the data cannot be had, or not every network can learn them.
     """
     resize = config.get("resize")
+    table = table_keys(config)
     if data is not None:
         if resize is not None:
             raise refuse_resize("what a program gave as arrays")
-        return dataset_from_arrays(data, seed=config.seed, hold_out=config.hold_out)
-    dataset = load_dataset(
-        config.dataset, config.data_dir or None, config.seed, config.hold_out, resize
-    )
+        request = Request(seed=config.seed, hold_out=config.hold_out, table=table)
+        dataset = source_of(data, request)
+    else:
+        dataset = load_dataset(
+            config.dataset,
+            config.data_dir or None,
+            config.seed,
+            config.hold_out,
+            resize,
+            table=table,
+        )
+    if dataset.table is not None:
+        lines = "\n".join(f"  {line}" for line in dataset.table.lines())
+        columns = f"What was made of the columns of {shown(dataset.name)}:\n{lines}"
+        logger.info("%s", columns, extra={"stays": True})
+    if data is not None:
+        return dataset
     models = models_of(config.dataset)
     if models and config.model not in models:
         raise UserError(
             f"config.model={config.model!r} must be {' or '.join(models)} for {dataset.name}"
         )
     return dataset
+
+
+def table_keys(config: Mapping[str, Any]) -> TableKeys:
+    """What a configuration, nested or not, says of tables; it may have been written before there
+    were such keys."""
+    kind = "labels" if likelihoods.named(config["likelihood"]).takes_logits else "targets"
+    return TableKeys(
+        config.get("target") or "", config.get("columns"), config.get("split") or "", kind
+    )
 
 
 def make_likelihood(
@@ -82,7 +109,7 @@ def describe(dataset: Source) -> dict[str, Any]:
         "num_examples": dict(raw.sizes),
         "fingerprint": raw.fingerprint,
         "test_fingerprint": raw.test_fingerprint,
-        **({"input_names": list(raw.input_names)} if raw.input_names else {}),
+        **({"table": raw.table.content} if raw.table else {}),
         **({"features": features} if features else {}),
     }
 
@@ -104,8 +131,9 @@ def described_dataset(description: Mapping[str, Any], backbone: Backbone | None 
         class_names=tuple(description.get("class_names", ())) or None,
         shift=np.asarray(description["shift"], np.float32),
         scale=np.asarray(description["scale"], np.float32),
-        input_names=tuple(description.get("input_names", ())) or None,
     )
+    if "table" in description:
+        raw = of_form(raw, TableForm(description["table"]))
     if backbone is None:
         check_same_backbone(description, {}, "the workdir")
         return raw

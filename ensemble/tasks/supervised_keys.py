@@ -29,11 +29,32 @@ def _is_size(value: Any) -> bool:
     return True
 
 
+def _has_kinds(value: Any) -> bool:
+    # These import much; the keys do not.
+    from ensemble.sources.tables.table_form import parse_columns
+
+    try:
+        parse_columns(value)
+    except UserError:
+        return False
+    return True
+
+
+def _is_split(value: str) -> bool:
+    return not value or (value.partition(":")[0] in ("group", "time") and value[-1] != ":")
+
+
+AUTO = "auto"
+"""The likelihood that is chosen by the column to learn."""
+
 DATA = {
     "dataset": Key(
         "digits",
         "the data to learn from",
-        described("must be a known name, npz:PATH, npy:FOLDER, folder:PATH or tfds:NAME"),
+        described(
+            "must be a known name, csv:PATH, parquet:PATH, npz:PATH, npy:FOLDER, folder:PATH or "
+            "tfds:NAME"
+        ),
     ),
     "data_dir": Key(
         "",
@@ -49,8 +70,8 @@ DATA = {
     "model": Key("cnn", "the network, by its name", described("must be a registered name")),
     "likelihood": Key(
         "categorical",
-        "what the network's outputs say of a target",
-        one_of(*registry.LIKELIHOODS),
+        "what the network's outputs say of a target; auto: by the column to learn of a table",
+        one_of(AUTO, *registry.LIKELIHOODS),
     ),
     "prior": Key(
         "none",
@@ -69,8 +90,41 @@ RESIZE = {
     )
 }
 
+TABLE = {
+    "target": Key("", "the column of a table to learn", described("must be a column's name")),
+    "columns": Key(
+        None,
+        "kinds of a table's columns; None: by their values",
+        Rule(
+            _has_kinds,
+            "must be kinds of a table's columns, of number, boolean, date, category and drop, such "
+            "as 'zip=category, id=drop'",
+        ),
+        kind=object,
+    ),
+    "split": Key(
+        "",
+        "column whose groups are kept in one split, or whose latest rows test; empty: at random",
+        Rule(_is_split, "must be group:COLUMN or time:COLUMN of a table, or empty"),
+    ),
+}
+"""Keys of tasks that learn from tables."""
+
+
+def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
+    return prior_conflicts(values) + split_conflicts(values)
+
+
+def split_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
+    """A column to split by, where nothing is split."""
+    if not values.get("split") or values.get("hold_out", True):
+        return []
+    line = f"config.split={values['split']!r} has nothing to split with config.hold_out=False"
+    return [Conflict(("split", "hold_out"), f"{line}; leave one of the two out")]
+
+
 BLOCK = Block(
-    {**DATA, **RESIZE},
-    prior_conflicts,
+    {**DATA, **TABLE, **RESIZE},
+    _conflicts,
     instead={"density": "config.dataset says what is learned"},
 )

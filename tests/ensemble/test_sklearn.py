@@ -2,11 +2,13 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT
 from sklearn import datasets
@@ -310,3 +312,24 @@ def test_defaults_are_those_of_the_configuration_for_arrays():
         assert params[name] == config[name]
     for name in ("learning_rate", "schedule", "weight_decay"):
         assert params[name] == config[name]
+
+
+def test_data_frames_are_learned_as_tables(wine):
+    inputs, test_inputs, labels, test_labels = wine
+    names = datasets.load_wine().feature_names
+    frame = pd.DataFrame(inputs, columns=names)
+    frame["region"] = pd.Categorical(np.where(np.arange(len(frame)) % 3, "north", "south"))
+    frame.loc[::5, "ash"] = None
+    weights = np.r_[np.zeros(4), np.ones(len(frame) - 4)]
+    classifier = small_classifier().fit(frame, labels, weights)
+    new = pd.DataFrame(test_inputs, columns=names).assign(region="unknown")
+    new.loc[0, "ash"] = np.nan
+    assert classifier.score(new, test_labels) > 0.8
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.predict_proba(new), classifier.predict_proba(new))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        np.testing.assert_array_equal(
+            classifier.predict_proba(new.to_numpy()), classifier.predict_proba(new)
+        )
+    with pytest.raises(ValueError, match="ash"):
+        classifier.predict(new.drop(columns="ash"))

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.keys import NOT_NEGATIVE, Block, Conflict, Key, described
-from ensemble.tasks.supervised_keys import DATA, prior_conflicts
+from ensemble.tasks.supervised_keys import DATA, TABLE, prior_conflicts, split_conflicts
 
 
 def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
     """A prior that cannot be read, and labels that a teacher has taken the place of."""
-    found = prior_conflicts(values)
+    found = prior_conflicts(values) + split_conflicts(values)
     if values.get("label_smoothing"):
         found.append(
             Conflict(
@@ -24,6 +24,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 BLOCK = Block(
     {
         **DATA,
+        **TABLE,
         "teacher": Key(
             "",
             "workdir of the ensemble to learn from; empty: from the data's targets",

@@ -172,7 +172,8 @@ def test_unknown_names_list_the_known(name, hint):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("mine.csv", r"is a table, .* numpy.savez\('mine.npz', inputs=..., labels=...\)"),
+        ("mine.xlsx", "is a table in a form that is not read: write it as CSV, and set csv:PATH"),
+        ("mine.csv", "is a path; write csv:mine.csv"),
         ("mine.npz", "is a path; write npz:mine.npz"),
         (os.path.dirname(__file__), f"is a path; write folder:{os.path.dirname(__file__)}"),
     ],

@@ -1,0 +1,23 @@
+"""Your own table: eight MLPs learn a column from the others, classes or numbers by what it holds.
+
+    python train.py --config=configs/tabular.py --workdir=runs/mine --config.dataset=csv:mine.csv \\
+        --config.target=price
+
+The file's first line names the columns: numbers, truth values, dates, categories, with missing
+values. What was made of each is printed; `--config.columns="zip=category, id=drop"` overrides it.
+If rows come in groups, such as patients, add `--config.split=group:patient`; if they come over
+time, `--config.split=time:date`. docs/tables.md has the rest. Time and result are those of your
+data: not measured.
+"""
+
+import ml_collections
+
+from ensemble.configs import arrays
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, which has no variant."""
+    config = arrays.get_config(variant)
+    config.dataset = "csv:PATH"
+    config.likelihood = "auto"
+    return config

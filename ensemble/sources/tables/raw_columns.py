@@ -1,0 +1,114 @@
+"""Raw columns of a table, as files and data frames hold them, and what kind of column each is."""
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ensemble.errors import UserError, shown
+from ensemble.sources.tables import read_table
+from ensemble.storage.table_schema import KINDS
+
+_MOST = 0.5
+"""Share of values that says what a column is; of texts that may differ: beyond, they name rows, or
+are free text."""
+_LONGEST = 40  # Characters of a text in a message.
+_FEW = 20  # Different texts that are always categories.
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A raw column.
+
+    Attributes:
+        values: [N] float64 with NaN where a value is missing, of truth values 0 and 1, of dates
+            days since 1970; or [N] texts, in which `read_table.MISSING` are missing.
+        kind: of `KINDS`, where the column's type says it; empty for texts of a file.
+    """
+
+    values: np.ndarray
+    kind: str = ""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def rows(self, rows: np.ndarray | slice) -> "Column":
+        """Some of its rows."""
+        return Column(self.values[rows], self.kind)
+
+    def texts(self) -> np.ndarray:
+        """[N] texts, empty where a value is missing; whole numbers have no decimal point."""
+        if self.values.dtype.kind != "f":
+            missing = read_table.MISSING
+            texts = ["" if text.lower() in missing else text for text in self.values]
+        else:
+            texts = ["" if np.isnan(one) else f"{one:.15g}" for one in self.values.tolist()]
+        return np.array(texts, object)
+
+
+Columns = Mapping[str, Column]
+"""Columns of one length by their names."""
+
+
+def num_rows(columns: Columns) -> int:
+    """N."""
+    return len(next(iter(columns.values())))
+
+
+def named(names: Sequence[str], most: int = 6) -> str:
+    """Names in a line, of which it shows the first."""
+    return ", ".join(shown(repr(one[:_LONGEST])) for one in names[:most]) + ", ..." * (
+        len(names) > most
+    )
+
+
+def kind_of(column: Column, name: str) -> tuple[str, str]:
+    """What a column is taken for, where nobody says it.
+
+    Returns:
+        The kind, of `KINDS`, and of `drop` the reason.
+
+    Raises:
+        UserError: most of its values are numbers, truth values or dates, and others are not.
+    """
+    if column.kind in KINDS:
+        return column.kind, ""
+    if not column.kind and _are_numbers(column):
+        return "number", ""
+    counts = collections.Counter(text for text in column.texts() if text)
+    num_texts = counts.total()
+    if not counts:
+        return "drop", "all values are missing"
+    for kind in ("date",) if column.kind == "text" else ("number", "boolean", "date"):
+        bad = [text for text in counts if not parses(kind, text)]
+        if not bad:
+            return kind, ""
+        if sum(counts[text] for text in bad) < (1 - _MOST) * num_texts:
+            row = column.texts().tolist().index(bad[0]) + 1
+            raise UserError(
+                f"column {shown(repr(name))} holds {named(bad[:1])} in row {row}, and a "
+                f"{kind} in most others; correct it, or set config.columns='{name}=category'"
+            )
+    if len(counts) > max(_FEW, _MOST * num_texts):
+        return "drop", f"{len(counts)} different texts in {num_texts} rows"
+    return "category", ""
+
+
+def _are_numbers(column: Column) -> bool:
+    """Whether all texts are numbers, or missing: found without counting them."""
+    try:
+        return not np.isnan(read_table.parse(column.values, "number", "")).all()
+    except ValueError:
+        return False
+
+
+def parses(kind: str, text: str) -> bool:
+    """Whether a text of a file is of this kind; of truth values only the two words are."""
+    if kind == "boolean":
+        return text.lower() in ("true", "false")
+    try:
+        read_table.PARSE[kind](text)
+    except (ValueError, OverflowError):
+        return False
+    return True

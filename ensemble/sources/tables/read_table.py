@@ -1,0 +1,100 @@
+"""Makes a table into an ensemble's inputs: read_table.py model.bin.table.json new.csv x.npy"""
+
+import csv
+import datetime
+import json
+import re
+import sys
+
+import numpy as np
+
+MISSING = frozenset(("", "?", "na", "n/a", "nan", "nat", "none", "null", "<na>"))
+TRUTHS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)  # noqa: UP017
+ONE_DAY = datetime.timedelta(days=1)
+
+
+def read_csv(path):
+    """Reads the columns of a CSV file, texts [N] by the names in its first line."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        mark = max(",;\t|", key=file.readline().count)
+        file.seek(0)
+        names, *rows = [row for row in csv.reader(file, delimiter=mark, strict=True) if row] or [[]]
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(names):
+            raise ValueError(f"row {number} has {len(row)} values for {len(names)} columns")
+        if mark == ";":  # Then a comma is a decimal point.
+            row[:] = [re.sub(r"^([-+]?\d*),(\d+)$", r"\1.\2", text) for text in row]
+    return {name.strip(): [row[i].strip() for row in rows] for i, name in enumerate(names)}
+
+
+def days(text):
+    """Days since 1970 of a date in the form of ISO 8601, in UTC unless it says another zone."""
+    when = datetime.datetime.fromisoformat(text)
+    return ((when if when.tzinfo else when.replace(tzinfo=EPOCH.tzinfo)) - EPOCH) / ONE_DAY
+
+
+PARSE = {"number": float, "boolean": lambda text: TRUTHS[text.lower()], "date": days}
+
+
+def parse(values, kind, name):
+    """Numbers [N] float64 of texts, or of numbers, with NaN where a value is missing."""
+    found = np.full(len(values), np.nan)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
+        found[:], values = values, ()
+    for i, text in enumerate(values, 1):
+        try:
+            found[i - 1] = PARSE[kind](text)
+        except (KeyError, ValueError, OverflowError) as e:
+            if text.lower() not in MISSING:
+                raise ValueError(f"column {name!r}: {text[:40]!r} in row {i} is no {kind}") from e
+    if np.isinf(found).any():
+        raise ValueError(f"column {name!r} is infinite in row {np.isinf(found).argmax() + 1}")
+    return found
+
+
+def of_numbers(values, one, remarks):
+    """Standardised numbers [N, 1 + ...], with the phases of dates and a flag of missing values."""
+    found = parse(values, one["kind"], one["name"])
+    gaps = np.isnan(found)
+    if gaps.any() and not one["flag"]:
+        line = f"is missing in {gaps.sum()} of {len(gaps)} rows, and never was in training"
+        remarks.append(f"column {one['name']!r} {line}: the median takes its place")
+    found[gaps] = one["median"]
+    parts = [(found - one["shift"]) / one["scale"]]
+    for period in one["periods"]:
+        parts += [np.sin(2 * np.pi * found / period), np.cos(2 * np.pi * found / period)]
+    return np.stack(parts + [gaps] * one["flag"], axis=1)
+
+
+def of_categories(values, one, remarks):
+    """One-hot rows [N, C]: of the categories, and of all that are rare or unseen together."""
+    texts = ["" if text.lower() in MISSING else text for text in values]
+    place, rare = {text: k for k, text in enumerate(one["categories"])}, set(one["rare"])
+    unseen = [text for text in texts if text not in place and text not in rare]
+    if unseen:
+        line = f"{len(unseen)} of {len(texts)} rows, such as {unseen[0][:40]!r}"
+        remarks.append(f"column {one['name']!r} holds categories unseen in training in {line}")
+    rows = np.eye(len(place) + 1)[[place.get(text, len(place)) for text in texts]]
+    return rows if rare else rows[:, :-1]
+
+
+def encode(columns, table):
+    """Makes inputs [N, F] float32 of columns by name, and remarks on what training did not have."""
+    learned = [one for one in table["columns"] if one["kind"] != "drop"]
+    if absent := [repr(one["name"]) for one in learned if one["name"] not in columns]:
+        raise ValueError(f"the table lacks the column {', '.join(absent)}, which was learned")
+    parts, remarks = [], []
+    for one in learned:
+        make = of_categories if one["kind"] == "category" else of_numbers
+        parts.append(make(columns[one["name"]], one, remarks))
+        if not (np.abs(parts[-1]) < 3e38).all():
+            raise ValueError(f"column {one['name']!r} holds numbers that are too large")
+    return np.concatenate(parts, axis=1).astype(np.float32), remarks
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as content:
+        inputs, remarks = encode(read_csv(sys.argv[2]), json.load(content))
+    print("\n".join(remarks), file=sys.stderr, end="\n" * bool(remarks))
+    np.save(sys.argv[3], inputs)

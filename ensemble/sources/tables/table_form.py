@@ -1,0 +1,330 @@
+"""How raw columns become inputs: fitted by scikit-learn, kept as JSON, applied by NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import UserError, shown
+from ensemble.notes import note
+from ensemble.sources.tables import frames, read_table
+from ensemble.sources.tables.raw_columns import Column, Columns, kind_of, named
+from ensemble.storage.table_schema import FORMAT, KINDS, PERIODS
+
+_LEAST = 3  # Rows of a category that has a column of its own.
+_MOST_CATEGORIES = 32  # Columns of one category, that of all rare ones among them.
+
+
+@dataclasses.dataclass(frozen=True)
+class TableForm:
+    """What a run has made of each column.
+
+    Attributes:
+        content: JSON-ready: `format`, `target`, the target column's name or empty, and `columns`,
+            each with `name` and `kind`. A `drop` has its reason `why`. A `category` has
+            `categories`, and those that are `rare`, or empty texts for missing values. Others have
+            `median`, `shift`, `scale`, `flag`, whether a feature says that a value is missing, and
+            `periods`, days after which a date is alike.
+    """
+
+    content: dict[str, Any]
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """What was made of each column, in the table's order."""
+        return list(self.content["columns"])
+
+    @property
+    def names(self) -> list[str]:
+        """Of all columns that were there in training, in order."""
+        return [one["name"] for one in self.columns]
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return len(self.features)
+
+    @property
+    def features(self) -> list[str]:
+        """What each feature [F] is of."""
+        return [feature for one in self.columns for feature in _features(one)]
+
+    def apply(self, columns: Columns) -> tuple[np.ndarray, list[str]]:
+        """Makes inputs [N, F] float32 of raw columns, and remarks on what training did not have.
+
+        Raises:
+            UserError: a column is not there, or holds what it cannot.
+        """
+        kinds = {one["name"]: one["kind"] for one in self.columns}
+        given = {}
+        for name, column in columns.items():
+            learned = kinds.get(name, "drop")
+            is_date = "date" in (learned, column.kind) and learned not in ("drop", "category")
+            if is_date and column.kind not in (learned, "", "text"):
+                raise UserError(
+                    f"column {shown(repr(name))} holds a {column.kind} in each row, and was "
+                    f"learned as a {learned}; convert it"
+                )
+            given[name] = column.texts() if learned == "category" else column.values
+        try:
+            return read_table.encode(given, self.content)
+        except ValueError as error:
+            raise UserError(shown(str(error))) from None
+
+    def encode(self, data: Any) -> np.ndarray:
+        """Makes inputs [N, F] float32 of a table as programs have it; remarks go to the log.
+
+        Args:
+            data: a data frame, or a mapping from names to columns; rows, mappings from names to
+                values; or an array [N, C] of all columns in the order of `names`.
+
+        Raises:
+            UserError: as of `apply`.
+        """
+        if isinstance(data, np.ndarray):
+            columns = frames.of_array(data, self.names)
+        elif frames.is_table(data) or isinstance(data, Mapping):
+            columns = self._named(frames.of_frame(data))
+        elif isinstance(data, Sequence) and data and all(isinstance(r, Mapping) for r in data):
+            columns = frames.of_rows(data, self.names)
+        else:
+            columns = frames.of_array(np.asarray(data), self.names)
+        inputs, remarks = self.apply(columns)
+        for line in remarks:
+            note(shown(line))
+        return inputs
+
+    def _named(self, columns: dict[str, Column]) -> dict[str, Column]:
+        """Columns by the names that were learned, where a frame made of an array has numbers."""
+        learned = [*self.names, self.content["target"]]
+        numbers = [str(i) for i in range(len(self.names))]
+        if [*columns] == numbers and not set(numbers) & set(learned):
+            return dict(zip(self.names, columns.values(), strict=True))
+        if others := [name for name in columns if name not in learned]:
+            _say_once(f"Columns that were not learned are left out: {named(others)}.")
+        return columns
+
+    def lines(self) -> list[str]:
+        """What was made of each column, a line each."""
+        width = max((len(one["name"]) for one in self.columns), default=0)
+        target = self.content["target"]
+        rows = [(one["name"], *_said(one)) for one in self.columns]
+        rows += [(target, "target", "")] if target else []
+        return [shown(f"{name:<{width}}  {kind:<8}  {what}".rstrip()) for name, kind, what in rows]
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    note(line)
+
+
+def _said(one: Mapping[str, Any]) -> tuple[str, str]:
+    kind = one["kind"]
+    if kind == "drop":
+        return "left out", one["why"]
+    if kind == "category":
+        shared = [text or "(missing)" for text in one["categories"]]
+        what = ", ".join(shared[:6]) + (", ..." if len(shared) > 6 else "")
+        return kind, f"{len(shared)}: {what}" + (
+            f"; {len(one['rare'])} rare ones share a column" if one["rare"] else ""
+        )
+    what = f"mean {one['shift']:.4g}, sd {one['scale']:.4g}"
+    if kind == "date":
+        when = np.datetime64("1970-01-01") + np.timedelta64(round(one["median"]), "D")
+        what = f"median {when}" + "".join(f", day of the {PERIODS[p]}" for p in one["periods"])
+        what = what.replace("day of the day", "time of the day")
+    return kind, what + ("; missing values are flagged" if one["flag"] else "")
+
+
+def _features(one: Mapping[str, Any]) -> list[str]:
+    """The features of a column, by name."""
+    name, kind = one["name"], one["kind"]
+    if kind == "drop":
+        return []
+    if kind == "category":
+        found = [f"{name}={text or '(missing)'}" for text in one["categories"]]
+        return found + [f"{name}=(rare or unseen)"] * bool(one["rare"])
+    phases = [f"{wave} of {name} in {PERIODS[p]}" for p in one["periods"] for wave in _WAVES]
+    return [name, *phases] + [f"{name} is missing"] * bool(one["flag"])
+
+
+_WAVES = ("sine", "cosine")
+
+
+# Fitting.
+
+
+def parse_columns(value: Any) -> dict[str, str]:
+    """Reads `config.columns`, the kinds of columns that somebody has chosen.
+
+    Args:
+        value: None, a mapping from names to `KINDS`, or such as 'zip=category, id=drop', or JSON.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    if not value:
+        return {}
+    found = value
+    if isinstance(value, str):
+        try:
+            parts = [part.rpartition("=") for part in value.split(",")]
+            found = {name.strip(): kind.strip() for name, _, kind in parts}
+            found = json.loads(value) if value.lstrip().startswith("{") else found
+        except ValueError:
+            found = None
+    if not isinstance(found, Mapping) or not all(
+        name and kind in KINDS for name, kind in found.items()
+    ):
+        raise UserError(
+            f"config.columns={value!r} must be kinds of columns, {', '.join(KINDS)}, such as "
+            "'zip=category, id=drop'"
+        )
+    return {str(name): str(kind) for name, kind in found.items()}
+
+
+def kinds_of(
+    columns: Columns, chosen: Mapping[str, str], aside: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """The kind of each column, and of those that are left out the reason.
+
+    Args:
+        columns: that there are.
+        chosen: kinds that somebody has chosen.
+        aside: columns that are no inputs unless they are chosen, with the reason.
+
+    Raises:
+        UserError: a chosen column is not there, or one holds different things.
+    """
+    absent = [name for name in chosen if name not in columns]
+    if absent:
+        raise UserError(
+            f"config.columns names {named(absent)}, and the table has {named([*columns], 12)}"
+        )
+    kinds = {}
+    for name, column in columns.items():
+        if name in chosen:
+            kinds[name] = (chosen[name], "config.columns")
+        elif name in aside:
+            kinds[name] = ("drop", aside[name])
+        else:
+            kinds[name] = kind_of(column, name)
+    if texts := [f"{name} ({kinds[name][1]})" for name in kinds if _has_texts(kinds[name])]:
+        note(
+            f"Columns are left out whose texts name rows, or are free text: {shown(texts[0])}"
+            f"{f' and {len(texts) - 1} more' if texts[1:] else ''}; config.columns keeps them, as "
+            "by 'name=category'."
+        )
+    return kinds
+
+
+def _has_texts(kind: tuple[str, str]) -> bool:
+    """Whether a column is left out for its many texts."""
+    return kind[0] == "drop" and "different texts" in kind[1]
+
+
+def parsed(columns: Columns, kinds: Mapping[str, tuple[str, str]]) -> dict[str, Column]:
+    """Columns whose numbers, truth values and dates are numbers.
+
+    Raises:
+        UserError: a column cannot be of its kind.
+    """
+    found = {}
+    for name, column in columns.items():
+        kind, _ = kinds.get(name, ("drop", ""))
+        if kind in ("number", "boolean", "date"):
+            try:
+                column = Column(read_table.parse(column.values, kind, name), kind)
+            except ValueError as error:
+                raise UserError(
+                    f"{shown(str(error))}; correct it, or set config.columns='{name}=category'"
+                ) from None
+        found[name] = column
+    return found
+
+
+def fit(
+    columns: Columns, kinds: Mapping[str, tuple[str, str]], target: str = "", what: str = "it"
+) -> TableForm:
+    """Fits how training rows become inputs.
+
+    Args:
+        columns: of the training rows, by `parsed`.
+        kinds: of `kinds_of`.
+        target: the name of the target's column, which is none of them.
+        what: the table is, for messages.
+
+    Raises:
+        UserError: no column is left.
+    """
+    entries = [_fitted(name, column, *kinds[name]) for name, column in columns.items()]
+    if all(one["kind"] == "drop" for one in entries):
+        lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
+        raise UserError(f"{what} has no column to learn from ({shown(lines)})")
+    return TableForm({"format": FORMAT, "target": target, "columns": entries})
+
+
+def _fitted(name: str, column: Column, kind: str, why: str) -> dict[str, Any]:
+    """What becomes of one column."""
+    if kind == "drop":
+        return {"name": name, "kind": kind, "why": why}
+    if kind == "category":
+        texts = column.texts()
+        if len(set(texts)) < 2:
+            return {"name": name, "kind": "drop", "why": _why_constant(texts[0])}
+        return {"name": name, "kind": kind, **_fit_categories(texts)}
+    values = column.values
+    there = values[~np.isnan(values)]
+    if not len(there) or (len(there) == len(values) and (there == there[0]).all()):
+        return {"name": name, "kind": "drop", "why": _why_constant(there[0] if len(there) else "")}
+    return {"name": name, "kind": kind, **_fit_numbers(values, kind)}
+
+
+def _why_constant(value: Any) -> str:
+    if isinstance(value, str) and not value:
+        return "all values are missing"
+    return f"always {value:g}" if not isinstance(value, str) else f"always {value!r}"
+
+
+def _fit_numbers(values: np.ndarray, kind: str) -> dict[str, Any]:
+    """Median, mean and scale, by scikit-learn."""
+    from sklearn.impute import SimpleImputer  # Its import takes a second: of tables alone.
+    from sklearn.preprocessing import StandardScaler  # Likewise.
+
+    imputer = SimpleImputer(strategy="median").fit(values[:, None])
+    scaler = StandardScaler().fit(imputer.transform(values[:, None]))
+    there = values[~np.isnan(values)]
+    periods = [
+        period
+        for period in PERIODS
+        if kind == "date" and len(np.unique(np.floor(there * _PARTS / period) % _PARTS)) > 1
+    ]
+    return {
+        "median": float(imputer.statistics_[0]),
+        "shift": float(scaler.mean_[0]),
+        "scale": float(scaler.scale_[0]),
+        "flag": int(len(there) < len(values)),
+        "periods": periods,
+    }
+
+
+_PARTS = 7  # Of a period, in more than one of which dates must lie.
+
+
+def _fit_categories(texts: np.ndarray) -> dict[str, Any]:
+    """The categories with features of their own, and the rare ones, by scikit-learn."""
+    from sklearn.preprocessing import OneHotEncoder  # Its import takes a second: of tables alone.
+
+    encoder = OneHotEncoder(
+        handle_unknown="infrequent_if_exist",
+        min_frequency=min(_LEAST, max(1, len(texts) // 10)),
+        max_categories=_MOST_CATEGORIES,
+    ).fit(texts[:, None])
+    (every,), (rare,) = encoder.categories_, encoder.infrequent_categories_
+    rare = [] if rare is None else rare.tolist()
+    return {"categories": [one for one in every.tolist() if one not in set(rare)], "rare": rare}

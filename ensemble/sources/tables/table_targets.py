@@ -1,0 +1,57 @@
+"""The column to learn: whether it holds classes or numbers, and these."""
+
+import numpy as np
+
+from ensemble.errors import UserError, shown
+from ensemble.sources.tables import read_table
+from ensemble.sources.tables.raw_columns import Column, kind_of
+
+MOST_CLASSES = 10
+"""Different whole numbers of a target that are classes; more are numbers."""
+
+
+def kind_of_target(column: Column, name: str) -> str:
+    """Whether a column holds `labels` of classes or `targets`, numbers.
+
+    Whole numbers of few different values are classes.
+    """
+    kind, _ = kind_of(column, name)
+    if kind != "number":
+        return "labels"
+    values = read_table.parse(column.values, "number", name)
+    values = values[~np.isnan(values)]
+    is_whole = bool((values == np.floor(values)).all())
+    return "labels" if is_whole and len(np.unique(values)) <= MOST_CLASSES else "targets"
+
+
+def target_values(column: Column, name: str, kind: str) -> np.ndarray:
+    """Targets [N] of a column, float64, or labels, whole numbers or texts.
+
+    Raises:
+        UserError: some are missing, or no numbers where they must be.
+    """
+    texts = column.texts()
+    is_missing = texts == ""
+    if is_missing.any():
+        raise UserError(
+            f"the target {shown(repr(name))} is missing in {is_missing.sum()} of {len(texts)} "
+            f"rows, first in row {is_missing.argmax() + 1}: remove these rows"
+        )
+    if kind == "targets":
+        try:
+            return read_table.parse(column.values, "number", name)
+        except ValueError as error:
+            raise UserError(
+                f"the target must be numbers: {shown(str(error))}; set "
+                "config.likelihood='categorical' for classes"
+            ) from None
+    if kind_of(column, name)[0] == "number":
+        values = read_table.parse(column.values, "number", name)
+        is_whole = values == np.floor(values)
+        if not is_whole.all():
+            raise UserError(
+                f"the target {shown(repr(name))} holds {values[~is_whole][0]:g}, which is no "
+                "class: set config.likelihood='gaussian' to learn numbers"
+            )
+        return values.astype(np.int64)
+    return texts.astype(str)

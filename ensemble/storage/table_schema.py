@@ -1,0 +1,68 @@
+"""What the JSON of a table must hold that says what was made of its columns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+FORMAT = 1
+"""Version of the JSON."""
+KINDS = ("number", "boolean", "date", "category", "drop")
+"""Of columns; what is of the last is no input."""
+PERIODS = {365.2425: "year", 7.0: "week", 1.0: "day"}
+"""After which dates are alike, in days."""
+_LARGEST = 1e300
+_NUMBERS = ("median", "shift", "scale")
+
+
+def check_table(content: Any, shape: list[int]) -> None:
+    """Refuses what does not make a run's inputs of a table.
+
+    Args:
+        content: that was read.
+        shape: of an example.
+
+    Raises:
+        ValueError: it is damaged or forged.
+    """
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"dataset.table must be an object of format {FORMAT}")
+    columns = content.get("columns")
+    if not isinstance(content.get("target"), str) or not isinstance(columns, list):
+        raise ValueError("dataset.table must have a target and columns")
+    names = set()
+    for one in columns:
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+            raise ValueError("dataset.table.columns must have names")
+        if one.get("kind") not in KINDS or not _is_column(one, one["kind"]):
+            raise ValueError(f"dataset.table says of {one['name']!r} what cannot be")
+        names.add(one["name"])
+    if len(names) < len(columns) or shape != [sum(map(num_features, columns))]:
+        raise ValueError("dataset.table does not make the run's inputs")
+
+
+def _is_column(one: Mapping[str, Any], kind: str) -> bool:
+    if kind == "drop":
+        return isinstance(one.get("why"), str)
+    if kind == "category":
+        return all(_are_texts(one.get(key)) for key in ("categories", "rare"))
+    if not all(_is_number(one.get(key)) for key in _NUMBERS) or one["scale"] <= 0:
+        return False
+    periods = one.get("periods")
+    are_known = isinstance(periods, list) and all(_is_number(p) and p in PERIODS for p in periods)
+    return are_known and type(one.get("flag")) is int and one["flag"] in (0, 1)
+
+
+def num_features(one: Mapping[str, Any]) -> int:
+    """Inputs that a column becomes."""
+    if one["kind"] == "drop":
+        return 0
+    if one["kind"] == "category":
+        return len(one["categories"]) + bool(one["rare"])
+    return 1 + 2 * len(one["periods"]) + one["flag"]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < _LARGEST
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(one, str) for one in values)

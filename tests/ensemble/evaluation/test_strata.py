@@ -1,0 +1,29 @@
+"""Coverage by group and over time."""
+
+import numpy as np
+
+from ensemble.evaluation.strata import by_stratum
+from ensemble.source import Strata
+
+
+def test_groups_come_the_largest_first():
+    strata = Strata("column", "group", np.array(["b", "a", "b", "b", "a"]))
+    found = by_stratum(np.array([True, False, True, False, False]), strata)
+    assert [(one["name"], one["num_examples"], one["share"]) for one in found] == [
+        ("b", 3, 2 / 3),
+        ("a", 2, 0.0),
+    ]
+    assert all(one["interval"][0] <= one["share"] <= one["interval"][1] for one in found)
+    assert by_stratum(np.array([True]), None) == []
+
+
+def test_periods_come_in_order_and_keep_equal_times_together():
+    days = np.repeat([18262.5, 18263, 18400, 18500, 18600, 18700.9], 4)
+    order = np.random.default_rng(0).permutation(24)
+    found = by_stratum((days < 18400)[order], Strata("when", "time", days[order], True))
+    assert found[0]["name"] == "2020-01-01 to 2020-01-02"
+    assert found[-1]["name"].endswith("2021-03-14")
+    assert sum(one["num_examples"] for one in found) == 24
+    assert [one["share"] for one in found] == sorted((one["share"] for one in found), reverse=True)
+    numbers = by_stratum(np.ones(24, bool), Strata("when", "time", days))
+    assert numbers[0]["name"] == "18262.5 to 18263"

@@ -1,0 +1,116 @@
+"""Files of tables: what is read, and the line about each that cannot be."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ensemble.errors import UserError
+from ensemble.source import TableKeys
+from ensemble.sources import load_dataset
+from ensemble.sources.tables import table_files
+from ensemble.sources.tables.table_files import read_files
+
+ROWS = "".join(f"{i},{i % 3},{'abc'[i % 3]}\n" for i in range(40))
+TABLE = f"a,y,c\n{ROWS}"
+
+
+@pytest.mark.parametrize(
+    ("content", "keys", "line"),
+    [
+        ("", {}, "is empty; its first line must have the names of columns"),
+        ("a,y,c\n", {}, "has no rows"),
+        (ROWS, {}, "has no header: its first line holds '0', '0'"),
+        ("a,a,y\n" + ROWS, {}, "has two columns of the name 'a'"),
+        (TABLE + "1,2\n", {}, "row 41 has 2 values for 3 columns"),
+        (TABLE + '1,2,"x\n', {}, "unexpected end of data"),
+        (b"a,y,c\n\xe9,1,2\n", {}, "is no text in UTF-8"),
+        (TABLE, {"target": ""}, "set config.target to the column to learn, one of 'a', 'y', 'c'"),
+        (TABLE, {"target": "yy"}, "is no column of .*; did you mean 'y'"),
+        (TABLE, {"columns": "b=drop"}, "config.columns names 'b', and the table has 'a', 'c'"),
+        (TABLE, {"columns": "c=number"}, "column 'c': 'a' in row 1 is no number"),
+        (TABLE, {"target": "c", "kind": "targets"}, "the target must be numbers: .*categorical"),
+        (TABLE.replace(",1,", ",.5,"), {"kind": "labels"}, "holds 0.5, which is no class: .*gauss"),
+        (TABLE, {"split": "group:b"}, "config.split names the column 'b'"),
+        (TABLE, {"split": "time:c"}, "needs dates, such as 2024-12-31, or numbers"),
+        (TABLE, {"split": "group:c"}, "has 3 groups to carve train, validation, calibration, test"),
+        (TABLE.replace("7,1,b", "old,1,b"), {}, "column 'a' holds 'old' in row 8, and a number in"),
+        (TABLE.replace("7,1,b", "7,,b"), {}, "target 'y' is missing in 2 of 40 rows, first in row"),
+        (TABLE.replace("7,1,b", "7,1,NA"), {"split": "group:c"}, "'c' of config.split is missing"),
+        ("a,y\n" + "3,0\n3,1\n" * 20, {}, r"has no column to learn from \(a: always 3\)"),
+        ("a,y\n" + ",0\n,1\n" * 20, {}, r"no column to learn from \(a: all values are missing\)"),
+    ],
+)
+def test_a_bad_table_is_one_line(tmp_path, content, keys, line):
+    file = tmp_path / "t.csv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=line) as error:
+        load_dataset(f"csv:{file}", table=TableKeys(**{"target": "y", **keys}))
+    assert "\n" not in str(error.value)
+
+
+def test_other_data_have_no_columns():
+    with pytest.raises(UserError, match=r"config\.target is for tables .*'digits' has no named"):
+        load_dataset("digits", table=TableKeys("y"))
+
+
+def test_a_folder_is_of_parts_or_of_splits(tmp_path):
+    parts, splits = tmp_path / "parts", tmp_path / "splits"
+    parts.mkdir()
+    (splits / "test").mkdir(parents=True)
+    (parts / "1.csv").write_text(TABLE)
+    (parts / "2.csv").write_text("c,a,y\nb,100,0\n")
+    (splits / "train.csv").write_text(TABLE)
+    (splits / "test" / "x.csv").write_text("c,a,y\nb,100,0\n")
+    (pool,) = read_files(f"csv:{parts}").values()
+    assert pool["a"].values.tolist() == [*map(str, range(40)), "100"]
+    dataset = load_dataset(f"csv:{splits}", table=TableKeys("y"))
+    assert dataset.sizes == {"train": 32, "validation": 4, "calibration": 4, "test": 1}
+    (splits / "more.csv").write_text(TABLE)
+    with pytest.raises(UserError, match="name all of them after splits"):
+        read_files(f"csv:{splits}")
+    (parts / "2.csv").write_text("a,y\n1,0\n")
+    with pytest.raises(UserError, match=r"2.csv lacks the column 'c'"):
+        read_files(f"csv:{parts}")
+
+
+def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
+    (tmp_path / "t.csv").write_text(TABLE)
+    monkeypatch.setattr(table_files, "max_bytes", lambda: 100)
+    with pytest.raises(UserError, match="more than the 100 allowed here"):
+        read_files(f"csv:{tmp_path}/t.csv")
+
+
+def test_decimal_commas_an_index_and_quotes_are_read(tmp_path):
+    frame = pd.DataFrame({"a": [1.5, np.nan, -0.25], "t": ["x, y", "z;", '"']})
+    frame.to_csv(tmp_path / "t.csv", sep=";", decimal=",")
+    (columns,) = read_files(f"csv:{tmp_path}/t.csv").values()
+    assert columns.keys() == {"a", "t"}
+    assert columns["a"].values.tolist() == ["1.5", "", "-0.25"]
+    assert columns["t"].values.tolist() == frame["t"].tolist()
+
+
+def test_parquet_says_the_same_as_the_frame(tmp_path):
+    pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, of requirements-dev.txt")
+    frame = pd.DataFrame(
+        {
+            "a": [1.5, np.nan, 2],
+            "n": pd.array([1, None, 3], "Int64"),
+            "when": pd.to_datetime(["2020-01-01", None, "2021-05-06"]),
+            "zoned": pd.to_datetime(["2020-01-01"] * 3).tz_localize("Europe/Vienna"),
+            "c": pd.Categorical(["x", "y", None]),
+            "b": pd.array([True, None, False], "boolean"),
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    (found,) = read_files(f"parquet:{tmp_path}/t.parquet").values()
+    kinds = {name: column.kind for name, column in found.items()}
+    assert kinds == {
+        "a": "number", "n": "number", "when": "date", "zoned": "date", "c": "text", "b": "boolean",
+    }  # fmt: skip
+    np.testing.assert_array_equal(found["n"].values, [1, np.nan, 3])
+    np.testing.assert_array_equal(found["b"].values, [1, np.nan, 0])
+    assert found["zoned"].values[0] == found["when"].values[0] - 1 / 24
+    assert found["c"].values.tolist() == ["x", "y", ""]
+    (tmp_path / "t.parquet").write_bytes(b"PAR1nothing")
+    with pytest.raises(UserError, match="is no Parquet file"):
+        read_files(f"parquet:{tmp_path}/t.parquet")

@@ -1,0 +1,176 @@
+"""Tables from end to end: splits, fingerprints, training, workdirs, predictions and exports."""
+
+import json
+
+import jax.export
+import numpy as np
+import pandas as pd
+import pytest
+from small_runs import small_config
+
+import ensemble
+from ensemble.commands.predict import answer
+from ensemble.errors import UserError
+from ensemble.export import export, table_json
+from ensemble.source import TableKeys
+from ensemble.sources import load_dataset
+from ensemble.sources.tables.raw_columns import Column
+from ensemble.sources.tables.read_table import encode, read_csv
+from ensemble.sources.tables.table_targets import kind_of_target
+from ensemble.storage.schema import check_description
+from ensemble.storage.workdir import Workdir
+
+
+def make_table(num_rows: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(50, 20, num_rows).round(3),
+            "town": rng.choice(["here", "there", "yonder"], num_rows),
+            "sold": pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(num_rows), "D"),
+            "agent": rng.integers(0, 25, num_rows).astype(str),
+        }
+    )
+    frame["price"] = (
+        frame["size"] * (1 + (frame["town"] == "here")) + rng.normal(size=num_rows)
+    ).round(4)
+    frame.loc[::9, "size"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(workdir, the CSV file, its frame, result)."""
+    folder, frame = tmp_path_factory.mktemp("tables"), make_table()
+    frame.to_csv(folder / "t.csv", index=False)
+    config = small_config(
+        dataset=f"csv:{folder / 't.csv'}",
+        target="price",
+        likelihood="auto",
+        split="group:agent",
+        columns={"sold": "drop"},
+    )
+    result = ensemble.train(config, workdir=str(folder / "run"), show_progress=False)
+    return folder / "run", folder / "t.csv", frame, result
+
+
+def test_a_workdir_predicts_tables_by_the_names_of_columns(trained):
+    workdir, file, frame, result = trained
+    report = json.loads((workdir / "report.json").read_text())
+    assert report["config"]["likelihood"] == "gaussian"
+    assert [one["kind"] for one in report["dataset"]["table"]["columns"]] == [
+        "number", "category", "drop", "drop",
+    ]  # fmt: skip
+    expected = result.predictor(frame).mean
+    predictor = ensemble.load(workdir)
+    np.testing.assert_array_equal(predictor(frame[["town", "size"]][::-1]).mean, expected[::-1])
+    np.testing.assert_array_equal(predictor(read_csv(file)).mean, expected)
+    written = json.loads(answer(str(workdir), str(file), as_json=True))["predictions"]
+    by_row = {int(one["input"]): one["mean"] for one in written}
+    np.testing.assert_allclose([by_row[i] for i in range(len(frame))], expected, 1e-6)
+    with pytest.raises(UserError, match="lacks the column 'size'"):
+        predictor(frame.drop(columns="size"))
+    np.savez(workdir.parent / "x.npz", inputs=np.zeros((2, 4)))
+    with pytest.raises(UserError, match="has learned a table; give such inputs"):
+        answer(str(workdir), str(workdir.parent / "x.npz"))
+
+
+def test_an_export_and_its_reader_say_the_same(trained):
+    _, file, frame, result = trained
+    model = jax.export.deserialize(bytearray(export(result.predictor)))
+    inputs, _ = encode(read_csv(file), json.loads(table_json(result.predictor.dataset.table)))
+    np.testing.assert_allclose(model.call(inputs)["mean"], result.predictor(frame).mean, 1e-5)
+
+
+def test_data_frames_learn_what_the_file_does(trained):
+    _, _, frame, result = trained
+    config = small_config(target="price", split="group:agent", columns={"sold": "drop"})
+    again = ensemble.train(config, data=frame, show_progress=False)
+    shared = {key: result.report["config"][key] for key in ("optimizer", "schedule", "likelihood")}
+    assert again.report["config"] | shared == again.report["config"]
+    np.testing.assert_array_equal(again.predictor(frame).mean, result.predictor(frame).mean)
+
+
+def test_a_workdir_goes_on_with_the_same_table_only(trained, tmp_path):
+    workdir, file, frame, _ = trained
+    config = Workdir(workdir).read_config()
+    changed = frame.assign(size=frame["size"] * 2)  # Standardised they are the same.
+    assert ensemble.train(config, workdir=str(workdir), show_progress=False).report
+    changed.to_csv(file, index=False)
+    try:
+        with pytest.raises(UserError, match="other data"):
+            ensemble.train(config, workdir=str(workdir), show_progress=False)
+    finally:
+        frame.to_csv(file, index=False)
+
+
+def test_strata_are_those_of_the_rows(trained):
+    _, file, frame, _ = trained
+    dataset = load_dataset(f"csv:{file}", table=TableKeys("price", split="time:sold"))
+    strata = {split: dataset.strata(split) for split in dataset.sizes}
+    first = (frame["sold"].min() - pd.Timestamp("1970-01-01")).days
+    assert strata["train"].values.tolist() == [first + i for i in range(84)]
+    assert strata["test"].values.max() == first + 119
+    np.testing.assert_array_equal(
+        dataset.targets("test"), frame["price"].to_numpy(np.float32)[-12:]
+    )
+    assert dataset.table.columns[2] == {
+        "name": "sold", "kind": "drop", "why": "config.split is by its times",
+    }  # fmt: skip
+
+
+@pytest.mark.check
+def test_an_evaluation_tells_groups_apart(tmp_path):
+    frame = make_table().assign(town=lambda f: f["town"] == "here")
+    config = small_config(target="town", split="group:agent", likelihood="auto")
+    ensemble.train(config, data=frame, workdir=str(tmp_path / "run"), show_progress=False)
+    evaluation = ensemble.evaluate(
+        tmp_path / "run", data=frame, datasets="none", show_progress=False
+    )
+    groups = evaluation["calibrated"]["conformal"]["by_stratum"]
+    sizes = [one["num_examples"] for one in groups]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) == evaluation["dataset"]["num_examples"]["test"]
+    page = (tmp_path / "run" / "evaluation" / "report.html").read_text()
+    assert all(f"<td>{one['name']}</td>" in page for one in groups)
+
+
+def test_forged_tables_are_refused(trained):
+    workdir, *_ = trained
+    description = json.loads((workdir / "report.json").read_text())["dataset"]
+    check_description(description, "gaussian")
+    columns = description["table"]["columns"]
+    for forged in (
+        [],
+        [*columns, {"name": "more", "kind": "category", "categories": ["a"], "rare": []}],
+        [columns[0] | {"scale": 0}, *columns[1:]],
+        [columns[0] | {"periods": [[]]}, *columns[1:]],
+        [columns[0], columns[1] | {"rare": [3]}, *columns[2:]],
+        [columns[0], columns[0], *columns[2:]],
+    ):
+        table = description["table"] | {"columns": forged}
+        with pytest.raises(ValueError, match=r"dataset\.table"):
+            check_description(description | {"table": table}, "gaussian")
+
+
+def test_splits_are_all_tables_or_none():
+    frame = make_table()[["size"]]
+    data = {"train": (frame, np.arange(120) % 2), "test": (frame.to_numpy(), np.arange(120) % 2)}
+    with pytest.raises(UserError, match="has a ndarray beside data frames"):
+        ensemble.train(small_config(), data, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a", "b", "a"], "labels"),
+        ([0.0, 1.0, 2.0], "labels"),
+        ([0.5, 1.0, 2.0], "targets"),
+        (list(map(float, range(11))), "targets"),
+        (["true", "false", "true"], "labels"),
+    ],
+)
+def test_what_the_column_to_learn_holds(values, kind):
+    is_text = isinstance(values[0], str)
+    column = Column(np.array(values, object if is_text else float), "" if is_text else "number")
+    assert kind_of_target(column, "y") == kind
