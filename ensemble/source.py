@@ -33,7 +33,8 @@ class Examples(NamedTuple):
     Attributes:
         inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
             `[N, F]`; not normalised.
-        targets: int32 `[N]`, classes 0..C-1, or float32 `[N]`, real values.
+        targets: int32 `[N]`, classes 0..C-1, or float32 `[N]`, real values, or rows of
+            `ensemble.target_rows`.
     """
 
     inputs: np.ndarray
@@ -108,7 +109,7 @@ class Source(Protocol):
 
     @property
     def target_dtype(self) -> np.dtype:
-        """The type of targets: int32 of classes, float32 of real values."""
+        """The type of targets: int32 of classes, float32 of real values, or that of rows."""
 
     @property
     def sizes(self) -> Mapping[str, int]:

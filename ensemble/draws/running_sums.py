@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from ensemble import target_rows
 from ensemble.likelihood import Likelihood
 from ensemble.sharding import transfer
 from ensemble.sharding.placed_split import PlacedSplit
@@ -68,15 +69,15 @@ def evaluate_draws(
     Returns:
         The terms of `PredictiveSums.totals`; the entry `relative` is a logarithm.
     """
-    num_examples = jnp.sum(split.mask)
 
-    def mean(values: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(split.mask, values, 0), axis=-1) / num_examples
+    def mean(name: str) -> jax.Array:
+        counts = target_rows.scored(name, split.targets, split.mask)
+        return jnp.sum(jnp.where(counts, scores[name], 0), axis=-1) / jnp.sum(counts)
 
     scores = likelihood.example_scores(predicted, split.targets)
     return {
         **likelihood.draw_terms(predicted, split.targets),
-        **{name: mean(scores[name]) for name in likelihood.draw_scores},
+        **{name: mean(name) for name in likelihood.draw_scores},
     }
 
 

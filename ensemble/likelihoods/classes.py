@@ -18,6 +18,7 @@ from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
 from ensemble.likelihoods.label_prediction import UNCERTAINTIES, Prediction
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
+from ensemble.target_rows import values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,10 +71,11 @@ class Classes:
         Raises:
             UserError: the targets are no classes.
         """
-        if not class_names or np.asarray(targets).dtype.kind not in "iu":
+        kind = np.asarray(values(targets)).dtype
+        if not class_names or kind.kind not in "iu":
             raise UserError(
-                f"config.likelihood={cls.name!r} is for classes, and the targets are "
-                f"{np.asarray(targets).dtype}: set config.likelihood='gaussian' for numbers"
+                f"config.likelihood={cls.name!r} is for classes, and the targets are {kind}: set "
+                "config.likelihood='gaussian' for numbers"
             )
         return cls(class_names)
 

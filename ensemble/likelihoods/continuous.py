@@ -45,6 +45,10 @@ class Continuous(Parametric):
         """CDF at z; the arguments are those of `standard_log_density`."""
         raise NotImplementedError
 
+    def standard_log_survival(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
+        """Log probability of z or more, of those that `can_be_censored`."""
+        raise NotImplementedError
+
     def standard_variance(self, parts: Mapping[str, Any]) -> Any:
         """Variance of z."""
         return 1.0
@@ -65,6 +69,10 @@ class Continuous(Parametric):
     def cdf(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
         """CDF at y in the target's units; the other arguments as of the standard one."""
         return self.standard_cdf(parts, (y - parts[LOC]) / parts[SCALE], xp, special)
+
+    def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
+        """Log probability of y or more; the other arguments as of the standard one."""
+        return self.standard_log_survival(parts, (y - parts[LOC]) / parts[SCALE], xp, special)
 
     def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:
         """The location."""

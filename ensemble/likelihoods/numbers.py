@@ -14,8 +14,10 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, Panel
+from ensemble.likelihoods.measured_rows import check_remarks
 from ensemble.likelihoods.target_range import LARGEST, SMALLEST, normal_constant, target_range
 from ensemble.pictures import member_scores
+from ensemble.target_rows import values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +37,8 @@ class Numbers:
     loss = "nll"
     has_density = True
     takes_logits = False
+    can_be_censored: bool = False
+    can_have_errors: bool = False
     why_not_evaluated = (
         "has learned numbers, and evaluations are of classifiers; its scores are in report.json"
     )
@@ -54,15 +58,17 @@ class Numbers:
             **settings: of a tenant that has keys in the configuration.
 
         Raises:
-            UserError: the targets are classes, or all alike, or not finite, or none of this kind.
+            UserError: the targets are classes, or all alike, or not finite, or none of this kind,
+                or have remarks that this likelihood cannot take.
         """
         if class_names:
             raise UserError(
                 f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
                 f"{', '.join(class_names[:3])}...: set config.likelihood='categorical'"
             )
-        cls.check_targets(targets, "train")
-        return cls(*cls.standardisation(targets), **settings)
+        check_remarks(cls, targets)
+        cls.check_targets(values(targets), "train")
+        return cls(*cls.standardisation(values(targets)), **settings)
 
     @classmethod
     def check_targets(cls, targets: np.ndarray, split: str) -> None:
@@ -120,8 +126,8 @@ class Numbers:
 
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
         """Always answers the normal distribution of the training targets."""
-        values = np.asarray(train_targets, np.float64)
-        return normal_constant(float(values.mean()), float(values.std()), targets)
+        learned = np.asarray(values(train_targets), np.float64)
+        return normal_constant(float(learned.mean()), float(learned.std()), targets)
 
     def final_figures(
         self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]

@@ -18,10 +18,18 @@ import jax.scipy.special
 import numpy as np
 
 from ensemble.likelihood import Arrays, Column, Reduce
+from ensemble.likelihoods.measured_rows import (
+    as_measured,
+    observed,
+    row_log_prob,
+    row_log_probs,
+    row_scores,
+)
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.pictures import intervals
+from ensemble.target_rows import values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,6 +76,19 @@ class Parametric(Numbers):
 
     def cdf(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
         """CDF at y in the target's units."""
+        raise NotImplementedError
+
+    def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
+        """Log probability of y or more, in the target's units, of those that `can_be_censored`."""
+        raise NotImplementedError
+
+    def with_error(self, parts: Mapping[str, Any], error: Any) -> Mapping[str, Any]:
+        """Parameters of the sum with a Gaussian error, of those that `can_have_errors`.
+
+        Args:
+            parts: of `predict`.
+            error: standard deviation, in the target's units.
+        """
         raise NotImplementedError
 
     def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:
@@ -121,19 +142,21 @@ class Parametric(Numbers):
     # Pure functions on the devices.
 
     def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
-        """Log density [B] of targets in their own units, nats."""
-        return self.log_density(self.predict(params, outputs), targets, jnp, jax.scipy.special)
+        """Log density [B] of targets in their own units, nats; log survival of censored ones."""
+        parts = self.predict(params, outputs)
+        return row_log_prob(self, parts, targets, jnp, jax.scipy.special)
 
     def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Squared error and NLL [..., B] of one predictor."""
-        log_density = self.log_density(predicted, targets, jnp, jax.scipy.special)
-        return {"squared_error": (self.mean(predicted, jnp) - targets) ** 2, "nll": -log_density}
+        log_prob = row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
+        error = self.mean(predicted, jnp) - values(targets)
+        return {"squared_error": error**2, "nll": -log_prob}
 
     def mixture_scores(
         self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
     ) -> dict[str, jax.Array]:
         """NLL of the mixture, and the squared error of its mean, [B]."""
-        log_density = self.log_density(predicted, targets, jnp, jax.scipy.special)
+        log_density = row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
         log_density = jnp.where(live[:, None], log_density, -jnp.inf)
         top = over.max(jnp.max(log_density, axis=0))
         top = jnp.where(jnp.isfinite(top), top, 0.0)
@@ -143,23 +166,27 @@ class Parametric(Numbers):
         mean = over.sum(jnp.sum(jnp.where(live[:, None], means, 0), axis=0)) / count
         return {
             "nll": jnp.log(count) - top - jnp.log(total),
-            "squared_error": (mean - targets) ** 2,
+            "squared_error": (mean - values(targets)) ** 2,
         }
 
     def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
-        """Log density and CDF at the target, standardised moments, and the CDF on the grid."""
+        """Log density and CDF at the target, standardised moments, and the CDF on the grid.
+
+        Moments are those of `predict`, all else is of the target as it is measured.
+        """
         special = jax.scipy.special
         shift, scale = self.units
         mean = (self.mean(predicted, jnp) - shift) / scale
         noise = self.variance(predicted, jnp, scale)
         grid = jnp.asarray(self.grid, jnp.float32)
+        measured = as_measured(self, predicted, targets)
         return {
-            self.relative: self.log_density(predicted, targets, jnp, special),
-            "cdf": self.cdf(predicted, targets, jnp, special),
+            self.relative: row_log_prob(self, predicted, targets, jnp, special),
+            "cdf": self.cdf(measured, values(targets), jnp, special),
             "mean": mean,
             "square": mean**2,
             "noise": noise,
-            GRID: self.cdf(self.at_many(predicted), grid, jnp, special),
+            GRID: self.cdf(self.at_many(measured), grid, jnp, special),
         }
 
     # On the host.
@@ -197,24 +224,22 @@ class Parametric(Numbers):
         for name in names.intersection(self.positive_parts):
             if not (arrays[name] > 0).all():
                 raise ValueError(f"{name} must be positive")
-        if targets is not None and not np.isfinite(targets.astype(np.float64)).all():
+        if targets is not None and not np.isfinite(values(targets).astype(np.float64)).all():
             raise ValueError("targets must be finite")
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean NLL [M] of every member, nats."""
-        return -self.distribution(arrays).log_densities(targets).mean(axis=1)
+        return -row_log_probs(self, arrays, targets).mean(axis=1)
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mixture, of the members, and how far these differ."""
-        targets = np.asarray(targets, np.float64)
         one_by_one = [
-            self.distribution({name: one[[m]] for name, one in arrays.items()}).scores(targets)
+            row_scores(self, {name: one[[m]] for name, one in arrays.items()}, targets)
             for m in range(len(next(iter(arrays.values()))))
         ]
-        mixture = self.distribution(arrays)
-        _, noise, disagreement = mixture.moments()
+        _, noise, disagreement = self.distribution(arrays).moments()
         return {
-            "ensemble": mixture.scores(targets),
+            "ensemble": row_scores(self, arrays, targets),
             "members": {name: [one[name] for one in one_by_one] for name in one_by_one[0]},
             "diversity": {
                 "aleatoric": float(noise.mean()),
@@ -250,9 +275,11 @@ class Parametric(Numbers):
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
         """Draws predictions against targets, and how often intervals hold what they say."""
-        mixture = self.distribution(arrays)
+        known, targets = observed(self, arrays, source.targets(split))
+        if not len(targets):
+            return {}
+        mixture = self.distribution(known)
         low, middle, high = mixture.quantiles(np.array([0.05, 0.5, 0.95]))
-        targets = source.targets(split)
         pit = mixture.pit(targets)
         return {
             "predictions": intervals.predictions(middle, low, high, targets, title),

@@ -3,9 +3,11 @@
 import math
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from ensemble.errors import UserError
 from ensemble.likelihood import Constant
+from ensemble.target_rows import CENSORED, ERROR, remark, values
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Limits of targets and of their spread: the squares of what is beyond would leave float32."""
@@ -43,7 +45,14 @@ def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
 
 def normal_constant(mean: float, deviation: float, targets: np.ndarray) -> Constant:
     """Scores the normal distribution of the training targets on other targets [N]."""
-    squares = (np.asarray(targets, np.float64) - mean) ** 2
+    censored, error = remark(targets, CENSORED), remark(targets, ERROR)
+    errors = np.asarray(values(targets), np.float64) - mean
+    total = deviation if error is None else np.hypot(deviation, error)
+    nll = 0.5 * (errors / total) ** 2 + np.log(total * math.sqrt(math.tau))
+    squares = errors**2
+    if censored is not None:
+        nll = np.where(censored, -log_ndtr(-errors / total), nll)
+        squares = squares[~censored] if not censored.all() else np.full(1, math.nan)
     rmse = float(np.sqrt(squares.mean()))
     return Constant(
         f"always answering the mean {mean:.4g}",
@@ -51,5 +60,5 @@ def normal_constant(mean: float, deviation: float, targets: np.ndarray) -> Const
         rmse,
         float(squares.std() / max(2 * rmse * math.sqrt(len(squares)), SMALLEST)),
         False,
-        float(0.5 * (squares / deviation**2).mean() + math.log(deviation * math.sqrt(math.tau))),
+        float(nll.mean()),
     )

@@ -174,7 +174,7 @@ def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, An
     weights = _check_sample_weight(sample_weight, targets, ensure_non_negative=True)
     counts = weights > 0
     rows = {
-        key: values[counts] if key in ("train_labels", "train_targets") else values
+        key: values[counts] if key.startswith("train_") and key != "train_inputs" else values
         for key, values in data.items()
     }
     if isinstance(inputs, Mapping):

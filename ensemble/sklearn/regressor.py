@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_consistent_length
 
 from ensemble.likelihoods.number_prediction import NumberPrediction
 from ensemble.likelihoods.quantile_prediction import QuantilePrediction
@@ -66,7 +67,12 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         self._keep(locals())
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        censored: ArrayLike | None = None,
+        target_errors: ArrayLike | None = None,
     ) -> "EnsembleRegressor":
         """Trains a new ensemble on all of the examples.
 
@@ -75,6 +81,8 @@ class EnsembleRegressor(RegressorMixin, Estimator):
                 numbers, truth values, categories and dates, with missing values.
             y: [N] finite numbers that are not all alike.
             sample_weight: [N], how much each example counts; None: all the same.
+            censored: [N] bool, whether the target is at least y, not y itself; None: nowhere.
+            target_errors: [N], standard deviations with which y was measured; None: exactly.
 
         Returns:
             The regressor itself.
@@ -86,7 +94,10 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             Interrupted: SIGTERM or Ctrl-C.
         """
         inputs, targets = self._checked(X, y, y_numeric=True)
-        self._train({"train_inputs": inputs, "train_targets": targets}, sample_weight)
+        remarks = {"train_censored": censored, "train_target_errors": target_errors}
+        given = {name: np.asarray(one) for name, one in remarks.items() if one is not None}
+        check_consistent_length(targets, *given.values())
+        self._train({"train_inputs": inputs, "train_targets": targets, **given}, sample_weight)
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:

@@ -15,6 +15,7 @@ from ensemble.errors import UserError
 from ensemble.sources.splitting import split_of
 from ensemble.sources.tables.frames import is_table, of_frame, take_target
 from ensemble.sources.tables.table_targets import kind_of_target, target_values
+from ensemble.target_rows import REMARKS, VALUE
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
@@ -94,6 +95,8 @@ _BY_FRAME = "by split, as {'train': frame, 'test': frame}"
 
 def _renamed(data: Mapping[Any, Any], kind: str | None) -> dict[str, Any]:
     """A mapping under the names of `own_arrays`; what has another name keeps it."""
+    if any(_parted(str(key))[1] in REMARKS for key in data):
+        kind = VALUE  # Labels have no remarks.
     found: dict[str, Any] = {}
     for key, values in data.items():
         split, rest = _parted(str(key))
@@ -115,7 +118,7 @@ def _parted(key: str) -> tuple[str, str]:
     if rest and split_of(first):
         return split_of(first), rest
     rest, _, last = key.rpartition("_")
-    if rest in _INPUTS + _TARGETS and split_of(last):
+    if rest in (*_INPUTS, *_TARGETS, *REMARKS) and split_of(last):
         return split_of(last), rest
     return "", key
 

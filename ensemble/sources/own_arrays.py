@@ -8,6 +8,8 @@ those of an npz file:
   as given;
 * optionally `class_names`: one name per class, in the order of the labels;
 * `targets` in place of `labels` where they are real numbers, for regression;
+* optionally beside every `targets`, with its prefix: `censored`, whether the target is at least the
+  given number, and `target_errors`, standard deviations of measurement;
 * optionally `sample_weight`: how much each example of the pool, or of `train`, counts in the loss.
 
 Arrays may be memory maps that are larger than the memory: inputs are looked at in blocks, and are
@@ -28,15 +30,17 @@ from ensemble.source import Source, block_size, blocks, value_range
 from ensemble.sources.copies import digest_examples
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
+from ensemble.sources.remarks import tell, with_remarks
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
+from ensemble.target_rows import REMARKS, VALUE
 
 WEIGHTS = "sample_weight"
 
 EXPECTED_KEYS = (
     "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
     "and test_*; class_names and sample_weight are optional; targets in place of labels are real "
-    "numbers"
+    "numbers, with censored or target_errors beside each of them if wanted"
 )
 _TURNED = (
     "{}: {}inputs of shape {} are taken for images [N, C, H, W], and turned to [N, H, W, C]; if "
@@ -52,7 +56,8 @@ class OwnData(NamedTuple):
     Attributes:
         inputs: of each given split, or of `POOL` alone where no split is given: `[N, F]` or
             `[N, H, W, C]`, of the type in which they were given.
-        targets: of the same, int32 `[N]` of classes, else float32 `[N]`.
+        targets: of the same, int32 `[N]` of classes, else float32 `[N]`, or rows of
+            `ensemble.target_rows`.
         input_dtype: uint8 or float32, which `convert` brings inputs to.
         class_names: one name per class; None where targets are real numbers.
         weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
@@ -157,7 +162,7 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
     Raises:
         UserError: naming the first array that cannot be used, and why.
     """
-    prefixes, kind = _check_keys(arrays, name)
+    prefixes, kind, remarks = _check_keys(arrays, name)
     inputs = {p: _numeric(arrays[f"{p}inputs"], f"{name}: {p}inputs") for p in prefixes}
     given = {f"{name}: {p}{kind}": arrays[f"{p}{kind}"] for p in prefixes}
     class_names = None
@@ -172,6 +177,10 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
                 f"{name}: {prefix}inputs has {len(inputs[prefix])} examples but {prefix}{kind} has "
                 f"{len(targets[prefix])}; each example needs one {kind[:-1]}"
             )
+    for prefix in prefixes:
+        said = {remark: arrays[f"{prefix}{remark}"] for remark in remarks}
+        targets[prefix] = with_remarks(targets[prefix], said, f"{name}: {prefix}")
+    tell(targets, name)
     first = next(iter(inputs.values()))
     is_uint8 = all(_fits_uint8(array) for array in inputs.values())
     for prefix, array in inputs.items():
@@ -193,19 +202,22 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
     )
 
 
-def _check_keys(arrays: Mapping[str, Any], name: str) -> tuple[list[str], str]:
-    """The prefixes of the parts that are given, `['']` or `['train_', ...]`; labels or targets."""
+def _check_keys(arrays: Mapping[str, Any], name: str) -> tuple[list[str], str, list[str]]:
+    """The prefixes of the parts that are given, `['']` or `['train_', ...]`; labels or targets; and
+    which remarks these have."""
     kind = "targets" if {"targets", "train_targets"} & set(arrays) else "labels"
     found = set(arrays) - ({"class_names", WEIGHTS} if kind == "labels" else {WEIGHTS})
     given = [split for split in SPLITS if {f"{split}_inputs", f"{split}_{kind}"} & found]
     prefixes = [f"{split}_" for split in given] if "train" in given else [""]
-    expected = {f"{prefix}{what}" for prefix in prefixes for what in ("inputs", kind)}
+    remarks = [remark for remark in REMARKS if any(key.endswith(remark) for key in found)]
+    columns = ("inputs", kind, *(remarks if kind == VALUE else ()))
+    expected = {f"{prefix}{what}" for prefix in prefixes for what in columns}
     if found != expected:
         raise UserError(
             f"{name} has the arrays {', '.join(sorted(map(str, arrays))) or '(none)'}; "
             f"expected are {EXPECTED_KEYS}"
         )
-    return prefixes, kind
+    return prefixes, kind, remarks
 
 
 def _numeric(values: Any, what: str) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
+from ensemble import target_rows
 from ensemble.config import differences
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Arrays, Likelihood
@@ -19,7 +20,7 @@ from ensemble.storage.workdir import check_size
 
 _BYTES_PER_PAIR = 64
 """Of members or of classes: a number in an array, in a list, and as text."""
-_OURS = ("targets", "members", "config")
+_COLUMNS = (target_rows.VALUE, *target_rows.REMARKS)
 _BINDING = ("identity", "split", "fingerprint")
 
 
@@ -51,7 +52,7 @@ class StoredPredictions(NamedTuple):
 
     Attributes:
         arrays: as of `MemberPredictions`.
-        targets: [N].
+        targets: [N], or as of `ensemble.target_rows`.
         members: int [M], their numbers.
     """
 
@@ -84,7 +85,7 @@ def write_predictions(
     binding = {} if identity == UNKNOWN else _binding(path, identity, fingerprint)
     entries = {
         **binding,
-        "targets": targets,
+        **target_rows.columns(targets),
         "members": np.array(members, np.int32),
         "config": json.dumps(config),
     }
@@ -138,7 +139,9 @@ def read_predictions(
         if "labels" in arrays:  # As targets were called in format 1's first files.
             arrays["targets"] = arrays.pop("labels")
         binding = {name: str(arrays.pop(name)) for name in _BINDING if name in arrays}
-        targets, members, text = (arrays.pop(name) for name in _OURS)
+        members, text = arrays.pop("members"), arrays.pop("config")
+        columns = {name: arrays.pop(name) for name in _COLUMNS if name in arrays}
+        targets = _checked_targets(columns)
         theirs = checked_config(parse(str(text).encode()))
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(
@@ -172,6 +175,20 @@ def read_predictions(
     if targets.dtype.kind in "iu":
         targets = targets.astype(np.int32)
     return StoredPredictions(arrays, targets, members)
+
+
+def _checked_targets(columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Targets of columns that were read from a file."""
+    num_examples = len(columns[target_rows.VALUE])
+    for name in target_rows.REMARKS:
+        if name in columns and columns[name].shape != (num_examples,):
+            raise ValueError(f"{name} {columns[name].shape} must be one for each target")
+    if columns.get(target_rows.CENSORED, np.zeros(0, bool)).dtype != bool:
+        raise ValueError(f"{target_rows.CENSORED} must be true or false")
+    errors = columns.get(target_rows.ERROR, np.zeros(0))
+    if errors.dtype.kind != "f" or not ((errors >= 0) & np.isfinite(errors)).all():
+        raise ValueError(f"{target_rows.ERROR} must be finite and not negative")
+    return target_rows.joined(columns)
 
 
 def _binding(path: epath.Path, identity: str, fingerprint: str) -> dict[str, str]:

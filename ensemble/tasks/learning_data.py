@@ -9,7 +9,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from ensemble import likelihoods
+from ensemble import likelihoods, target_rows
 from ensemble.errors import UserError, shown
 from ensemble.likelihood import Likelihood
 from ensemble.network import Backbone
@@ -93,7 +93,7 @@ def make_likelihood(
     )
     if hasattr(kind, "check_targets"):
         for split in dataset.sizes:
-            kind.check_targets(dataset.targets(split), split)
+            kind.check_targets(target_rows.values(dataset.targets(split)), split)
     return found
 
 

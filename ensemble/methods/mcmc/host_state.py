@@ -68,7 +68,7 @@ def from_host(
     chains = programs.layout.pad(arrays["chains"], axis=1)
     arrays = {**arrays, "chains": chains, "record": None}
     arrays["sums"] = {
-        name: jax.tree.map(_padder(len(programs.splits[name].targets)), sums)
+        name: jax.tree.map(_padder(len(programs.splits[name].mask)), sums)
         for name, sums in arrays["sums"].items()
     }
     state = serialization.from_state_dict(template, arrays)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -322,8 +323,8 @@ class Programs:
             if name == self.tracked_split:
                 examples = self._tracked_examples
                 predicted = {name: one[:, examples] for name, one in predicted.items()}
-                nll = likelihood.example_scores(predicted, split.targets[examples])["nll"]
-                log_probs = -nll
+                targets = jax.tree.map(operator.itemgetter(examples), split.targets)
+                log_probs = -likelihood.example_scores(predicted, targets)["nll"]
         index = self.num_kept(t) - self.num_kept(begun)
         positions = jax.lax.cond(
             self.num_kept(t + 1) > self.num_kept(t),

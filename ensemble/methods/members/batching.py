@@ -6,6 +6,7 @@ from typing import Any
 import ml_collections
 import numpy as np
 
+from ensemble import target_rows
 from ensemble.errors import UserError
 from ensemble.likelihoods.class_weights import class_weights
 from ensemble.methods.members.train_step import Batch
@@ -71,7 +72,7 @@ class Batches:
         examples, masks = self._epoch(epoch, indices)
         examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
         inputs, targets = self._source.read("train", examples)
-        arrays = {"inputs": inputs, "targets": targets}
+        arrays = {"inputs": inputs, "targets": target_rows.on_devices(targets)}
         weights = self._weights(examples, targets)
         if weights is not None:
             arrays["weights"] = mask * weights
@@ -96,7 +97,7 @@ class Batches:
         positions = np.broadcast_to(np.arange(shape[-1], dtype=np.int32), shape)
         return self._put(placement, {"mask": np.ones(shape, np.float32), "positions": positions})
 
-    def _put(self, placement: Placement, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    def _put(self, placement: Placement, arrays: dict[str, Any]) -> dict[str, Any]:
         is_shared = self._config.batching == "shared"
         return (placement.place_shared if is_shared else placement.place_separate)(arrays)
 

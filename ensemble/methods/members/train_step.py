@@ -15,6 +15,7 @@ import ml_collections
 from clu import metrics as clu_metrics
 from flax import struct
 
+from ensemble import target_rows
 from ensemble.errors import UserError
 from ensemble.likelihood import Reduce
 from ensemble.method import Status
@@ -93,7 +94,7 @@ def make_train_step(
         scores = likelihood.example_scores(output.predicted, batch.targets)
         metrics = {
             "loss": clu_metrics.Average.from_model_output(loss),
-            progress: _mean(scores[progress], batch),
+            progress: _mean(progress, scores[progress], batch),
         }
         return update_member(state, gradients, loss, output.model_state), metrics
 
@@ -121,7 +122,7 @@ def make_train_step(
             # Of the status after the step: one that has just failed must not poison the mean.
             live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
             scores = likelihood.mixture_scores(output.predicted, batch.targets, live, over)
-            metrics = {name: _mean(score, batch) for name, score in scores.items()}
+            metrics = {name: _mean(name, score, batch) for name, score in scores.items()}
             ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
         return states, member_metrics, ensemble_metrics
 
@@ -170,8 +171,9 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
     return objective
 
 
-def _mean(scores: jax.Array, batch: Batch) -> clu_metrics.Average:
-    return clu_metrics.Average.from_model_output(scores, mask=batch.mask)
+def _mean(name: str, scores: jax.Array, batch: Batch) -> clu_metrics.Average:
+    mask = target_rows.scored(name, batch.targets, batch.mask)
+    return clu_metrics.Average.from_model_output(scores, mask=mask)
 
 
 def _add(totals: Metrics, metrics: Metrics) -> Metrics:

@@ -73,7 +73,7 @@ class Blended(Source):
     def targets(self, split: str) -> np.ndarray:
         """All targets [N] of a split."""
         targets = self._source.targets(split)
-        return np.resize(targets, self.sizes[split])
+        return targets[np.arange(self.sizes[split]) % len(targets)]
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -6,15 +6,22 @@ import numpy as np
 import pytest
 from etils import epath
 
-from ensemble import UserError
+from ensemble import UserError, target_rows
 from ensemble.config_rules import validate
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.storage.predictions import MemberPredictions, read_predictions, write_predictions
+from ensemble.likelihoods.gaussian import Gaussian
+from ensemble.storage.predictions import (
+    MemberPredictions,
+    read_predictions,
+    write_arrays,
+    write_predictions,
+)
 
 CONFIG = validate({"num_epochs": 1}).to_dict()
 LOG_PROBS = np.log(np.full((2, 3, 4), 0.25, np.float32))
 LABELS = np.array([0, 3, 1])
 CLASSES = Categorical(list("abcd"))
+NUMBERS = Gaussian(0.0, 1.0, -1.0, 1.0)
 
 
 @pytest.fixture
@@ -104,3 +111,37 @@ def test_pickled_objects_are_never_loaded(path):
     np.savez(path, log_probs=np.array([{}]), targets=LABELS, members=[0], config="{}")
     with pytest.raises(UserError, match="is damaged or not of this program"):
         read_predictions(path, CONFIG, CLASSES)
+
+
+MEMBERS = MemberPredictions({"loc": np.zeros((2, 3)), "scale": np.ones((2, 3))})
+ROWS = target_rows.joined(
+    {
+        "targets": np.float32([1, 2, 4]),
+        "censored": np.array([True, False, False]),
+        "target_errors": np.float32([0, 1, 2]),
+    }
+)
+
+
+def test_what_is_known_of_targets_comes_back(tmp_path):
+    path = epath.Path(tmp_path / "test.npz")
+    write_predictions(path, MEMBERS, ROWS, [0, 1], CONFIG)
+    np.testing.assert_array_equal(read_predictions(path, CONFIG, NUMBERS).targets, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        ({"censored": np.zeros(2, bool)}, r"censored \(2,\) must be one for each target"),
+        ({"censored": np.zeros(3)}, "censored must be true or false"),
+        ({"target_errors": np.full(3, np.nan)}, "target_errors must be finite"),
+        ({"target_errors": np.full(3, -1.0)}, "target_errors must be finite and not negative"),
+    ],
+)
+def test_forged_remarks_are_refused(tmp_path, forged, message):
+    path = epath.Path(tmp_path / "test.npz")
+    columns = {**target_rows.columns(ROWS), **forged}
+    entries = {**columns, "members": np.arange(2), "config": json.dumps(CONFIG)}
+    write_arrays(path, MEMBERS, np.savez, **entries)
+    with pytest.raises(UserError, match=message):
+        read_predictions(path, CONFIG, NUMBERS)
