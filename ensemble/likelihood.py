@@ -95,11 +95,13 @@ class Likelihood(Protocol):
             posterior needs, and not only a score to be maximised.
         loss: the name of the score of `columns` that training lowers: `nll`, unless there is no
             density.
+        num_targets: D of an example; targets are [N, D] where there are several.
     """
 
     takes_logits: bool
     has_density: bool
     loss: str
+    num_targets: int
 
     @property
     def name(self) -> str:

@@ -357,7 +357,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     found: Stacked = registry.load(method.predictive)(arrays, counters, live, draws)
     return Restored(
         config=meta["config"],
-        likelihood=likelihoods.named(meta["config"]["likelihood"]).described(meta["dataset"]),
+        likelihood=likelihoods.described(meta["config"]["likelihood"], meta["dataset"]),
         description=meta["dataset"],
         step=counters["step"],
         variables=found.variables,

@@ -33,8 +33,8 @@ class Examples(NamedTuple):
     Attributes:
         inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
             `[N, F]`; not normalised.
-        targets: int32 `[N]`, classes 0..C-1, or float32 `[N]`, real values, or rows of
-            `ensemble.target_rows`.
+        targets: int32 `[N]`, classes 0..C-1, or float32, real values `[N]` or several `[N, D]`, or
+            rows of `ensemble.target_rows`.
     """
 
     inputs: np.ndarray

@@ -73,7 +73,7 @@ class Subject:
         task = registry.task_of(self.config)
         if why := registry.TASKS[task].why_not_evaluated:
             raise UserError(f"{self.work.path} {why}")
-        likelihood: Any = likelihoods.named(self.config["likelihood"]).described(self.description)
+        likelihood: Any = likelihoods.described(self.config["likelihood"], self.description)
         if why := likelihood.why_not_evaluated:
             raise UserError(f"{self.work.path} {why}")
         self.likelihood: Classes = likelihood

@@ -48,6 +48,7 @@ class Classes:
     headline = ("accuracy", "nll", "ece")
     progress = "accuracy"
     takes_logits = has_density = True
+    num_targets = 1
     loss = "nll"
     why_not_evaluated = ""
     draw_scores = ("accuracy", "nll", "brier")

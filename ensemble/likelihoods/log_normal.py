@@ -34,6 +34,8 @@ class LogNormal(Continuous):
     num_outputs = 2
     standard_log_density = Gaussian.standard_log_density
     standard_cdf = Gaussian.standard_cdf
+    standard_log_survival = Gaussian.standard_log_survival
+    can_be_censored = True
 
     def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
         """Mean and standard deviation of the standardised logarithm."""
@@ -83,6 +85,10 @@ class LogNormal(Continuous):
     def cdf(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
         """That of the logarithm."""
         return super().cdf(parts, self.to_line(y, xp), xp, special)
+
+    def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
+        """That of the logarithm."""
+        return super().log_survival(parts, self.to_line(y, xp), xp, special)
 
     def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:
         """exp(loc + scale^2 / 2)."""

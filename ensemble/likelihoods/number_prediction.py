@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 
 class NumberPrediction(NamedTuple):
     """What an ensemble says of N inputs, in the target's units.
+
+    Where it has learned several targets, arrays have an axis for these: [N, D] in place of [N],
+    quantiles [N, D, Q], and the members' parameters [M, N, ..., D].
 
     Attributes:
         mean: [N], of the mixture of members.
@@ -49,16 +52,22 @@ class NumberPrediction(NamedTuple):
         members = {name: one[:, :number] for name, one in self.members.items()}
         return self._replace(**rows, members=members)
 
+    def of_target(self, d: int) -> NumberPrediction:
+        """The prediction of one of several targets."""
+        return one_target(self, d)
+
     def entry(self, i: int) -> dict[str, Any]:
         """Moments and quantiles of prediction i, JSON-ready."""
         moments = ("mean", "standard_deviation", "aleatoric", "epistemic")
         return {
-            **{name: float(getattr(self, name)[i]) for name in moments},
+            **{name: getattr(self, name)[i].tolist() for name in moments},
             "quantiles": self.quantiles[i].tolist(),
         }
 
     def cells(self, i: int) -> list[tuple[str, str | float]]:
         """Mean and deviation of prediction i, its 90% interval, and what the deviation is of."""
+        if self.mean.ndim == 2:
+            return cells_of_targets(self, i, self.mean.shape[1])
         low, high = (self.quantiles[i, LEVELS.index(level)] for level in (0.05, 0.95))
         return [
             ("mean", self.mean[i]),
@@ -78,3 +87,36 @@ class NumberPrediction(NamedTuple):
     def _heading(self) -> str:
         members = plural(len(next(iter(self.members.values()))), "member")
         return f"{plural(len(self.mean), 'prediction')} of {members}, in the target's units"
+
+
+Made = TypeVar("Made", bound=Any)
+"""A named tuple of arrays [N, ...], with `levels` and `members`."""
+_SHARED = ("levels", "members")
+
+
+def join_targets(found: Sequence[Made], members: Mapping[str, np.ndarray]) -> Made:
+    """Joins the predictions of D targets, [N, ...] each, to [N, D, ...].
+
+    Args:
+        found: of each.
+        members: the members' predictions, [M, N, ..., D].
+    """
+    names = [name for name in found[0]._fields if name not in _SHARED]
+    joined = {name: np.stack([getattr(one, name) for one in found], axis=1) for name in names}
+    return found[0]._replace(**joined, members=members)
+
+
+def one_target(joined: Made, d: int) -> Made:
+    """The inverse of `join_targets`, for one target."""
+    names = [name for name in joined._fields if name not in _SHARED]
+    mine = {name: one[..., d] for name, one in joined.members.items()}
+    return joined._replace(**{name: getattr(joined, name)[:, d] for name in names}, members=mine)
+
+
+def cells_of_targets(joined: Any, i: int, num_targets: int) -> list[tuple[str, str | float]]:
+    """Prediction i as a row: the cells of each target, whose titles have its number."""
+    return [
+        (f"{title} {d}", value)
+        for d in range(num_targets)
+        for title, value in joined.of_target(d).cells(i)
+    ]

@@ -37,6 +37,7 @@ class Numbers:
     loss = "nll"
     has_density = True
     takes_logits = False
+    num_targets = 1
     can_be_censored: bool = False
     can_have_errors: bool = False
     why_not_evaluated = (

@@ -18,6 +18,7 @@ import jax.scipy.special
 import numpy as np
 
 from ensemble.likelihood import Arrays, Column, Reduce
+from ensemble.likelihoods.live_mixture import mixture_log_density
 from ensemble.likelihoods.measured_rows import (
     as_measured,
     observed,
@@ -157,15 +158,11 @@ class Parametric(Numbers):
     ) -> dict[str, jax.Array]:
         """NLL of the mixture, and the squared error of its mean, [B]."""
         log_density = row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
-        log_density = jnp.where(live[:, None], log_density, -jnp.inf)
-        top = over.max(jnp.max(log_density, axis=0))
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
-        total = over.sum(jnp.sum(jnp.exp(log_density - top), axis=0))
         count = over.sum(jnp.sum(live.astype(jnp.float32)))
         means = self.mean(predicted, jnp)
         mean = over.sum(jnp.sum(jnp.where(live[:, None], means, 0), axis=0)) / count
         return {
-            "nll": jnp.log(count) - top - jnp.log(total),
+            "nll": -mixture_log_density(log_density, live, over),
             "squared_error": (mean - values(targets)) ** 2,
         }
 

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
 from ensemble.pictures import tabular
 from ensemble.pictures.plot_style import plural
 
 
 class QuantilePrediction(NamedTuple):
     """What an ensemble says of N inputs, in the target's units.
+
+    Of several targets arrays are [N, D], quantiles [N, D, Q], those of members [M, N, Q, D].
 
     Attributes:
         median: [N], the mean of the members' medians.
@@ -40,16 +43,22 @@ class QuantilePrediction(NamedTuple):
         members = {name: one[:, :number] for name, one in self.members.items()}
         return self._replace(**rows, members=members)
 
+    def of_target(self, d: int) -> QuantilePrediction:
+        """The prediction of one of several targets."""
+        return one_target(self, d)
+
     def entry(self, i: int) -> dict[str, Any]:
         """Median and quantiles of prediction i, JSON-ready."""
         return {
-            "median": float(self.median[i]),
-            "epistemic": float(self.epistemic[i]),
+            "median": self.median[i].tolist(),
+            "epistemic": self.epistemic[i].tolist(),
             "quantiles": self.quantiles[i].tolist(),
         }
 
     def cells(self, i: int) -> list[tuple[str, str | float]]:
         """Quantiles of prediction i, and how far the members' medians are apart."""
+        if self.median.ndim == 2:
+            return cells_of_targets(self, i, self.median.shape[1])
         pairs = zip(self.levels, self.quantiles[i], strict=True)
         quantiles = [(f"{100 * level:g}%", value) for level, value in pairs]
         return [*quantiles, ("disagreement sd", math.sqrt(self.epistemic[i]))]

@@ -159,7 +159,7 @@ def _kept(found: Mapping[str, Any]) -> str:
 
 def _likelihood(report: Mapping[str, Any]) -> Any:
     """The likelihood that a report's scores are of."""
-    return likelihoods.named(report["config"]["likelihood"]).described(report["dataset"])
+    return likelihoods.described(report["config"]["likelihood"], report["dataset"])
 
 
 def _cell(value: float, column: Column) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length
 
 from ensemble.likelihoods.number_prediction import NumberPrediction
@@ -79,7 +80,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         Args:
             X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C]; or a data frame of
                 numbers, truth values, categories and dates, with missing values.
-            y: [N] finite numbers that are not all alike.
+            y: [N] finite numbers that are not all alike, or several of each example [N, D].
             sample_weight: [N], how much each example counts; None: all the same.
             censored: [N] bool, whether the target is at least y, not y itself; None: nowhere.
             target_errors: [N], standard deviations with which y was measured; None: exactly.
@@ -93,7 +94,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             RunFailed: every member became non-finite.
             Interrupted: SIGTERM or Ctrl-C.
         """
-        inputs, targets = self._checked(X, y, y_numeric=True)
+        inputs, targets = self._checked(X, y, y_numeric=True, multi_output=True)
         remarks = {"train_censored": censored, "train_target_errors": target_errors}
         given = {name: np.asarray(one) for name, one in remarks.items() if one is not None}
         check_consistent_length(targets, *given.values())
@@ -101,7 +102,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Returns the mean of the mixture of members for each example, [N] float64.
+        """Returns the mean of the mixture of members for each example, [N] or [N, D] float64.
 
         With `likelihood='quantiles'`, which have no mean, it is the median.
 
@@ -126,3 +127,8 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         """
         whole, num_examples = self._predict(X)
         return whole.first(num_examples)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -56,7 +56,7 @@ class OwnData(NamedTuple):
     Attributes:
         inputs: of each given split, or of `POOL` alone where no split is given: `[N, F]` or
             `[N, H, W, C]`, of the type in which they were given.
-        targets: of the same, int32 `[N]` of classes, else float32 `[N]`, or rows of
+        targets: of the same, int32 `[N]` of classes, else float32 `[N]` or `[N, D]`, or rows of
             `ensemble.target_rows`.
         input_dtype: uint8 or float32, which `convert` brings inputs to.
         class_names: one name per class; None where targets are real numbers.
@@ -350,13 +350,13 @@ def warn_of_absent_classes(source: Source) -> None:
 
 
 def _check_numbers(values: Any, what: str) -> np.ndarray:
-    """Real-valued targets, float32 `[N]`."""
+    """Real-valued targets, float32 `[N]`, or several `[N, D]`."""
     targets = _numeric(values, what)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
-    if targets.ndim != 1:
+    if targets.ndim > 2:
         raise UserError(
-            f"{what} has shape {targets.shape}; targets are [N]: one number per example"
+            f"{what} has shape {targets.shape}; targets are [N], one number per example, or [N, D]"
         )
     _check_finite(targets, what)
     return targets.astype(np.float32)

@@ -52,7 +52,7 @@ class StoredPredictions(NamedTuple):
 
     Attributes:
         arrays: as of `MemberPredictions`.
-        targets: [N], or as of `ensemble.target_rows`.
+        targets: [N] or [N, D], or as of `ensemble.target_rows`.
         members: int [M], their numbers.
     """
 
@@ -164,7 +164,9 @@ def read_predictions(
             "it and run train.py again with the same --workdir"
         )
     try:
-        if targets.ndim != 1 or members.ndim != 1 or members.dtype.kind not in "iu":
+        of_each = (likelihood.num_targets,) if likelihood.num_targets > 1 else ()
+        are_lists = targets.ndim and targets.shape[1:] == of_each and members.ndim == 1
+        if not are_lists or members.dtype.kind not in "iu":
             raise ValueError(f"targets {targets.shape} and members {members.shape} must be lists")
         check_predictions(arrays, targets, likelihood, len(members))
     except (ValueError, KeyError) as error:

@@ -182,7 +182,7 @@ def check_description(description: Any, likelihood: str) -> None:
     counts = description["num_examples"]
     if not isinstance(counts, dict) or not all(_is_whole(count) for count in counts.values()):
         raise ValueError("dataset.num_examples must be whole numbers")
-    likelihoods.named(likelihood).described(description)
+    likelihoods.described(likelihood, description)
 
 
 def _check_broadcastable(values: Any, shape: list[int], key: str) -> None:

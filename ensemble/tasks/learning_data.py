@@ -87,10 +87,9 @@ def make_likelihood(
     Raises:
         UserError: the name is unknown, or the targets are none that the likelihood can have.
     """
+    targets, class_names = dataset.targets("train"), dataset.class_names or ()
+    found = likelihoods.of_data(name, targets, class_names, **settings)
     kind: Any = likelihoods.named(name)
-    found: Likelihood = kind.of_data(
-        dataset.targets("train"), dataset.class_names or (), **settings
-    )
     if hasattr(kind, "check_targets"):
         for split in dataset.sizes:
             kind.check_targets(target_rows.values(dataset.targets(split)), split)

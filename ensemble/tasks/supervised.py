@@ -250,7 +250,7 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
         UserError: the network's name is not registered here, or it has other parameters, or
             another backbone.
     """
-    likelihood = likelihoods.named(config["likelihood"]).described(description)
+    likelihood = likelihoods.described(config["likelihood"], description)
     network = networks.create(config["model"], likelihood.num_outputs, model_settings(config))
     dataset = described_dataset(description, backbone_of(network))
     task = Supervised(dataset, network, likelihood)
@@ -310,12 +310,14 @@ def check_network(task: Supervised, name: str) -> None:
             )
         raise UserError(f"config.model={name!r} failed {in_own_code(error)}: {cause}") from error
     if shape != expected:
+        several = task.likelihood.num_targets
         remedy = f"let the last layer have as many units as the factory is given, {expected[1]}"
         if len(shape) != 2:
             remedy = "flatten each example, as by x.reshape((len(x), -1)), before the last layer"
         raise UserError(
             f"config.model={name!r} maps 2 examples to {shape}; outputs of "
-            f"config.likelihood={task.likelihood.name!r} must be {expected}: {remedy}"
+            f"config.likelihood={task.likelihood.name!r}"
+            f"{f' of {several} targets' if several > 1 else ''} must be {expected}: {remedy}"
         )
     if not task.likelihood.takes_logits:
         return

@@ -125,7 +125,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> NumPyroModel:
 
 
 def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> NumPyroModel:
-    likelihood = likelihoods.named(config["likelihood"]).described(description)
+    likelihood = likelihoods.described(config["likelihood"], description)
     task = NumPyroModel(logistic, described_dataset(description), likelihood)
     check_params(params, task.params_shapes(), config, task)
     return task

@@ -108,6 +108,11 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Distilled:
     if config.num_blends:
         dataset = Blended(dataset, config.num_blends, config.seed)
     likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
+    if likelihood.num_targets > 1:
+        raise UserError(
+            f"the data have {likelihood.num_targets} targets for each example; one network learns "
+            "one target from an ensemble: distill an ensemble of one target"
+        )
     if not hasattr(likelihood, "expected_log_prob"):
         raise UserError(
             f"config.likelihood={config.likelihood!r} cannot learn from a teacher; use 'gaussian' "

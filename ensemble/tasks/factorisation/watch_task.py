@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from ensemble.config import flatten
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
-from ensemble.likelihoods import named
+from ensemble.likelihoods import described
 from ensemble.network import Traits, Variables
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
@@ -273,7 +273,7 @@ def restore_of_size(
     Raises:
         UserError: it has others.
     """
-    likelihood = named(config["likelihood"]).described(description)
+    likelihood = described(config["likelihood"], description)
     task = Factors(described_dataset(description), likelihood)
     check_params(params, factor_shapes(num_users, num_movies, config["num_factors"]), config, task)
     return task

@@ -1,0 +1,162 @@
+"""Several targets: each is scored as if it were alone, and the NLL is of all together."""
+
+import json
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from small_runs import small_config
+
+import ensemble
+from ensemble import likelihoods
+from ensemble.errors import UserError
+from ensemble.export import export
+from ensemble.likelihood import Reduce
+from ensemble.likelihoods.several_targets import JOINT
+from ensemble.run.distill import distill
+from ensemble.sources.dataset import dataset_from_arrays
+
+ALONE = Reduce(lambda x: x, lambda x: x)
+NUM = 30
+TARGETS = np.random.default_rng(0).normal([0, 50, -3], [1, 20, 0.1], (NUM, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=["gaussian_shared", "student_t"])
+def case(request):
+    """The likelihood of all targets, those of each, what three members predict, log densities."""
+    whole = likelihoods.of_data(request.param, TARGETS, ())
+    alone = [likelihoods.of_data(request.param, column, ()) for column in TARGETS.T]
+    size = alone[0].num_outputs
+    outputs = jnp.asarray(np.random.default_rng(1).normal(size=(3, NUM, 3 * size)))
+    steps = jnp.array([0.0, 0.3, 0.6])
+    own = jax.tree.map(lambda leaf: leaf + steps, whole.init(jax.random.key(0)))
+    found = jax.vmap(whole.predict, in_axes=(None, 0))(own, outputs)
+    of_each = []
+    for d, one in enumerate(alone):
+        mine = {name: leaf[d] for name, leaf in own.items()}
+        predict = jax.vmap(one.predict, in_axes=(None, 0))
+        of_each.append(predict(mine, outputs[..., size * d : size * (d + 1)]))
+    log_prob = jax.vmap(whole.log_prob, in_axes=(None, 0, None))(own, outputs, TARGETS)
+    on_host = [{name: np.asarray(one) for name, one in arrays.items()} for arrays in of_each]
+    return whole, alone, {k: np.asarray(v) for k, v in found.items()}, on_host, log_prob
+
+
+def test_scores_are_those_of_each_target_and_the_nll_is_of_their_product(case):
+    whole, alone, arrays, of_each, log_prob = case
+    assert arrays["loc"].shape == (3, NUM, 3)
+    sections = [
+        one.summarise(mine, column)
+        for one, mine, column in zip(alone, of_each, TARGETS.T, strict=True)
+    ]
+    found = whole.summarise(arrays, TARGETS)
+    for name, value in found["ensemble"].items():
+        values = [one["ensemble"][name] for one in sections]
+        np.testing.assert_allclose([one[name] for one in found["targets"]], values, rtol=1e-6)
+        if name not in ("nll", "nll_by_moments"):
+            assert value == pytest.approx(np.mean(values), rel=1e-6), name
+    joint = scipy.special.logsumexp(np.asarray(log_prob, np.float64), axis=0) - np.log(3)
+    assert found["ensemble"]["nll"] == pytest.approx(-joint.mean(), rel=1e-5)
+    np.testing.assert_allclose(found["members"]["nll"], -log_prob.mean(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(whole.member_nll(arrays, TARGETS), -log_prob.mean(axis=1), rtol=1e-4)
+    on_devices = whole.mixture_scores(arrays, TARGETS, jnp.ones(3, bool), ALONE)
+    np.testing.assert_allclose(on_devices["nll"], -joint, rtol=1e-4, atol=1e-4)
+    of_examples = whole.example_scores(arrays, TARGETS)
+    np.testing.assert_allclose(of_examples["nll"], -log_prob, rtol=1e-4, atol=1e-4)
+    constant = whole.constant(TARGETS, TARGETS)
+    assert constant.value == pytest.approx(TARGETS.std(axis=0).mean(), rel=1e-4)
+    assert "means over 3 targets" in whole.sentence(found, "test", 3)
+
+
+def test_predictions_are_those_of_each_target(case):
+    whole, alone, arrays, of_each, _ = case
+    p = whole.prediction(arrays, None)
+    exported: dict[str, jax.Array] = {}
+    if whole.num_outputs == 3:  # Compiling it takes seconds.
+        exported = whole.exported({name: jnp.asarray(one) for name, one in arrays.items()}, None)
+    for d, (one, mine) in enumerate(zip(alone, of_each, strict=True)):
+        expected = one.prediction(mine, None)
+        for name in ("mean", "standard_deviation", "quantiles", "aleatoric", "epistemic"):
+            values = getattr(expected, name)
+            np.testing.assert_allclose(getattr(p, name)[:, d], values, rtol=1e-5, atol=1e-6)
+            if exported:
+                np.testing.assert_allclose(exported[name][:, d], values, rtol=1e-3, atol=1e-3)
+        np.testing.assert_array_equal(p.of_target(d).mean, p.mean[:, d])
+    titles = [title for title, _ in whole.cells(p, 0)]
+    assert titles[:2] == ["mean 0", "sd 0"]
+    assert titles[-6:-4] == ["mean 2", "sd 2"]
+    assert np.shape(json.loads(json.dumps(whole.entry(p, 0)))["quantiles"]) == (3, 7)
+    assert whole.uncertainty(p).shape == whole.spread(arrays)[1].shape == (NUM,)
+
+
+def test_chains_keep_the_joint_density(case):
+    whole, _, arrays, _, _ = case
+    terms = whole.draw_terms(arrays, TARGETS)  # Three draws of one chain.
+    relative = np.asarray(terms.pop(whole.relative), np.float64)
+    means = {name: np.asarray(one, np.float64).mean(axis=0)[None] for name, one in terms.items()}
+    means[whole.relative] = (scipy.special.logsumexp(relative, axis=0) - np.log(3))[None]
+    chain = whole.average(means)
+    whole.check_predictions(chain, TARGETS)
+    of_chain, of_members = whole.summarise(chain, TARGETS), whole.summarise(arrays, TARGETS)
+    for name in ("nll", "rmse", "coverage_90"):
+        assert of_chain["ensemble"][name] == pytest.approx(of_members["ensemble"][name], rel=1e-3)
+    with pytest.raises(ValueError, match=JOINT):
+        whole.check_predictions({**chain, JOINT: chain[JOINT][:, :-1]}, TARGETS)
+    with pytest.raises(ValueError, match=r"loc .* must be \[M, N, ..., 3\]"):
+        whole.check_predictions({**arrays, "loc": arrays["loc"][..., :2]}, TARGETS)
+    with pytest.raises(ValueError, match=r"must be \[N, 3\]"):
+        whole.check_predictions(arrays, TARGETS[:, :2])
+
+
+def test_the_description_makes_the_same_likelihood():
+    whole = likelihoods.of_data("gaussian", TARGETS, ())
+    description = json.loads(json.dumps(whole.describe()))
+    assert likelihoods.described("gaussian", description).describe() == whole.describe()
+    for forged in ([], "three", [1], [{**description["targets"][0], "target_scale": 0.0}]):
+        with pytest.raises(ValueError, match=r"dataset\.target"):
+            likelihoods.described("gaussian", {"targets": forged})
+
+
+def test_what_targets_cannot_be_is_one_line():
+    alike = np.stack([TARGETS[:, 0], np.ones(NUM)], axis=1)
+    with pytest.raises(UserError, match="target 1 of 2: the training targets have the standard"):
+        likelihoods.of_data("gaussian", alike, ())
+    with pytest.raises(UserError, match="an example in each row"):
+        likelihoods.of_data("gaussian", np.ones((2, 1001)), ())
+    with pytest.raises(UserError, match="is for classes"):
+        likelihoods.of_data("categorical", TARGETS, ())
+    with pytest.raises(UserError, match="one at a time"):
+        likelihoods.of_data("gaussian", TARGETS, ()).fit_temperature({}, TARGETS)
+    with pytest.raises(UserError, match=r"or \[N, D\]"):
+        dataset_from_arrays({"inputs": TARGETS, "targets": TARGETS[:, None]})
+
+
+@pytest.mark.check
+@pytest.mark.costs(12)
+def test_runs_learn_several_targets(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (211, 2)).astype(np.float32)
+    noise = 0.1 * rng.normal(size=(211, 2))
+    y = np.stack([x[:, 0], 100 + 20 * x[:, 1]], axis=1) + [1, 20] * noise
+    np.savez(tmp_path / "data.npz", inputs=x, targets=y)
+    learning = {"optimizer": "adam", "learning_rate": 0.02, "num_epochs": 40, "batch_size": 32}
+    config = small_config(likelihood="gaussian", ensemble_size=2, **learning)
+    path, work = f"npz:{tmp_path}/data.npz", tmp_path / "run"
+    run = ensemble.train({**config, "dataset": path}, workdir=str(work), show_progress=False)
+    for d, one in enumerate(run.report["test"]["targets"]):
+        assert one["rmse"] < 0.4 * y[:, d].std()
+    drawn = {one.name for one in (work / "plots").iterdir()}
+    assert {"predictions_0.png", "predictions_1.png"} <= drawn
+    loaded, p = ensemble.load(work), run.predictor(x[:5])
+    np.testing.assert_allclose(loaded(x[:5]).mean, p.mean, rtol=1e-4)
+    exported = jax.export.deserialize(bytearray(export(loaded))).call(x[:5])
+    np.testing.assert_allclose(exported["mean"], p.mean, rtol=1e-4)
+    with pytest.raises(UserError, match="several targets, and evaluations are of one"):
+        ensemble.evaluate(work)
+    with pytest.raises(UserError, match="2 targets for each example"):
+        distill(work, str(tmp_path / "student"), show_progress=False)
+    found = ensemble.EnsembleRegressor(ensemble_size=2, num_epochs=2).fit(x, y)
+    assert found.predict(x[:5]).shape == (5, 2)
+    assert np.isfinite(found.score(x, y))
