@@ -4,7 +4,7 @@ A likelihood is a class with the members of `ensemble.likelihood.Likelihood`, in
 and a line in `ensemble.registry`. Several targets have one such likelihood each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
+from ensemble.target_rows import CENSORED, ERROR, REMARKS, columns, remark
 
 
 def named(name: str) -> type[Likelihood]:
@@ -42,8 +43,9 @@ def of_data(
         UserError: the name is unknown, or the targets are none that the likelihood can have.
     """
     kind = named(name)
+    check_remarks(kind, name, targets)
     if targets.ndim == 1:
-        return kind.of_data(targets, class_names, **settings)
+        return _with_remarks(kind.of_data(targets, class_names, **settings), columns(targets))
     return _several().of_data(kind, targets, class_names, **settings)
 
 
@@ -57,7 +59,42 @@ def described(name: str, description: Mapping[str, Any]) -> Likelihood:
     kind = named(name)
     if "targets" in description:
         return _several().described(kind, description)
-    return kind.described(description)
+    remarks = description.get("target_remarks", [])
+    if not isinstance(remarks, list) or not all(one in REMARKS for one in remarks):
+        raise ValueError(f"dataset.target_remarks must be some of {', '.join(REMARKS)}")
+    return _with_remarks(kind.described(description), remarks)
+
+
+def _with_remarks(likelihood: Any, names: Iterable[str]) -> Likelihood:
+    """The same likelihood, which knows of which remarks it has learned."""
+    remarks = tuple(name for name in REMARKS if name in names)
+    if remarks:
+        likelihood.remarks = remarks
+    return likelihood
+
+
+def check_remarks(kind: type[Likelihood], name: str, targets: np.ndarray) -> None:
+    """Refuses remarks on training targets [N] that a likelihood cannot take.
+
+    Raises:
+        UserError: they have such remarks, or all are censored.
+    """
+    censored, error = remark(targets, CENSORED), remark(targets, ERROR)
+    if censored is not None and not getattr(kind, "can_be_censored", False):
+        raise UserError(
+            f"config.likelihood={name!r} cannot learn censored targets: leave out 'censored', or "
+            "set config.likelihood to 'gaussian', 'student_t' or 'log_normal'"
+        )
+    if error is not None and not getattr(kind, "can_have_errors", False):
+        raise UserError(
+            f"config.likelihood={name!r} cannot learn targets with errors of measurement: leave "
+            "out 'target_errors', or set config.likelihood='gaussian'"
+        )
+    if censored is not None and censored.all():
+        raise UserError(
+            f"all {len(targets)} training targets are censored; nothing says where they lie: give "
+            "some that are known"
+        )
 
 
 def _several() -> Any:

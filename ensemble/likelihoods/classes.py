@@ -18,7 +18,6 @@ from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
 from ensemble.likelihoods.label_prediction import UNCERTAINTIES, Prediction
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
-from ensemble.target_rows import values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,8 +47,7 @@ class Classes:
     headline = ("accuracy", "nll", "ece")
     progress = "accuracy"
     takes_logits = has_density = True
-    num_targets = 1
-    loss = "nll"
+    loss, num_targets = "nll", 1
     why_not_evaluated = ""
     draw_scores = ("accuracy", "nll", "brier")
     traced = ("accuracy", "nll")
@@ -72,11 +70,10 @@ class Classes:
         Raises:
             UserError: the targets are no classes.
         """
-        kind = np.asarray(values(targets)).dtype
-        if not class_names or kind.kind not in "iu":
+        if not class_names or np.asarray(targets).dtype.kind not in "iu":
             raise UserError(
-                f"config.likelihood={cls.name!r} is for classes, and the targets are {kind}: set "
-                "config.likelihood='gaussian' for numbers"
+                f"config.likelihood={cls.name!r} is for classes, and the targets are "
+                f"{np.asarray(targets).dtype}: set config.likelihood='gaussian' for numbers"
             )
         return cls(class_names)
 

@@ -13,25 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.special
 
-from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.metrics import regression
 from ensemble.target_rows import CENSORED, ERROR, remark, values
-
-
-class Able(Protocol):
-    """Which remarks a likelihood takes.
-
-    Attributes:
-        name: in the registry.
-        can_be_censored: whether there is a `log_survival`.
-        can_have_errors: whether it can be widened by `with_error`.
-    """
-
-    name: str
-    can_be_censored: bool
-    can_have_errors: bool
 
 
 class Family(Protocol):
@@ -48,30 +33,6 @@ class Family(Protocol):
 
     def distribution(self, arrays: Arrays) -> MixtureDensity:
         """What an ensemble says of N targets."""
-
-
-def check_remarks(family: type[Able], targets: np.ndarray) -> None:
-    """Refuses remarks on training targets [N] that a likelihood cannot take.
-
-    Raises:
-        UserError: they have such remarks, or all are censored.
-    """
-    censored = remark(targets, CENSORED)
-    if censored is not None and not family.can_be_censored:
-        raise UserError(
-            f"config.likelihood={family.name!r} cannot learn censored targets: leave out "
-            "'censored', or set config.likelihood to 'gaussian', 'student_t' or 'log_normal'"
-        )
-    if remark(targets, ERROR) is not None and not family.can_have_errors:
-        raise UserError(
-            f"config.likelihood={family.name!r} cannot learn targets with errors of measurement: "
-            "leave out 'target_errors', or set config.likelihood='gaussian'"
-        )
-    if censored is not None and censored.all():
-        raise UserError(
-            f"all {len(targets)} training targets are censored; nothing says where they lie: give "
-            "some that are known"
-        )
 
 
 # On the devices, or on the host.

@@ -101,16 +101,28 @@ def join_targets(found: Sequence[Made], members: Mapping[str, np.ndarray]) -> Ma
         found: of each.
         members: the members' predictions, [M, N, ..., D].
     """
-    names = [name for name in found[0]._fields if name not in _SHARED]
-    joined = {name: np.stack([getattr(one, name) for one in found], axis=1) for name in names}
+    joined = {
+        name: np.stack([getattr(one, name) for one in found], axis=_axis(name))
+        for name in found[0]._fields
+        if name not in _SHARED
+    }
     return found[0]._replace(**joined, members=members)
 
 
 def one_target(joined: Made, d: int) -> Made:
     """The inverse of `join_targets`, for one target."""
-    names = [name for name in joined._fields if name not in _SHARED]
-    mine = {name: one[..., d] for name, one in joined.members.items()}
-    return joined._replace(**{name: getattr(joined, name)[:, d] for name in names}, members=mine)
+    mine = {
+        name: np.take(getattr(joined, name), d, axis=_axis(name))
+        for name in joined._fields
+        if name not in _SHARED
+    }
+    members = {name: one[..., d] for name, one in joined.members.items()}
+    return joined._replace(**mine, members=members)
+
+
+def _axis(name: str) -> int:
+    """Where targets are in an array: [N, D, ...], or of members [M, N, D]."""
+    return -1 if name.startswith("member") else 1
 
 
 def cells_of_targets(joined: Any, i: int, num_targets: int) -> list[tuple[str, str | float]]:

@@ -14,7 +14,6 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, Panel
-from ensemble.likelihoods.measured_rows import check_remarks
 from ensemble.likelihoods.target_range import LARGEST, SMALLEST, normal_constant, target_range
 from ensemble.pictures import member_scores
 from ensemble.target_rows import values
@@ -40,12 +39,23 @@ class Numbers:
     num_targets = 1
     can_be_censored: bool = False
     can_have_errors: bool = False
-    why_not_evaluated = (
-        "has learned numbers, and evaluations are of classifiers; its scores are in report.json"
-    )
+    remarks: tuple[str, ...] = ()
+    """On training targets, of `ensemble.target_rows`."""
 
     def __init__(self, shift: float, scale: float, low: float, high: float):
         self.shift, self.scale, self.low, self.high = shift, scale, low, high
+
+    @property
+    def why_not_evaluated(self) -> str:
+        """What `evaluate.py` says of a run with it."""
+        if self.remarks:
+            return (
+                f"has learned targets with {' and '.join(self.remarks)}, and evaluations take "
+                "targets for exact; its scores are in report.json"
+            )
+        return (
+            "has learned numbers, and evaluations are of classifiers; its scores are in report.json"
+        )
 
     # From the data, and from what a workdir says of them.
 
@@ -59,15 +69,13 @@ class Numbers:
             **settings: of a tenant that has keys in the configuration.
 
         Raises:
-            UserError: the targets are classes, or all alike, or not finite, or none of this kind,
-                or have remarks that this likelihood cannot take.
+            UserError: the targets are classes, or all alike, or not finite, or none of this kind.
         """
         if class_names:
             raise UserError(
                 f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
                 f"{', '.join(class_names[:3])}...: set config.likelihood='categorical'"
             )
-        check_remarks(cls, targets)
         cls.check_targets(values(targets), "train")
         return cls(*cls.standardisation(values(targets)), **settings)
 
@@ -115,6 +123,7 @@ class Numbers:
             "target_scale": self.scale,
             "target_low": self.low,
             "target_high": self.high,
+            **({"target_remarks": list(self.remarks)} if self.remarks else {}),
         }
 
     # On the devices.

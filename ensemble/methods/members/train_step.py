@@ -150,8 +150,8 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
         )
     if config.beta_nll and not hasattr(task.likelihood, "relative_variance"):
         raise UserError(
-            f"config.beta_nll={config.beta_nll} is for likelihoods of a location and a scale of one "
-            f"target, such as 'gaussian'; this is {task.likelihood.name!r} of "
+            f"config.beta_nll={config.beta_nll} is for likelihoods of a location and a scale, such "
+            f"as 'gaussian', of one target; this is {task.likelihood.name!r} of "
             f"{task.likelihood.num_targets}: set it to 0"
         )
 

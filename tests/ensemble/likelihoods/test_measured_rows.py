@@ -1,7 +1,8 @@
 """Targets that are censored, or measured with a known error: against SciPy, and in scores."""
 
+import json
+
 import jax
-import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,13 +11,12 @@ from small_runs import small_config
 
 import ensemble
 from ensemble.errors import UserError
-from ensemble.export import export
 from ensemble.likelihood import Reduce
-from ensemble.likelihoods import named
+from ensemble.likelihoods import described, of_data
 from ensemble.likelihoods.measured_rows import observed
 from ensemble.target_rows import joined, on_devices
 
-CENSORED = ["gaussian", "gaussian_shared", "student_t"]
+CENSORED = ["gaussian", "gaussian_shared", "student_t", "log_normal"]
 MEASURED = ["gaussian", "gaussian_shared"]
 ALONE = Reduce(lambda x: x, lambda x: x)
 NUM = 40
@@ -27,26 +27,28 @@ def rows(*remarks, num=NUM):
     rng = np.random.default_rng(0)
     said = {
         "censored": rng.uniform(size=num) < 0.4,
-        "target_errors": rng.uniform(0, 4, num).astype(np.float32),
+        "target_errors": rng.uniform(0, 2, num).astype(np.float32),
     }
-    numbers = (5 + 3 * rng.normal(size=num)).astype(np.float32)
+    numbers = np.abs(5 + 3 * rng.normal(size=num)).astype(np.float32) + 0.1
     return joined({"targets": numbers, **{name: said[name] for name in remarks}})
 
 
 def predicted(name, targets):
     """A likelihood, and what three members predict, [3, N]."""
-    likelihood = named(name).of_data(targets, ())
+    likelihood = of_data(name, targets, ())
     outputs = np.random.default_rng(1).normal(size=(3, len(targets), likelihood.num_outputs))
     params = likelihood.init(jax.random.key(0))
     found = jax.vmap(likelihood.predict, in_axes=(None, 0))(params, jnp.asarray(outputs))
     return likelihood, {key: np.asarray(one) for key, one in found.items()}
 
 
-def scipys(arrays, error=0.0):
+def scipys(name, arrays, error=0.0):
     """The members' distributions as SciPy has them, of what was measured with an error."""
     arrays = {key: np.asarray(one, np.float64) for key, one in arrays.items()}
     if "df" in arrays:
         return scipy.stats.t(arrays["df"], arrays["loc"], arrays["scale"])
+    if name == "log_normal":
+        return scipy.stats.lognorm(arrays["scale"], scale=np.exp(arrays["loc"]))
     return scipy.stats.norm(arrays["loc"], np.hypot(arrays["scale"], error))
 
 
@@ -57,9 +59,9 @@ CASES = [
 ]
 
 
-def expected_log_probs(arrays, targets):
-    columns = {name: targets[name].astype(np.float64) for name in targets.dtype.names}
-    of_scipy = scipys(arrays, columns.get("target_errors", 0.0))
+def expected_log_probs(name, arrays, targets):
+    columns = {key: targets[key].astype(np.float64) for key in targets.dtype.names}
+    of_scipy = scipys(name, arrays, columns.get("target_errors", 0.0))
     y, is_censored = columns["targets"], columns.get("censored", np.zeros(len(targets)))
     return np.where(is_censored > 0, of_scipy.logsf(y), of_scipy.logpdf(y))
 
@@ -68,7 +70,7 @@ def expected_log_probs(arrays, targets):
 def test_rows_have_scipy_s_densities_and_survival_on_devices_and_on_the_host(name, remarks):
     targets = rows(*remarks)
     likelihood, arrays = predicted(name, targets)
-    expected = expected_log_probs(arrays, targets)
+    expected = expected_log_probs(name, arrays, targets)
     scores = likelihood.example_scores(arrays, on_devices(targets))
     np.testing.assert_allclose(-scores["nll"], expected, rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(
@@ -84,7 +86,7 @@ def test_rows_have_scipy_s_densities_and_survival_on_devices_and_on_the_host(nam
 @pytest.mark.parametrize("name", CENSORED)
 def test_a_network_learns_from_survival(name):
     """The gradient is finite and right however far a target lies, on both sides."""
-    likelihood = named(name).of_data(rows("censored"), ())
+    likelihood = of_data(name, rows("censored"), ())
     start = likelihood.init(jax.random.key(0))
     for y in (-2e4, 4.0, 5.0, 30.0, 2e4):
         row = {"targets": jnp.float32([y]), "censored": jnp.array([True])}
@@ -145,13 +147,25 @@ def test_chains_keep_what_members_would_say_of_such_rows():
     assert len(observed(likelihood, chain, targets)[1]) == (~targets["censored"]).sum()
 
 
+def test_the_description_knows_of_remarks():
+    likelihood = of_data("gaussian", rows("target_errors", "censored"), ())
+    description = json.loads(json.dumps(likelihood.describe()))
+    assert vars(described("gaussian", description)) == vars(likelihood)
+    assert "target_remarks" not in of_data("gaussian", rows(), ()).describe()
+    for forged in ("censored", ["else"], [{}]):
+        with pytest.raises(ValueError, match="target_remarks must be some of censored"):
+            described("gaussian", {**description, "target_remarks": forged})
+
+
 def test_a_constant_is_scored_alike():
     targets = rows("censored", "target_errors")
-    likelihood = named("gaussian").of_data(targets, ())
+    likelihood = of_data("gaussian", targets, ())
     found = likelihood.constant(targets, targets)
     numbers = targets["targets"].astype(np.float64)
     normal = {"loc": numbers.mean(), "scale": np.full(NUM, numbers.std())}
-    assert found.loss == pytest.approx(-expected_log_probs(normal, targets).mean(), rel=1e-5)
+    assert found.loss == pytest.approx(
+        -expected_log_probs("gaussian", normal, targets).mean(), rel=1e-5
+    )
     known = numbers[~targets["censored"]]
     assert found.value == pytest.approx(np.sqrt(np.mean((known - numbers.mean()) ** 2)), rel=1e-5)
 
@@ -161,12 +175,13 @@ def test_a_constant_is_scored_alike():
     [
         ("student_t", rows("target_errors"), "cannot learn targets with errors of measurement"),
         ("gaussian", rows("censored")[rows("censored")["censored"]], "are censored; nothing says"),
-        ("categorical", rows("censored"), "is for classes, and the targets are float32"),
+        ("categorical", rows("censored"), "cannot learn censored targets: leave out"),
+        ("laplace", rows("censored"), "cannot learn censored targets"),
     ],
 )
 def test_remarks_that_cannot_be_learned_from_are_refused(name, targets, message):
     with pytest.raises(UserError, match=message):
-        named(name).of_data(targets, ())
+        of_data(name, targets, ())
 
 
 # Whole runs.
@@ -208,10 +223,11 @@ def test_every_program_takes_such_targets(tmp_path):
     assert len(run.report["notes"]) >= 2
     inputs = data["inputs"][:5]
     expected = run.predictor(inputs).mean
-    loaded = ensemble.load(tmp_path / "run")
-    np.testing.assert_allclose(loaded(inputs).mean, expected, rtol=1e-4)
-    exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs)
-    np.testing.assert_allclose(exported["mean"], expected, rtol=1e-4)
+    np.testing.assert_allclose(ensemble.load(tmp_path / "run")(inputs).mean, expected, rtol=1e-4)
+    with pytest.raises(UserError, match="targets with censored and target_errors, and evaluations"):
+        ensemble.evaluate(tmp_path / "run")
+    with pytest.raises(UserError, match="nothing is calibrated on such targets"):
+        ensemble.load(tmp_path / "run", calibrated=True)
     sampling = {"method": "hmc", "prior": "normal(1)", "num_chains": 2, "hmc.num_warmup": 10}
     sampling |= {"hmc.num_samples": 10, "hmc.num_leapfrog_steps": 4, "log_every_steps": 5}
     chains = ensemble.train(
@@ -232,13 +248,17 @@ def test_every_program_takes_such_targets(tmp_path):
 
 
 def fitted(data, likelihood, **overrides):
-    """What an ensemble says of the truth: its bias, and its mean standard deviation."""
+    """What an ensemble says of the truth: the bias of medians, and the mean deviation."""
     learning = {"num_epochs": 40, "learning_rate": 0.01, "batch_size": 32, "schedule": "cosine"}
     settings = config(likelihood=likelihood, **learning, **overrides)
+    if likelihood == "log_normal":
+        data = {**data, "targets": np.exp(data["targets"])}
     run = ensemble.train(settings, data=data, show_progress=False)
     inputs = np.linspace(-2.5, 2.5, 51, dtype=np.float32)[:, None]
-    p = run.predictor(inputs)
-    return float(np.mean(p.mean - truth(inputs))), float(p.standard_deviation.mean())
+    low, median, high = run.predictor(inputs).quantiles[:, [1, 3, 5]].T
+    if likelihood == "log_normal":
+        low, median, high = np.log([low, median, high])
+    return float(np.mean(median - truth(inputs))), float(np.mean(high - low)) / (2 * 1.645)
 
 
 @pytest.mark.soak
