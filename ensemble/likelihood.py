@@ -93,8 +93,7 @@ class Likelihood(Protocol):
             softmax or sigmoid.
         has_density: whether `log_prob` is the logarithm of a density or a probability, as a
             posterior needs, and not only a score to be maximised.
-        loss: the name of the score of `columns` that training lowers: `nll`, unless there is no
-            density.
+        loss: the score of `columns` that training lowers: `nll`, unless there is no density.
         num_targets: D of an example; targets are [N, D] where there are several.
     """
 
@@ -227,8 +226,7 @@ class Likelihood(Protocol):
         """
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Mean `loss` [M] of every member, nats where it is the NLL: what early stopping looks
-        at."""
+        """Mean `loss` [M] of every member: what early stopping looks at."""
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the ensemble, its members and their diversity, ready for JSON.

@@ -126,6 +126,21 @@ class Numbers:
             **({"target_remarks": list(self.remarks)} if self.remarks else {}),
         }
 
+    # Of remarks on targets, as functions of arrays of NumPy or of JAX.
+
+    def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
+        """Log probability of y or more, in the target's units, of those that `can_be_censored`."""
+        raise NotImplementedError
+
+    def with_error(self, parts: Mapping[str, Any], error: Any) -> Mapping[str, Any]:
+        """Parameters of the sum with a Gaussian error, of those that `can_have_errors`.
+
+        Args:
+            parts: of `predict`.
+            error: standard deviation, in the target's units.
+        """
+        raise NotImplementedError
+
     # On the devices.
 
     def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:

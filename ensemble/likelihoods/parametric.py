@@ -18,14 +18,8 @@ import jax.scipy.special
 import numpy as np
 
 from ensemble.likelihood import Arrays, Column, Reduce
+from ensemble.likelihoods import measured_rows
 from ensemble.likelihoods.live_mixture import mixture_log_density
-from ensemble.likelihoods.measured_rows import (
-    as_measured,
-    observed,
-    row_log_prob,
-    row_log_probs,
-    row_scores,
-)
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction
 from ensemble.likelihoods.numbers import Numbers
@@ -77,19 +71,6 @@ class Parametric(Numbers):
 
     def cdf(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
         """CDF at y in the target's units."""
-        raise NotImplementedError
-
-    def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
-        """Log probability of y or more, in the target's units, of those that `can_be_censored`."""
-        raise NotImplementedError
-
-    def with_error(self, parts: Mapping[str, Any], error: Any) -> Mapping[str, Any]:
-        """Parameters of the sum with a Gaussian error, of those that `can_have_errors`.
-
-        Args:
-            parts: of `predict`.
-            error: standard deviation, in the target's units.
-        """
         raise NotImplementedError
 
     def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:
@@ -145,11 +126,11 @@ class Parametric(Numbers):
     def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
         """Log density [B] of targets in their own units, nats; log survival of censored ones."""
         parts = self.predict(params, outputs)
-        return row_log_prob(self, parts, targets, jnp, jax.scipy.special)
+        return measured_rows.row_log_prob(self, parts, targets, jnp, jax.scipy.special)
 
     def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Squared error and NLL [..., B] of one predictor."""
-        log_prob = row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
+        log_prob = measured_rows.row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
         error = self.mean(predicted, jnp) - values(targets)
         return {"squared_error": error**2, "nll": -log_prob}
 
@@ -157,7 +138,7 @@ class Parametric(Numbers):
         self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
     ) -> dict[str, jax.Array]:
         """NLL of the mixture, and the squared error of its mean, [B]."""
-        log_density = row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
+        log_density = measured_rows.row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
         count = over.sum(jnp.sum(live.astype(jnp.float32)))
         means = self.mean(predicted, jnp)
         mean = over.sum(jnp.sum(jnp.where(live[:, None], means, 0), axis=0)) / count
@@ -167,18 +148,15 @@ class Parametric(Numbers):
         }
 
     def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
-        """Log density and CDF at the target, standardised moments, and the CDF on the grid.
-
-        Moments are those of `predict`, all else is of the target as it is measured.
-        """
+        """Log density and CDF at the target as measured, CDF on the grid, standardised moments."""
         special = jax.scipy.special
         shift, scale = self.units
         mean = (self.mean(predicted, jnp) - shift) / scale
         noise = self.variance(predicted, jnp, scale)
         grid = jnp.asarray(self.grid, jnp.float32)
-        measured = as_measured(self, predicted, targets)
+        measured = measured_rows.as_measured(self, predicted, targets)
         return {
-            self.relative: row_log_prob(self, predicted, targets, jnp, special),
+            self.relative: measured_rows.row_log_prob(self, predicted, targets, jnp, special),
             "cdf": self.cdf(measured, values(targets), jnp, special),
             "mean": mean,
             "square": mean**2,
@@ -226,17 +204,16 @@ class Parametric(Numbers):
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean NLL [M] of every member, nats."""
-        return -row_log_probs(self, arrays, targets).mean(axis=1)
+        return -measured_rows.row_log_probs(self, arrays, targets).mean(axis=1)
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mixture, of the members, and how far these differ."""
-        one_by_one = [
-            row_scores(self, {name: one[[m]] for name, one in arrays.items()}, targets)
-            for m in range(len(next(iter(arrays.values()))))
-        ]
+        members = range(len(next(iter(arrays.values()))))
+        each = [{name: one[[m]] for name, one in arrays.items()} for m in members]
+        one_by_one = [measured_rows.row_scores(self, one, targets) for one in each]
         _, noise, disagreement = self.distribution(arrays).moments()
         return {
-            "ensemble": row_scores(self, arrays, targets),
+            "ensemble": measured_rows.row_scores(self, arrays, targets),
             "members": {name: [one[name] for one in one_by_one] for name in one_by_one[0]},
             "diversity": {
                 "aleatoric": float(noise.mean()),
@@ -272,7 +249,7 @@ class Parametric(Numbers):
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
         """Draws predictions against targets, and how often intervals hold what they say."""
-        known, targets = observed(self, arrays, source.targets(split))
+        known, targets = measured_rows.observed(self, arrays, source.targets(split))
         if not len(targets):
             return {}
         mixture = self.distribution(known)

@@ -312,7 +312,7 @@ class SeveralTargets:
         """Refuses to calibrate."""
         raise UserError("nothing that all targets share can be fitted to them: train one at a time")
 
-    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> tuple[np.ndarray, ...]:
+    def abstention_terms(self, arrays: Arrays, targets: Any, *_: Any) -> tuple[np.ndarray, ...]:
         """Refuses to abstain."""
         raise ValueError("several targets have no common right and wrong: train one at a time")
 
