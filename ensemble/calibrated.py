@@ -75,7 +75,9 @@ class Calibration:
         """
         stored = self._stored
         try:
-            doubts, errors = self._likelihood.abstention_terms(stored.arrays, stored.targets)
+            doubts, errors = self._likelihood.abstention_terms(
+                stored.arrays, stored.targets, rule.tolerance
+            )
             return metrics.fit_abstention(rule, doubts, errors)
         except ValueError as error:
             raise UserError(f"{self._path} cannot abstain by {rule}: {error}") from None

@@ -93,7 +93,10 @@ class Likelihood(Protocol):
             softmax or sigmoid.
         has_density: whether `log_prob` is the logarithm of a density or a probability, as a
             posterior needs, and not only a score to be maximised.
-        loss: the score of `columns` that training lowers: `nll`, unless there is no density.
+        loss: the name of the score of `columns` that training lowers: `nll`, unless there is no
+            density.
+        evaluator: what evaluates runs with it, a class that is an
+            `ensemble.evaluation.evaluator.Evaluator`, as the registry names code: `"module:NAME"`.
         num_targets: D of an example; targets are [N, D] where there are several.
     """
 
@@ -101,6 +104,7 @@ class Likelihood(Protocol):
     has_density: bool
     loss: str
     num_targets: int
+    evaluator: str
 
     @property
     def name(self) -> str:
@@ -304,8 +308,15 @@ class Likelihood(Protocol):
             ValueError: nothing can be fitted to these.
         """
 
-    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> tuple[np.ndarray, ...]:
-        """How unsure the ensemble is of N other examples, and whether it errs, [N] each.
+    def abstention_terms(
+        self, arrays: Arrays, targets: np.ndarray, tolerance: float | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """How unsure the ensemble is of N other examples, 0..1, and whether it errs, [N] each.
+
+        Args:
+            arrays: of the members.
+            targets: [N].
+            tolerance: of numbers, the largest distance from the target that is no error.
 
         Raises:
             ValueError: right and wrong are not defined for such targets.
@@ -336,3 +347,55 @@ class Likelihood(Protocol):
         self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = ...
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name, for `jax.export`."""
+
+
+class NumberDistribution(Protocol):
+    """What an ensemble says of N targets that are numbers, in the targets' units."""
+
+    def log_densities(self, targets: np.ndarray) -> np.ndarray:
+        """Log densities or probabilities [M, N] of the members at the targets, nats."""
+
+    def pit(self, targets: np.ndarray) -> np.ndarray:
+        """CDF [N] of the mixture at the targets."""
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean of the mixture, mean of the variances and variance of the means, [N]."""
+
+    def member_means(self) -> np.ndarray:
+        """Means [M, N] of the members."""
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Quantiles [Q, N] of the mixture."""
+
+    def crps(self, targets: np.ndarray) -> np.ndarray:
+        """CRPS [N]."""
+
+    def terms(self, targets: np.ndarray) -> dict[str, np.ndarray]:
+        """What the scores are means of, [N] by the name of the score; of `rmse` its square."""
+
+
+class NumberLikelihood(Likelihood, Protocol):
+    """What likelihoods of numbers say to their evaluator."""
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """A typical target, and the size of differences between targets."""
+
+    def distribution(self, arrays: Arrays) -> NumberDistribution:
+        """What an ensemble says, from predictions [M, N, ...] of its members."""
+
+    def keeps_sums(self, arrays: Arrays) -> bool:
+        """Whether predictions are sums over draws that were not all kept."""
+
+    def scaled(self, arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
+        """Predictions of members whose mixture is as wide times a factor.
+
+        Raises:
+            ValueError: there is no such thing for these predictions.
+        """
+
+    def tolerance(self, wanted: float | None) -> float:
+        """The largest distance of a median from its target that is no error."""
+
+    def widest(self, threshold: float) -> float:
+        """The width of 90% intervals that a threshold on `abstention_terms` stands for."""

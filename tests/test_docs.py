@@ -97,7 +97,7 @@ def test_tables(page):
 
 @pytest.mark.soak
 def test_regression(page):
-    training, tabular = page("regression")
+    training, tabular, _ = page("regression")
     namespace = names_of_a_reader()
     exec(training, namespace)
     p = namespace["p"]
@@ -105,6 +105,16 @@ def test_regression(page):
     assert p.epistemic[2] > p.epistemic[0]  # Far from the data members disagree.
     exec(tabular, namespace)
     assert namespace["regressor"].score(namespace["x"], namespace["y"]) > 0.5
+
+
+@pytest.mark.soak
+def test_members_are_functions_to_optimise_by(page):
+    training, _, optimising = page("regression")
+    namespace = names_of_a_reader()
+    exec(training, namespace)
+    exec(optimising, namespace)
+    assert len(namespace["tried"]) == 18
+    assert abs(namespace["best"][0] - 1.5) < 0.3
 
 
 def test_your_network(page):

@@ -31,10 +31,11 @@ from ensemble.config import default_config, differences, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError
-from ensemble.evaluation.page import _records
+from ensemble.evaluation.page import drawable_records
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.verdict import convergence
 from ensemble.likelihoods.categorical import Categorical
+from ensemble.likelihoods.classes import LOG_PROBS
 from ensemble.sources import folders, own_arrays
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.storage.files import write_json
@@ -200,7 +201,7 @@ def report(folder, runs):
         (workdir / "report.json").write_bytes(mutate_json(rng, document))
         subject = Subject(str(workdir))
         described_dataset(subject.description)
-        assert subject.test.log_probs.ndim == 3
+        assert subject.test.arrays[LOG_PROBS].ndim == 3
         assert subject.calibration is None or subject.calibration.log_probs.ndim == 3
         assert isinstance(subject.failed_members, dict)
         if subject.report.get("posterior") is not None:
@@ -234,7 +235,7 @@ def metrics(folder, runs):
     def one(rng):
         path = folder / "run" / "metrics.jsonl"
         path.write_bytes(b"\n".join(mutate_json(rng, record) for record in records))
-        found = _records(subject)
+        found = drawable_records(subject)
         if len(found) < len(records) / 2:
             raise UserError("most lines cannot be drawn")
         if rng.random() < 0.005:

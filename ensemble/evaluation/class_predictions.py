@@ -8,7 +8,7 @@ import numpy as np
 
 from ensemble.likelihood import Arrays
 from ensemble.likelihoods.classes import ENTROPIES, LOG_PROBS
-from ensemble.storage.predictions import MemberPredictions
+from ensemble.storage.predictions import MemberPredictions, StoredPredictions
 
 
 class ClassPredictions(NamedTuple):
@@ -49,3 +49,9 @@ class LabelledPredictions(NamedTuple):
     targets: np.ndarray
     members: np.ndarray
     entropies: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, stored: StoredPredictions) -> LabelledPredictions:
+        """Those of named arrays."""
+        found = ClassPredictions.of(stored.arrays)
+        return cls(found.log_probs, stored.targets, stored.members, found.entropies)

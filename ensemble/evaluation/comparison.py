@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import UserError
+from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.subject import Subject
 
 
@@ -27,8 +28,16 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
     Raises:
         UserError: they were not tested on the same examples.
     """
+    tests = [LabelledPredictions.of(one.test) for one in (subject, other)]
+    shapes = [one.log_probs.shape[1:] for one in tests]
+    if shapes[0] != shapes[1]:
+        raise UserError(
+            f"--compare={other.work.path} has {shapes[1][0]} test examples of {shapes[1][1]} "
+            f"classes, {subject.work.path} has {shapes[0][0]} of {shapes[0][1]}; both must be "
+            "tested on the same data"
+        )
     check_comparable(subject, other)
-    ours, theirs = (metrics.ensemble_log_probs(one.test.log_probs) for one in (subject, other))
+    ours, theirs = (metrics.ensemble_log_probs(one.log_probs) for one in tests)
     labels = subject.test.targets
     terms, other_terms = metrics.terms(ours, labels), metrics.terms(theirs, labels)
 
@@ -56,13 +65,6 @@ def check_comparable(subject: Subject, other: Subject) -> None:
         UserError: as said.
     """
     ours, theirs = subject.test, other.test
-    if ours.log_probs.shape[1:] != theirs.log_probs.shape[1:]:
-        raise UserError(
-            f"--compare={other.work.path} has {theirs.log_probs.shape[1]} test examples of "
-            f"{theirs.log_probs.shape[2]} classes, {subject.work.path} has "
-            f"{ours.log_probs.shape[1]} of {ours.log_probs.shape[2]}; both must be tested on the "
-            "same data"
-        )
     prints = [one.description.get("test_fingerprint") for one in (subject, other)]
     if prints[0] != prints[1] or not np.array_equal(ours.targets, theirs.targets):
         raise UserError(

@@ -14,13 +14,20 @@ from etils import epath
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation import out_of_distribution as ood
-from ensemble.evaluation.class_predictions import ClassPredictions
+from ensemble.evaluation.profile import MARGIN, NUM_POINTS, profile_inputs
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
+from ensemble.evaluation.table_shift import (
+    TABLE_SHIFTS,
+    box,
+    columns_of,
+    is_table,
+    shift_table,
+)
 from ensemble.likelihood import Likelihood
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
-from ensemble.source import SplitInputs, block_size, check_in_memory, in_memory, value_range
+from ensemble.source import Source, SplitInputs, block_size, check_in_memory, in_memory, value_range
 from ensemble.sources.catalogue import (
     KNOWN_DATASETS,
     find_entry,
@@ -30,9 +37,21 @@ from ensemble.sources.catalogue import (
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.tfds_records import set_name
 from ensemble.storage.npz import max_bytes, read_arrays
-from ensemble.storage.predictions import check_predictions, write_arrays
+from ensemble.storage.predictions import (
+    MemberPredictions,
+    StoredPredictions,
+    check_predictions,
+    write_arrays,
+)
 
 SHIFT, NONE = "shift", "none"
+BOX, OUTSIDE = "box", "outside"
+"""Rows of a table: each column by itself, drawn evenly from its training range, or beyond it."""
+PROFILE = "profile"
+"""Rows of a table in which one column moves: `numbers.profile`."""
+TEST_AGAIN = "test"
+"""The test split, predicted like other inputs: `Evaluator.predicts_test_again`."""
+_MARGIN = 1.0  # Training ranges to either side that `OUTSIDE` draws from.
 SEVERITIES = range(1, 6)
 
 
@@ -76,7 +95,12 @@ def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
         datasets = _default_names(subject)
     if NONE in datasets:
         raise UserError(f"--datasets={','.join(datasets)}: {NONE} stands alone")
-    return [one for name in dict.fromkeys(datasets) for one in _sets(subject, name)]
+    found = [one for name in dict.fromkeys(datasets) for one in _sets(subject, name)]
+    if found and subject.evaluator.predicts_test_again(subject):
+        split = SplitInputs(subject.dataset, "test")
+        again = DerivedSet(TEST_AGAIN, subject.dataset.fingerprint, len(split), lambda: split)
+        found.insert(0, again)
+    return found
 
 
 def _sets(subject: Subject, name: str) -> list[DerivedSet]:
@@ -84,12 +108,15 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
     dataset = subject.dataset
     assert dataset is not None
     shape, dtype, num_examples = dataset.input_shape, dataset.input_dtype, dataset.sizes["test"]
+    if name in (SHIFT, BOX, OUTSIDE, PROFILE) and is_table(dataset):
+        return _table_sets(dataset, name)
+    if name in (BOX, OUTSIDE, PROFILE) or (name == SHIFT and not dataset.has_pictures):
+        also = "images [H, W, C] and " if name == SHIFT else ""
+        raise UserError(
+            f"--datasets={name} is for {also}tables of floating-point columns; {dataset.name} has "
+            f"{dtype} inputs of shape {shape}: leave it out"
+        )
     if name == SHIFT:
-        if not dataset.has_pictures:
-            raise UserError(
-                f"--datasets={SHIFT} is for images [H, W, C]; {dataset.name} has inputs of shape "
-                f"{shape}: leave it out"
-            )
         low_high = value_range(dataset, "train")
 
         def shifted(kind: str, severity: int) -> np.ndarray:
@@ -119,6 +146,35 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
     return [DerivedSet(name, _digest_of(inputs), len(inputs), lambda: inputs)]
 
 
+def _table_sets(dataset: Source, name: str) -> list[DerivedSet]:
+    """The shifts of a table, or made rows."""
+    columns, num_examples = columns_of(dataset), dataset.sizes["test"]
+    check_in_memory(dataset, "test")
+    content = f"{dataset.fingerprint} {_digest(*map(np.ndarray.tobytes, columns))}"
+    if name == PROFILE:
+        num_rows = dataset.input_shape[0] * NUM_POINTS
+        make_rows = functools.partial(profile_inputs, dataset)
+        return [DerivedSet(name, f"{content} {MARGIN}", num_rows, make_rows)]
+    if name != SHIFT:
+        margin = _MARGIN if name == OUTSIDE else 0.0
+        make = functools.partial(box, columns, num_examples, margin, dataset.input_dtype)
+        return [DerivedSet(name, f"{content} {margin}", num_examples, make)]
+
+    def shifted(kind: str, severity: int) -> np.ndarray:
+        return shift_table(in_memory(dataset, "test").inputs, kind, severity, columns)
+
+    return [
+        DerivedSet(
+            f"{SHIFT}/{kind}/{severity}",
+            f"{content} {shift.amounts}",
+            num_examples,
+            functools.partial(shifted, kind, severity),
+        )
+        for kind, shift in TABLE_SHIFTS.items()
+        for severity in SEVERITIES
+    ]
+
+
 def _digest_of(inputs: np.ndarray | SplitInputs) -> str:
     digest = hashlib.blake2b()
     size = block_size(inputs[:1].shape[1:])
@@ -132,7 +188,7 @@ def _default_names(subject: Subject) -> list[str]:
     shape, own_name = subject.dataset.input_shape, subject.dataset.name
     found = sets_of_shape(shape, subject.data_dir(own_name))
     others = [name for name in found if name != set_name(own_name)]
-    return [*([SHIFT] if subject.dataset.has_pictures else []), *others, ood.UNIFORM, ood.CONSTANT]
+    return subject.evaluator.default_sets(subject.dataset, others)
 
 
 def _other_dataset(subject: Subject, name: str) -> SplitInputs:
@@ -142,7 +198,7 @@ def _other_dataset(subject: Subject, name: str) -> SplitInputs:
     if entry is None:
         raise UserError(
             f"--datasets={name} is unknown; choose from {SHIFT}, {ood.UNIFORM}, {ood.CONSTANT}, "
-            f"{', '.join(KNOWN_DATASETS)}, or {NONE}"
+            f"{BOX}, {OUTSIDE}, {PROFILE}, {', '.join(KNOWN_DATASETS)}, or {NONE}"
         )
     if set_name(name) == set_name(subject.dataset.name):
         raise UserError(f"--datasets={name} is what the ensemble has learned; leave it out")
@@ -157,7 +213,7 @@ def _other_dataset(subject: Subject, name: str) -> SplitInputs:
 
 def predict(
     subject: Subject, sets: Sequence[DerivedSet], directory: epath.Path, show_progress: bool = True
-) -> Mapping[str, ClassPredictions]:
+) -> Mapping[str, MemberPredictions]:
     """Predicts sets, except those whose predictions are in the directory already.
 
     Args:
@@ -173,12 +229,12 @@ def predict(
         UserError: a member predicts NaN.
     """
     sources = {one.name: _digest(subject.fingerprint, one.name, one.content) for one in sets}
-    num_members, _, num_classes = subject.test.log_probs.shape
     found = {
         one.name: _read(
             _path(directory, one.name),
             sources[one.name],
-            (num_members, one.num_examples, num_classes),
+            one.num_examples,
+            subject.test,
             subject.likelihood,
         )
         for one in sets
@@ -217,22 +273,18 @@ def write_errors(directory: epath.Path) -> Iterator[None]:
         ) from error
 
 
-def _predictions(subject: Subject, one: DerivedSet) -> ClassPredictions:
-    members = subject.test.members.tolist()
-    rows = [subject.predictor.members.index(k) for k in members]
+def _predictions(subject: Subject, one: DerivedSet) -> MemberPredictions:
     try:
-        members_say = subject.predictor.predict_members(one.make()).of_members(rows)
-        predictions = ClassPredictions.of(members_say.arrays)
+        predictions = subject.predict(one.make())
     except UserError:
         raise
     except ValueError as error:  # Of parameters that overflow.
         raise UserError(f"{one.name} cannot be predicted: {in_one_line(error)}") from None
-    bad = np.isnan(predictions.log_probs).any(axis=(1, 2))
+    bad = predictions.have_nan()
     if bad.any():
-        raise UserError(
-            f"member {members[int(np.argmax(bad))]} predicts NaN on {one.name}; leave it out of "
-            "--datasets"
-        )
+        members = subject.test.members.tolist()
+        who = f"member {members[int(np.argmax(bad))]}" if len(bad) == len(members) else "a draw"
+        raise UserError(f"{who} predicts NaN on {one.name}; leave it out of --datasets")
     return predictions
 
 
@@ -248,31 +300,42 @@ def _digest(*parts: Any) -> str:
 
 
 def _read(
-    path: epath.Path, source: str, shape: tuple[int, ...], likelihood: Likelihood
-) -> ClassPredictions | None:
+    path: epath.Path,
+    source: str,
+    num_examples: int,
+    test: StoredPredictions,
+    likelihood: Likelihood,
+) -> MemberPredictions | None:
     """What was kept from the same source; None if there is nothing, or it cannot be used.
 
     Args:
         path: of the file.
         source: of what is wanted.
-        shape: [M, N, C] of it.
+        num_examples: N of it.
+        test: predictions of the test split: where both have an array, they are of the same M, and
+            of the same numbers for an example.
         likelihood: of the run.
     """
     try:
         if not path.exists() or path.stat().length > max_bytes():
             return None
         arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
-        if str(arrays["source"]) != source or arrays["log_probs"].shape != shape:
+        if str(arrays.pop("source")) != source:
             return None
-        predictions = ClassPredictions.of(arrays)
-        check_predictions(predictions.arrays.arrays, None, likelihood)
+        check_predictions(arrays, None, likelihood)
+        num_members = len(next(iter(arrays.values())))
+        if any(one.shape[:2] != (num_members, num_examples) for one in arrays.values()):
+            return None
+        if arrays.keys() == test.arrays.keys() and any(
+            (len(one), *one.shape[2:]) != (len(test.arrays[name]), *test.arrays[name].shape[2:])
+            for name, one in arrays.items()
+        ):
+            return None
     except (OSError, ValueError, KeyError):
         return None
-    return predictions
+    return MemberPredictions(arrays)
 
 
-def _write(path: epath.Path, predictions: ClassPredictions, source: str) -> None:
+def _write(path: epath.Path, predictions: MemberPredictions, source: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(
-        path, predictions.arrays, np.savez, source=source
-    )  # Compressing them gains little.
+    write_arrays(path, predictions, np.savez, source=source)  # Compressing them gains little.

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ BAND = (0.05, 0.95)
 SMALL_SHARE = 0.01
 """Whoever gains less than this share of the NLL may stop."""
 
+Subset = tuple[int, ...]
+
 
 def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
     """Scores ensembles of 1..M members, and what one more is expected to bring.
@@ -35,21 +37,48 @@ def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
         `gain_interval`, which holds the gain in NLL, nats, of 95% of single further members, over
         members and test examples, None where it cannot be said; `sentence`.
     """
-    log_probs, labels = predictions.log_probs, predictions.targets
-    num_members = len(log_probs)
-    mixtures = _Mixtures(log_probs)
+    labels, mixtures = predictions.targets, _Mixtures(predictions.log_probs)
+    rows = np.arange(len(labels))
+    return sizes_section(
+        len(predictions.log_probs),
+        len(labels),
+        lambda subset: metrics.scores(mixtures.mean(subset), labels),
+        lambda subset: mixtures.mean(subset)[rows, labels],
+    )
+
+
+def sizes_section(
+    num_members: int,
+    num_examples: int,
+    scores: Callable[[Subset], Mapping[str, float]],
+    log_prob: Callable[[Subset], NDArray],
+    small: float | None = None,
+) -> dict[str, Any]:
+    """The same for any predictions.
+
+    Args:
+        num_members: M.
+        num_examples: N.
+        scores: of the mixture of some members, `nll` among them; lower is better, but of accuracy.
+        log_prob: [N] of the targets under this mixture, nats.
+        small: who gains less nats than this may stop; None: a share of the NLL, which must then be
+            that of probabilities.
+
+    Returns:
+        As `score_sizes`.
+    """
     by_size = [
-        [metrics.scores(mixtures.mean(subset), labels) for subset in _subsets(num_members, size)]
+        [scores(subset) for subset in _subsets(num_members, size)]
         for size in range(1, num_members + 1)
     ]
+    names = list(by_size[0][0])
     curves = {
-        name: [np.array([one[name] for one in scored]) for scored in by_size]
-        for name in metrics.SCORES
+        name: [np.array([one[name] for one in scored]) for scored in by_size] for name in names
     }
     mean = {name: [float(np.mean(each)) for each in curve] for name, curve in curves.items()}
-    gain = {name: _expected_gain(mean[name], "accuracy" not in name) for name in metrics.SCORES}
-    can_tell = gain["nll"] is not None and len(labels) > 1
-    interval = _gain_interval(mixtures, labels, num_members) if can_tell else None
+    gain = {name: _expected_gain(mean[name], "accuracy" not in name) for name in names}
+    can_tell = gain["nll"] is not None and num_examples > 1
+    interval = _gain_interval(log_prob, num_members) if can_tell else None
     return {
         "sizes": list(range(1, num_members + 1)),
         "num_subsets": [len(scored) for scored in by_size],
@@ -58,7 +87,7 @@ def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
         "high": {name: _quantiles(curve, BAND[1]) for name, curve in curves.items()},
         "expected_gain": gain,
         "gain_interval": interval,
-        "sentence": _sentence(num_members, gain["nll"], interval, mean["nll"][-1]),
+        "sentence": _sentence(num_members, gain["nll"], interval, mean["nll"][-1], small),
     }
 
 
@@ -87,7 +116,7 @@ class _Mixtures:
         return mean
 
 
-def _subsets(num_members: int, size: int) -> Iterator[tuple[int, ...]]:
+def _subsets(num_members: int, size: int) -> Iterator[Subset]:
     if size in (1, num_members - 1) or math.comb(num_members, size) <= MAX_SUBSETS:
         return itertools.combinations(range(num_members), size)
     rng = np.random.default_rng([num_members, size])
@@ -115,7 +144,7 @@ def _next_over_last(num_members: int) -> float:
     return (num_members - 1) / (num_members + 1)
 
 
-def _gain_interval(mixtures: _Mixtures, labels: NDArray, num_members: int) -> tuple[float, float]:
+def _gain_interval(log_prob: Callable[[Subset], NDArray], num_members: int) -> tuple[float, float]:
     """95% prediction interval of the gain in NLL, nats, by one single further member.
 
     Each member's gain over the others, scaled to the next, is a draw of the gain of a member. Their
@@ -123,15 +152,12 @@ def _gain_interval(mixtures: _Mixtures, labels: NDArray, num_members: int) -> tu
     (Student's t on M - 1 degrees of freedom, for a further draw) is added that of the mean gain
     over examples.
     """
-    rows = np.arange(len(labels))
-    whole = mixtures.mean(tuple(range(num_members)))[rows, labels]
-    less = [
-        mixtures.mean(subset)[rows, labels] for subset in _subsets(num_members, num_members - 1)
-    ]
+    whole = log_prob(tuple(range(num_members)))
+    less = [log_prob(subset) for subset in _subsets(num_members, num_members - 1)]
     gains = (whole - np.array(less)) * _next_over_last(num_members)  # [M, N]
     of_members, of_examples = gains.mean(axis=1), gains.mean(axis=0)
     variance = of_members.var(ddof=1) * (1 + 1 / num_members)
-    variance += of_examples.var(ddof=1) / len(labels)
+    variance += of_examples.var(ddof=1) / len(whole)
     half_width = scipy.stats.t.ppf(0.975, num_members - 1) * math.sqrt(variance)
     return float(of_members.mean() - half_width), float(of_members.mean() + half_width)
 
@@ -142,7 +168,11 @@ def _quantiles(curve: list[NDArray], level: float) -> list[float]:
 
 
 def _sentence(
-    num_members: int, gain: float | None, interval: tuple[float, float] | None, nll: float
+    num_members: int,
+    gain: float | None,
+    interval: tuple[float, float] | None,
+    nll: float,
+    small: float | None = None,
 ) -> str:
     if num_members == 1:
         return "One member says nothing of what a second would bring: train at least two."
@@ -153,10 +183,12 @@ def _sentence(
         )
     low, high = interval
     who = f"Member {num_members + 1}"
-    what = f"{plain(gain)} nats{f' ({gain / nll:.1%})' if nll > 0 else ''}"
+    share = f" ({gain / nll:.1%})" if nll > 0 and small is None else ""  # Of a density it is none.
+    what = f"{plain(gain)} nats{share}"
+    least = f"{SMALL_SHARE:.0%}" if small is None else f"{plain(small)} nats"
     spread = f"[{plain(low)}, {plain(high)}] for a single further member, over members and examples"
-    if high < SMALL_SHARE * nll:
-        return f"{who} would lower the NLL by less than {SMALL_SHARE:.0%} ({spread}): stop here."
+    if high < (SMALL_SHARE * nll if small is None else small):
+        return f"{who} would lower the NLL by less than {least} ({spread}): stop here."
     if low > 0:
         return f"{who} would lower the NLL by {what} on average ({spread}): more members pay."
     return (

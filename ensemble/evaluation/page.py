@@ -6,7 +6,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -17,6 +17,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line, visible
+from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available, worst_classes
 from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
@@ -52,6 +53,37 @@ def render(
         subject: of the evaluation.
         log_probs: [M, N, C] of the members on shifted and out-of-distribution data, by name.
     """
+    classes = evaluation["classes"]
+    return fill(
+        "report.html",
+        evaluation,
+        draw(evaluation, subject, log_probs),
+        CAPTIONS,
+        {"percent": percent, "number": number, "interval": interval},
+        titles=TITLES,
+        all_classes=list(range(len(classes["names"]))),
+        shown_classes=_shown_classes(classes),
+    )
+
+
+def fill(
+    template: str,
+    evaluation: Mapping[str, Any],
+    figures: Mapping[str, Figure],
+    captions: Mapping[str, str],
+    filters: Mapping[str, Callable[..., str]],
+    **content: Any,
+) -> str:
+    """Fills a template; whatever comes from data or paths is escaped.
+
+    Args:
+        template: its name.
+        evaluation: the content of evaluation.json.
+        figures: by name.
+        captions: of the figures, by name.
+        filters: of values, by name.
+        **content: whatever else the template needs.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ensemble.evaluation", "templates"),
         autoescape=True,
@@ -60,21 +92,14 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    classes = evaluation["classes"]
-    environment.filters |= {"percent": percent, "number": number, "interval": interval}
-    drawn = {
-        name: _svg(figure, name, CAPTIONS[name])
-        for name, figure in draw(evaluation, subject, log_probs).items()
-    }
-    return environment.get_template("report.html").render(
+    environment.filters |= filters
+    return environment.get_template(template).render(
         evaluation=evaluation,
-        figures=drawn,
-        captions=CAPTIONS,
-        titles=TITLES,
+        figures={name: _svg(figure, name, captions[name]) for name, figure in figures.items()},
+        captions=captions,
         config=flatten(evaluation["config"]),
         is_available=is_available,
-        all_classes=list(range(len(classes["names"]))),
-        shown_classes=_shown_classes(classes),
+        **content,
     )
 
 
@@ -83,7 +108,8 @@ def draw(
 ) -> dict[str, Figure]:
     """Draws every picture that there are data for, by name."""
     test, classes = evaluation["test"], evaluation["classes"]
-    mean, labels = metrics.ensemble_log_probs(subject.test.log_probs), subject.test.targets
+    predicted = LabelledPredictions.of(subject.test)
+    mean, labels = metrics.ensemble_log_probs(predicted.log_probs), predicted.targets
     temperature = evaluation["calibrated"]["temperature"]
     scores, value = {"ece": test["ensemble"]["ece"]}, None
     if is_available(temperature):
@@ -103,13 +129,13 @@ def draw(
         {name: each for name, each in log_probs.items() if not name.startswith(f"{SHIFT}/")}
     )
     if outside:
-        inside = uncertainty.entropies({"test": subject.test.log_probs})["test"]
+        inside = uncertainty.entropies({"test": predicted.log_probs})["test"]
         drawn["entropy"] = uncertainty.entropies_in_and_out(inside, outside, mean.shape[1])
         drawn["roc"] = uncertainty.roc_curves(inside, outside)
     if evaluation["shift"]:
         drawn["shift"] = curves.shift_curves(evaluation["shift"], test)
     drawn |= _draw_examples(subject)
-    if records := _records(subject):
+    if records := drawable_records(subject):
         drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
     return drawn
 
@@ -127,7 +153,7 @@ def _visible(value: Any) -> Any:
     return value if is_own else visible(value)
 
 
-def _records(subject: Subject) -> list[dict[str, Any]]:
+def drawable_records(subject: Subject) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl of which every value can be drawn.
 
     Raises:
@@ -158,7 +184,7 @@ def _is_drawable(record: Mapping[str, Any]) -> bool:
 def _draw_examples(subject: Subject) -> dict[str, Figure]:
     if subject.dataset is None or not subject.dataset.has_pictures:
         return {}
-    log_probs, labels = subject.test.log_probs, subject.test.targets
+    log_probs, labels, *_ = LabelledPredictions.of(subject.test)
     chosen = {
         "least_certain": examples.least_certain(log_probs),
         "confidently_wrong": examples.confidently_wrong(log_probs, labels),

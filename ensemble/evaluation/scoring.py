@@ -213,10 +213,7 @@ def _score_conformal(
 ) -> dict[str, Any]:
     threshold = metrics.conformal_threshold(held_out, held_out_labels, CONFORMAL_LEVEL)
     num_held_out = len(held_out_labels)
-    # The coverage of a test split is beta-binomial (Angelopoulos & Bates 2021, arXiv:2107.07511).
-    rank = min(math.ceil((num_held_out + 1) * CONFORMAL_LEVEL), num_held_out)
-    spread = scipy.stats.betabinom(len(labels), rank, num_held_out + 1 - rank)
-    coverage_range = [float(spread.ppf(tail)) / len(labels) for tail in (0.025, 0.975)]
+    coverage_range = conformal_range(num_held_out, len(labels))
     if math.isinf(threshold):
         coverage_range = [1.0, 1.0]  # Every class is in every set.
     elif nonempty:
@@ -238,6 +235,20 @@ def _score_conformal(
         "sizes": sets.sizes.tolist(),
         "by_stratum": by_stratum(per_example["coverage"], strata),
     }
+
+
+def conformal_range(num_held_out: int, num_examples: int) -> list[float]:
+    """What holds the coverage of at least 95% of pairs of calibration and test splits.
+
+    The coverage of a test split is beta-binomial (Angelopoulos & Bates 2021, arXiv:2107.07511).
+
+    Args:
+        num_held_out: calibration examples.
+        num_examples: test examples.
+    """
+    rank = min(math.ceil((num_held_out + 1) * CONFORMAL_LEVEL - 1e-9), num_held_out)
+    spread = scipy.stats.betabinom(num_examples, rank, num_held_out + 1 - rank)
+    return [float(spread.ppf(tail)) / num_examples for tail in (0.025, 0.975)]
 
 
 def is_available(section: Mapping[str, Any]) -> bool:

@@ -9,14 +9,18 @@ import numpy as np
 
 from ensemble import likelihoods, registry
 from ensemble.errors import UserError
-from ensemble.evaluation.class_predictions import ClassPredictions, LabelledPredictions
-from ensemble.likelihoods.classes import Classes
+from ensemble.evaluation.evaluator import Evaluator
+from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
 from ensemble.source import Request, Source, SplitInputs
 from ensemble.sources.catalogue import load_dataset, source_of
 from ensemble.sources.tfds_records import data_dir_of_run
-from ensemble.storage.predictions import read_predictions
+from ensemble.storage.predictions import (
+    MemberPredictions,
+    StoredPredictions,
+    read_predictions,
+)
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import table_keys
 
@@ -43,6 +47,8 @@ class Subject:
     Attributes:
         work: the workdir.
         is_finished: whether the run has reached its goal.
+        likelihood: of the run.
+        evaluator: that its likelihood says.
         config: of the run, a nested dict.
         description: of the data set, as `ensemble.task.Task.describe` makes it.
         why_no_data: why `dataset` is None, where it is.
@@ -73,10 +79,11 @@ class Subject:
         task = registry.task_of(self.config)
         if why := registry.TASKS[task].why_not_evaluated:
             raise UserError(f"{self.work.path} {why}")
-        likelihood: Any = likelihoods.described(self.config["likelihood"], self.description)
-        if why := likelihood.why_not_evaluated:
+        named = self.config["likelihood"]
+        self.likelihood: Likelihood = likelihoods.described(named, self.description)
+        if why := self.likelihood.why_not_evaluated:
             raise UserError(f"{self.work.path} {why}")
-        self.likelihood: Classes = likelihood
+        self.evaluator: Evaluator = registry.load(self.likelihood.evaluator)()
         if "test" not in self.description["num_examples"]:
             raise UserError(
                 f"{self.work.path} has no test split to score: its run learned from all data; "
@@ -94,12 +101,12 @@ class Subject:
         return None if self.is_finished else self._restored.step
 
     @functools.cached_property
-    def test(self) -> LabelledPredictions:
+    def test(self) -> StoredPredictions:
         """The live members' predictions of the test split."""
         return self._predictions("test")
 
     @functools.cached_property
-    def calibration(self) -> LabelledPredictions | None:
+    def calibration(self) -> StoredPredictions | None:
         """The same of the calibration split; None where the run has none."""
         if "calibration" not in self.description["num_examples"]:
             return None
@@ -118,7 +125,8 @@ class Subject:
     def fingerprint(self) -> str:
         """Tells these members from all others, by what they say of the test split."""
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(np.ascontiguousarray(self.test.log_probs).data)
+        for name in sorted(self.test.arrays):
+            digest.update(np.ascontiguousarray(self.test.arrays[name]).data)
         return digest.hexdigest()
 
     @functools.cached_property
@@ -193,7 +201,7 @@ class Subject:
 
         return restore(self.work)
 
-    def _predictions(self, split: str) -> LabelledPredictions:
+    def _predictions(self, split: str) -> StoredPredictions:
         if self.is_finished:
             stored = read_predictions(
                 self.work.predictions / f"{split}.npz",
@@ -208,17 +216,14 @@ class Subject:
                     f"{stored.members.tolist()}, report.json {self.report['live_members']}; run "
                     "train.py again with the same --workdir"
                 )
-            found = ClassPredictions.of(stored.arrays)
-            expected = (self.description["num_examples"][split], self.likelihood.num_classes)
-            if found.log_probs.shape[1:] != expected:
+            expected = self.description["num_examples"][split]
+            if len(stored.targets) != expected:
                 raise UserError(
-                    f"{self.work.predictions / split}.npz has predictions "
-                    f"{found.log_probs.shape[1:]}, report.json says {expected}; run train.py "
+                    f"{self.work.predictions / split}.npz has predictions of "
+                    f"{len(stored.targets)} examples, report.json says {expected}; run train.py "
                     "again with the same --workdir"
                 )
-            return LabelledPredictions(
-                found.log_probs, stored.targets, stored.members, found.entropies
-            )
+            return stored
         if self.dataset is None:
             raise UserError(
                 f"{self.work.path} is still in training, and needs its data to predict: "
@@ -227,8 +232,21 @@ class Subject:
         predictions = self.predictor.predict_members(SplitInputs(self.dataset, split))
         live = ~predictions.have_nan()
         if not live.any():
-            raise UserError(f"{self.work.path} has no member that predicts finite probabilities")
-        kept = ClassPredictions.of(predictions.of_members(np.flatnonzero(live)).arrays)
-        members = np.array(self.predictor.members)[live]
-        labels = self.dataset.targets(split)
-        return LabelledPredictions(kept.log_probs, labels, members, kept.entropies)
+            raise UserError(f"{self.work.path} has no member whose predictions are finite")
+        kept = predictions.of_members(np.flatnonzero(live)).arrays
+        members = np.array(self.predictor.members)
+        if len(live) == len(members):  # Else all draws of the chains are one mixture.
+            members = members[live]
+        return StoredPredictions(kept, self.dataset.targets(split), members)
+
+    def predict(self, inputs: np.ndarray | SplitInputs) -> MemberPredictions:
+        """Predicts with the members that `test` has.
+
+        Raises:
+            UserError: as a call of the predictor.
+        """
+        predictions = self.predictor.predict_members(inputs)
+        if len(predictions.have_nan()) != len(self.predictor.members):
+            return predictions  # All draws of the chains are one mixture.
+        rows = [self.predictor.members.index(k) for k in self.test.members.tolist()]
+        return predictions.of_members(rows)

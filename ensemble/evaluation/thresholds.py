@@ -6,6 +6,8 @@ from typing import Any
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
 
+Terms = tuple[Any, ...]
+
 RULES = ("max_error=0.01", "max_error=0.02", "max_error=0.05", "coverage=0.9")
 """What an evaluation fits unless it is asked for others."""
 
@@ -29,21 +31,32 @@ def score_abstention(
         where none is accepted), and its 95% `interval`: one-sided on calibration, where a wanted
         error has chosen the threshold, else two-sided (Clopper & Pearson 1934).
     """
-    return [{"rule": str(rule), **_score(test, calibration, rule)} for rule in rules]
+    held_out = None if calibration is None else _terms(calibration)
+    return [score_rule(_terms(test), held_out, rule) for rule in rules]
 
 
-def _score(
-    test: LabelledPredictions, calibration: LabelledPredictions | None, rule: metrics.Rule
-) -> dict[str, Any]:
+def score_rule(test: Terms, calibration: Terms | None, rule: metrics.Rule) -> dict[str, Any]:
+    """Fits and scores one rule.
+
+    Args:
+        test: how unsure each prediction is, and whether it errs, [N] each.
+        calibration: the same; None where the run has no such split.
+        rule: what is wanted.
+
+    Returns:
+        An entry of what `score_abstention` returns.
+    """
     if calibration is None:
-        return {"reason": "not available: the run holds no calibration split out"}
+        reason = "not available: the run holds no calibration split out"
+        return {"rule": str(rule), "reason": reason}
     try:
-        fitted = metrics.fit_abstention(rule, *_terms(calibration))
+        fitted = metrics.fit_abstention(rule, *calibration)
     except ValueError as error:
-        return {"reason": f"not available: {error}"}
-    doubts, errors = _terms(test)
+        return {"rule": str(rule), "reason": f"not available: {error}"}
+    doubts, errors = test
     accepted = doubts < fitted.threshold
     return {
+        "rule": str(rule),
         "threshold": fitted.threshold,
         "calibration": _section(
             fitted.num_examples,

@@ -49,6 +49,7 @@ class Classes:
     takes_logits = has_density = True
     loss, num_targets = "nll", 1
     why_not_evaluated = ""
+    evaluator = "ensemble.evaluation.class_evaluator:ClassEvaluator"
     draw_scores = ("accuracy", "nll", "brier")
     traced = ("accuracy", "nll")
     relative = "probs"
@@ -173,11 +174,9 @@ class Classes:
         if LOG_PROBS not in arrays:
             raise ValueError("there are no log_probs")
         log_probs, entropies = arrays[LOG_PROBS], arrays.get(ENTROPIES)
-        shape = log_probs.shape
-        if len(shape) != 3 or 0 in shape or log_probs.dtype.kind != "f":
-            raise ValueError(
-                f"log_probs {shape} {log_probs.dtype} must be [M, N, C] of floats, none empty"
-            )
+        shape, kind = log_probs.shape, log_probs.dtype.kind
+        if len(shape) != 3 or 0 in shape or shape[2] != self.num_classes or kind != "f":
+            raise ValueError(f"log_probs {shape} must be [M, N, {self.num_classes}] of floats")
         if targets is not None and (
             targets.dtype.kind not in "iu" or targets.min() < 0 or targets.max() >= shape[2]
         ):
@@ -300,8 +299,10 @@ class Classes:
         """
         return metrics.fit_temperature(metrics.ensemble_log_probs(arrays[LOG_PROBS]), targets)
 
-    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> tuple[np.ndarray, ...]:
+    def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
         """1 - max probability [N] of the mean, and whether its class is wrong [N]."""
+        if tolerance is not None:
+            raise ValueError(f"classes are right or wrong: leave @{tolerance:g} out")
         mean = metrics.ensemble_log_probs(arrays[LOG_PROBS])
         return metrics.one_minus_max(mean), mean.argmax(axis=-1) != targets
 

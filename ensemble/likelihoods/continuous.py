@@ -55,6 +55,22 @@ class Continuous(Parametric):
 
     # What follows.
 
+    def scaled(self, arrays: Mapping[str, Any], factor: float) -> dict[str, Any]:
+        """The members' distributions, such that their mixture is as wide times a factor.
+
+        Its mean stays, and its quantiles move away from there: the distances of all locations from
+        their mean, and all scales, are multiplied; where these are of the target's logarithm, so
+        are the mean and the width.
+
+        Raises:
+            ValueError: chains keep their densities at the targets alone.
+        """
+        if self.keeps_sums(arrays):
+            raise ValueError("chains keep their densities at the targets alone")
+        mean = arrays[LOC].mean(axis=0)
+        moved = {LOC: mean + factor * (arrays[LOC] - mean), SCALE: factor * arrays[SCALE]}
+        return {**arrays, **moved}
+
     def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
         """The distribution's parameters [B] in the target's units."""
         parts = self.parameters(params, outputs.astype(jnp.float32))

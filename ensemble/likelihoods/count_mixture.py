@@ -49,9 +49,8 @@ class CountMixture(MixtureDensity):
         below = cdf[:, 0] if self.family.grid[0] > 0 else 0
         return float(np.mean(below + 1 - cdf[:, -1]))
 
-    def coverage(
+    def held(
         self, targets: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
-    ) -> float:
-        """Share of targets [N] from `low` to `high` [N], both included: they hold the level or
-        more."""
-        return regression.coverage(low, high, targets)
+    ) -> np.ndarray:
+        """Whether targets [N] are from `low` to `high` [N], both included: the level or more."""
+        return (targets >= low) & (targets <= high)

@@ -94,15 +94,19 @@ class MixtureDensity:
 
     def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean of the mixture, mean of the variances and variance of the means, [N]."""
-        arrays = self.arrays
+        arrays, means = self.arrays, self.member_means()
         if self.is_of_chains:
-            means, noise = arrays["mean"], arrays["noise"]
-            within = arrays["spread"].mean(axis=0)
+            noise, within = arrays["noise"], arrays["spread"].mean(axis=0)
         else:
-            means = self.family.mean(arrays, np)
             noise = self.family.variance(arrays, np)
             within = np.zeros(means.shape[1])
         return means.mean(axis=0), noise.mean(axis=0), within + means.var(axis=0)
+
+    def member_means(self) -> np.ndarray:
+        """Means [M, N] of the members: a row is one function of the inputs."""
+        if self.is_of_chains:
+            return self.arrays["mean"]
+        return np.asarray(self.family.mean(self.arrays, np))
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """Quantiles [Q, N]; of chains, read off the grid."""
@@ -129,39 +133,37 @@ class MixtureDensity:
         cdf = np.stack([self.cdf(values) for values in grid], axis=1)
         return regression.grid_crps(grid.T, cdf, targets)
 
-    def coverage(
+    def held(
         self, targets: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
-    ) -> float:
-        """Share of targets [N] in the central intervals of a level, from `low` to `high` [N]."""
+    ) -> np.ndarray:
+        """Whether targets [N] are in the central intervals of a level, from `low` to `high` [N]."""
         # A central interval holds a target whose PIT is so near to a half.
-        return float(np.mean(np.abs(self.pit(targets) - 0.5) <= level / 2))
+        return np.abs(self.pit(targets) - 0.5) <= level / 2
 
     def scores(self, targets: np.ndarray) -> dict[str, float]:
         """All scores, by name."""
+        return regression.means(self.terms(targets))
+
+    def terms(self, targets: np.ndarray) -> dict[str, np.ndarray]:
+        """What the scores are means of, [N] by the name of the score: as `regression.means`."""
         targets = np.asarray(targets, np.float64)
         mean, noise, disagreement = self.moments()
         ends = [(1 + sign * level) / 2 for level in regression.LEVELS for sign in (-1, 1)]
         levels = sorted({0.5, *ends})
         quantiles = dict(zip(levels, self.quantiles(np.array(levels)), strict=True))
-        scores = {
-            "nll": regression.mixture_nll(self.log_densities(targets)),
+        of_intervals = regression.interval_terms(quantiles, targets, self.held)
+        terms = {
+            "nll": -regression.mixture_log_density(self.log_densities(targets)),
             "nll_by_moments": regression.gaussian_nll(mean, noise + disagreement, targets),
-            "rmse": float(np.sqrt(np.mean((mean - targets) ** 2))),
-            "mae": float(np.mean(np.abs(quantiles[0.5] - targets))),
-            "crps": float(self.crps(targets).mean()),
+            "rmse": (mean - targets) ** 2,
+            "mae": of_intervals.pop("mae"),
+            "crps": self.crps(targets),
+            **of_intervals,
         }
-        for level in regression.LEVELS:
-            low, high = quantiles[(1 - level) / 2], quantiles[(1 + level) / 2]
-            percent = f"{100 * level:.0f}"
-            scores[f"coverage_{percent}"] = self.coverage(targets, low, high, level)
-            scores[f"width_{percent}"] = float(np.mean(high - low))
-            scores[f"interval_score_{percent}"] = regression.interval_score(
-                low, high, targets, level
-            )
         if self.is_of_chains and self.beyond_grid() > _MAX_BEYOND:
-            unknown = [name for name in scores if name.startswith(_OF_GRID)]
-            scores |= dict.fromkeys(unknown, math.nan)
-        return scores
+            unknown = [name for name in terms if name.startswith(_OF_GRID)]
+            terms |= {name: np.full(len(targets), math.nan) for name in unknown}
+        return terms
 
     def beyond_grid(self) -> float:
         """Mean probability that chains give to values beyond the grid's ends."""

@@ -104,6 +104,18 @@ class MixtureOfGaussians(Parametric):
         reach = _REACH * parts[SCALE].max(axis=(0, -1))
         return parts[LOC].min(axis=(0, -1)) - reach, parts[LOC].max(axis=(0, -1)) + reach
 
+    def scaled(self, arrays: Mapping[str, Any], factor: float) -> dict[str, Any]:
+        """The members' distributions, such that their mixture is as wide times a factor.
+
+        Raises:
+            ValueError: chains keep their densities at the targets alone.
+        """
+        if self.keeps_sums(arrays):
+            return super().scaled(arrays, factor)
+        mean = self.mean(arrays, jnp).mean(axis=0)[..., None]
+        moved = {LOC: mean + factor * (arrays[LOC] - mean), SCALE: factor * arrays[SCALE]}
+        return {**arrays, **moved}
+
     def at_many(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         """Parts with an axis for the values of a target, before that of the components."""
         return {name: part[..., None, :] for name, part in parts.items()}

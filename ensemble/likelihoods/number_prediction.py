@@ -15,6 +15,11 @@ LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Of the quantiles that an ensemble as a function gives."""
 
 
+def width_90(quantiles: Any) -> Any:
+    """Width [N] of 90% intervals, from quantiles [Q, N] at `LEVELS`."""
+    return quantiles[LEVELS.index(0.95)] - quantiles[LEVELS.index(0.05)]
+
+
 class NumberPrediction(NamedTuple):
     """What an ensemble says of N inputs, in the target's units.
 
@@ -30,6 +35,10 @@ class NumberPrediction(NamedTuple):
         levels: [Q], in 0..1.
         members: the members' distributions by parameter, [M, N] each; of a posterior every draw is
             a member.
+        member_means: [M, N], the means of the members. A row is one function of the inputs: its
+            values at different inputs belong together, so that rows are joint draws.
+        accepted: [N] bool: whether the 90% interval is narrow enough for the predictor to answer;
+            all, unless it abstains.
     """
 
     mean: np.ndarray
@@ -39,6 +48,8 @@ class NumberPrediction(NamedTuple):
     epistemic: np.ndarray
     levels: np.ndarray
     members: Mapping[str, np.ndarray]
+    member_means: np.ndarray
+    accepted: np.ndarray
 
     @property
     def point(self) -> np.ndarray:
@@ -47,10 +58,11 @@ class NumberPrediction(NamedTuple):
 
     def first(self, number: int) -> NumberPrediction:
         """The predictions of the first inputs."""
-        names = ("mean", "standard_deviation", "quantiles", "aleatoric", "epistemic")
+        names = ("mean", "standard_deviation", "quantiles", "aleatoric", "epistemic", "accepted")
         rows = {name: getattr(self, name)[:number] for name in names}
         members = {name: one[:, :number] for name, one in self.members.items()}
-        return self._replace(**rows, members=members)
+        means = self.member_means[:, :number]
+        return self._replace(**rows, members=members, member_means=means)
 
     def of_target(self, d: int) -> NumberPrediction:
         """The prediction of one of several targets."""

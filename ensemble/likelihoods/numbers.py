@@ -41,6 +41,8 @@ class Numbers:
     can_have_errors: bool = False
     remarks: tuple[str, ...] = ()
     """On training targets, of `ensemble.target_rows`."""
+    why_not_evaluated = ""
+    evaluator = "ensemble.evaluation.numbers.number_evaluator:NumberEvaluator"
 
     def __init__(self, shift: float, scale: float, low: float, high: float):
         self.shift, self.scale, self.low, self.high = shift, scale, low, high
@@ -174,9 +176,9 @@ class Numbers:
         return {name: one.reshape(-1, *one.shape[2:]) for name, one in arrays.items()}
 
     def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Numbers have no temperature: a `UserError`."""
-        raise UserError("a temperature is fitted to probabilities of classes, not to densities")
+        """Unless a tenant has a scale to calibrate, a `UserError`."""
+        raise UserError(f"config.likelihood={self.name!r} has no scale to calibrate")
 
-    def abstention_terms(self, arrays: Arrays, targets: np.ndarray) -> Any:
-        """Numbers are neither right nor wrong: a `ValueError`."""
-        raise ValueError("classes are right or wrong; of numbers, look at the width of intervals")
+    def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
+        """Unless a tenant says how wide intervals are, a `ValueError`."""
+        raise ValueError(f"config.likelihood={self.name!r} says nothing of how unsure it is")

@@ -21,8 +21,10 @@ from ensemble.likelihood import Arrays, Column, Reduce
 from ensemble.likelihoods import measured_rows
 from ensemble.likelihoods.live_mixture import mixture_log_density
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
-from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction
+from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
 from ensemble.likelihoods.numbers import Numbers
+from ensemble.metrics import regression
+from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
 from ensemble.target_rows import values
 
@@ -267,14 +269,76 @@ class Parametric(Numbers):
 
     # Of an ensemble as a function.
 
-    def prediction(self, arrays: Arrays, temperature: Any, threshold: Any = 1) -> NumberPrediction:
-        """What an ensemble says of N inputs."""
-        mixture = self.distribution(arrays)
+    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
+        """Fits the factor of `scaled` by NLL.
+
+        Raises:
+            ValueError: as `fit_scale`, or these distributions have no such factor.
+        """
+
+        def nll(factor: float) -> float:
+            moved = self.distribution(self.scaled(arrays, factor))
+            return regression.mixture_nll(moved.log_densities(targets))
+
+        return fit_scale(nll)
+
+    def scaled(self, arrays: Mapping[str, Any], factor: float) -> dict[str, Any]:
+        """The members' distributions, such that their mixture is as wide times a factor.
+
+        Raises:
+            ValueError: these distributions have no such factor.
+        """
+        raise ValueError(f"the distributions of config.likelihood={self.name!r} have no scale")
+
+    def keeps_sums(self, arrays: Arrays) -> bool:
+        """Whether predictions are sums over draws that were not all kept."""
+        return GRID in arrays
+
+    def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
+        """How wide the 90% interval is, w / (w + scale), and whether the median errs, [N] each."""
+        low, middle, high = self.distribution(arrays).quantiles(np.array([0.05, 0.5, 0.95]))
+        errors = np.abs(middle - np.asarray(targets, np.float64)) > self.tolerance(tolerance)
+        return self._doubts(high - low), errors
+
+    def tolerance(self, wanted: float | None) -> float:
+        """The largest distance from the target that is no error: half a standard deviation."""
+        return self.units[1] / 2 if wanted is None else wanted
+
+    def widest(self, threshold: float) -> float:
+        """The width of 90% intervals that a threshold on `abstention_terms` stands for."""
+        return self.units[1] * threshold / (1 - threshold) if threshold < 1 else math.inf
+
+    def _doubts(self, widths: Any) -> Any:
+        return widths / (widths + self.units[1])
+
+    def prediction(
+        self, arrays: Arrays, temperature: float | None, threshold: float = 1.0
+    ) -> NumberPrediction:
+        """What an ensemble says of N inputs.
+
+        Args:
+            arrays: of the members.
+            temperature: the factor of `scaled`.
+            threshold: accepted is where the first of `abstention_terms` lies below it.
+        """
+        mixture, levels = self.distribution(arrays), np.array(LEVELS)
+        quantiles = mixture.quantiles(levels)
+        accepted = self._doubts(width_90(quantiles)) < threshold  # Before the factor.
+        if temperature is not None and temperature != 1:
+            arrays = self.scaled(arrays, temperature)
+            mixture = self.distribution(arrays)
+            quantiles = mixture.quantiles(levels)
         mean, noise, disagreement = mixture.moments()
-        deviation, levels = np.sqrt(noise + disagreement), np.array(LEVELS)
-        quantiles = mixture.quantiles(levels).T
         return NumberPrediction(
-            mean, deviation, quantiles, noise, disagreement, levels, members=arrays
+            mean,
+            np.sqrt(noise + disagreement),
+            quantiles.T,
+            noise,
+            disagreement,
+            levels,
+            members=arrays,
+            member_means=mixture.member_means(),
+            accepted=accepted,
         )
 
     def uncertainty(self, prediction: NumberPrediction) -> np.ndarray:
@@ -297,10 +361,25 @@ class Parametric(Numbers):
         self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name; the members' parameters are `member_NAME` [M, N]."""
+        accepted = self._doubts(width_90(self._exported_quantiles(predicted))) < threshold
+        if temperature is not None and temperature != 1:
+            predicted = self.scaled(predicted, temperature)
         means = self.mean(predicted, jnp)
         mean = means.mean(axis=0)
         noise = self.variance(predicted, jnp).mean(axis=0)
         disagreement = jnp.square(means - mean).mean(axis=0)
+        return {
+            "mean": mean,
+            "standard_deviation": jnp.sqrt(noise + disagreement),
+            "quantiles": self._exported_quantiles(predicted).T,
+            "aleatoric": noise,
+            "epistemic": disagreement,
+            "accepted": accepted,
+            **{f"member_{name}": one for name, one in predicted.items()},
+        }
+
+    def _exported_quantiles(self, predicted: Mapping[str, Any]) -> jax.Array:
+        """Quantiles [Q, N] at `LEVELS`, in a program of JAX."""
 
         def quantile(level: float) -> jax.Array:
             def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -317,11 +396,4 @@ class Parametric(Numbers):
             middle = (quantile(level - _PLATEAU) + quantile(level + _PLATEAU)) / 2
             return self.snapped(self.from_line(middle, jnp), jnp)
 
-        return {
-            "mean": mean,
-            "standard_deviation": jnp.sqrt(noise + disagreement),
-            "quantiles": jnp.stack([between(level) for level in LEVELS], axis=-1),
-            "aleatoric": noise,
-            "epistemic": disagreement,
-            **{f"member_{name}": one for name, one in predicted.items()},
-        }
+        return jnp.stack([between(level) for level in LEVELS])

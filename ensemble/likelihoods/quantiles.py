@@ -192,9 +192,8 @@ class Quantiles(Numbers):
             percent = _percent(level)
             found[f"coverage_{percent}"] = regression.coverage(low, high, targets)
             found[f"width_{percent}"] = float(np.mean(high - low))
-            found[f"interval_score_{percent}"] = regression.interval_score(
-                low, high, targets, level
-            )
+            score = regression.interval_score(low, high, targets, level)
+            found[f"interval_score_{percent}"] = float(score.mean())
         return found
 
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:

@@ -37,32 +37,36 @@ class Rule(NamedTuple):
         name: `max_error`, the largest error among accepted examples with 95% confidence, or
             `coverage`, the share of examples to accept.
         value: of it, in 0..1.
+        tolerance: of numbers, how far a prediction that is no error may lie from its target, in the
+            target's units; None: the likelihood's own.
     """
 
     name: str
     value: float
+    tolerance: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """Reads `max_error=0.02` or `coverage=0.9`.
+        """Reads `max_error=0.02`, `coverage=0.9` or, with a tolerance, `max_error=0.1@5`.
 
         Raises:
             UserError: it is neither.
         """
         name, _, number = str(text).partition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if name not in (MAX_ERROR, COVERAGE) or not 0 < value < 1:
+        number, _, tolerance = number.partition("@")
+        value, allowed = _number(number), _number(tolerance) if "@" in str(text) else None
+        is_tolerance = allowed is None or 0 < allowed < math.inf
+        if name not in (MAX_ERROR, COVERAGE) or not 0 < value < 1 or not is_tolerance:
             raise UserError(
                 f"abstain={text!r} must be {MAX_ERROR}=E or {COVERAGE}=C with a number between 0 "
-                f"and 1, such as {MAX_ERROR}=0.02"
+                f"and 1, such as {MAX_ERROR}=0.02; of targets that are numbers {MAX_ERROR}=0.1@5 "
+                "says that predictions err which are off by more than 5"
             )
-        return cls(name, value)
+        return cls(name, value, allowed)
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value:g}"
+        at = "" if self.tolerance is None else f"@{self.tolerance:g}"
+        return f"{self.name}={self.value:g}{at}"
 
 
 class Abstention(NamedTuple):
@@ -148,6 +152,14 @@ def _clopper_pearson(num_errors: int, num_examples: int, tail: float) -> tuple[f
     low = special.betaincinv(num_errors, num_right + 1, tail) if num_errors else 0.0
     high = special.betaincinv(num_errors + 1, num_right, 1 - tail) if num_right else 1.0
     return float(low), float(high)
+
+
+def _number(text: str) -> float:
+    """A number, or NaN."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _ranked(doubts: ArrayLike, errors: ArrayLike) -> tuple[NDArray, NDArray]:

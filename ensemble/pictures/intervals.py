@@ -53,7 +53,8 @@ def predictions(
         np.asarray(one, np.float64)[chosen] for one in (middle, low, high, targets)
     )
     is_held = (y >= lower) & (y <= upper)
-    figure = new_figure(f"{title}: predictions with {percent}% intervals", width=6.4, height=6.0)
+    heading = f"{title}: predictions with {percent}% intervals" if title else ""
+    figure = new_figure(heading, width=6.4, height=6.0)
     axes = figure.subplots()
     ends = float(min(y.min(), lower.min())), float(max(y.max(), upper.max()))
     axes.plot(ends, ends, color=MEMBER_COLOR, linestyle="--", linewidth=1, label="equal")
@@ -67,31 +68,43 @@ def predictions(
     return figure
 
 
-def coverage_curve(pit: ArrayLike, title: str) -> Figure:
+def coverage_curve(pit: ArrayLike, title: str, calibrated: ArrayLike | None = None) -> Figure:
     """Found against nominal coverage of central intervals, and the histogram of the PIT.
 
     Args:
         pit: `[N]`, the predictive CDF at the targets; uniform where predictions are calibrated.
         title: what is shown.
+        calibrated: `[N]`, the same after calibration; None leaves it out.
     """
     pit = np.sort(np.asarray(pit, np.float64))
-    figure = new_figure(f"{title}: do intervals hold what they say?", width=9.0, height=4.4)
+    asked = "do intervals hold what they say?"
+    figure = new_figure(f"{title}: {asked}" if title else "", width=9.0, height=4.4)
     curve, histogram = figure.subplots(1, 2)
     nominal = np.linspace(0, 1, 101)
-    # A central interval of that level holds a target whose PIT is so near to a half.
-    distance = 2 * np.abs(pit - 0.5)
-    found = np.array([np.mean(distance <= level) for level in nominal])
+
+    def found_by(pit: ArrayLike) -> np.ndarray:
+        # A central interval of that level holds a target whose PIT is so near to a half.
+        distance = 2 * np.abs(np.asarray(pit, np.float64) - 0.5)
+        return np.array([np.mean(distance <= level) for level in nominal])
+
+    found = found_by(pit)
     deviation = np.sqrt(nominal * (1 - nominal) / len(pit))
     band: dict[str, Any] = {"color": MEMBER_COLOR, "alpha": 0.2, "linewidth": 0}
     low, high = np.clip(nominal - 1.96 * deviation, 0, 1), np.clip(nominal + 1.96 * deviation, 0, 1)
     curve.fill_between(nominal, low, high, label="95% by chance, at each level", **band)
     curve.plot(nominal, nominal, color=MEMBER_COLOR, linestyle="--", linewidth=1)
     curve.plot(nominal, found, color=ENSEMBLE_COLOR, linewidth=2, label="found")
+    if calibrated is not None:
+        line: dict[str, Any] = {"color": WRONG_COLOR, "linewidth": 1.5, "linestyle": ":"}
+        curve.plot(nominal, found_by(calibrated), label="with a factor on the scale", **line)
     style(curve, xlabel="nominal coverage", ylabel="found coverage")
     legend(curve)
     counts, edges = np.histogram(pit, bins=_NUM_BINS, range=(0, 1))
     histogram.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=ENSEMBLE_COLOR)
-    histogram.axhline(len(pit) / _NUM_BINS, color=MEMBER_COLOR, linestyle="--", linewidth=1)
+    expected = len(pit) / _NUM_BINS
+    spread = 1.96 * np.sqrt(expected * (1 - 1 / _NUM_BINS))
+    histogram.axhspan(max(expected - spread, 0), expected + spread, **band)
+    histogram.axhline(expected, color=MEMBER_COLOR, linestyle="--", linewidth=1)
     style(histogram, xlabel="predictive CDF at the target (PIT)", ylabel="examples")
     return figure
 

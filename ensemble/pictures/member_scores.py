@@ -66,16 +66,21 @@ def _draw_members(axes: Axes, values: NDArray, ensemble: float, number: str) -> 
     axes.ticklabel_format(axis="y", useOffset=False)
 
 
-def score_against_size(section: Mapping[str, Any]) -> Figure:
-    """NLL and accuracy against the number of members, and what one more is expected to bring.
+_OF_CLASSES = {"nll": "NLL, nats", "accuracy": "accuracy"}
+
+
+def score_against_size(
+    section: Mapping[str, Any], titles: Mapping[str, str] = _OF_CLASSES
+) -> Figure:
+    """Two scores against the number of members, and what one more is expected to bring.
 
     Args:
         section: as `next_member.score_sizes` returns it.
+        titles: of the axes, by the names of the scores.
     """
     figure = new_figure("", width=9.0, height=3.8)
     sizes = np.array(section["sizes"])
-    panels = zip(figure.subplots(1, 2), ("nll", "accuracy"), ("NLL, nats", "accuracy"), strict=True)
-    for axes, name, title in panels:
+    for axes, (name, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
         mean = np.array(section["mean"][name], float)
         low, high = (np.array(section[end][name], float) for end in ("low", "high"))
         band = {"color": ENSEMBLE_COLOR, "alpha": 0.3, "linewidth": 0}
@@ -83,7 +88,7 @@ def score_against_size(section: Mapping[str, Any]) -> Figure:
         axes.plot(sizes, mean, "o-", color=ENSEMBLE_COLOR, label="mean over subsets")
         gain = section["expected_gain"][name]
         if gain is not None:
-            expected = mean[-1] + (-gain if name == "nll" else gain)
+            expected = mean[-1] + (gain if name == "accuracy" else -gain)
             line = {"color": MEMBER_COLOR, "linestyle": ":", "marker": "D", "markersize": 5}
             axes.plot([sizes[-1], sizes[-1] + 1], [mean[-1], expected], label="expected", **line)
         style(axes, xlabel="members", ylabel=title)

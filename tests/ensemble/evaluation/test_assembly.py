@@ -14,6 +14,7 @@ import ensemble
 from ensemble import UserError, metrics
 from ensemble.evaluation import derived
 from ensemble.evaluation.shift import SHIFTS
+from ensemble.evaluation.table_shift import TABLE_SHIFTS
 
 
 def make_images(num_classes=3, side=6, num_examples=203):
@@ -336,9 +337,15 @@ def test_one_name_needs_no_list(trained, tmp_path):
     assert len(evaluation["compare"]) == 1
 
 
-def test_feature_vectors_cannot_be_shifted_and_nothing_is_left(blobs, blobs_run, tmp_path):
-    with pytest.raises(UserError, match=r"--datasets=shift is for images \[H, W, C\]"):
-        ensemble.evaluate(blobs_run, tmp_path / "out", ["shift"], data=blobs)
+def test_rows_of_a_table_are_shifted_on_request(blobs, blobs_run, tmp_path):
+    evaluation = ensemble.evaluate(blobs_run, tmp_path / "out", ["shift", "box"], data=blobs)
+    assert evaluation["shift"].keys() == TABLE_SHIFTS.keys()
+    assert list(evaluation["out_of_distribution"]) == ["box"]
+
+
+def test_images_are_no_table_and_nothing_is_left(trained, tmp_path):
+    with pytest.raises(UserError, match="--datasets=box is for tables of floating-point columns"):
+        ensemble.evaluate(trained, tmp_path / "out", ["box"])
     assert not (tmp_path / "out").exists()
 
 

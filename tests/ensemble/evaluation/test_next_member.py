@@ -136,8 +136,10 @@ def test_the_interval_holds_the_gain_of_one_further_member(
             metrics.nll(mixtures.mean(tuple(range(size))), labels)
             for size in (num_members + 1, num_members)
         )
-        of_members = next_member._Mixtures(log_probs[:-1])
-        low, high = next_member._gain_interval(of_members, labels, num_members)
+        of_members, rows = next_member._Mixtures(log_probs[:-1]), np.arange(len(labels))
+        low, high = next_member._gain_interval(
+            lambda subset, of=of_members, at=(rows, labels): of.mean(subset)[at], num_members
+        )
         held += low <= without - with_it <= high
         raised += with_it > without
     assert held >= 0.92 * num - 2 * np.sqrt(num * 0.05 * 0.95)

@@ -135,12 +135,6 @@ def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_p
     np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-3)
     params = loaded.variables["params"]
     assert ("likelihood" in params) == (likelihood != "gaussian")
-    with pytest.raises(UserError, match="evaluations are of classifiers"):
-        ensemble.evaluate(tmp_path)
-    with pytest.raises(UserError, match="gives no temperature"):
-        ensemble.load(tmp_path, calibrated=True)
-    with pytest.raises(UserError, match=r"cannot abstain by coverage=0\.9: classes are right or"):
-        ensemble.load(tmp_path, abstain="coverage=0.9")
 
 
 @pytest.mark.soak

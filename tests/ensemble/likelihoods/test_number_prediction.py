@@ -11,7 +11,8 @@ def predicted(scale):
     quantiles = mean[:, None] * np.linspace(0.5, 1.5, len(LEVELS))
     return NumberPrediction(
         mean, scale * np.ones(count), quantiles, (scale * np.ones(count)) ** 2, np.zeros(count),
-        np.array(LEVELS), {"mean": np.stack([mean] * 5)},
+        np.array(LEVELS), {"mean": np.stack([mean] * 5)}, np.stack([mean] * 5),
+        np.ones(count, bool),
     )  # fmt: skip
 
 

@@ -18,12 +18,27 @@ NUM_SPLITS = 2000
 
 
 def test_a_rule_is_read_and_written():
-    assert rule("max_error=0.02") == ("max_error", 0.02)
+    assert rule("max_error=0.02") == ("max_error", 0.02, None)
     assert str(rule("coverage=.90")) == "coverage=0.9"
+    assert rule("max_error=0.1@2.5") == ("max_error", 0.1, 2.5)
+    assert str(rule("max_error=.10@2.50")) == "max_error=0.1@2.5"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0.02", 0.02, "max_error", "max_error=2%", "max_error=0", "coverage=1", "x=.1"]
+    "text",
+    [
+        "",
+        "0.02",
+        0.02,
+        "max_error",
+        "max_error=2%",
+        "max_error=0",
+        "coverage=1",
+        "x=.1",
+        "max_error=0.1@",
+        "max_error=0.1@0",
+        "max_error=0.1@inf",
+    ],
 )
 def test_what_is_no_rule_is_refused(text):
     with pytest.raises(UserError, match="must be max_error=E or coverage=C with a number between"):
@@ -60,7 +75,7 @@ def test_no_error_in_150_examples_proves_no_more_than_2_percent():
     assert abstention.smallest_provable_error(150) == pytest.approx(0.0198, abs=1e-4)
     doubts, errors = np.linspace(0.1, 0.2, 150), np.zeros(150, bool)
     fitted = metrics.fit_abstention(rule("max_error=0.02"), doubts, errors)
-    assert fitted == (("max_error", 0.02), metrics.ACCEPT_ALL, 150, 150, 0)
+    assert fitted == (("max_error", 0.02, None), metrics.ACCEPT_ALL, 150, 150, 0)
     with pytest.raises(
         ValueError,
         match=r"^150 calibration examples without a single error prove 1\.98% at best, with 95% "

@@ -1,0 +1,181 @@
+"""What an evaluation computes of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensemble import metrics
+from ensemble.errors import UserError
+from ensemble.evaluation import derived
+from ensemble.evaluation.class_predictions import ClassPredictions, LabelledPredictions
+from ensemble.evaluation.comparison import compare
+from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.next_member import score_sizes
+from ensemble.evaluation.out_of_distribution import (
+    CONSTANT,
+    UNIFORM,
+    score_detection,
+    uncertainty_scores,
+)
+from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
+from ensemble.evaluation.shift import SHIFTS
+from ensemble.evaluation.strata import strata_of
+from ensemble.evaluation.table_shift import TABLE_SHIFTS
+from ensemble.evaluation.thresholds import RULES, score_abstention
+from ensemble.evaluation.verdict import verdict
+from ensemble.pictures import curves, matrices, member_scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ensemble.evaluation.subject import Subject
+    from ensemble.source import Source
+
+_MAX_CLASSES = 20
+"""Of which a matrix of counts can be read in a cell."""
+
+
+class ClassEvaluator:
+    """Evaluates runs whose targets are classes."""
+
+    def check(self, subject: Subject, options: Options) -> None:
+        """Refuses rules of abstention that are for numbers.
+
+        Raises:
+            UserError: as said.
+        """
+        for rule in _rules(options):
+            if rule.tolerance is not None:
+                raise UserError(
+                    f"abstain={rule} has a tolerance, which is for numbers; classes are right or "
+                    f"wrong: leave @{rule.tolerance:g} out"
+                )
+
+    def default_sets(self, source: Source, others: Sequence[str]) -> list[str]:
+        """Shifts of images, the other sets, noise and constants."""
+        shifts = [derived.SHIFT] if source.has_pictures else []
+        return [*shifts, *others, UNIFORM, CONSTANT]
+
+    def predicts_test_again(self, subject: Subject) -> bool:
+        """Never: a chain's predictions are its mean probabilities, wherever they come from."""
+        return False
+
+    def compare(self, subject: Subject, other: Subject) -> dict[str, Any]:
+        """Compares two workdirs, as `comparison.compare` says."""
+        return compare(subject, other)
+
+    def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
+        """Scores, classes, calibration, abstention, members, shift and other data."""
+        test = LabelledPredictions.of(subject.test)
+        held_out = subject.calibration
+        calibration = None if held_out is None else LabelledPredictions.of(held_out)
+        outside = _of_classes(predicted)
+        return {
+            "test": score_predictions(test),
+            "classes": score_classes(test, subject.description["class_names"]),
+            "calibrated": score_calibrated(
+                test, calibration, options.nonempty_sets, strata_of(subject.dataset)
+            ),
+            "abstention": score_abstention(test, calibration, _rules(options)),
+            "next_member": score_sizes(test),
+            "shift": _score_shifts(test, outside),
+            "out_of_distribution": _score_detections(test, outside),
+        }
+
+    def verdict(self, evaluation: Mapping[str, Any]) -> list[str]:
+        """Sums an evaluation up, as `verdict.verdict` says."""
+        return verdict(evaluation)
+
+    def render(self, evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+        """The page of an evaluation."""
+        from ensemble.evaluation.page import render  # It imports Matplotlib: a second.
+
+        log_probs = {name: one.log_probs for name, one in _of_classes(predicted).items()}
+        return render(evaluation, subject, log_probs)
+
+    def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+        """Each score of the ensemble, its interval, and the members' mean."""
+        # Imported here, as by `evaluate`: it imports Matplotlib.
+        from ensemble.evaluation.page import TITLES, interval, number, percent
+
+        test = evaluation["test"]
+
+        def row(name: str) -> list[str]:
+            show = percent if "accuracy" in name else number
+            low_high = interval(test["interval"][name], name)
+            return [TITLES[name], show(test["ensemble"][name]), low_high, show(test["mean"][name])]
+
+        names = [name for name in TITLES if name in test["ensemble"]]
+        return ["test", "ensemble", "95% interval", "mean of members"], [row(n) for n in names]
+
+    def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
+        """Scores against members, shifts, and the confusion of few classes."""
+        drawn = {}
+        if len(evaluation["members"]) > 1:
+            drawn["sizes"] = member_scores.score_against_size(evaluation["next_member"])
+        if evaluation["shift"]:
+            drawn["shift"] = curves.shift_curves(evaluation["shift"], evaluation["test"])
+        classes = evaluation["classes"]
+        if len(classes["names"]) <= _MAX_CLASSES:
+            drawn["confusion"] = matrices.confusion_matrix(
+                classes["confusion"], classes["names"], range(len(classes["names"]))
+            )
+        return drawn
+
+
+def _of_classes(predicted: Predicted) -> dict[str, ClassPredictions]:
+    """Predictions of classes by set, but for profiles, of which numbers are drawn."""
+    return {
+        name: ClassPredictions.of(one.arrays)
+        for name, one in predicted.items()
+        if name != derived.PROFILE
+    }
+
+
+def _rules(options: Options) -> list[metrics.Rule]:
+    """What is wanted of abstention."""
+    wanted = RULES if options.abstain is None else options.abstain
+    return [metrics.Rule.parse(one) for one in wanted]
+
+
+def _score_shifts(
+    test: LabelledPredictions, outside: Mapping[str, ClassPredictions]
+) -> dict[str, Any]:
+    """Scores by kind of shift: [5] for the ensemble and for its mean member, by score."""
+    sections = {}
+    for kind, shift in {**SHIFTS, **TABLE_SHIFTS}.items():
+        names = [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
+        if not set(names) <= outside.keys():
+            continue
+        summaries = [
+            metrics.summarise(outside[name].log_probs, test.targets, outside[name].entropies)
+            for name in names
+        ]
+        sections[kind] = {
+            "unit": shift.unit,
+            "amounts": list(shift.amounts),
+            "ensemble": {
+                name: [one["ensemble"][name] for one in summaries] for name in metrics.SCORES
+            },
+            "mean": {
+                name: [float(np.mean(one["members"][name])) for one in summaries]
+                for name in metrics.SCORES
+            },
+            "mean_entropy": [one["diversity"]["total"] for one in summaries],
+        }
+    return sections
+
+
+def _score_detections(
+    test: LabelledPredictions, outside: Mapping[str, ClassPredictions]
+) -> dict[str, Any]:
+    """Detection scores of every set beside the test split and its shifts."""
+    inside = uncertainty_scores(ClassPredictions(test.log_probs, test.entropies))
+    return {
+        name: score_detection(inside, one)
+        for name, one in outside.items()
+        if not name.startswith(f"{derived.SHIFT}/")
+    }

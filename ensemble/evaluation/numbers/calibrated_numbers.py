@@ -1,0 +1,177 @@
+"""Calibration of predicted numbers: a factor of the scale, and conformal intervals."""
+
+import logging
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble import metrics
+from ensemble.errors import UserError
+from ensemble.evaluation.numbers.number_scores import intervals
+from ensemble.evaluation.scoring import CONFORMAL_LEVEL, conformal_range
+from ensemble.likelihood import Arrays, NumberLikelihood
+from ensemble.metrics import number_calibration, regression
+from ensemble.storage.predictions import StoredPredictions
+
+logger = logging.getLogger("ensemble")
+
+METHODS = ("distance", "quantiles")
+"""Split conformal on |y - median| / width, and conformalised quantiles."""
+
+
+def score_calibrated(
+    likelihood: NumberLikelihood,
+    test: StoredPredictions,
+    calibration: StoredPredictions | None,
+    groups: NDArray | None = None,
+) -> dict[str, Any]:
+    """Scores the ensemble after one factor of its scale, and its conformal intervals.
+
+    Both are fitted on the calibration split, which has trained and stopped nothing, and scored on
+    the test split.
+
+    Args:
+        likelihood: of the run.
+        test: predictions of the live members.
+        calibration: the same; None where the run has no such split.
+        groups: [N] names of the test examples' groups, where they have any.
+
+    Returns:
+        `scale`: `value`, `ensemble` scores, their `interval`, `pit`, and `nll_change` with its
+        paired 95% `nll_change_interval`, nats; `conformal`: by name of `METHODS` what
+        `_score_intervals` returns, with `threshold` and `num_examples` of calibration. One that is
+        not available has a `reason` and no numbers; a factor that cannot be fitted is 1.
+    """
+    if calibration is None:
+        absent = {"reason": "not available: the run holds no calibration split out"}
+        return {"scale": absent, "conformal": dict.fromkeys(METHODS, absent)}
+    return {
+        "scale": _score_scale(likelihood, test, calibration),
+        "conformal": _score_conformal(likelihood, test, calibration, groups),
+    }
+
+
+def _score_scale(
+    likelihood: NumberLikelihood, test: StoredPredictions, calibration: StoredPredictions
+) -> dict[str, Any]:
+    try:
+        factor = likelihood.fit_temperature(calibration.arrays, calibration.targets)
+        arrays = likelihood.scaled(test.arrays, factor)
+    except (UserError, ValueError) as error:
+        return {"value": 1.0, "reason": f"not available: {error}"}
+    before = likelihood.distribution(test.arrays)
+    after = before if factor == 1 else likelihood.distribution(arrays)
+    terms = after.terms(test.targets)
+    change = terms["nll"] - before.terms(test.targets)["nll"]
+    return {
+        "value": factor,
+        "num_examples": len(calibration.targets),
+        "ensemble": regression.means(terms),
+        "interval": intervals(terms),
+        "pit": number_calibration.pit_uniformity(after.pit(test.targets)),
+        "nll_change": float(change.mean()),
+        "nll_change_interval": metrics.mean_intervals({"nll": change})["nll"],
+    }
+
+
+def _score_conformal(
+    likelihood: NumberLikelihood,
+    test: StoredPredictions,
+    calibration: StoredPredictions,
+    groups: NDArray | None,
+) -> dict[str, Any]:
+    num_held_out, level = len(calibration.targets), CONFORMAL_LEVEL
+    needed = math.ceil(level / (1 - level) - 1e-9)
+    if num_held_out < needed:
+        reason = f"not available: {num_held_out} calibration examples, and it takes {needed}"
+        return {key: {"reason": reason} for key in METHODS}
+    held_out, ends = (_ends(likelihood, one.arrays) for one in (calibration, test))
+    found: dict[str, Any] = {}
+    for name, score, make in (
+        ("distance", number_calibration.distance_scores, number_calibration.distance_intervals),
+        ("quantiles", number_calibration.quantile_scores, number_calibration.quantile_intervals),
+    ):
+        if name == "distance" and not (held_out.width > 0).all():
+            found[name] = {"reason": "not available: some intervals have no width"}
+            continue
+        scores = score(*held_out.of(name), calibration.targets)
+        threshold = number_calibration.conformal_quantile(scores, level)
+        found[name] = {
+            "level": level,
+            "num_examples": num_held_out,
+            "threshold": threshold,
+            "coverage_range": conformal_range(num_held_out, len(test.targets)),
+            **_score_intervals(make(*ends.of(name), threshold), test.targets, groups),
+        }
+    return found
+
+
+class _Ends(NamedTuple):
+    """Lower end, median and upper end [N] of the mixture's own intervals."""
+
+    low: NDArray
+    middle: NDArray
+    high: NDArray
+
+    @property
+    def width(self) -> NDArray:
+        """[N]."""
+        return self.high - self.low
+
+    def of(self, method: str) -> tuple[NDArray, NDArray]:
+        """What the scores and the intervals of a method are made of."""
+        return (self.middle, self.width) if method == METHODS[0] else (self.low, self.high)
+
+
+def _ends(likelihood: NumberLikelihood, arrays: Arrays) -> _Ends:
+    level = CONFORMAL_LEVEL
+    levels = np.array([(1 - level) / 2, 0.5, (1 + level) / 2])
+    return _Ends(*likelihood.distribution(arrays).quantiles(levels))
+
+
+def _score_intervals(
+    made: number_calibration.Intervals, targets: NDArray, groups: NDArray | None
+) -> dict[str, Any]:
+    """Scores conformal intervals on the test split.
+
+    Returns:
+        `coverage`, `mean_width`, and the bootstrap `interval` of each; `num_empty`; `by_stratum`,
+        as `coverage_by_stratum` says, empty where there are no groups.
+    """
+    held = made.hold(targets)
+    per_example = {"coverage": held, "mean_width": made.widths}
+    return {
+        "coverage": float(held.mean()),
+        "mean_width": float(made.widths.mean()),
+        "num_empty": int((made.high < made.low).sum()),
+        "interval": intervals(per_example),
+        "by_stratum": [] if groups is None else coverage_by_stratum(held, groups),
+    }
+
+
+def coverage_by_stratum(held: NDArray, groups: NDArray) -> list[dict[str, Any]]:
+    """How often intervals hold the targets of each group, the largest group first.
+
+    Args:
+        held: [N] bool.
+        groups: [N], the groups' names.
+
+    Returns:
+        Of each group its `name`, `num_examples`, `share`, and the 95% `interval` of the share
+        (Clopper & Pearson 1934).
+    """
+    names, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    sections = []
+    for i in np.argsort(-counts, kind="stable"):
+        num_held = int(held[index == i].sum())
+        sections.append(
+            {
+                "name": str(names[i]),
+                "num_examples": int(counts[i]),
+                "share": num_held / int(counts[i]),
+                "interval": metrics.error_interval(num_held, int(counts[i])),
+            }
+        )
+    return sections

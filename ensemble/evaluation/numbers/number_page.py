@@ -1,0 +1,147 @@
+"""`report.html` of an evaluation of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ensemble.evaluation.evaluator import Predicted
+from ensemble.evaluation.numbers.number_evaluator import SIZE_TITLES
+from ensemble.evaluation.numbers.unfamiliar import DETECTION
+from ensemble.evaluation.page import drawable_records, fill, percent
+from ensemble.evaluation.profile import widest_fan
+from ensemble.evaluation.scoring import is_available
+from ensemble.likelihood import Column, NumberLikelihood
+from ensemble.pictures import curves, intervals, member_scores, number_plots, uncertainty
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ensemble.evaluation.subject import Subject
+
+COLUMNS: Mapping[str, Column] = {
+    "rmse": Column("RMSE", has_units=True),
+    "mae": Column("MAE", has_units=True),
+    "nll": Column("NLL nats"),
+    "crps": Column("CRPS", has_units=True),
+    "coverage_50": Column("in 50%", 100, 1),
+    "coverage_90": Column("in 90%", 100, 1),
+    "coverage_95": Column("in 95%", 100, 1),
+    "width_90": Column("90% width", has_units=True),
+    "interval_score_90": Column("interval score", has_units=True),
+    "nll_by_moments": Column("NLL by moments"),
+}
+"""The scores of the tables."""
+
+
+def render(evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+    """Returns the page as HTML; whatever comes from data or paths is escaped.
+
+    Args:
+        evaluation: the content of evaluation.json.
+        subject: of the evaluation.
+        predicted: of the members beside the test split.
+    """
+    return fill(
+        "numbers.html",
+        evaluation,
+        draw(evaluation, subject, predicted),
+        CAPTIONS,
+        {"percent": percent, "cell": cell, "interval": interval, "short": short},
+        titles={name: one.title for name, one in COLUMNS.items()},
+        detection=DETECTION,
+    )
+
+
+def draw(
+    evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted
+) -> dict[str, Figure]:
+    """Draws every picture that there are data for, by name."""
+    likelihood, test = cast(NumberLikelihood, subject.likelihood), subject.test
+    distribution = likelihood.distribution(test.arrays)
+    low, middle, high = distribution.quantiles(np.array([0.05, 0.5, 0.95]))
+    calibrated, scale = None, evaluation["calibrated"]["scale"]
+    if is_available(scale):
+        scaled = likelihood.distribution(likelihood.scaled(test.arrays, scale["value"]))
+        calibrated = scaled.pit(test.targets)
+    drawn = {
+        "predictions": intervals.predictions(middle, low, high, test.targets, ""),
+        "calibration": intervals.coverage_curve(distribution.pit(test.targets), "", calibrated),
+        "uncertainty": number_plots.errors_against_uncertainty(evaluation["uncertainty"]),
+    }
+    if len(evaluation["members"]) > 1:
+        sizes = evaluation["next_member"]
+        drawn["sizes"] = member_scores.score_against_size(sizes, SIZE_TITLES)
+    if evaluation["shift"]:
+        drawn["shift"] = number_plots.shift_curves(evaluation["shift"])
+    drawn |= _draw_unfamiliar(evaluation, subject, predicted)
+    if "profile" in predicted and subject.dataset is not None:
+        fan = widest_fan(likelihood, subject.dataset, predicted["profile"].arrays)
+        if fan is not None:
+            ends = fan.low, fan.high
+            name = f"input {fan.column}"
+            drawn["fan"] = number_plots.fan(fan.values, fan.quantiles, fan.member_means, ends, name)
+    if records := drawable_records(subject):
+        drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
+    return drawn
+
+
+def _draw_unfamiliar(
+    evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted
+) -> dict[str, Figure]:
+    """How far members disagree on the test split, and on what is unlike it."""
+    likelihood = cast(NumberLikelihood, subject.likelihood)
+
+    def disagreement(arrays: Any) -> np.ndarray:
+        return np.sqrt(likelihood.distribution(arrays).moments()[2])
+
+    outside = {
+        name: disagreement(predicted[name].arrays) for name in evaluation["out_of_distribution"]
+    }
+    if not outside:
+        return {}
+    again = predicted.get("test")
+    inside = disagreement(subject.test.arrays if again is None else again.arrays)
+    return {
+        "disagreement": number_plots.deviations_in_and_out(inside, outside),
+        "roc": uncertainty.roc_curves(inside, outside),
+    }
+
+
+def cell(value: float | None, score: str) -> str:
+    """A score as tables show it; a dash where there is none."""
+    if value is None or value != value:
+        return "-"
+    column = COLUMNS[score]
+    if column.has_units:
+        return f"{value:.4g}"
+    return f"{column.factor * value:.{column.digits}f}{'%' if column.factor == 100 else ''}"
+
+
+def interval(pair: Sequence[float] | None, score: str) -> str:
+    """`[low, high]` of a score."""
+    return "-" if pair is None else f"[{cell(pair[0], score)}, {cell(pair[1], score)}]"
+
+
+def short(value: float | None) -> str:
+    """Four significant digits; a dash where there is no number."""
+    return "-" if value is None or value != value else f"{value:.4g}"
+
+
+CAPTIONS = {
+    "predictions": "Medians and 90% intervals against the targets of the test split; those that "
+    "miss are red.",
+    "calibration": "Left: how many targets central intervals hold, against what they say. Right: "
+    "the predictive CDF at the targets (PIT), which is uniform where the distributions are right.",
+    "uncertainty": "Examples in ten groups of like uncertainty: their RMSE against the standard "
+    "deviation that was predicted.",
+    "fan": "Predictions where one input moves and the others stay at their training median: the "
+    "input that moves the median most within its training range.",
+    "sizes": "What each further member brings: scores of ensembles of 1 to M of these members.",
+    "shift": "The test split, shifted more and more.",
+    "disagreement": "How far the members disagree on the test split and on inputs unlike it.",
+    "roc": "Telling unfamiliar inputs from the test split by the members' disagreement.",
+    "training": "How the members learned.",
+}

@@ -1,0 +1,90 @@
+"""What a prediction does when one input moves: a fan for each column of a table."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.evaluation.table_shift import columns_of, is_table
+from ensemble.likelihood import Arrays, NumberLikelihood
+from ensemble.source import Source, in_memory
+
+NUM_POINTS = 41
+MARGIN = 0.25
+"""Training ranges that a fan reaches beyond either end."""
+MAX_COLUMNS = 100
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+class Fan(NamedTuple):
+    """The predictions along the column that moves them most.
+
+    Attributes:
+        column: its number.
+        values: [P] of the column.
+        low: its least training value.
+        high: its largest.
+        quantiles: [Q, P] of the mixture, at `LEVELS`.
+        member_means: [M, P].
+    """
+
+    column: int
+    values: NDArray
+    low: float
+    high: float
+    quantiles: NDArray
+    member_means: NDArray
+
+
+def can_profile(source: Source) -> bool:
+    """Whether examples are rows of not too many columns."""
+    return is_table(source) and source.input_shape[0] <= MAX_COLUMNS
+
+
+def profile_inputs(source: Source) -> np.ndarray:
+    """Rows [F * P, F]: for each column P values of it, the others at their training median."""
+    train = in_memory(source, "train").inputs
+    middle = np.median(train, axis=0)
+    low, high = train.min(axis=0), train.max(axis=0)
+    rows = np.repeat(middle[None], len(middle) * NUM_POINTS, axis=0)
+    for column in range(len(middle)):
+        where = slice(column * NUM_POINTS, (column + 1) * NUM_POINTS)
+        rows[where, column] = _values(float(low[column]), float(high[column]))
+    return rows.astype(source.input_dtype)
+
+
+def widest_fan(likelihood: NumberLikelihood, source: Source, arrays: Arrays) -> Fan | None:
+    """The fan of the column along which the median moves most within the training range.
+
+    Args:
+        likelihood: of the run.
+        source: of the run.
+        arrays: predictions of `profile_inputs`.
+
+    Returns:
+        The fan; None where no prediction moves.
+    """
+    distribution, columns = likelihood.distribution(arrays), columns_of(source)
+    quantiles = distribution.quantiles(np.array(LEVELS))
+    medians = quantiles[LEVELS.index(0.5)].reshape(-1, NUM_POINTS)
+    values = np.stack([_values(*ends) for ends in zip(columns.low, columns.high, strict=True)])
+    inside = (values >= columns.low[:, None]) & (values <= columns.high[:, None])
+    moved = np.array([np.ptp(one[where]) for one, where in zip(medians, inside, strict=True)])
+    moved[columns.high <= columns.low] = 0
+    column = int(moved.argmax())
+    if not moved[column] > 0:
+        return None
+    where = slice(column * NUM_POINTS, (column + 1) * NUM_POINTS)
+    return Fan(
+        column,
+        values[column],
+        float(columns.low[column]),
+        float(columns.high[column]),
+        quantiles[:, where],
+        distribution.member_means()[:, where],
+    )
+
+
+def _values(low: float, high: float) -> NDArray:
+    reach = MARGIN * (high - low)
+    return np.linspace(low - reach, high + reach, NUM_POINTS)

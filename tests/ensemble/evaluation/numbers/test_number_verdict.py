@@ -1,0 +1,80 @@
+"""Sentences about numbers conclude only what their intervals support."""
+
+import pytest
+
+from ensemble.evaluation.numbers import number_verdict as verdict
+
+
+def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rmse=2.0):
+    return {
+        "num_examples": num_examples,
+        "ensemble": {"rmse": rmse, "nll": 1.0, "coverage_90": coverage, "width_90": 3.0},
+        "mean": {"rmse": 2.5, "nll": 1.25},
+        "interval": {
+            "rmse": (rmse - 0.2, rmse + 0.2),
+            "coverage_90": (coverage - half_width, coverage + half_width),
+        },
+        "pit": {"distance": 0.02, "p_value": p_value},
+    }
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        (make_test(), "Its distributions can be taken as they are: its 90% intervals hold 90.0%"),
+        (make_test(coverage=0.8), "It is too sure: its 90% intervals hold 80.0% [78.0%, 82.0%]"),
+        (make_test(coverage=0.96, p_value=0.001), "It is too cautious: its 90% intervals hold"),
+        (make_test(coverage=0.96), "It is not too sure: its 90% intervals hold 96.0%"),
+        (make_test(p_value=0.001), "but its distributions are not right: the PIT is 0.020 from"),
+        (make_test(half_width=0.07), "The test split is too small to tell"),
+        (make_test(num_examples=20), "With 20 test examples nothing can be said"),
+    ],
+)
+def test_trust_is_what_coverage_and_pit_say_together(test, words):
+    assert words in verdict.trust(test)
+
+
+def simple(rmse):
+    return {"ensemble": {"rmse": rmse}, "interval": {"rmse": (rmse - 0.3, rmse + 0.3)}}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            simple(4.0),
+            "Least squares has 4, the training targets' mean has 9: the ensemble is better",
+        ),
+        (simple(2.1), "this test split alone does not tell which is best"),
+        (simple(1.0), "the ensemble is worse than the better of these"),
+        ({"reason": "not available"}, "The training targets' mean has 9: the ensemble is better"),
+    ],
+)
+def test_simpler_predictors_are_beaten_where_intervals_say_so(line, words):
+    found = verdict.beside(make_test(), {"least_squares": line, "constant": simple(9.0)})
+    assert words in found
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((-0.2, -0.1), "makes it better (NLL from 1 to 0.8"),
+        ((0.1, 0.2), "makes it worse"),
+        ((-0.1, 0.1), "changes nothing that is told"),
+    ],
+)
+def test_a_factor_is_advised_where_it_lowers_the_nll(change, words):
+    section = {
+        "value": 1.4,
+        "nll_change_interval": change,
+        "ensemble": {"nll": 0.8, "coverage_90": 0.9},
+    }
+    assert words in verdict.advice(make_test(), section)
+
+
+def test_coverage_that_does_not_fit_its_range_is_told():
+    one = {"coverage": 0.7, "coverage_range": [0.8, 0.95], "mean_width": 4.0}
+    sections = {"distance": {"reason": "no width"}, "quantiles": one}
+    assert "calibration and test examples may differ" in verdict.conformal(sections, make_test())
+    fits = {**sections, "quantiles": {**one, "coverage": 0.9}}
+    assert verdict.conformal(fits, make_test()).endswith("and hold 90.0% here.")
