@@ -135,7 +135,7 @@ TASKS: Mapping[str, TaskEntry] = {
         "ensemble.tasks.factorisation.factorisation_keys:BLOCK",
         "ensemble.tasks.factorisation.watch_task:restore",
         models=("matrix_factorisation",),
-        why_not_evaluated="has learned who watches what, and evaluations are of classifiers; its "
+        why_not_evaluated="has learned who watches what, and evaluations are of predictions; its "
         "scores are in report.json, and recommend.py recommends",
     ),
     "density": TaskEntry(

@@ -47,15 +47,17 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     flags.DEFINE_list(
         "datasets",
         None,
-        "What to score beside the test split: shift, uniform, constant and names of data sets of "
-        "the same image shape, separated by commas; or none. By default all that are here.",
+        "What to score beside the test split: shift, uniform, constant, of tables box, outside and "
+        "profile, and names of data sets of the same shape, separated by commas; or none. By "
+        "default those that suit the run and are here.",
     )
     flags.DEFINE_list("compare", [], "Workdirs to lay beside it, separated by commas.")
     flags.DEFINE_list(
         "abstain",
         None,
         "Thresholds of abstention to fit, separated by commas: max_error=0.02 for an error among "
-        "accepted examples, coverage=0.9 for the share to accept. By default some of both.",
+        "accepted examples, coverage=0.9 for the share to accept; of numbers max_error=0.1@5, where "
+        "an error is to be off by more than 5. By default some of both.",
     )
     flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
     flags.DEFINE_string(

@@ -16,6 +16,9 @@ from ensemble.metrics import regression
 from ensemble.source import Source, SplitInputs
 from ensemble.storage.predictions import MemberPredictions, StoredPredictions
 
+_FEW = 20
+"""With fewer examples there are no intervals."""
+
 DETECTION = ("epistemic", "total", "aleatoric")
 """Variances that tell unfamiliar inputs from the test split; the first is the headline."""
 
@@ -117,8 +120,8 @@ def score_beyond(
         source: of the run; None where it cannot be had.
 
     Returns:
-        `within` and `beyond`: `num_examples` and, where there are any, scores and their `interval`;
-        None of data that are no table, or that cannot be had.
+        `within` and `beyond`: `num_examples`; where there are any, `ensemble` scores; where there
+        are enough for a bootstrap, their `interval`. None of data that are no table, or that cannot be had.
     """
     if source is None or not is_table(source):
         return None
@@ -130,5 +133,7 @@ def score_beyond(
         sections[name] = {"num_examples": int(chosen.sum())}
         if chosen.any():
             some = {score: values[chosen] for score, values in terms.items()}
-            sections[name] |= {"ensemble": regression.means(some), "interval": intervals(some)}
+            sections[name]["ensemble"] = regression.means(some)
+        if chosen.sum() >= _FEW:
+            sections[name]["interval"] = intervals(some)
     return sections
