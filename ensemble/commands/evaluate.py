@@ -56,8 +56,8 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         "abstain",
         None,
         "Thresholds of abstention to fit, separated by commas: max_error=0.02 for an error among "
-        "accepted examples, coverage=0.9 for the share to accept; of numbers max_error=0.1@5, where "
-        "an error is to be off by more than 5. By default some of both.",
+        "accepted examples, coverage=0.9 for the share to accept; of numbers max_error=0.1@5, "
+        "where an error is to be off by more than 5. By default some of both.",
     )
     flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
     flags.DEFINE_string(

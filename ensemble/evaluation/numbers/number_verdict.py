@@ -30,10 +30,10 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         evaluation: the content of evaluation.json so far.
 
     Returns:
-        Sentences: errors beside those of simpler predictors, the chains of a posterior, trust in
-        the intervals, the factor of the scale, conformal intervals, whether uncertain predictions
-        are worse, abstention, shift, out-of-distribution data, the next member, and the notes of
-        the run.
+        Sentences, fewer where there are few test examples: errors beside those of simpler
+        predictors, the chains of a posterior, trust in the intervals, the factor of the scale,
+        conformal intervals, whether uncertain predictions are worse, abstention, shift,
+        out-of-distribution data, the next member, and the notes of the run.
     """
     test, scale = evaluation["test"], evaluation["calibrated"]["scale"]
     sentences = [quality(test, len(evaluation["members"])), beside(test, evaluation["simple"])]
@@ -49,13 +49,14 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
             f"The {test['num_examples']:,} targets have only {test['distinct_targets']} distinct "
             "values: the NLL of a density and the PIT say little there; compare by CRPS and RMSE."
         )
-    if is_available(scale):
+    is_enough = test["num_examples"] >= FEW_EXAMPLES
+    if is_available(scale) and is_enough:
         sentences.append(advice(test, scale))
     sentences += [
         sentence
         for sentence in (
             conformal(evaluation["calibrated"]["conformal"], test),
-            uncertainty(evaluation["uncertainty"]),
+            uncertainty(evaluation["uncertainty"]) if is_enough else "",
             abstention(evaluation["abstention"]),
             shift(evaluation["shift"]),
             detection(evaluation["out_of_distribution"]),
@@ -102,6 +103,8 @@ def beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
         return "Simpler predictors could not be scored: the data are not here."
     parts = [f"{named[name]} has {one['ensemble']['rmse']:.4g}" for name, one in found.items()]
     text = ", ".join(parts)
+    if test["num_examples"] < FEW_EXAMPLES:
+        return f"{text[0].upper()}{text[1:]}."
     best = min(found.values(), key=lambda one: one["ensemble"]["rmse"])
     (low, high), (least, most) = test["interval"]["rmse"], best["interval"]["rmse"]
     if high < least:
