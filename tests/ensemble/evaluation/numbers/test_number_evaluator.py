@@ -229,5 +229,5 @@ def test_chains_are_scored_by_their_sums_and_other_inputs_by_their_draws(slopes,
     assert evaluation["posterior"]["num_chains"] == 2
     # The draws that were kept predict about what the sums over all draws do.
     plain = evaluation["shift"]["noisy"]["ensemble"]["rmse"][0]
-    assert plain == pytest.approx(evaluation["test"]["ensemble"]["rmse"], rel=0.02)
+    assert plain == pytest.approx(evaluation["test"]["ensemble"]["rmse"], rel=0.1)
     assert evaluation["out_of_distribution"]["outside"]["epistemic"]["auroc"] > 0.5
