@@ -41,7 +41,6 @@ class Numbers:
     can_have_errors: bool = False
     remarks: tuple[str, ...] = ()
     """On training targets, of `ensemble.target_rows`."""
-    why_not_evaluated = ""
     evaluator = "ensemble.evaluation.numbers.number_evaluator:NumberEvaluator"
 
     def __init__(self, shift: float, scale: float, low: float, high: float):
@@ -50,13 +49,11 @@ class Numbers:
     @property
     def why_not_evaluated(self) -> str:
         """What `evaluate.py` says of a run with it."""
-        if self.remarks:
-            return (
-                f"has learned targets with {' and '.join(self.remarks)}, and evaluations take "
-                "targets for exact; its scores are in report.json"
-            )
+        if not self.remarks:
+            return ""
         return (
-            "has learned numbers, and evaluations are of classifiers; its scores are in report.json"
+            f"has learned targets with {' and '.join(self.remarks)}, and evaluations take targets "
+            "for exact; its scores are in report.json"
         )
 
     # From the data, and from what a workdir says of them.

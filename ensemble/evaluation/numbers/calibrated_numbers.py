@@ -11,8 +11,10 @@ from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation.numbers.number_scores import intervals
 from ensemble.evaluation.scoring import CONFORMAL_LEVEL, conformal_range
+from ensemble.evaluation.strata import by_stratum
 from ensemble.likelihood import Arrays, NumberLikelihood
 from ensemble.metrics import number_calibration, regression
+from ensemble.source import Strata
 from ensemble.storage.predictions import StoredPredictions
 
 logger = logging.getLogger("ensemble")
@@ -25,7 +27,7 @@ def score_calibrated(
     likelihood: NumberLikelihood,
     test: StoredPredictions,
     calibration: StoredPredictions | None,
-    groups: NDArray | None = None,
+    strata: Strata | None = None,
 ) -> dict[str, Any]:
     """Scores the ensemble after one factor of its scale, and its conformal intervals.
 
@@ -36,7 +38,7 @@ def score_calibrated(
         likelihood: of the run.
         test: predictions of the live members.
         calibration: the same; None where the run has no such split.
-        groups: [N] names of the test examples' groups, where they have any.
+        strata: groups or times of the test examples, where they have any.
 
     Returns:
         `scale`: `value`, `ensemble` scores, their `interval`, `pit`, and `nll_change` with its
@@ -49,7 +51,7 @@ def score_calibrated(
         return {"scale": absent, "conformal": dict.fromkeys(METHODS, absent)}
     return {
         "scale": _score_scale(likelihood, test, calibration),
-        "conformal": _score_conformal(likelihood, test, calibration, groups),
+        "conformal": _score_conformal(likelihood, test, calibration, strata),
     }
 
 
@@ -80,7 +82,7 @@ def _score_conformal(
     likelihood: NumberLikelihood,
     test: StoredPredictions,
     calibration: StoredPredictions,
-    groups: NDArray | None,
+    strata: Strata | None,
 ) -> dict[str, Any]:
     num_held_out, level = len(calibration.targets), CONFORMAL_LEVEL
     needed = math.ceil(level / (1 - level) - 1e-9)
@@ -103,7 +105,7 @@ def _score_conformal(
             "num_examples": num_held_out,
             "threshold": threshold,
             "coverage_range": conformal_range(num_held_out, len(test.targets)),
-            **_score_intervals(make(*ends.of(name), threshold), test.targets, groups),
+            **_score_intervals(make(*ends.of(name), threshold), test.targets, strata),
         }
     return found
 
@@ -132,13 +134,13 @@ def _ends(likelihood: NumberLikelihood, arrays: Arrays) -> _Ends:
 
 
 def _score_intervals(
-    made: number_calibration.Intervals, targets: NDArray, groups: NDArray | None
+    made: number_calibration.Intervals, targets: NDArray, strata: Strata | None
 ) -> dict[str, Any]:
     """Scores conformal intervals on the test split.
 
     Returns:
         `coverage`, `mean_width`, and the bootstrap `interval` of each; `num_empty`; `by_stratum`,
-        as `coverage_by_stratum` says, empty where there are no groups.
+        as `strata.by_stratum` says, empty where there are none.
     """
     held = made.hold(targets)
     per_example = {"coverage": held, "mean_width": made.widths}
@@ -147,31 +149,5 @@ def _score_intervals(
         "mean_width": float(made.widths.mean()),
         "num_empty": int((made.high < made.low).sum()),
         "interval": intervals(per_example),
-        "by_stratum": [] if groups is None else coverage_by_stratum(held, groups),
+        "by_stratum": by_stratum(held, strata),
     }
-
-
-def coverage_by_stratum(held: NDArray, groups: NDArray) -> list[dict[str, Any]]:
-    """How often intervals hold the targets of each group, the largest group first.
-
-    Args:
-        held: [N] bool.
-        groups: [N], the groups' names.
-
-    Returns:
-        Of each group its `name`, `num_examples`, `share`, and the 95% `interval` of the share
-        (Clopper & Pearson 1934).
-    """
-    names, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    sections = []
-    for i in np.argsort(-counts, kind="stable"):
-        num_held = int(held[index == i].sum())
-        sections.append(
-            {
-                "name": str(names[i]),
-                "num_examples": int(counts[i]),
-                "share": num_held / int(counts[i]),
-                "interval": metrics.error_interval(num_held, int(counts[i])),
-            }
-        )
-    return sections

@@ -19,6 +19,7 @@ from ensemble.evaluation.numbers.number_verdict import verdict
 from ensemble.evaluation.numbers.widths import RULES, score_abstention
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.profile import can_profile
+from ensemble.evaluation.strata import strata_of
 from ensemble.evaluation.table_shift import is_table
 from ensemble.likelihood import NumberLikelihood
 from ensemble.metrics import regression
@@ -83,7 +84,9 @@ class NumberEvaluator:
         return {
             "test": number_scores.score_predictions(likelihood, test),
             "simple": number_scores.score_simple(source, subject.why_no_data),
-            "calibrated": score_calibrated(likelihood, test, calibration, _groups(subject)),
+            "calibrated": score_calibrated(
+                likelihood, test, calibration, strata_of(subject.dataset)
+            ),
             "uncertainty": number_scores.score_uncertainty(likelihood, test),
             "abstention": score_abstention(likelihood, test, calibration, _rules(options)),
             "next_member": score_sizes(likelihood, test),
@@ -172,8 +175,3 @@ def _rules(options: Options) -> list[metrics.Rule]:
     """What is wanted of abstention."""
     wanted = RULES if options.abstain is None else options.abstain
     return [metrics.Rule.parse(one) for one in wanted]
-
-
-def _groups(subject: Subject) -> np.ndarray | None:
-    """The groups of the test examples, where the source has any."""
-    return None
