@@ -2,6 +2,7 @@
 
 import json
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.special
 from small_runs import small_config
 
 import ensemble
-from ensemble import likelihoods
+from ensemble import likelihoods, networks
 from ensemble.errors import UserError
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods.several_targets import JOINT
@@ -162,6 +163,26 @@ def test_what_targets_cannot_be_is_one_line():
         likelihoods.of_data("gaussian", TARGETS, ()).fit_temperature({}, TARGETS)
     with pytest.raises(UserError, match=r"or \[N, D\]"):
         dataset_from_arrays({"inputs": TARGETS, "targets": TARGETS[:, None]})
+
+
+@networks.register("two_outputs")
+class TwoOutputs(nn.Module):
+    """As many outputs as one Gaussian needs, whatever is asked for."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(x)
+
+
+def test_more_targets_than_outputs_are_refused():
+    with pytest.raises(UserError, match=r"'gaussian' of 3 targets must be \(2, 6\): let the last"):
+        ensemble.train(
+            small_config(model="two_outputs"),
+            data={"inputs": TARGETS, "targets": TARGETS},
+            show_progress=False,
+        )
 
 
 @pytest.mark.check
