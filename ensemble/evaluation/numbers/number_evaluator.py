@@ -110,6 +110,7 @@ class NumberEvaluator:
 
     def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         """Each score of the ensemble, its interval, the members' mean, and simpler predictors."""
+        # Imported here, as by `render`: it imports Matplotlib.
         from ensemble.evaluation.numbers.number_page import COLUMNS, cell, interval
 
         test, simple = evaluation["test"], evaluation["simple"]
@@ -133,7 +134,7 @@ class NumberEvaluator:
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Found coverage, scores against members, and shifts."""
-        from ensemble.pictures import number_plots
+        from ensemble.pictures import number_plots  # As in `table`.
 
         drawn = {"uncertainty": number_plots.errors_against_uncertainty(evaluation["uncertainty"])}
         if len(evaluation["members"]) > 1:
