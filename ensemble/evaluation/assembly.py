@@ -10,6 +10,7 @@ from typing import Any
 
 from etils import epath
 
+from ensemble import metrics
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
@@ -67,7 +68,8 @@ def evaluate(
     datasets = [datasets] if isinstance(datasets, str) else datasets
     compare = [compare] if isinstance(compare, str | os.PathLike) else compare
     abstain = [abstain] if isinstance(abstain, str) else abstain
-    options = Options(abstain, nonempty_sets)
+    rules = None if abstain is None else [metrics.Rule.parse(one) for one in abstain]
+    options = Options(rules, nonempty_sets)
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices)
     evaluator = subject.evaluator
     evaluator.check(subject, options)

@@ -137,8 +137,8 @@ def _of_classes(predicted: Predicted) -> dict[str, ClassPredictions]:
 
 def _rules(options: Options) -> list[metrics.Rule]:
     """What is wanted of abstention."""
-    wanted = RULES if options.abstain is None else options.abstain
-    return [metrics.Rule.parse(one) for one in wanted]
+    own = map(metrics.Rule.parse, RULES)
+    return list(own if options.abstain is None else options.abstain)
 
 
 def _score_shifts(

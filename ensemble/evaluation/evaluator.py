@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ensemble import metrics
 from ensemble.storage.predictions import MemberPredictions
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ class Options(NamedTuple):
     """What was asked for, beside the data sets.
 
     Attributes:
-        abstain: rules of abstention as text; None: the evaluator's own.
+        abstain: rules of abstention; None: the evaluator's own.
         nonempty_sets: whether every conformal set is to hold the most probable class at least.
     """
 
-    abstain: Sequence[str] | None = None
+    abstain: Sequence[metrics.Rule] | None = None
     nonempty_sets: bool = False
 
 

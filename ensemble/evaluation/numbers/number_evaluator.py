@@ -52,7 +52,6 @@ class NumberEvaluator:
                 f"{subject.work.path} has more than one number as a target, and evaluations are of "
                 "single numbers so far; its scores are in report.json"
             )
-        _rules(options)
         if options.nonempty_sets:
             raise UserError(
                 "nonempty_sets is for sets of classes, and the targets are numbers: leave it out"
@@ -174,5 +173,5 @@ def score_sizes(likelihood: NumberLikelihood, test: StoredPredictions) -> dict[s
 
 def _rules(options: Options) -> list[metrics.Rule]:
     """What is wanted of abstention."""
-    wanted = RULES if options.abstain is None else options.abstain
-    return [metrics.Rule.parse(one) for one in wanted]
+    own = map(metrics.Rule.parse, RULES)
+    return list(own if options.abstain is None else options.abstain)
