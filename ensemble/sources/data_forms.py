@@ -38,13 +38,13 @@ def as_arrays(data: Any, kind: str | None = None, target: str = "") -> dict[str,
         _check_has_target(data, target)
         columns, name, targets = _without_target(data, target, kind, "data")
         return {"inputs": columns, name: targets}
-    if isinstance(data, Mapping) and data and all(map(is_table, data.values())):
-        _check_has_target(next(iter(data.values())), target)
-        return _tables_by_split(data, target, kind)
     if not isinstance(data, Mapping):
         inputs, targets = _pair(data, "data")
         return {"inputs": inputs, _kind(targets, kind, inputs): targets}
     if data and all(split_of(str(key)) for key in data):
+        if all(map(is_table, data.values())):
+            _check_has_target(next(iter(data.values())), target)
+            return _tables_by_split(data, target, kind)
         pairs = {split_of(str(key)): _pair(one, f"data[{key!r}]") for key, one in data.items()}
         kinds = {_kind(targets, kind, inputs) for inputs, targets in pairs.values()}
         name = "targets" if "targets" in kinds else "labels"
@@ -83,14 +83,9 @@ def _tables_by_split(data: Mapping[Any, Any], target: str, kind: str | None) -> 
     found: dict[str, Any] = {}
     for key, table in data.items():
         split = split_of(str(key))
-        if not split:
-            raise UserError(f"data has the key {key!r}; data frames are given {_BY_FRAME}")
         columns, kind, targets = _without_target(table, target, kind, f"data[{key!r}]")
         found |= {f"{split}_inputs": columns, f"{split}_{kind}": targets}
     return found
-
-
-_BY_FRAME = "by split, as {'train': frame, 'test': frame}"
 
 
 def _renamed(data: Mapping[Any, Any], kind: str | None) -> dict[str, Any]:
@@ -104,7 +99,7 @@ def _renamed(data: Mapping[Any, Any], kind: str | None) -> dict[str, Any]:
         if rest in _INPUTS:
             name = "inputs"
         elif rest in _TARGETS:
-            name = _kind(values, kind)
+            name = _kind(values, kind, next(filter(is_table, data.values()), None))
         whole = f"{split}_{name}" if split else name
         if whole in found:
             raise UserError(f"data has {whole!r} twice, once as {key!r}; give it once")
@@ -126,12 +121,13 @@ def _parted(key: str) -> tuple[str, str]:
 def _kind(targets: Any, kind: str | None, inputs: Any = None) -> str:
     if kind is not None:
         return kind
-    if is_table(inputs):
-        return kind_of_target(of_frame({"y": targets})["y"], "y")
     try:
         values = np.asarray(targets)
     except ValueError:
         return "labels"
+    if is_table(inputs) and values.ndim and values.size == len(values):  # One for each row.
+        column = targets if values.ndim == 1 else values.ravel()
+        return kind_of_target(of_frame({"y": column})["y"], "y")
     has_fractions = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
     return "targets" if has_fractions else "labels"
 

@@ -14,6 +14,7 @@ from ensemble.errors import UserError
 from ensemble.export import export, table_json
 from ensemble.source import TableKeys
 from ensemble.sources import load_dataset
+from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.tables.raw_columns import Column
 from ensemble.sources.tables.read_table import encode, read_csv
 from ensemble.sources.tables.table_targets import kind_of_target
@@ -158,6 +159,15 @@ def test_splits_are_all_tables_or_none():
     data = {"train": (frame, np.arange(120) % 2), "test": (frame.to_numpy(), np.arange(120) % 2)}
     with pytest.raises(UserError, match="has a ndarray beside data frames"):
         ensemble.train(small_config(), data, show_progress=False)
+
+
+def test_whole_numbers_beside_a_table_are_what_they_would_be_in_it():
+    frame, many, few = make_table(), np.arange(120), np.arange(120) % 3
+    rest = frame.drop(columns="price")
+    assert "targets" in as_arrays((rest, many))
+    assert "targets" in as_arrays({"X": rest, "y": pd.DataFrame({"y": many})})
+    assert "train_labels" in as_arrays({"train": (rest, pd.Series(few))})
+    assert "train_targets" in as_arrays({"train": frame}, target="price")
 
 
 @pytest.mark.parametrize(
