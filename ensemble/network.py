@@ -85,10 +85,12 @@ class Traits(NamedTuple):
     Attributes:
         has_state: whether it has collections beside `params`.
         is_random: whether it draws noise in training.
+        has_convolutions: whether it convolves, which XLA:CPU does slowly within a loop.
     """
 
     has_state: bool
     is_random: bool
+    has_convolutions: bool
 
     @property
     def examples_are_independent(self) -> bool:
@@ -111,7 +113,19 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
     return Traits(
         has_state=variables.keys() > {"params"},
         is_random=jaxpr.invars[-1] in _needed(jaxpr),
+        has_convolutions=_convolves(jaxpr),
     )
+
+
+def _convolves(jaxpr: Jaxpr) -> bool:
+    """Whether there is a convolution in a program, or in one that it calls."""
+    for equation in jaxpr.eqns:
+        programs = [getattr(one, "jaxpr", one) for one in equation.params.values()]
+        if equation.primitive.name == "conv_general_dilated" or any(
+            _convolves(one) for one in programs if isinstance(one, Jaxpr)
+        ):
+            return True
+    return False
 
 
 def _needed(jaxpr: Jaxpr) -> set[Var]:

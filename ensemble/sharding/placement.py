@@ -178,24 +178,31 @@ class Placement:
 
         Zeros pad it; a weight among the arrays thus masks the padding.
         """
-
-        def padded(leaf: Any) -> np.ndarray:
-            leaf = np.asarray(leaf)
-            return transfer.pad(leaf, transfer.padded_size(len(leaf), self.mesh, DATA))
-
-        return transfer.put(jax.tree.map(padded, batch), named_sharding(self.mesh, "example"))
+        return self._place_examples(batch, "example")
 
     def place_separate(self, batch: Any) -> Any:
         """Gives each member its own host batch [M, B, ...], spread over the slices."""
+        return self._place_examples(batch, "member", "example")
+
+    def place_shared_steps(self, batches: Any) -> Any:
+        """`place_shared` of the batches of several steps, [K, B, ...]."""
+        return self._place_examples(batches, None, "example")
+
+    def place_separate_steps(self, batches: Any) -> Any:
+        """`place_separate` of the batches of several steps, [M, K, B, ...]."""
+        return self._place_examples(batches, "member", None, "example")
+
+    def _place_examples(self, batch: Any, *axes: str | None) -> Any:
+        examples = axes.index("example")
 
         def padded(leaf: Any) -> np.ndarray:
-            leaf = transfer.pad(np.asarray(leaf), self.num_places, fill=None)
-            size = transfer.padded_size(leaf.shape[1], self.mesh, DATA)
-            return transfer.pad(leaf, size, axis=1)
+            leaf = np.asarray(leaf)
+            if axes[0] == "member":
+                leaf = transfer.pad(leaf, self.num_places, fill=None)
+            size = transfer.padded_size(leaf.shape[examples], self.mesh, DATA)
+            return transfer.pad(leaf, size, axis=examples)
 
-        return transfer.put(
-            jax.tree.map(padded, batch), named_sharding(self.mesh, "member", "example")
-        )
+        return transfer.put(jax.tree.map(padded, batch), named_sharding(self.mesh, *axes))
 
     def place_everywhere(self, tree: Any) -> Any:
         """Puts a host tree whole on every device."""

@@ -66,11 +66,21 @@ class Batches:
         examples, masks = zip(*(order(member=k) for k in indices), strict=True)
         return np.stack(examples), np.stack(masks)
 
-    def place(self, placement: Placement, indices: tuple[int, ...], step: int) -> Batch:
-        """Builds the batch of a step on the devices: a function of the seed and the step."""
-        epoch, step_in_epoch = divmod(step, self._steps_per_epoch)
-        examples, masks = self._epoch(epoch, indices)
-        examples, mask = examples[..., step_in_epoch, :], masks[..., step_in_epoch, :]
+    def place(
+        self, placement: Placement, indices: tuple[int, ...], step: int, count: int, size: int
+    ) -> Batch:
+        """Builds the batches of steps of one epoch on the devices, a function of seed and step.
+
+        Args:
+            placement: of the members.
+            indices: their numbers.
+            step: the first.
+            count: how many there are.
+            size: K, as how many they are placed; what fills them up is for no step.
+        """
+        epoch, first = divmod(step, self._steps_per_epoch)
+        steps = np.minimum(np.arange(first, first + size), first + count - 1)
+        examples, mask = (one[..., steps, :] for one in self._epoch(epoch, indices))
         inputs, targets = self._source.read("train", examples)
         arrays = {"inputs": inputs, "targets": target_rows.on_devices(targets)}
         weights = self._weights(examples, targets)
@@ -98,8 +108,9 @@ class Batches:
         return self._put(placement, {"mask": np.ones(shape, np.float32), "positions": positions})
 
     def _put(self, placement: Placement, arrays: dict[str, Any]) -> dict[str, Any]:
-        is_shared = self._config.batching == "shared"
-        return (placement.place_shared if is_shared else placement.place_separate)(arrays)
+        if self._config.batching == "shared":
+            return placement.place_shared_steps(arrays)
+        return placement.place_separate_steps(arrays)
 
 
 def check_augmentation(config: ml_collections.FrozenConfigDict, dataset: Source) -> None:

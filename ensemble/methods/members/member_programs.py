@@ -18,7 +18,7 @@ from ensemble.method import Status
 from ensemble.methods.members.member import TrainState, create_member, keep_best
 from ensemble.methods.members.train_step import (
     Metrics,
-    make_train_step,
+    make_train_steps,
 )
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
@@ -34,7 +34,7 @@ class Programs(NamedTuple):
 
     placement: Placement
     create: Callable[..., TrainState]
-    train_step: Callable[..., tuple[Any, ...]]
+    train_steps: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
     predict: Callable[..., dict[str, np.ndarray]]
 
@@ -71,7 +71,7 @@ def build_programs(
         create=placement.map_devices(
             jax.vmap(create, in_axes=(0, None)), (MEMBERS, EVERYWHERE), MEMBERS, runs_once=True
         ),
-        train_step=make_train_step(config, task, placement),
+        train_steps=make_train_steps(config, task, placement),
         keep_best=placement.map_devices(
             jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
             (MEMBERS, MEMBERS),

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,8 +36,14 @@ from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
 
+_MAX_AT_ONCE = 64
+"""Steps of one program, at most."""
+
+_MAX_BYTES = 1 << 22
+"""Of the batches that are on their way to one program, where it takes several."""
+
 _MAX_IN_LINE = 8
-"""Steps that may be dispatched before they are waited for, where `Placement.may_stall`."""
+"""Programs that may be dispatched before they are waited for, where `Placement.may_stall`."""
 
 
 class SGDState(struct.PyTreeNode):
@@ -114,6 +121,19 @@ class SGD(Method[SGDState, ChunkInfo]):
     def _programs(self) -> Programs:
         return build_programs(self.config, self.task, self.optimizer, len(self.indices))
 
+    @functools.cached_property
+    def _steps_at_once(self) -> int:
+        """K, the steps of one program: starting one takes as long as a small network's step."""
+        if self.task.traits.has_convolutions:
+            return 1
+        dataset, config = self.task.dataset, self.config
+        example = math.prod(dataset.input_shape) * dataset.input_dtype.itemsize
+        batch = self.batch_size * example
+        if config.batching == "independent":
+            batch *= len(self.indices)
+        most = min(_MAX_AT_ONCE, self.steps_per_epoch, config.log_every_steps, self.num_steps)
+        return max(1, min(most, _MAX_BYTES // batch))
+
     def _check_size(self) -> None:
         if self._last_step > MAX_STEPS:
             raise UserError(
@@ -149,10 +169,14 @@ class SGD(Method[SGDState, ChunkInfo]):
         end = due if limit is None else min(state.step + limit, due)
         totals = list(state.totals or zero_metrics(programs.placement, self.task.likelihood))
         members = state.members
-        for step in range(state.step, end):
-            batch = self._batches.place(programs.placement, self.indices, step)
-            members, *totals = programs.train_step(members, *totals, batch, np.int32(step))
-            if programs.placement.may_stall and step % _MAX_IN_LINE == 0:
+        size = self._steps_at_once
+        for number, step in enumerate(range(state.step, end, size)):
+            count = min(size, end - step)
+            batches = self._batches.place(programs.placement, self.indices, step, count, size)
+            members, *totals = programs.train_steps(
+                members, *totals, batches, np.int32(step), np.int32(count)
+            )
+            if programs.placement.may_stall and number % _MAX_IN_LINE == 0:
                 jax.block_until_ready(members.step)
         is_end = end % self.steps_per_epoch == 0 or end == self._last_step
         if self.config.early_stopping_epochs and is_end:

@@ -29,7 +29,7 @@ from ensemble.methods.members.member import (
 )
 from ensemble.network import Variables
 from ensemble.sharding.mesh import spec
-from ensemble.sharding.placement import EVERYWHERE, EXAMPLES, MEMBERS, Placement
+from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
 from ensemble.sources.batches import augment
 from ensemble.task import Aux, Learned
 
@@ -57,14 +57,15 @@ class Batch(struct.PyTreeNode):
     positions: Any
 
 
-def make_train_step(
+def make_train_steps(
     config: ml_collections.FrozenConfigDict, task: Learned, placement: Placement
 ) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
-    """Returns the step `(states, member_metrics, ensemble_metrics, batch, step) -> ...`.
+    """Returns the steps `(states, member_metrics, ensemble_metrics, batches, step, count) -> ...`.
 
-    States and member metrics are [num_places, ...], ensemble metrics [], the batch is
-    of `place_shared` or `place_separate`, and `step` is the members' common step, a host integer.
-    States and metrics that go in are donated; the metrics that come out have the step added.
+    States and member metrics are [num_places, ...], ensemble metrics [], the batches are of
+    `place_shared_steps` or `place_separate_steps`, `step` is the members' common step before the
+    first of them, and `count` how many of the K are taken; both are host integers. States and
+    metrics that go in are donated; the metrics that come out have the steps added.
     """
     shared = config.batching == "shared"
     objective, likelihood = make_objective(config, task), task.likelihood
@@ -126,10 +127,31 @@ def make_train_step(
             ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
         return states, member_metrics, ensemble_metrics
 
+    axis = 0 if shared else 1  # Of steps.
+
+    def steps_fn(
+        states: TrainState,
+        member_metrics: Metrics,
+        ensemble_metrics: Metrics,
+        batches: Batch,
+        step: jax.Array,
+        count: jax.Array,
+    ) -> tuple[TrainState, Metrics, Metrics]:
+        def one(i: Any, carry: tuple[TrainState, Metrics, Metrics]) -> Any:
+            batch = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, axis, keepdims=False), batches
+            )
+            return step_fn(*carry, batch, step + i)
+
+        carry = (states, member_metrics, ensemble_metrics)
+        if batches.mask.shape[axis] == 1:  # Without a loop, in which convolutions are slow.
+            return one(0, carry)
+        return jax.lax.fori_loop(0, count, one, carry)
+
     results = (MEMBERS, MEMBERS, EVERYWHERE)
-    of_batch = EXAMPLES if shared else spec("member", "example")
+    of_batches = spec(None, "example") if shared else spec("member", None, "example")
     return placement.map_devices(
-        step_fn, (*results, of_batch, EVERYWHERE), results, donate=(0, 1, 2)
+        steps_fn, (*results, of_batches, EVERYWHERE, EVERYWHERE), results, donate=(0, 1, 2)
     )
 
 
