@@ -90,7 +90,7 @@ class Traits(NamedTuple):
 
     has_state: bool
     is_random: bool
-    has_convolutions: bool
+    has_convolutions: bool = False
 
     @property
     def examples_are_independent(self) -> bool:

@@ -69,7 +69,7 @@ class Batches:
     def place(
         self, placement: Placement, indices: tuple[int, ...], step: int, count: int, size: int
     ) -> Batch:
-        """Builds the batches of steps of one epoch on the devices, a function of seed and step.
+        """Builds the batches of some steps on the devices: a function of the seed and the steps.
 
         Args:
             placement: of the members.
@@ -78,9 +78,16 @@ class Batches:
             count: how many there are.
             size: K, as how many they are placed; what fills them up is for no step.
         """
-        epoch, first = divmod(step, self._steps_per_epoch)
-        steps = np.minimum(np.arange(first, first + size), first + count - 1)
-        examples, mask = (one[..., steps, :] for one in self._epoch(epoch, indices))
+        parts, end = [], step + count
+        while step < end:
+            epoch, first = divmod(step, self._steps_per_epoch)
+            last = min(first + end - step, self._steps_per_epoch)
+            parts.append([one[..., first:last, :] for one in self._epoch(epoch, indices)])
+            step += last - first
+        examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
+        if count < size:
+            fill = np.minimum(np.arange(size), count - 1)
+            examples, mask = examples[..., fill, :], mask[..., fill, :]
         inputs, targets = self._source.read("train", examples)
         arrays = {"inputs": inputs, "targets": target_rows.on_devices(targets)}
         weights = self._weights(examples, targets)

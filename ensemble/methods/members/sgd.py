@@ -131,7 +131,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         batch = self.batch_size * example
         if config.batching == "independent":
             batch *= len(self.indices)
-        most = min(_MAX_AT_ONCE, self.steps_per_epoch, config.log_every_steps, self.num_steps)
+        most = min(_MAX_AT_ONCE, config.log_every_steps, self.num_steps)
         return max(1, min(most, _MAX_BYTES // batch))
 
     def _check_size(self) -> None:
@@ -159,7 +159,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         return SGDState(members, step=0)
 
     def advance(self, state: SGDState, limit: int | None = None) -> tuple[SGDState, ChunkInfo]:
-        """Takes the steps up to the next due logging, end of epoch, or goal.
+        """Takes the steps up to the next due logging, due end of an epoch, or goal.
 
         Returns:
             The state, and the chunk's diagnostics; neither is waited for.
@@ -393,15 +393,18 @@ class SGD(Method[SGDState, ChunkInfo]):
     # Chunks.
 
     def _chunk_end(self, state: SGDState) -> int:
-        """The first of: next logging step, end of the epoch, the goal.
+        """The first of: next logging step, end of an epoch after which something is due, the goal.
 
         The very first step is a chunk of its own: it compiles.
         """
         if state.step == 0:
             return 1
-        every, epoch = self.config.log_every_steps, self.steps_per_epoch
-        ends = ((state.step // every + 1) * every, (state.step // epoch + 1) * epoch)
-        return min(*ends, self.num_steps)
+        config = self.config
+        epochs = {config.eval_every_epochs, config.checkpoint_every_epochs}
+        if config.early_stopping_epochs:
+            epochs = {1}
+        periods = [config.log_every_steps, *(every * self.steps_per_epoch for every in epochs)]
+        return min(*((state.step // every + 1) * every for every in periods), self.num_steps)
 
     # Early stopping.
 
