@@ -43,6 +43,14 @@ class Noisy(nn.Module):
         return nn.Dropout(self.rate, deterministic=not train)(nn.Dense(3)(x))
 
 
+class Convolving(Plain):
+    """Convolves within a program of its own, as `jnp.convolve` does."""
+
+    def apply(self, variables, inputs, train=False, rng_key=None):
+        kernel = variables["params"]["w"][:, 0]
+        return jax.vmap(lambda row: jnp.convolve(row, kernel))(inputs)[:, :3], {}
+
+
 @pytest.mark.parametrize(
     ("network", "expected"),
     [
@@ -52,12 +60,13 @@ class Noisy(nn.Module):
         (Noisy(rate=0.5), Traits(has_state=False, is_random=True)),
         (Noisy(has_statistics=True), Traits(has_state=True, is_random=False)),
         (Noisy(rate=0.5, has_statistics=True), Traits(has_state=True, is_random=True)),
+        (Convolving(), Traits(has_state=False, is_random=False, has_convolutions=True)),
     ],
 )
-def test_state_and_noise_are_found(network, expected):
+def test_state_noise_and_convolutions_are_found(network, expected):
     found = traits(as_network(network, "mine"), (4,))
     assert found == expected
-    assert found.examples_are_independent == (expected == Traits(False, False))
+    assert found.examples_are_independent == (not expected.has_state and not expected.is_random)
 
 
 def test_a_linen_network_is_random_in_training_alone():

@@ -170,13 +170,13 @@ class SGD(Method[SGDState, ChunkInfo]):
         totals = list(state.totals or zero_metrics(programs.placement, self.task.likelihood))
         members = state.members
         size = self._steps_at_once
-        for number, step in enumerate(range(state.step, end, size)):
+        for step in range(state.step, end, size):
             count = min(size, end - step)
             batches = self._batches.place(programs.placement, self.indices, step, count, size)
             members, *totals = programs.train_steps(
                 members, *totals, batches, np.int32(step), np.int32(count)
             )
-            if programs.placement.may_stall and number % _MAX_IN_LINE == 0:
+            if programs.placement.may_stall and step // size % _MAX_IN_LINE == 0:
                 jax.block_until_ready(members.step)
         is_end = end % self.steps_per_epoch == 0 or end == self._last_step
         if self.config.early_stopping_epochs and is_end:

@@ -13,6 +13,7 @@ from conftest import small_config
 from ensemble import networks
 from ensemble.config_rules import validate
 from ensemble.method import Status
+from ensemble.methods.members import sgd
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays
@@ -389,8 +390,39 @@ def test_no_key_serves_two_purposes(blobs):
     assert len(data) == len(keys)
 
 
+@pytest.mark.parametrize("batching", ["shared", "independent"])
+def test_steps_of_one_program_are_those_of_many(blobs, batching, monkeypatch):
+    """Also where they are of several epochs, and where a chunk ends within a program."""
+    methods, sizes = [], []
+    for most in (64, 1):
+        monkeypatch.setattr(sgd, "_MAX_AT_ONCE", most)
+        overrides = {"batching": batching, "num_epochs": 4, "num_devices": 1}
+        every = {"eval_every_epochs": 3, "checkpoint_every_epochs": 3, "log_every_steps": 7}
+        methods.append(make_method(blobs, **overrides, **every))
+        sizes.append(methods[-1]._steps_at_once)
+    together, apart = methods
+    states, infos = zip(*(run(method) for method in methods), strict=True)
+    assert sizes == [7, 1]
+    assert [info.step for info in infos[0]] == [info.step for info in infos[1]]
+    for ours, theirs in zip(*infos, strict=True):
+        expected = apart.scalars(theirs)
+        for name, value in together.scalars(ours).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-4, err_msg=name)
+    np.testing.assert_allclose(scored(together, states[0]), scored(apart, states[1]), atol=1e-4)
+
+
+def test_chunks_end_where_something_is_due(blobs):
+    due = {"eval_every_epochs": 2, "checkpoint_every_epochs": 3, "log_every_steps": 10**6}
+    method = make_method(blobs, num_epochs=4, **due)
+    epoch = method.steps_per_epoch
+    assert [info.step for info in run(method)[1]] == [1, 2 * epoch, 3 * epoch, 4 * epoch]
+    method = make_method(blobs, num_epochs=2, early_stopping_epochs=1, **due)
+    assert epoch in [info.step for info in run(method)[1]]
+
+
 @pytest.mark.parametrize(("ensemble_size", "waits"), [(1, 2), (2, 0)])
 def test_steps_that_could_stall_are_waited_for(blobs, ensemble_size, waits, monkeypatch):
+    monkeypatch.setattr(sgd, "_MAX_AT_ONCE", 1)
     method = make_method(blobs, ensemble_size=ensemble_size, num_epochs=0, num_steps=12)
     seen = []
     monkeypatch.setattr(jax, "block_until_ready", lambda value: seen.append(value))
