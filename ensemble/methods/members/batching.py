@@ -1,6 +1,7 @@
 """What the members see at a step: a function of the seed, the step and, if independent, of them."""
 
 import functools
+import math
 from typing import Any
 
 import ml_collections
@@ -13,6 +14,12 @@ from ensemble.methods.members.train_step import Batch
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
 from ensemble.sources.batches import epoch_batches
+
+_MAX_AT_ONCE = 64
+"""Steps of one program, at most."""
+
+_MAX_BYTES = 1 << 22
+"""Of the inputs of several batches that are on their way to one program."""
 
 
 class Batches:
@@ -48,6 +55,14 @@ class Batches:
                 )
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
         self._full = functools.lru_cache(maxsize=1)(self._place_full)
+
+    def steps_at_once(self, num_members: int) -> int:
+        """Steps whose batches may be on their way to one program together, at least 1."""
+        example = math.prod(self._source.input_shape) * self._source.input_dtype.itemsize
+        batch = self._batch_size * example
+        if self._config.batching == "independent":
+            batch *= num_members
+        return max(1, min(_MAX_AT_ONCE, self._config.log_every_steps, _MAX_BYTES // batch))
 
     def examples_before(self, step: int) -> int:
         """Training examples that one member has seen before a step."""

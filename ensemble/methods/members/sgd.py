@@ -2,7 +2,6 @@
 
 import functools
 import operator
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,12 +34,6 @@ from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
-
-_MAX_AT_ONCE = 64
-"""Steps of one program, at most."""
-
-_MAX_BYTES = 1 << 22
-"""Of the batches that are on their way to one program, where it takes several."""
 
 _MAX_IN_LINE = 8
 """Programs that may be dispatched before they are waited for, where `Placement.may_stall`."""
@@ -116,23 +109,13 @@ class SGD(Method[SGDState, ChunkInfo]):
             f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
         )
         self._batches = Batches(config, task.dataset, self.batch_size)
+        # K, of one program: to start one takes as long as a step of a small network.
+        most = 1 if task.traits.has_convolutions else self._batches.steps_at_once(len(self.indices))
+        self._steps_at_once = max(1, min(most, self.num_steps))
 
     @functools.cached_property
     def _programs(self) -> Programs:
         return build_programs(self.config, self.task, self.optimizer, len(self.indices))
-
-    @functools.cached_property
-    def _steps_at_once(self) -> int:
-        """K, the steps of one program: starting one takes as long as a small network's step."""
-        if self.task.traits.has_convolutions:
-            return 1
-        dataset, config = self.task.dataset, self.config
-        example = math.prod(dataset.input_shape) * dataset.input_dtype.itemsize
-        batch = self.batch_size * example
-        if config.batching == "independent":
-            batch *= len(self.indices)
-        most = min(_MAX_AT_ONCE, config.log_every_steps, self.num_steps)
-        return max(1, min(most, _MAX_BYTES // batch))
 
     def _check_size(self) -> None:
         if self._last_step > MAX_STEPS:

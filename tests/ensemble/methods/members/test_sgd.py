@@ -13,7 +13,7 @@ from conftest import small_config
 from ensemble import networks
 from ensemble.config_rules import validate
 from ensemble.method import Status
-from ensemble.methods.members import sgd
+from ensemble.methods.members import batching as batching_module
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays
@@ -395,7 +395,7 @@ def test_steps_of_one_program_are_those_of_many(blobs, batching, monkeypatch):
     """Also where they are of several epochs, and where a chunk ends within a program."""
     methods, sizes = [], []
     for most in (64, 1):
-        monkeypatch.setattr(sgd, "_MAX_AT_ONCE", most)
+        monkeypatch.setattr(batching_module, "_MAX_AT_ONCE", most)
         overrides = {"batching": batching, "num_epochs": 4, "num_devices": 1}
         every = {"eval_every_epochs": 3, "checkpoint_every_epochs": 3, "log_every_steps": 7}
         methods.append(make_method(blobs, **overrides, **every))
@@ -422,7 +422,7 @@ def test_chunks_end_where_something_is_due(blobs):
 
 @pytest.mark.parametrize(("ensemble_size", "waits"), [(1, 2), (2, 0)])
 def test_steps_that_could_stall_are_waited_for(blobs, ensemble_size, waits, monkeypatch):
-    monkeypatch.setattr(sgd, "_MAX_AT_ONCE", 1)
+    monkeypatch.setattr(batching_module, "_MAX_AT_ONCE", 1)
     method = make_method(blobs, ensemble_size=ensemble_size, num_epochs=0, num_steps=12)
     seen = []
     monkeypatch.setattr(jax, "block_until_ready", lambda value: seen.append(value))
