@@ -93,8 +93,7 @@ class Likelihood(Protocol):
             softmax or sigmoid.
         has_density: whether `log_prob` is the logarithm of a density or a probability, as a
             posterior needs, and not only a score to be maximised.
-        loss: the name of the score of `columns` that training lowers: `nll`, unless there is no
-            density.
+        loss: the score of `columns` that training lowers: `nll`, unless there is no density.
         evaluator: what evaluates runs with it, a class that is an
             `ensemble.evaluation.evaluator.Evaluator`, as the registry names code: `"module:NAME"`.
         num_targets: D of an example; targets are [N, D] where there are several.

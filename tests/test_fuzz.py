@@ -202,7 +202,7 @@ def report(folder, runs):
         subject = Subject(str(workdir))
         described_dataset(subject.description)
         assert subject.test.arrays[LOG_PROBS].ndim == 3
-        assert subject.calibration is None or subject.calibration.log_probs.ndim == 3
+        assert subject.calibration is None or subject.calibration.arrays[LOG_PROBS].ndim == 3
         assert isinstance(subject.failed_members, dict)
         if subject.report.get("posterior") is not None:
             convergence(subject.report["posterior"])

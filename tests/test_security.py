@@ -30,7 +30,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style, tabular
 from ensemble.sources import folders, own_arrays
 from ensemble.storage import checkpoint, npz, schema
-from ensemble.storage.predictions import read_predictions
+from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir, check_links
 from ensemble.tasks.learning_data import described_dataset
 
@@ -120,7 +120,8 @@ def read_everywhere(path):
             read()
         assert "\n" not in str(caught.value)
         assert str(path.parent) in str(caught.value)
-    assert derived._read(epath.Path(path), "", (1, 1, 1), CLASSES) is None
+    test = StoredPredictions({}, np.zeros(1), np.arange(1))
+    assert derived._read(epath.Path(path), "", 1, test, CLASSES) is None
 
 
 def test_pickles_are_never_loaded(tmp_path):

@@ -60,7 +60,7 @@ def test_absent_and_damaged_files_are_refused(path):
     [
         (LOG_PROBS[:, :0], LABELS[:0], [0, 2], r"log_probs \(2, 0, 4\) must be \[M, N, ...\]"),
         (LOG_PROBS[0], LABELS, [0, 2], r"log_probs \(3, 4\) must be \[M, N, ...\]"),
-        (LOG_PROBS[..., 0], LABELS, [0, 2], r"log_probs \(2, 3\) .* must be \[M, N, C\]"),
+        (LOG_PROBS[..., 0], LABELS, [0, 2], r"log_probs \(2, 3\) must be \[M, N, 4\]"),
         (LOG_PROBS, LABELS[:2], [0, 2], r"log_probs \(2, 3, 4\) must be \[M, N, ...\]"),
         (LOG_PROBS, LABELS, [0], r"log_probs \(2, 3, 4\) must be \[M, N, ...\]"),
         (LOG_PROBS, LABELS[None], [0, 2], r"targets \(1, 3\) and members \(2,\) must be lists"),
@@ -71,7 +71,7 @@ def test_absent_and_damaged_files_are_refused(path):
             LOG_PROBS.astype(int),
             LABELS,
             [0, 2],
-            r"log_probs .* int64 must be \[M, N, C\] of floats",
+            r"log_probs \(2, 3, 4\) must be \[M, N, 4\] of floats",
         ),
         (LOG_PROBS * np.nan, LABELS, [0, 2], "log_probs hold NaN"),
     ],
