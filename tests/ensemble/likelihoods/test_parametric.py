@@ -123,7 +123,13 @@ def test_densities_cdfs_and_moments_are_scipy_s_in_the_target_s_units(name):
         np.testing.assert_allclose(100 * scaled, its.var(), rtol=max(tolerance, 5e-6))
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak) if name in ("student_t", "poisson") else name
+        for name in TENANTS
+    ],
+)
 def test_crps_and_quantiles_are_those_of_the_mixture(name):
     (likelihood, arrays), targets = predicted(name), TENANTS[name][0]
     its, mixture = judge(name, arrays), likelihood.distribution(arrays)

@@ -80,7 +80,9 @@ def test_data_of_many_blocks_are_the_same_too(tmp_path, monkeypatch):
         np.testing.assert_allclose(ours, exact, rtol=1e-6)
 
 
-@pytest.mark.parametrize("batching", ["shared", "independent"])
+@pytest.mark.parametrize(
+    "batching", [pytest.param("shared", marks=pytest.mark.soak), "independent"]
+)
 def test_training_gives_the_same_parameters(tmp_path, batching):
     config = {"model": "mlp", "ensemble_size": 2, "batch_size": 16, "num_steps": 4}
     found = [

@@ -159,6 +159,7 @@ def test_what_cannot_be_learned_is_refused(overrides, line, blobs_run, blobs):
         ensemble.distill(blobs_run, None, overrides, blobs)
 
 
+@pytest.mark.soak
 def test_the_student_of_a_posterior_is_trained_as_strangers_data_are(blobs, tmp_path):
     config = {"model": "logistic_regression", "method": "hmc", "num_chains": 1}
     config |= {"hmc.num_warmup": 2, "hmc.num_samples": 10}
