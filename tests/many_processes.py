@@ -27,7 +27,8 @@ RESUMED = ("members", "growing_members", "watches")
 """The runs that go on, on other devices; the first part of the others is the whole."""
 STUCK = "stuck_chains"
 """A run of its own: what has not moved after twenty draws is stuck."""
-EVERY = "every"
+METHODS = "methods:"
+"""Begins the stage that runs the methods whose names follow, separated by commas."""
 
 
 SMALL = {
@@ -68,14 +69,15 @@ def every_method():
     return found
 
 
-def train_every(root):
+def train_methods(root, names):
     """Trains those that have not ended yet, until another process is lost."""
     import ensemble
     from ensemble.sharding import processes
 
     with processes.losses_noticed():
         for folder in (root / "killed", root / "whole"):
-            for method, (config, data) in every_method().items():
+            for method in names:
+                config, data = every_method()[method]
                 if not (folder / method / "report.json").exists():
                     ensemble.train(config, data, str(folder / method), show_progress=False)
 
@@ -149,9 +151,9 @@ def main(argv):
 
     processes.start(address, int(num_processes), int(process_id), {"stage": stage})
     leave_pictures_blank()
-    if stage == EVERY:
+    if stage.startswith(METHODS):
         try:
-            train_every(pathlib.Path(root))
+            train_methods(pathlib.Path(root), stage.removeprefix(METHODS).split(","))
         except PeerLost:
             processes.end(75)
         return

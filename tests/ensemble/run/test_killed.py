@@ -20,12 +20,19 @@ import ensemble
 from ensemble import registry
 
 METHODS = list(registry.METHODS)
+OF_ONE_CLASS = ("nuts", "mclmc")
+"""Methods whose class another method has, too."""
+MARKED = [
+    pytest.param(one, marks=pytest.mark.soak if one in OF_ONE_CLASS else pytest.mark.check)
+    for one in METHODS
+]
 
 
 @contextlib.contextmanager
-def both(root, log):
-    """Two processes of two devices each that run every method; always the same command."""
+def both(root, log, methods):
+    """Two processes of two devices each that run some methods; always the same command."""
     worker = [sys.executable, str(ROOT / "tests" / "many_processes.py"), f"127.0.0.1:{free_port()}"]
+    stage = many_processes.METHODS + ",".join(methods)
     variables = {
         "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -34,7 +41,7 @@ def both(root, log):
         yield [
             stack.enter_context(
                 started(
-                    [*worker, "2", str(k), "2", str(root), many_processes.EVERY],
+                    [*worker, "2", str(k), "2", str(root), stage],
                     env={**os.environ, **variables},
                     stdout=stack.enter_context(open(f"{log}_{k}.log", "w")),
                     stderr=subprocess.STDOUT,
@@ -49,16 +56,19 @@ def steps_of(workdir):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """The folders `killed` and `whole` with a workdir for each method.
+def root(tmp_path_factory, request):
+    """The folders `killed` and `whole` with a workdir for each method that is asked for.
 
     While a method runs in `killed`, one of the two processes is killed. Both are started again by
     the same command, end that run and begin the next method's. Nobody kills the runs of `whole`.
     """
     root = tmp_path_factory.mktemp("every")
-    for number, method in enumerate(METHODS):
+    items = [one for one in request.session.items if one.module is request.module]
+    asked = {one.callspec.params["method"] for one in items if hasattr(one, "callspec")}
+    methods = [method for method in METHODS if method in asked]
+    for number, method in enumerate(methods):
         workdir = root / "killed" / method
-        with both(root, root / method) as processes:
+        with both(root, root / method, methods) as processes:
             while not steps_of(workdir):
                 for k, process in enumerate(processes):
                     assert process.poll() is None, (root / f"{method}_{k}.log").read_text()
@@ -67,14 +77,13 @@ def root(tmp_path_factory):
             assert [process.wait(timeout=60) != 0 for process in processes] == [True, True]
         (root / f"{method}.json").write_text(json.dumps(steps_of(workdir)))
         assert not (workdir / "report.json").exists()
-    with both(root, root / "last") as processes:
+    with both(root, root / "last", methods) as processes:
         statuses = [process.wait(timeout=300) for process in processes]
         assert statuses == [0, 0], (root / "last_0.log").read_text()
     return root
 
 
-@pytest.mark.check
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MARKED)
 def test_where_one_of_two_processes_was_killed_the_bits_are_the_same(root, method):
     killed, whole = root / "killed" / method, root / "whole" / method
     saved = json.loads((root / f"{method}.json").read_text())
@@ -82,8 +91,7 @@ def test_where_one_of_two_processes_was_killed_the_bits_are_the_same(root, metho
     assert_same(killed, result_of(whole))
 
 
-@pytest.mark.check
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MARKED)
 def test_one_process_with_all_their_devices_learns_the_same(root, method, tmp_path):
     config, data = many_processes.every_method()[method]
     config.num_devices = 4
