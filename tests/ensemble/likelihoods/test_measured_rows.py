@@ -209,8 +209,7 @@ def config(**overrides):
     )
 
 
-@pytest.mark.check
-@pytest.mark.costs(12)
+@pytest.mark.soak
 def test_every_program_takes_such_targets(tmp_path):
     data = simulated(120, 1.0, (0, 5))
     np.savez(tmp_path / "data.npz", **data)

@@ -124,8 +124,7 @@ def test_samplers_refuse_what_has_no_density(method):
         validate({"method": method, "likelihood": "quantiles"})
 
 
-@pytest.mark.check
-@pytest.mark.costs(8)
+@pytest.mark.soak
 def test_quantiles_are_learned_scored_loaded_and_exported(tmp_path):
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-2, 2, size=(300, 2)).astype(np.float32)

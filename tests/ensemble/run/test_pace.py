@@ -87,12 +87,17 @@ def files_of(workdir):
     return {name: one | {"identity": None} for name, one in found.items()}
 
 
-CHECKED = ("shared_member", "nuts", "mclmc", "watches")
+MARKS = {
+    "shared_member": pytest.mark.check,
+    "mclmc": pytest.mark.check,
+    "nuts": pytest.mark.soak,
+    "watches": pytest.mark.soak,
+}
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.check] * (name in CHECKED)) for name in RUNS],
+    params=[pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS],
 )
 def whole(request, tmp_path_factory):
     """A run that nothing has cut: its name, its result and its files of draws."""

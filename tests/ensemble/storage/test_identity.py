@@ -161,9 +161,24 @@ except ensemble.UserError as error:
     [
         ("JAX_ENABLE_X64=1", False, "began with JAX_ENABLE_X64=False (now True), which changes"),
         ("JAX_DEFAULT_PRNG_IMPL=rbg", False, "JAX_DEFAULT_PRNG_IMPL=threefry2x32 (now rbg)"),
-        ("JAX_THREEFRY_PARTITIONABLE=0", False, "JAX_THREEFRY_PARTITIONABLE=True (now False)"),
-        ("JAX_RANDOM_SEED_OFFSET=3", False, "JAX_RANDOM_SEED_OFFSET=0 (now 3)"),
-        ("JAX_DEFAULT_MATMUL_PRECISION=bfloat16", False, "PRECISION=None (now bfloat16)"),
+        pytest.param(
+            "JAX_THREEFRY_PARTITIONABLE=0",
+            False,
+            "JAX_THREEFRY_PARTITIONABLE=True (now False)",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            "JAX_RANDOM_SEED_OFFSET=3",
+            False,
+            "JAX_RANDOM_SEED_OFFSET=0 (now 3)",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            "JAX_DEFAULT_MATMUL_PRECISION=bfloat16",
+            False,
+            "PRECISION=None (now bfloat16)",
+            marks=pytest.mark.soak,
+        ),
         ("JAX_ENABLE_X64=1", True, "checkpoints cannot be used with JAX_ENABLE_X64=True"),
     ],
 )

@@ -125,7 +125,7 @@ def test_asymmetric_density(name):
         assert_mean(name, squares, exact.var(), "variance", VARIANCE_BIAS * exact.var())
 
 
-@pytest.mark.check
+@pytest.mark.soak
 @pytest.mark.parametrize("name", SETTINGS)
 def test_quantiles(name):
     draws = sample(name, product)[0]
