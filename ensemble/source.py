@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -61,6 +61,24 @@ class Strata(NamedTuple):
         return self if rows is None else self._replace(values=self.values[rows])
 
 
+class Feature(NamedTuple):
+    """What one input of a table is.
+
+    Attributes:
+        name: such as `size`, `town=here` or `size is missing`.
+        column: the number of its column among those that become inputs, from 0.
+        moves: whether it is the whole of a column's value, so that it can move by itself.
+        shift: the column's value is the input times `scale` plus `shift`.
+        scale: see `shift`.
+    """
+
+    name: str
+    column: int
+    moves: bool = False
+    shift: float = 0.0
+    scale: float = 1.0
+
+
 class Table(Protocol):
     """How tables with named columns become inputs."""
 
@@ -74,6 +92,13 @@ class Table(Protocol):
         Raises:
             UserError: a column is not there, or holds what it cannot.
         """
+
+    @property
+    def features(self) -> Sequence[Feature]:
+        """What each input [F] is."""
+
+    def rows(self, inputs: np.ndarray) -> list[dict[str, str]]:
+        """The inverse of `encode`: texts by the columns that became inputs [N, F]."""
 
     def lines(self) -> list[str]:
         """What was made of each column, a line each."""

@@ -35,6 +35,7 @@ from ensemble.sources.catalogue import (
     sets_of_shape,
 )
 from ensemble.sources.image_form import parse_size
+from ensemble.sources.tables.table_files import rows_of_files
 from ensemble.sources.tfds_records import set_name
 from ensemble.storage.npz import max_bytes, read_arrays
 from ensemble.storage.predictions import (
@@ -191,7 +192,7 @@ def _default_names(subject: Subject) -> list[str]:
     return subject.evaluator.default_sets(subject.dataset, others)
 
 
-def _other_dataset(subject: Subject, name: str) -> SplitInputs:
+def _other_dataset(subject: Subject, name: str) -> SplitInputs | np.ndarray:
     """Inputs [N, ...] of another set: its test split, or all of own data that has none."""
     assert subject.dataset is not None
     entry = find_entry(name)
@@ -202,6 +203,13 @@ def _other_dataset(subject: Subject, name: str) -> SplitInputs:
         )
     if set_name(name) == set_name(subject.dataset.name):
         raise UserError(f"--datasets={name} is what the ensemble has learned; leave it out")
+    if entry.kind_of_target:
+        if subject.dataset.table is None:
+            raise UserError(
+                f"--datasets={name} is a table with named columns, and {subject.work.path} has "
+                "learned none: give its inputs as npz:PATH"
+            )
+        return subject.dataset.table.encode(rows_of_files(name))
     shape = subject.dataset.input_shape
     if entry.input_shape is not None:
         ood.check_same_shape(name, entry.input_shape, shape)  # Before it is prepared.

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ensemble.evaluation.table_shift import columns_of, is_table
 from ensemble.likelihood import Arrays, NumberLikelihood
-from ensemble.source import Source, in_memory
+from ensemble.source import Feature, Source, in_memory
 
 NUM_POINTS = 41
 MARGIN = 0.25
@@ -20,15 +20,15 @@ class Fan(NamedTuple):
     """The predictions along the column that moves them most.
 
     Attributes:
-        column: its number.
-        values: [P] of the column.
+        name: of the column.
+        values: [P] of the column, of a table in its own units.
         low: its least training value.
         high: its largest.
         quantiles: [Q, P] of the mixture, at `LEVELS`.
         member_means: [M, P].
     """
 
-    column: int
+    name: str
     values: NDArray
     low: float
     high: float
@@ -62,7 +62,8 @@ def widest_fan(likelihood: NumberLikelihood, source: Source, arrays: Arrays) -> 
         arrays: predictions of `profile_inputs`.
 
     Returns:
-        The fan; None where no prediction moves.
+        The fan; None where no prediction moves. An input that is only a part of what a table's
+        column became does not move by itself.
     """
     distribution, columns = likelihood.distribution(arrays), columns_of(source)
     quantiles = distribution.quantiles(np.array(LEVELS))
@@ -71,15 +72,20 @@ def widest_fan(likelihood: NumberLikelihood, source: Source, arrays: Arrays) -> 
     inside = (values >= columns.low[:, None]) & (values <= columns.high[:, None])
     moved = np.array([np.ptp(one[where]) for one, where in zip(medians, inside, strict=True)])
     moved[columns.high <= columns.low] = 0
+    features = [Feature(f"input {i}", i, True) for i in range(len(moved))]
+    if source.table is not None:
+        features = list(source.table.features)
+        moved[[not one.moves for one in features]] = 0
     column = int(moved.argmax())
     if not moved[column] > 0:
         return None
     where = slice(column * NUM_POINTS, (column + 1) * NUM_POINTS)
+    name, shift, scale = (getattr(features[column], one) for one in ("name", "shift", "scale"))
     return Fan(
-        column,
-        values[column],
-        float(columns.low[column]),
-        float(columns.high[column]),
+        name,
+        values[column] * scale + shift,
+        float(columns.low[column]) * scale + shift,
+        float(columns.high[column]) * scale + shift,
         quantiles[:, where],
         distribution.member_means()[:, where],
     )

@@ -1,14 +1,17 @@
 """Coverage by group and over time: whether a promise that holds on average holds in each."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import metrics
+from ensemble.errors import shown
 from ensemble.source import Source, Strata
 
 NUM_PERIODS = 5
+_ENOUGH = 20  # Rows of a group that a sentence is about.
 _TIME = "time"
 
 
@@ -48,6 +51,46 @@ def by_stratum(held: NDArray, strata: Strata | None) -> list[dict[str, Any]]:
             }
         )
     return sections
+
+
+def sentence(sections: Sequence[Mapping[str, Any]], split: str) -> str:
+    """What conformal promises are worth where rows are split by groups or by time.
+
+    Args:
+        sections: of `by_stratum`; may be empty.
+        split: `config.split`.
+
+    Returns:
+        Empty where rows are split at random.
+    """
+    kind, _, column = split.partition(":")
+    if not kind:
+        return ""
+    if kind == _TIME:
+        text = (
+            f"Test rows are the latest by {shown(column)}: what is promised of conformal "
+            "predictions supposes that they are like the calibration rows before them"
+        )
+        if sections:
+            last = sections[-1]
+            low, high = last["interval"]
+            text += f"; of the last period, {shown(last['name'])}, they hold "
+            text += f"{last['share']:.1%} [{low:.1%}, {high:.1%}]"
+        return f"{text}."
+    text = (
+        f"Rows are split by {shown(column)}: what is promised of conformal predictions is marginal "
+        "over the groups, so it is for their average and not for each"
+    )
+    large = [one["share"] for one in sections if one["num_examples"] >= _ENOUGH]
+    if len(large) > 1:
+        text += (
+            f"; they hold from {min(large):.1%} to {max(large):.1%} in the {len(large)} groups of "
+            f"{_ENOUGH} test rows or more"
+        )
+    return (
+        f"{text}. Intervals here take rows for independent of each other; where those of a group "
+        "are alike, they are too narrow."
+    )
 
 
 def _periods(strata: Strata) -> NDArray:

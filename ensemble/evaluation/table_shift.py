@@ -10,7 +10,8 @@
 
 Means, standard deviations and ranges are those of the training rows, so that the amounts have no
 units. A mean in the place of a missing value is what a table often holds where a value is not
-known. Permuted columns keep their values and lose what these say of the target.
+known. Permuted columns keep their values and lose what these say of the target. The inputs that one
+column of a table with names becomes, as those of a category, are missing or permuted together.
 """
 
 from __future__ import annotations
@@ -44,12 +45,16 @@ TABLE_SHIFTS: Mapping[str, Shift] = MappingProxyType(
 
 
 class Columns(NamedTuple):
-    """What the training rows say of each column, float64 [F]."""
+    """What the training rows say of each input, float64 [F].
+
+    `group` is the number of the table's column that it is of.
+    """
 
     mean: np.ndarray
     deviation: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    group: np.ndarray
 
 
 def is_table(source: Source) -> bool:
@@ -69,7 +74,9 @@ def columns_of(source: Source) -> Columns:
         low, high = np.minimum(low, values.min(axis=0)), np.maximum(high, values.max(axis=0))
     mean = np.asarray(total) / count
     deviation = np.sqrt(np.maximum(np.asarray(squares) / count - mean**2, 0))
-    return Columns(first + mean, deviation, first + low, first + high)
+    table = source.table
+    group = np.arange(len(first)) if table is None else [one.column for one in table.features]
+    return Columns(first + mean, deviation, first + low, first + high, np.array(group))
 
 
 def shift_table(
@@ -93,9 +100,10 @@ def shift_table(
     amount = TABLE_SHIFTS[name].amounts[severity - 1]
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *name.encode()])))
     rows = inputs.astype(np.float64)
-    num_rows, num_columns = rows.shape
+    num_rows, num_columns = len(rows), int(columns.group.max()) + 1
     if name == "missing":
-        shifted = np.where(rng.random(rows.shape) < amount, columns.mean, rows)
+        is_missing = rng.random((num_rows, num_columns)) < amount
+        shifted = np.where(is_missing[:, columns.group], columns.mean, rows)
     elif name == "noisy":
         shifted = rows + amount * columns.deviation * rng.standard_normal(rows.shape)
     elif name == "scaled":
@@ -105,7 +113,7 @@ def shift_table(
         for column in rng.permutation(num_columns)[: int(np.ceil(amount * num_columns - 1e-9))]:
             # Its own generator, so that a column is permuted alike at every severity.
             order = np.random.default_rng([seed, column]).permutation(num_rows)
-            shifted[:, column] = rows[order, column]
+            shifted[:, columns.group == column] = rows[order][:, columns.group == column]
     else:
         shifted = rows.copy()
         moving = np.flatnonzero(columns.high > columns.low)

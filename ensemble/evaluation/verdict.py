@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.errors import shown
+from ensemble.evaluation import strata
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.scoring import is_available
 from ensemble.evaluation.thresholds import abstention_sentence
@@ -34,7 +35,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
 
     Returns:
         Sentences: accuracy and gain, the majority class where classes are unequal, the chains of a
-        posterior, trust in the probabilities, the temperature, abstention, shift,
+        posterior, trust in the probabilities, the temperature, groups, abstention, shift,
         out-of-distribution data, the next member, and the notes of the run.
     """
     temperature = evaluation["calibrated"]["temperature"]
@@ -52,6 +53,9 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         sentences.append(advice(evaluation["test"], temperature))
     elif "value" in temperature:
         sentences.append(f"No temperature can be fitted; it is {temperature['reason']}.")
+    by_stratum = evaluation["calibrated"]["conformal"].get("by_stratum", ())
+    if sentence := strata.sentence(by_stratum, evaluation["config"].get("split", "")):
+        sentences.append(sentence)
     if sentence := abstention_sentence(evaluation["abstention"]):
         sentences.append(sentence)
     if evaluation["shift"]:

@@ -81,8 +81,8 @@ def draw(
         fan = widest_fan(likelihood, subject.dataset, predicted["profile"].arrays)
         if fan is not None:
             ends = fan.low, fan.high
-            name = f"input {fan.column}"
-            drawn["fan"] = number_plots.fan(fan.values, fan.quantiles, fan.member_means, ends, name)
+            moved, means = fan.values, fan.member_means
+            drawn["fan"] = number_plots.fan(moved, fan.quantiles, means, ends, fan.name)
     if records := drawable_records(subject):
         drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
     return drawn

@@ -20,6 +20,8 @@ MAX_COLUMNS = 2000
 NUM_BINS = 10
 """Of examples by their predicted uncertainty."""
 NUM_LISTED = 10
+MAX_SHOWN = 12
+"""Columns of an example that are shown."""
 _LEVEL = 0.9
 
 Terms = Mapping[str, NDArray]
@@ -204,14 +206,17 @@ def least_certain(
     Returns:
         Of each `index` in the test split, `target`, `median`, `low` and `high` ends of the 90%
         interval, the standard deviations `noise` and `disagreement`; `inputs`, where examples have
-        at most twelve.
+        at most twelve, of tables texts by column.
     """
     distribution = likelihood.distribution(test.arrays)
     _, noise, disagreement = distribution.moments()
     low, middle, high = distribution.quantiles(np.array([0.05, 0.5, 0.95]))
     chosen = np.argsort(-(noise + disagreement), kind="stable")[:NUM_LISTED]
-    inputs = None
-    if source is not None and np.prod(source.input_shape) <= 12:
+    inputs: list[Any] | None = None
+    if source is not None and source.table is not None:
+        rows = source.table.rows(source.read("test", chosen).inputs)
+        inputs = rows if len(rows[0]) <= MAX_SHOWN else None
+    elif source is not None and np.prod(source.input_shape) <= MAX_SHOWN:
         inputs = source.read("test", chosen).inputs.reshape(len(chosen), -1).tolist()
     return [
         {

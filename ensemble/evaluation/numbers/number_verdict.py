@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble.evaluation import strata
 from ensemble.evaluation.scoring import is_available
 from ensemble.evaluation.verdict import FEW_EXAMPLES, convergence
 from ensemble.metrics import ACCEPT_ALL, MAX_ERROR, Rule
@@ -32,7 +33,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     Returns:
         Sentences, fewer where there are few test examples: errors beside those of simpler
         predictors, the chains of a posterior, trust in the intervals, the factor of the scale,
-        conformal intervals, whether uncertain predictions are worse, abstention, shift,
+        conformal intervals, groups, whether uncertain predictions are worse, abstention, shift,
         out-of-distribution data, the next member, and the notes of the run.
     """
     test, scale = evaluation["test"], evaluation["calibrated"]["scale"]
@@ -49,13 +50,15 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
             f"The {test['num_examples']:,} targets have only {test['distinct_targets']} distinct "
             "values: the NLL of a density and the PIT say little there; compare by CRPS and RMSE."
         )
+    sets, split = evaluation["calibrated"]["conformal"], evaluation["config"].get("split", "")
     is_enough = test["num_examples"] >= FEW_EXAMPLES
     if is_available(scale) and is_enough:
         sentences.append(advice(test, scale))
     sentences += [
         sentence
         for sentence in (
-            conformal(evaluation["calibrated"]["conformal"], test),
+            conformal(sets, test),
+            strata.sentence(sets["quantiles"].get("by_stratum", ()), split),
             uncertainty(evaluation["uncertainty"]) if is_enough else "",
             abstention(evaluation["abstention"]),
             shift(evaluation["shift"]),

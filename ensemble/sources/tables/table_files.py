@@ -58,6 +58,16 @@ def read_files(name: str) -> dict[str, dict[str, Column]]:
     }
 
 
+def rows_of_files(name: str) -> dict[str, Column]:
+    """Reads the rows of a table's files that are to be predicted: to test, else all.
+
+    Raises:
+        UserError: as of `read_files`.
+    """
+    parts = read_files(name)
+    return next(parts[part] for part in ("test", POOL, "train") if part in parts)
+
+
 def read_if_table(paths: Sequence[str]) -> dict[str, Column] | None:
     """Reads the columns of a file, where it is one of a table by its name; else None.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 
 from ensemble.errors import UserError, shown
 from ensemble.notes import note
+from ensemble.source import Feature
 from ensemble.sources.tables import frames, read_table
 from ensemble.sources.tables.raw_columns import Column, Columns, kind_of, named
-from ensemble.storage.table_schema import FORMAT, KINDS, PERIODS
+from ensemble.storage.table_schema import FORMAT, KINDS, PERIODS, num_features
 
 _LEAST = 3  # Rows of a category that has a column of its own.
 _MOST_CATEGORIES = 32  # Columns of one category, that of all rare ones among them.
@@ -45,14 +47,26 @@ class TableForm:
         return [one["name"] for one in self.columns]
 
     @property
-    def num_features(self) -> int:
-        """F."""
-        return len(self.features)
+    def features(self) -> list[Feature]:
+        """What each input [F] is."""
+        return [one for i, column in enumerate(self._inputs) for one in _features(column, i)]
 
     @property
-    def features(self) -> list[str]:
-        """What each feature [F] is of."""
-        return [feature for one in self.columns for feature in _features(one)]
+    def _inputs(self) -> list[dict[str, Any]]:
+        """The columns that become inputs."""
+        return [one for one in self.columns if one["kind"] != "drop"]
+
+    def rows(self, inputs: np.ndarray) -> list[dict[str, str]]:
+        """The inverse of `encode`: texts by the columns that became inputs [N, F].
+
+        Rare categories, and a value that was missing where none was missing in training, cannot be
+        told from others of their input.
+        """
+        ends = np.cumsum([num_features(one) for one in self._inputs])
+        parts = np.split(np.asarray(inputs, np.float64), ends[:-1], axis=1)
+        columns = zip(self._inputs, parts, strict=True)
+        texts = {one["name"]: [_text(one, row) for row in part] for one, part in columns}
+        return [{name: found[n] for name, found in texts.items()} for n in range(len(inputs))]
 
     def apply(self, columns: Columns) -> tuple[np.ndarray, list[str]]:
         """Makes inputs [N, F] float32 of raw columns, and remarks on what training did not have.
@@ -128,7 +142,7 @@ def _said(one: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "drop":
         return "left out", one["why"]
     if kind == "category":
-        shared = [text or "(missing)" for text in one["categories"]]
+        shared = [text or _MISSING for text in one["categories"]]
         what = ", ".join(shared[:6]) + (", ..." if len(shared) > 6 else "")
         return kind, f"{len(shared)}: {what}" + (
             f"; {len(one['rare'])} rare ones share a column" if one["rare"] else ""
@@ -141,19 +155,45 @@ def _said(one: Mapping[str, Any]) -> tuple[str, str]:
     return kind, what + ("; missing values are flagged" if one["flag"] else "")
 
 
-def _features(one: Mapping[str, Any]) -> list[str]:
-    """The features of a column, by name."""
-    name, kind = one["name"], one["kind"]
-    if kind == "drop":
-        return []
-    if kind == "category":
-        found = [f"{name}={text or '(missing)'}" for text in one["categories"]]
-        return found + [f"{name}=(rare or unseen)"] * bool(one["rare"])
+def _features(one: Mapping[str, Any], i: int) -> list[Feature]:
+    """The inputs that the column i becomes."""
+    name = one["name"]
+    if one["kind"] == "category":
+        return [Feature(f"{name}={text}", i) for text in _shared(one)]
     phases = [f"{wave} of {name} in {PERIODS[p]}" for p in one["periods"] for wave in _WAVES]
-    return [name, *phases] + [f"{name} is missing"] * bool(one["flag"])
+    others = [*phases] + [f"{name} is missing"] * bool(one["flag"])
+    title = f"{name}, days since 1970" if one["kind"] == "date" else name
+    value = Feature(title, i, not phases, one["shift"], one["scale"])
+    return [value, *(Feature(other, i) for other in others)]
 
 
 _WAVES = ("sine", "cosine")
+
+
+def _shared(one: Mapping[str, Any]) -> list[str]:
+    """What each input of a category stands for."""
+    found = [text or _MISSING for text in one["categories"]]
+    return found + ["(rare or unseen)"] * bool(one["rare"])
+
+
+_MISSING = "(missing)"
+
+
+def _text(one: Mapping[str, Any], row: np.ndarray) -> str:
+    """The value of a column of which a row holds the inputs."""
+    if one["kind"] == "category":
+        return _shared(one)[row.argmax()] if row.any() else "(unseen)"
+    if one["flag"] and row[-1]:
+        return _MISSING
+    value = float(row[0]) * one["scale"] + one["shift"]
+    if one["kind"] == "boolean":
+        return "true" if value > 0.5 else "false"
+    if one["kind"] == "date" and abs(value) < _MOST_DAYS:
+        return str(np.datetime64("1970-01-01") + np.timedelta64(math.floor(value + 0.01), "D"))
+    return f"{value:.4g}"
+
+
+_MOST_DAYS = 2_000_000  # Beyond, dates have years of five digits.
 
 
 # Fitting.

@@ -23,7 +23,7 @@ def test_one_column_moves_beyond_its_range_and_the_widest_fan_is_of_what_matters
     arrays = {"loc": loc, "scale": np.ones_like(loc)}
     likelihood = Gaussian(0.0, 1.0, -1.0, 1.0)
     fan = widest_fan(likelihood, source, arrays)
-    assert fan.column == 1
+    assert fan.name == "input 1"
     np.testing.assert_allclose(fan.quantiles[2], loc.mean(axis=0)[NUM_POINTS : 2 * NUM_POINTS])
     assert fan.low > fan.values[0]
     flat = {name: np.ones_like(one) for name, one in arrays.items()}

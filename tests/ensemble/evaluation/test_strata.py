@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ensemble.evaluation.strata import by_stratum
+from ensemble.evaluation.strata import by_stratum, sentence
 from ensemble.source import Strata
 
 
@@ -27,3 +27,16 @@ def test_periods_come_in_order_and_keep_equal_times_together():
     assert [one["share"] for one in found] == sorted((one["share"] for one in found), reverse=True)
     numbers = by_stratum(np.ones(24, bool), Strata("when", "time", days))
     assert numbers[0]["name"] == "18262.5 to 18263"
+
+
+def test_groups_and_times_are_said_in_words():
+    held = np.array([True] * 20 + [True] * 10 + [False] * 10 + [True])
+    groups = Strata("patient", "group", np.repeat(["a", "b", "c"], [20, 20, 1]))
+    text = sentence(by_stratum(held, groups), "group:patient")
+    assert "split by patient: what is promised of conformal predictions is marginal" in text
+    assert "from 50.0% to 100.0% in the 2 groups of 20 test rows or more" in text
+    days = Strata("when", "time", np.arange(41.0), True)
+    text = sentence(by_stratum(held, days), "time:when")
+    assert "of the last period, 1970-02-03 to 1970-02-10, they hold 12.5%" in text
+    assert "marginal" in sentence([], "group:patient")
+    assert sentence([], "") == ""

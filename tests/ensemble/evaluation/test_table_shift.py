@@ -75,3 +75,13 @@ def test_made_rows_lie_within_or_beyond_every_range(source):
     low, high = columns.low[:5], columns.high[:5]
     assert ((outside <= low) | (outside >= high)).all()
     assert ((outside >= 2 * low - high) & (outside <= 2 * high - low)).all()
+
+
+@pytest.mark.parametrize("name", ["missing", "permuted"])
+def test_the_inputs_of_a_category_are_shifted_together(source, rows, name):
+    columns = columns_of(source)._replace(group=np.array([0, 0, 0, 1, 2, 3]))
+    changed = shift_table(rows, name, 3, columns) != rows
+    of_category, others = changed[:, :3], changed[:, 3:5]
+    assert (of_category.all(axis=1) | ~of_category.any(axis=1)).mean() > 0.99
+    assert 0 < changed.mean() < 1
+    assert name != "missing" or (of_category[:, 0] != others[:, 0]).any()

@@ -44,15 +44,16 @@ def test_numpy_makes_what_scikit_learn_would():
     form = fit(frame)
     inputs = form.encode(frame)
     assert inputs.dtype == np.float32
-    assert inputs.shape == (60, form.num_features)
-    by_name = dict(zip(form.features, inputs.T, strict=True))
+    assert inputs.shape == (60, len(form.features))
+    titles = [one.name for one in form.features]
+    by_name = dict(zip(titles, inputs.T, strict=True))
     age = SimpleImputer(strategy="median").fit_transform(frame[["age"]])
     np.testing.assert_allclose(by_name["age"], StandardScaler().fit_transform(age)[:, 0], 1e-5)
     np.testing.assert_array_equal(by_name["age is missing"], frame["age"].isna())
     texts = frame[["colour"]].fillna("").to_numpy(object)
     encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=3)
     expected = encoder.fit_transform(texts).toarray()
-    names = [name for name in form.features if name.startswith("colour")]
+    names = [name for name in titles if name.startswith("colour")]
     assert names[0] == "colour=(missing)"
     assert names[-1] == "colour=(rare or unseen)"
     np.testing.assert_array_equal(np.stack([by_name[name] for name in names], 1), expected)
@@ -62,6 +63,22 @@ def test_numpy_makes_what_scikit_learn_would():
         "id",
         "always",
     ]
+
+
+def test_inputs_are_told_as_the_table_has_them():
+    frame = make_frame()
+    form = fit(frame)
+    rows = form.rows(form.encode(frame))
+    for name, row in enumerate(rows):
+        age, colour = frame["age"][name], frame["colour"][name]
+        assert row["age"] == ("(missing)" if np.isnan(age) else f"{age:.4g}")
+        assert row["member"] == str(frame["member"][name]).lower()
+        assert row["when"] == str(frame["when"][name].date())
+        rare = "(rare or unseen)" if colour in ("teal", "pink") else colour
+        assert row["colour"] == (rare if isinstance(colour, str) else "(missing)")
+    assert [one.column for one in form.features if one.moves] == [0, 1]
+    age = form.features[0]
+    np.testing.assert_allclose(form.encode(frame)[1, 0] * age.scale + age.shift, frame["age"][1])
 
 
 def test_the_reader_runs_alone_on_what_a_file_says(tmp_path):
@@ -86,7 +103,8 @@ def test_the_reader_runs_alone_on_what_a_file_says(tmp_path):
     assert "'colour' holds categories unseen in training in 1 of 60 rows, such as 'mauve'" in (
         ran.stderr
     )
-    assert found[0, form.features.index("colour=(rare or unseen)")] == 1
+    titles = [one.name for one in form.features]
+    assert found[0, titles.index("colour=(rare or unseen)")] == 1
 
 
 @pytest.mark.parametrize(
