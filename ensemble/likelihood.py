@@ -374,7 +374,13 @@ class NumberDistribution(Protocol):
 
 
 class NumberLikelihood(Likelihood, Protocol):
-    """What likelihoods of numbers say to their evaluator."""
+    """What likelihoods of numbers say to their evaluator.
+
+    Attributes:
+        is_of_counts: whether the NLL is of probabilities of whole numbers, and not of densities.
+    """
+
+    is_of_counts: bool
 
     @property
     def units(self) -> tuple[float, float]:

@@ -29,6 +29,7 @@ _REACH = 50.0  # Deviations above the mean; by Cantelli's inequality 1 in 2501 c
 class Counts(Parametric):
     """A tenant maps K outputs to a distribution of counts with the mean `RATE`."""
 
+    is_of_counts = True
     parts: tuple[str, ...] = (RATE,)
     positive_parts: tuple[str, ...] = (RATE,)
 

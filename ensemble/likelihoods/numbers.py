@@ -37,6 +37,7 @@ class Numbers:
     has_density = True
     takes_logits = False
     num_targets = 1
+    is_of_counts = False
     can_be_censored: bool = False
     can_have_errors: bool = False
     remarks: tuple[str, ...] = ()

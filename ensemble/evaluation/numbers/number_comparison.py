@@ -24,24 +24,25 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
         `difference`: its score less the subject's; `interval`: paired 95% bootstrap interval of the
         difference, from the same resamples of the test split for both; `distance`: root mean square
         of the difference of the two means, in the targets' units; `overlap`: mean share of the
-        narrower 90% interval that lies in the other one.
+        narrower 90% interval that lies in the other one. An NLL of probabilities of counts has no
+        difference from one of densities.
 
     Raises:
         UserError: they were not tested on the same examples.
     """
     check_comparable(subject, other)
     targets = subject.test.targets
-    ours, theirs = (
-        cast(NumberLikelihood, one.likelihood).distribution(one.test.arrays)
-        for one in (subject, other)
-    )
+    first, second = (cast(NumberLikelihood, one.likelihood) for one in (subject, other))
+    ours = first.distribution(subject.test.arrays)
+    theirs = second.distribution(other.test.arrays)
     terms = [one.terms(targets) for one in (ours, theirs)]
-    names = [name for name in terms[0] if name in terms[1]]
+    is_alike = first.is_of_counts == second.is_of_counts
+    names = [one for one in terms[0] if one in terms[1] and (is_alike or one[:3] != "nll")]
     before, after = map(regression.resampled_means, terms)
 
     def difference(counts: NDArray) -> dict[str, float]:
-        first, second = before(counts), after(counts)
-        return {name: second[name] - first[name] for name in names}
+        one, another = before(counts), after(counts)
+        return {name: another[name] - one[name] for name in names}
 
     gap = theirs.moments()[0] - ours.moments()[0]
     ends = np.array([0.05, 0.95])

@@ -82,7 +82,7 @@ class NumberEvaluator:
         calibration = subject.calibration
         return {
             "test": number_scores.score_predictions(likelihood, test),
-            "simple": number_scores.score_simple(source, subject.why_no_data),
+            "simple": number_scores.score_simple(likelihood, test, source, subject.why_no_data),
             "calibrated": score_calibrated(
                 likelihood, test, calibration, strata_of(subject.dataset)
             ),

@@ -79,35 +79,57 @@ def intervals(terms: Terms) -> metrics.bootstrap.Intervals:
     return {**found, **exact}
 
 
-def score_simple(source: Source | None, why_no_data: str) -> dict[str, Any]:
+def score_simple(
+    likelihood: NumberLikelihood, test: StoredPredictions, source: Source | None, why_no_data: str
+) -> dict[str, Any]:
     """Scores what any ensemble should beat, on the test split.
 
     Args:
+        likelihood: of the run.
+        test: predictions of the live members.
         source: of the run; None where it cannot be had.
         why_no_data: then.
 
     Returns:
         `constant`: the normal distribution of the training targets, whatever the inputs are;
         `least_squares`: a line through all of the training examples, with the residuals' standard
-        deviation. Of each `ensemble` scores and their `interval`, or the `reason` why there are
-        none.
+        deviation. Of each `ensemble` scores and their `interval`, and `excess_interval`, paired, of
+        its RMSE less the ensemble's; or the `reason` why there are none. Beside counts, which have
+        probabilities, there is no NLL of their densities.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}
         return {"constant": absent, "least_squares": absent}
+    squares = (likelihood.distribution(test.arrays).moments()[0] - test.targets) ** 2
+
+    def scored(terms: Terms) -> dict[str, Any]:
+        kept = {
+            name: one
+            for name, one in terms.items()
+            if not (likelihood.is_of_counts and name.startswith("nll"))
+        }
+        ours, other = (
+            regression.resampled_means({"rmse": one}) for one in (squares, terms["rmse"])
+        )
+
+        def excess(counts: NDArray) -> dict[str, float]:
+            return {"rmse": other(counts)["rmse"] - ours(counts)["rmse"]}
+
+        return {
+            "ensemble": regression.means(kept),
+            "interval": intervals(kept),
+            "excess_interval": metrics.intervals(excess, len(squares)),
+        }
+
     train, targets = source.targets("train").astype(np.float64), source.targets("test")
     scale = np.full(len(targets), train.std())
     constant = regression.gaussian_terms(np.full(len(targets), train.mean()), scale, targets)
     try:
         means, deviation = least_squares(source)
     except UserError as error:
-        return {"constant": _scored(constant), "least_squares": {"reason": f"{error}"}}
+        return {"constant": scored(constant), "least_squares": {"reason": f"{error}"}}
     line = regression.gaussian_terms(means, np.full(len(targets), deviation), targets)
-    return {"constant": _scored(constant), "least_squares": _scored(line)}
-
-
-def _scored(terms: Terms) -> dict[str, Any]:
-    return {"ensemble": regression.means(terms), "interval": intervals(terms)}
+    return {"constant": scored(constant), "least_squares": scored(line)}
 
 
 def least_squares(source: Source) -> tuple[NDArray, float]:

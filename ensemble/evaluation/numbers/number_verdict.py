@@ -109,15 +109,15 @@ def beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
     if test["num_examples"] < FEW_EXAMPLES:
         return f"{text[0].upper()}{text[1:]}."
     best = min(found.values(), key=lambda one: one["ensemble"]["rmse"])
-    (low, high), (least, most) = test["interval"]["rmse"], best["interval"]["rmse"]
-    if high < least:
-        return f"{text[0].upper()}{text[1:]}: the ensemble is better."
-    if low > most:
-        return f"{text[0].upper()}{text[1:]}: the ensemble is worse than the better of these."
-    return (
-        f"{text[0].upper()}{text[1:]}; these intervals overlap, so this test split alone does not "
-        "tell which is best."
-    )
+    low, high = best["excess_interval"]["rmse"]
+    text = f"{text[0].upper()}{text[1:]}"
+    than = f"than the better of these by [{low:.4g}, {high:.4g}]"
+    if low > 0:
+        return f"{text}: the ensemble is better {than}."
+    if high < 0:
+        than = f"than the better of these by [{-high:.4g}, {-low:.4g}]"
+        return f"{text}: the ensemble is worse {than}."
+    return f"{text}; this test split alone does not tell which is best."
 
 
 def trust(test: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ensemble import registry
 from ensemble.keys import (
     BELOW_ONE,
     MAX_MEMBERS,
@@ -88,8 +89,8 @@ def _of_likelihood(values: Mapping[str, Any]) -> list[Conflict]:
     from ensemble import likelihoods  # They import JAX; the keys do not.
 
     name = values.get("likelihood")
-    if name is None or likelihoods.named(name).has_density:
-        return []
+    if name not in registry.LIKELIHOODS or likelihoods.named(name).has_density:
+        return []  # One that is chosen by the data is looked at again when it is known.
     line = (
         f"config.likelihood={name!r} has no density, and config.method={values['method']!r} "
         "samples a posterior, which needs one: use config.method='sgd', or a likelihood such as "

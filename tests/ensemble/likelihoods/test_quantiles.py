@@ -122,6 +122,7 @@ def test_levels_are_within_0_and_1_with_the_median(levels):
 def test_samplers_refuse_what_has_no_density(method):
     with pytest.raises(UserError, match=rf"'quantiles' has no density, and .*{method}"):
         validate({"method": method, "likelihood": "quantiles"})
+    assert validate({"method": method, "likelihood": "auto"}).likelihood == "auto"
 
 
 @pytest.mark.soak

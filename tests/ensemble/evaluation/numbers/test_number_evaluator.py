@@ -84,6 +84,8 @@ def test_a_constant_and_least_squares_are_scored_beside_it(evaluated, slopes):
     assert simple["least_squares"]["ensemble"]["rmse"] == pytest.approx(expected, rel=1e-5)
     expected = np.sqrt(np.mean((targets.mean() - y) ** 2))
     assert simple["constant"]["ensemble"]["rmse"] == pytest.approx(expected, rel=1e-5)
+    low, high = simple["constant"]["excess_interval"]["rmse"]
+    assert low < expected - evaluation["test"]["ensemble"]["rmse"] < high
     assert "Least squares has" in evaluation["verdict"][1]
     assert "least squares" in repr(evaluation)
 

@@ -35,7 +35,7 @@ def test_trust_is_what_coverage_and_pit_say_together(test, words):
 
 
 def simple(rmse):
-    return {"ensemble": {"rmse": rmse}, "interval": {"rmse": (rmse - 0.3, rmse + 0.3)}}
+    return {"ensemble": {"rmse": rmse}, "excess_interval": {"rmse": (rmse - 2.3, rmse - 1.7)}}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,8 @@ def simple(rmse):
     [
         (
             simple(4.0),
-            "Least squares has 4, the training targets' mean has 9: the ensemble is better",
+            "Least squares has 4, the training targets' mean has 9: the ensemble is better than the better of "
+            "these by [1.7, 2.3]",
         ),
         (simple(2.1), "this test split alone does not tell which is best"),
         (simple(1.0), "the ensemble is worse than the better of these"),
