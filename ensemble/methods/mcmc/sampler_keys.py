@@ -88,7 +88,7 @@ def _of_likelihood(values: Mapping[str, Any]) -> list[Conflict]:
     """A likelihood that has no posterior."""
     from ensemble import likelihoods  # They import JAX; the keys do not.
 
-    name = values.get("likelihood")
+    name = values.get("likelihood", "")
     if name not in registry.LIKELIHOODS or likelihoods.named(name).has_density:
         return []  # One that is chosen by the data is looked at again when it is known.
     line = (

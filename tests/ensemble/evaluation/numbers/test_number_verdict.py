@@ -43,8 +43,8 @@ def simple(rmse):
     [
         (
             simple(4.0),
-            "Least squares has 4, the training targets' mean has 9: the ensemble is better than the better of "
-            "these by [1.7, 2.3]",
+            "Least squares has 4, the training targets' mean has 9: the ensemble is better "
+            "than the better of these by [1.7, 2.3]",
         ),
         (simple(2.1), "this test split alone does not tell which is best"),
         (simple(1.0), "the ensemble is worse than the better of these"),

@@ -125,9 +125,13 @@ def test_an_evaluation_tells_groups_apart(tmp_path):
     frame = make_table().assign(town=lambda f: f["town"] == "here")
     config = small_config(target="town", split="group:agent", likelihood="auto")
     ensemble.train(config, data=frame, workdir=str(tmp_path / "run"), show_progress=False)
+    frame[:30].drop(columns="town").to_csv(tmp_path / "others.csv", index=False)
+    others = f"csv:{tmp_path / 'others.csv'}"
     evaluation = ensemble.evaluate(
-        tmp_path / "run", data=frame, datasets="none", show_progress=False
+        tmp_path / "run", data=frame, datasets=others, show_progress=False
     )
+    assert evaluation["out_of_distribution"][others]["num_examples"] == 30
+    assert any("Rows are split by agent" in line for line in evaluation["verdict"])
     groups = evaluation["calibrated"]["conformal"]["by_stratum"]
     sizes = [one["num_examples"] for one in groups]
     assert sizes == sorted(sizes, reverse=True)
