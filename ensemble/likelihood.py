@@ -30,8 +30,7 @@ class Column(NamedTuple):
         title: of the column of a table.
         factor: that the score is multiplied by, such as 100 for percent.
         digits: after the decimal point.
-        has_units: whether the score is in the targets' units, which may be of any size: six
-            significant digits are shown then.
+        has_units: whether it is in the targets' units, and shown with six significant digits.
     """
 
     title: str
@@ -91,8 +90,7 @@ class Likelihood(Protocol):
     Attributes:
         takes_logits: whether outputs are logits of classes, so that a network must not end in a
             softmax or sigmoid.
-        has_density: whether `log_prob` is the logarithm of a density or a probability, as a
-            posterior needs, and not only a score to be maximised.
+        has_density: whether `log_prob` is of a density or a probability, as posteriors need.
         loss: the score of `columns` that training lowers: `nll`, unless there is no density.
         evaluator: what evaluates runs with it, a class that is an
             `ensemble.evaluation.evaluator.Evaluator`, as the registry names code: `"module:NAME"`.
@@ -374,13 +372,9 @@ class NumberDistribution(Protocol):
 
 
 class NumberLikelihood(Likelihood, Protocol):
-    """What likelihoods of numbers say to their evaluator.
+    """What likelihoods of numbers say to their evaluator."""
 
-    Attributes:
-        is_of_counts: whether the NLL is of probabilities of whole numbers, and not of densities.
-    """
-
-    is_of_counts: bool
+    is_of_counts: bool  # Whether the NLL is of probabilities of counts, and not of densities.
 
     @property
     def units(self) -> tuple[float, float]:

@@ -233,3 +233,19 @@ def test_chains_are_scored_by_their_sums_and_other_inputs_by_their_draws(slopes,
     plain = evaluation["shift"]["noisy"]["ensemble"]["rmse"][0]
     assert plain == pytest.approx(evaluation["test"]["ensemble"]["rmse"], rel=0.1)
     assert evaluation["out_of_distribution"]["outside"]["epistemic"]["auroc"] > 0.5
+
+
+@pytest.mark.check
+def test_an_nll_of_counts_is_beside_none_of_densities(tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(200, 2)).astype(np.float32)
+    data = {"inputs": inputs, "targets": rng.poisson(np.exp(1 + inputs[:, 0] / 2)).astype(float)}
+    runs = [tmp_path / name for name in ("poisson", "gaussian")]
+    for run in runs:
+        config = {"model": "tiny", "num_epochs": 1, "ensemble_size": 1, "likelihood": run.name}
+        ensemble.train(config, data, str(run), show_progress=False)
+    found = ensemble.evaluate(runs[0], data=data, datasets="none", compare=runs[1])
+    assert "rmse" in found["compare"][0]["difference"]
+    assert "nll" not in found["compare"][0]["difference"]
+    assert "rmse" in found["simple"]["constant"]["ensemble"]
+    assert "nll" not in found["simple"]["constant"]["ensemble"]
