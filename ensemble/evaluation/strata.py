@@ -68,8 +68,8 @@ def sentence(sections: Sequence[Mapping[str, Any]], split: str) -> str:
         return ""
     if kind == _TIME:
         text = (
-            f"Test rows are the latest by {shown(column)}: what is promised of conformal "
-            "predictions supposes that they are like the calibration rows before them"
+            f"Rows are split by time, {shown(column)}: what is promised of conformal predictions "
+            "supposes that later rows are like those of calibration"
         )
         if sections:
             last = sections[-1]
