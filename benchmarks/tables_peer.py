@@ -25,7 +25,7 @@ HELD_OUT = 0.1
 
 def normal_scores(mean: np.ndarray, sd: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Scores of normal distributions [N]; they are their own moments."""
-    nll = regression.gaussian_nll(mean, sd**2, targets)
+    nll = float(regression.gaussian_nll(mean, sd**2, targets).mean())
     return {
         "rmse": float(np.sqrt(np.mean((mean - targets) ** 2))),
         "nll": nll,
