@@ -101,52 +101,6 @@ def test_the_gain_is_what_the_last_member_brought_scaled_to_the_next():
         assert section["expected_gain"][name] == pytest.approx(sign * last * 4 / 6)
 
 
-def replications(num, num_members, num_examples, noise, quality, signal):
-    """Log probabilities of members drawn alike, one more than the ensemble has, and labels."""
-    rng = np.random.default_rng([num_members, num_examples])
-    for _ in range(num):
-        labels = rng.integers(5, size=num_examples)
-        scores = rng.normal(size=(num_examples, 5))
-        scores[np.arange(num_examples), labels] += signal
-        scales = noise * np.exp(quality * rng.normal(size=(num_members + 1, 1, 1)))
-        noises = scales * rng.normal(size=(num_members + 1, num_examples, 5))
-        yield log_softmax(scores + noises, axis=-1), labels
-
-
-@pytest.mark.parametrize(
-    ("num_members", "num_examples", "noise", "quality", "signal"),
-    [
-        (4, 300, 1.0, 0.3, 3.0),
-        pytest.param(2, 300, 1.0, 0.0, 3.0, marks=pytest.mark.soak),
-        pytest.param(2, 2000, 2.0, 0.1, 4.0, marks=pytest.mark.soak),
-        pytest.param(3, 2000, 0.3, 0.1, 4.0, marks=pytest.mark.soak),
-        pytest.param(8, 300, 1.0, 0.0, 3.0, marks=pytest.mark.soak),
-        pytest.param(8, 2000, 1.0, 0.3, 2.0, marks=pytest.mark.soak),
-        pytest.param(16, 300, 0.3, 0.1, 2.0, marks=pytest.mark.soak),
-    ],
-)
-def test_the_interval_holds_the_gain_of_one_further_member(
-    num_members, num_examples, noise, quality, signal, request
-):
-    num = 2000 if request.node.get_closest_marker("soak") else 100
-    held = raised = 0
-    for log_probs, labels in replications(num, num_members, num_examples, noise, quality, signal):
-        mixtures = next_member._Mixtures(log_probs)
-        with_it, without = (
-            metrics.nll(mixtures.mean(tuple(range(size))), labels)
-            for size in (num_members + 1, num_members)
-        )
-        of_members, rows = next_member._Mixtures(log_probs[:-1]), np.arange(len(labels))
-        low, high = next_member._gain_interval(
-            lambda subset, of=of_members, at=(rows, labels): of.mean(subset)[at], num_members
-        )
-        held += low <= without - with_it <= high
-        raised += with_it > without
-    assert held >= 0.92 * num - 2 * np.sqrt(num * 0.05 * 0.95)
-    if quality:
-        assert raised  # Single members do raise the NLL.
-
-
 def test_sentences():
     one = score_sizes(make_predictions(0, num_members=1))
     assert "train at least two" in one["sentence"]

@@ -1,0 +1,100 @@
+"""Finds functions that make an interval which no simulation names: `make lint` runs it.
+
+    python -m scripts.simulated_intervals
+
+A function makes an interval if it calls one of `MAKERS`, or asks a distribution of SciPy for a
+quantile. Where what it makes is no statement of its own, it stands in `NO_STATEMENTS` with the
+reason. Nothing of the program is imported: statements name their functions in `made_by=`.
+"""
+
+import ast
+import pathlib
+import sys
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAKERS = {"intervals", "mean_intervals", "bootstrap_interval", "ppf", "isf"}
+NO_STATEMENTS: dict[str, str] = {}
+"""Functions, and why nothing is stated by what they make."""
+
+
+def find_makers(package: pathlib.Path) -> dict[str, str]:
+    """Where functions make intervals.
+
+    Args:
+        package: folder of a package.
+
+    Returns:
+        By dotted name of the function, `path:line` of the first such call.
+    """
+    found: dict[str, str] = {}
+    for path in sorted(package.rglob("*.py")):
+        module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+        for name, line in _calls(ast.parse(path.read_text()), module):
+            found.setdefault(name, f"{path.relative_to(package.parent)}:{line}")
+    return found
+
+
+def _calls(tree: ast.AST, inside: str) -> Iterator[tuple[str, int]]:
+    for node in ast.iter_child_nodes(tree):
+        name = inside
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            name = f"{inside}.{node.name}"
+        if isinstance(node, ast.Call):
+            called = node.func
+            what = getattr(called, "attr", None) or getattr(called, "id", None)
+            if what in MAKERS:
+                yield inside, node.lineno
+        yield from _calls(node, name)
+
+
+def named_by_simulations(folder: pathlib.Path) -> set[str]:
+    """Functions that stand in a `made_by=` of a simulation.
+
+    Args:
+        folder: of the simulations.
+    """
+    named: set[str] = set()
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "made_by":
+                named |= {
+                    one.value
+                    for one in ast.walk(node.value)
+                    if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                }
+    return named
+
+
+def find_faults(package: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    """Lines to print: functions that no simulation names, and names that no function has.
+
+    Args:
+        package: folder of a package.
+        folder: of the simulations.
+    """
+    makers, named = find_makers(package), named_by_simulations(folder)
+    known = named | NO_STATEMENTS.keys()
+    faults = [
+        f"{place}: {name} makes an interval that no statement of simulations/ names in made_by="
+        for name, place in makers.items()
+        if not any(name == one or name.startswith(f"{one}.") for one in known)
+    ]
+    for name in sorted(known):
+        *path, function = name.split(".")
+        source = package.parent.joinpath(*path).with_suffix(".py")
+        if not source.exists() or f"def {function}(" not in source.read_text():
+            faults.append(f"simulations or NO_STATEMENTS name {name}, which is no function")
+    return faults
+
+
+def main() -> int:
+    """Prints the faults; status 1 if there is one."""
+    faults = find_faults(ROOT / "ensemble", ROOT / "simulations")
+    for line in faults:
+        print(line)
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Simulates what is stated, and writes how often it was true.
+
+    python -m simulations
+    python -m simulations --only next_member.gain --replications=100
+    python -m simulations --page=docs/statements.md
+
+Replications are written in blocks into a file for each statement in benchmarks/results/statements,
+with the commit and the date, and the same command goes on where it was interrupted; --anew forgets
+what was simulated of the statements named. Status 1 says that one of them does not hold.
+"""
+
+import argparse
+import concurrent.futures
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from simulations import page, suite
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BLOCK = 250
+
+
+def _block(name: str, setting: str, start: int, stop: int) -> dict[str, dict]:
+    (statement,) = [one for one in suite.STATEMENTS if one.name == name]
+    return suite.simulate(statement, setting, range(start, stop))
+
+
+def _add(results: dict, block: tuple, counts: dict[str, dict], commit: str) -> None:
+    name, setting, start, stop = block
+    result = results.setdefault(name, {}).setdefault(setting, {"replications": 0, "counts": {}})
+    result["replications"] += stop - start
+    result["commit"] = commit
+    result["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+    for part, count in counts.items():
+        total = result["counts"].setdefault(part, {"stated": 0, "yes": 0})
+        for key, value in count.items():
+            total[key] += value
+
+
+def _missing(results: dict, names: list[str], replications: int | None) -> list[tuple]:
+    """Blocks that are yet to be simulated, one setting's after the other's."""
+    blocks = []
+    for statement in suite.STATEMENTS:
+        if names and statement.name not in names:
+            continue
+        wanted = replications or statement.num_replications
+        for setting in statement.settings:
+            done = results.get(statement.name, {}).get(setting, {"replications": 0})
+            for start in range(done["replications"], wanted, BLOCK):
+                blocks.append((statement.name, setting, start, min(start + BLOCK, wanted)))
+    return blocks
+
+
+def _read(folder: pathlib.Path) -> dict:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def _write(folder: pathlib.Path, name: str, settings: dict) -> None:
+    part = folder / f"{name}.part"
+    part.write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+    part.replace(folder / f"{name}.json")
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def main() -> None:
+    """Simulates what is missing, prints what was found, writes the JSON or the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [one.name for one in suite.STATEMENTS]
+    folder = ROOT / "benchmarks" / "results" / "statements"
+    parser.add_argument("--only", nargs="+", choices=names, default=[])
+    parser.add_argument("--replications", type=int, help="of each setting")
+    parser.add_argument("--out", type=pathlib.Path, default=folder)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--anew", action="store_true", help="forget earlier replications")
+    parser.add_argument("--page", type=pathlib.Path, help="write this page, simulate nothing")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    results = _read(args.out)
+    if args.page:
+        args.page.write_text(page.text(results))
+        return
+    if args.anew:
+        results = {name: one for name, one in results.items() if name not in (args.only or names)}
+    blocks, commit, start = _missing(results, args.only, args.replications), _commit(), time.time()
+    with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
+        # Blocks of a setting end in order, so that its first replications are those that are done.
+        futures = [pool.submit(_block, *block) for block in blocks]
+        for done, (block, future) in enumerate(zip(blocks, futures, strict=True), 1):
+            _add(results, block, future.result(), commit)
+            _write(args.out, block[0], results[block[0]])
+            left = (time.time() - start) / done * (len(blocks) - done)
+            print(
+                f"{done}/{len(blocks)} {block[0]}: {block[1]}, {left:.0f} s left",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+    rows = [
+        row for row in suite.rows(results) if not args.only or row["statement"].name in args.only
+    ]
+    print(page.table(rows))
+    sys.exit(any(not row["is_met"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The page that shows what was stated beside what was found."""
+
+import itertools
+from collections.abc import Iterable
+
+from simulations import suite
+from simulations.statement import MOST_WRONG, VERDICT
+
+HEAD = """# How often statements hold
+
+What the program states of its own results was simulated, where the truth is known: data and
+members are drawn, the statement is made, and the truth is looked up. An interval should hold what
+it is about as often as it promises: a 95% interval in 92% to 97.5% of cases. A verdict should be
+wrong in at most 5% of all cases. *Stated* is the share of replications in which anything was said:
+in the others the report says that it cannot be told.
+
+`python -m simulations` simulates what is missing and writes
+[the results](../benchmarks/results/statements); `python -m simulations --page=docs/statements.md`
+draws this page from them. A new interval that no simulation names fails `make lint`.
+"""
+
+
+def text(results: dict) -> str:
+    """The page.
+
+    Args:
+        results: as `__main__` writes them.
+    """
+    parts = [HEAD]
+    found = suite.rows(results)
+    for statement, rows in itertools.groupby(found, lambda row: row["statement"]):
+        many = list(rows)
+        number = many[0]["replications"]
+        latest = max(results[statement.name].values(), key=lambda one: one["date"])
+        parts.append(
+            f"## {statement.name}\n\n{statement.claim}. Over {statement.over}; "
+            f"{_promise(statement)}; {number:,} replications; commit {latest['commit']}, "
+            f"{latest['date']}.\n\n{table(many)}"
+        )
+    return "\n".join(parts)
+
+
+def _promise(statement: suite.Statement) -> str:
+    if statement.kind == VERDICT:
+        return f"wrong in at most {MOST_WRONG:.0%}"
+    bound = "at least " if statement.at_least else ""
+    return f"nominal {bound}{statement.level:.0%}"
+
+
+def table(rows: Iterable[dict]) -> str:
+    """A Markdown table of rows of `suite.rows`."""
+    lines = ["| setting | of | found | stated | |", "|---|---|---|---|---|"]
+    for row in rows:
+        found = "never stated" if row["found"] is None else f"{row['found']:.1%}"
+        if row["statement"].kind == VERDICT and row["found"] is not None:
+            found = f"{row['found'] * row['stated']:.1%} wrong"
+        remark = "" if row["is_met"] else "**missed**"
+        lines.append(
+            f"| {row['setting']} | {row['part']} | {found} | {row['stated']:.0%} | {remark} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,80 @@
+"""All statements that are simulated, and how many replications came out how."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from simulations import members
+from simulations.statement import Statement
+
+STATEMENTS: tuple[Statement, ...] = (*members.STATEMENTS,)
+
+
+def simulate(statement: Statement, setting: str, replications: Iterable[int]) -> dict[str, dict]:
+    """Counts the outcomes of replications, each of which has a seed of its own.
+
+    Args:
+        statement: what is simulated.
+        setting: title of one of its settings.
+        replications: numbers of the replications.
+
+    Returns:
+        By part: `stated`, in how many replications anything was stated, and `yes`, in how many the
+        interval held, or the verdict was wrong.
+    """
+    replicate = statement.prepare(**statement.settings[setting])
+    counts: dict[str, dict] = {}
+    for number in replications:
+        seed = [zlib.crc32(f"{statement.name}: {setting}".encode()), number]
+        for part, outcome in replicate(np.random.default_rng(seed)).items():
+            count = counts.setdefault(part, {"stated": 0, "yes": 0})
+            count["stated"] += outcome is not None
+            count["yes"] += bool(outcome)
+    return counts
+
+
+def rows(results: dict) -> Iterator[dict]:
+    """The rows of a table: one for each part of a statement in each setting.
+
+    Args:
+        results: as `__main__` writes them, by statement and setting.
+
+    Yields:
+        `statement`, `setting`, `part`, `found` (None where nothing was stated), `stated` (share of
+        the replications), `replications`, `is_met` (None where it cannot be told).
+    """
+    for statement in STATEMENTS:
+        for setting in statement.settings:
+            result = results.get(statement.name, {}).get(setting)
+            for part, count in (result or {"counts": {}})["counts"].items():
+                yield {
+                    "statement": statement,
+                    "setting": setting,
+                    "part": part,
+                    "replications": result["replications"],
+                    "stated": count["stated"] / result["replications"],
+                    "found": count["yes"] / count["stated"] if count["stated"] else None,
+                    "is_met": is_met(statement, count, result["replications"]),
+                }
+
+
+def is_met(statement: Statement, count: dict, replications: int, errors: float = 2.0) -> bool:
+    """Whether a share is where it should be, but for the error of the simulation.
+
+    A verdict's share is of all replications: one that is seldom made is seldom wrong. An interval's
+    is of those in which it was stated.
+
+    Args:
+        statement: what is simulated.
+        count: `stated` and `yes`.
+        replications: how many there were.
+        errors: how many standard errors of the simulation are allowed.
+    """
+    low, high = statement.bounds()
+    number = replications if statement.kind == "verdict" else count["stated"]
+    if not number:
+        return True
+    found = count["yes"] / number
+    slack_low, slack_high = (errors * np.sqrt(end * (1 - end) / number) for end in (low, high))
+    return bool(low - slack_low <= found <= high + slack_high)
