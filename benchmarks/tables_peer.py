@@ -68,11 +68,22 @@ def hist_gradient_boosting(split: tables_data.Split) -> dict[str, float]:
 
 
 def xgb_distribution(split: tables_data.Split) -> dict[str, float]:
-    """XGBDistribution, normal."""
+    """XGBDistribution, normal, stopped early as in its documentation.
+
+    Its default of 100 trees fits yacht's training targets exactly: 90% intervals then hold 5%.
+    """
     from xgboost_distribution import XGBDistribution
 
-    model = XGBDistribution(distribution="normal", random_state=0, n_jobs=1)
-    model.fit(split.train_inputs, split.train_targets)
+    inner = tables_data.held_out(split, HELD_OUT, seed=0)
+    model = XGBDistribution(
+        distribution="normal",
+        n_estimators=500,
+        early_stopping_rounds=10,
+        random_state=0,
+        n_jobs=1,
+    )
+    held_out = [(inner.test_inputs, inner.test_targets)]
+    model.fit(inner.train_inputs, inner.train_targets, eval_set=held_out, verbose=False)
     found = model.predict(split.test_inputs)
     return normal_scores(np.float64(found.loc), np.float64(found.scale), split.test_targets)
 

@@ -32,8 +32,8 @@ from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError
 from ensemble.evaluation.page import drawable_records
+from ensemble.evaluation.sentences import convergence
 from ensemble.evaluation.subject import Subject
-from ensemble.evaluation.verdict import convergence
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.likelihoods.classes import LOG_PROBS
 from ensemble.sources import folders, own_arrays

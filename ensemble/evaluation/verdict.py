@@ -9,22 +9,17 @@ from typing import Any
 
 from ensemble.errors import shown
 from ensemble.evaluation import strata
-from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.scoring import is_available
+from ensemble.evaluation.sentences import FEW_EXAMPLES, closing, detection, effect, posterior
 from ensemble.evaluation.thresholds import abstention_sentence
 from ensemble.likelihoods.classes import gain
-from ensemble.pictures.plot_style import plural, shorten
-from ensemble.report.text import GOOD_ESS, GOOD_RHAT, agreement
-
-FEW_EXAMPLES = 30
-"""With fewer test examples nothing is concluded of calibration."""
+from ensemble.pictures.plot_style import shorten
 
 WIDE = 0.02
 """Half-width of an interval of confidence less accuracy that is too wide to call it calibrated."""
 
 MIDDLE = 2
 HARMLESS = 0.005
-TOLD = 0.99
 
 
 def verdict(evaluation: Mapping[str, Any]) -> list[str]:
@@ -42,13 +37,8 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     sentences = [quality(evaluation["test"], len(evaluation["members"]))]
     if evaluation["classes"]["are_unequal"]:
         sentences.append(balance(evaluation["test"], evaluation["classes"]))
-    if evaluation["temperature"] != 1:
-        sentences.append(
-            f"The likelihood's temperature is {evaluation['temperature']:g}: this is not Bayes."
-        )
-    if evaluation["posterior"] is not None:
-        sentences.append(convergence(evaluation["posterior"]))
-    sentences.append(trust(evaluation["test"], temperature_effect(temperature) < 0))
+    sentences += posterior(evaluation)
+    sentences.append(trust(evaluation["test"], effect(temperature) < 0))
     if is_available(temperature):
         sentences.append(advice(evaluation["test"], temperature))
     elif "value" in temperature:
@@ -60,10 +50,9 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         sentences.append(sentence)
     if evaluation["shift"]:
         sentences.append(shift(evaluation["test"], evaluation["shift"]))
-    if evaluation["out_of_distribution"]:
-        sentences.append(detection(evaluation["out_of_distribution"]))
-    notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
-    return [*sentences, evaluation["next_member"]["sentence"], *notes]
+    if sentence := detection(evaluation["out_of_distribution"], "entropy", "entropy"):
+        sentences.append(sentence)
+    return [*sentences, *closing(evaluation)]
 
 
 def quality(test: Mapping[str, Any], num_members: int) -> str:
@@ -113,23 +102,6 @@ def balance(test: Mapping[str, Any], classes: Mapping[str, Any]) -> str:
     return f"{text}; the balanced accuracy, the mean recall of the classes, is {balanced}."
 
 
-def convergence(posterior: Mapping[str, Any]) -> str:
-    """What the members of a posterior are, and whether its chains agree.
-
-    Args:
-        posterior: the entry of report.json; its R-hat and ESS may be unknown.
-    """
-    text = f"Its members are chains of {posterior['num_samples']:,} draws, each averaged"
-    rhat, ess = posterior["rhat_max"], posterior["ess_bulk_min"]
-    if rhat is None or ess is None:
-        return f"{text}; too few or degenerate draws to tell whether the chains agree."
-    if posterior["num_chains"] == 1:
-        return f"{text}; R-hat of the halves of the only one is {rhat:.3f}, bulk ESS {ess:.0f}."
-    agree = rhat < GOOD_RHAT and ess > GOOD_ESS
-    text += f"; they {'agree' if agree else 'do not agree well enough yet'}"
-    return f"{text} ({agreement(rhat, ess)})."
-
-
 def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
     """Whether confidence and accuracy agree.
 
@@ -161,18 +133,6 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
     return f"Its probabilities can be taken as they are: {agree}"
 
 
-def temperature_effect(section: Mapping[str, Any]) -> int:
-    """-1 where a temperature lowers the NLL of the test split, 1 where it raises it, else 0.
-
-    Args:
-        section: `temperature` of `scoring.score_calibrated`.
-    """
-    if not is_available(section):
-        return 0
-    low, high = section["nll_change_interval"]
-    return -1 if high < 0 else 1 if low > 0 else 0
-
-
 def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """What the temperature does to the test split.
 
@@ -185,10 +145,10 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
         f"NLL from {before['nll']:.4f} to {after['nll']:.4f}, ECE from {before['ece']:.4f} to "
         f"{after['ece']:.4f}"
     )
-    effect = temperature_effect(section)
-    if effect < 0:
+    found = effect(section)
+    if found < 0:
         return f"A temperature of {section['value']:.2f} makes them better ({what}): use it."
-    if effect > 0:
+    if found > 0:
         return f"The temperature {section['value']:.2f} makes them worse ({what}): leave it out."
     return f"A temperature ({section['value']:.2f}) changes nothing that can be told ({what})."
 
@@ -211,32 +171,3 @@ def shift(test: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
         f"Of {len(sections)} shifts at the middle severity {kind} hurts most: {accuracy:.1%} "
         f"right, with an ECE of {ece:.3f}."
     )
-
-
-def detection(sections: Mapping[str, Any]) -> str:
-    """The set of unfamiliar inputs that the entropy tells worst from the test split.
-
-    Args:
-        sections: by set, as `out_of_distribution.score_detection` returns them.
-    """
-    name, section = min(sections.items(), key=lambda item: item[1]["entropy"]["auroc"])
-    score = section["entropy"]
-    low, high = score["interval"]["auroc"]
-    kind = _KINDS.get(name, f"those of {name}")
-    what = f"{kind} ({plural(section['num_examples'], 'example')})"
-    auroc = f"AUROC {score['auroc']:.3f} [{low:.3f}, {high:.3f}]"
-    if low >= TOLD:
-        return f"Its entropy recognises all unfamiliar inputs tried, worst {what}: {auroc}."
-    if high < 0.5:
-        return f"It is surer of {what} than of its own test data: {auroc} of its entropy."
-    return (
-        f"The unfamiliar inputs that its entropy recognises worst are {what}: {auroc}; a threshold "
-        f"that catches 95% of them also flags {score['fpr95']:.1%} of the test examples."
-    )
-
-
-_KINDS = {
-    CONSTANT: "inputs whose values are all equal",
-    UNIFORM: "inputs of uniform random noise",
-}
-"""What inputs that are made for an evaluation are, in words."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ensemble.evaluation import strata
 from ensemble.evaluation.scoring import is_available
-from ensemble.evaluation.verdict import FEW_EXAMPLES, convergence
+from ensemble.evaluation.sentences import FEW_EXAMPLES, closing, detection, effect, posterior
 from ensemble.metrics import ACCEPT_ALL, MAX_ERROR, Rule
 from ensemble.pictures.plot_style import plural
 
@@ -19,7 +19,6 @@ _WIDE = 0.06
 """Half-width of an interval of the coverage that is too wide to call it right."""
 _MIDDLE = 3  # Of the severities, after the test split itself.
 _HARMLESS = 0.05
-_TOLD = 0.99
 _FEW_DISTINCT = 0.1
 _LEVEL = 0.9
 
@@ -38,12 +37,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     """
     test, scale = evaluation["test"], evaluation["calibrated"]["scale"]
     sentences = [quality(test, len(evaluation["members"])), beside(test, evaluation["simple"])]
-    if evaluation["temperature"] != 1:
-        sentences.append(
-            f"The likelihood's temperature is {evaluation['temperature']:g}: this is not Bayes."
-        )
-    if evaluation["posterior"] is not None:
-        sentences.append(convergence(evaluation["posterior"]))
+    sentences += posterior(evaluation)
     sentences.append(trust(test))
     if test["distinct_targets"] < _FEW_DISTINCT * test["num_examples"]:
         sentences.append(
@@ -62,12 +56,11 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
             uncertainty(evaluation["uncertainty"]) if is_enough else "",
             abstention(evaluation["abstention"]),
             shift(evaluation["shift"]),
-            detection(evaluation["out_of_distribution"]),
+            detection(evaluation["out_of_distribution"], "epistemic", "members' disagreement"),
         )
         if sentence
     ]
-    notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
-    return [*sentences, evaluation["next_member"]["sentence"], *notes]
+    return [*sentences, *closing(evaluation)]
 
 
 def quality(test: Mapping[str, Any], num_members: int) -> str:
@@ -147,18 +140,6 @@ def trust(test: Mapping[str, Any]) -> str:
     return f"Its distributions can be taken as they are: its {numbers}, and {uniform}."
 
 
-def scale_effect(section: Mapping[str, Any]) -> int:
-    """-1 where the factor lowers the NLL of the test split, 1 where it raises it, else 0.
-
-    Args:
-        section: `scale` of `calibrated_numbers.score_calibrated`.
-    """
-    if not is_available(section):
-        return 0
-    low, high = section["nll_change_interval"]
-    return -1 if high < 0 else 1 if low > 0 else 0
-
-
 def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """What the factor of the scale does to the test split.
 
@@ -171,10 +152,10 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
         f"NLL from {before['nll']:.4g} to {after['nll']:.4g}, 90% intervals from "
         f"{before['coverage_90']:.1%} to {after['coverage_90']:.1%} of the targets"
     )
-    effect = scale_effect(section)
-    if effect < 0:
+    found = effect(section)
+    if found < 0:
         return f"A factor of {section['value']:.2f} on its scale makes it better ({what}): use it."
-    if effect > 0:
+    if found > 0:
         return f"The factor {section['value']:.2f} on its scale makes it worse ({what}): leave it."
     return f"A factor on its scale ({section['value']:.2f}) changes nothing that is told ({what})."
 
@@ -271,36 +252,3 @@ def shift(sections: Mapping[str, Any]) -> str:
         f"Of {len(sections)} shifts at the middle severity {kind!r} hurts most: an RMSE of "
         f"{rmse:.4g}, and 90% intervals that hold {scores['coverage_90'][_MIDDLE]:.0%}."
     )
-
-
-def detection(sections: Mapping[str, Any]) -> str:
-    """The unfamiliar inputs that the members' disagreement tells worst; empty where there are none.
-
-    Args:
-        sections: by set, as `unfamiliar.score_detections` returns them.
-    """
-    if not sections:
-        return ""
-    name, section = min(sections.items(), key=lambda item: item[1]["epistemic"]["auroc"])
-    score = section["epistemic"]
-    low, high = score["interval"]["auroc"]
-    auroc = f"AUROC {score['auroc']:.3f} [{low:.3f}, {high:.3f}]"
-    what = f"{_KINDS.get(name, f'those of {name}')} ({plural(section['num_examples'], 'example')})"
-    if low >= _TOLD:
-        return f"Its members' disagreement recognises all unfamiliar inputs tried: {what}, {auroc}."
-    if high < 0.5:
-        return f"Its members agree more on {what} than on its own test data: {auroc}."
-    return (
-        f"The unfamiliar inputs that its members' disagreement recognises worst are {what}: "
-        f"{auroc}; a threshold that catches 95% of them also flags {score['fpr95']:.1%} of the "
-        "test examples."
-    )
-
-
-_KINDS = {
-    "constant": "inputs whose values are all equal",
-    "uniform": "inputs of uniform random noise",
-    "box": "rows whose columns are drawn from their ranges one by one",
-    "outside": "rows beyond the training range",
-}
-"""What inputs that are made for an evaluation are, in words."""

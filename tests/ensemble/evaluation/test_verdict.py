@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ensemble.evaluation import verdict
+from ensemble.evaluation import sentences, verdict
 
 
 def make_test(num_examples=1000, accuracy=0.9, gap=0.0, half_width=0.01, **scores):
@@ -99,10 +99,10 @@ def test_what_a_temperature_mends_is_not_to_be_taken_as_it_is():
 def test_advice_follows_the_paired_interval(interval, effect, words):
     scores = {"nll": 0.29, "ece": 0.02}
     section = {"value": 1.5, "ensemble": scores, "nll_change_interval": interval}
-    assert verdict.temperature_effect(section) == effect
+    assert sentences.effect(section) == effect
     assert words in verdict.advice(make_test(), section)
     assert verdict.advice(make_test(), section).endswith("use it.") == (effect < 0)
-    assert verdict.temperature_effect({"reason": "not available"}) == 0
+    assert sentences.effect({"reason": "not available"}) == 0
 
 
 def make_shift(accuracy):
@@ -120,32 +120,6 @@ def test_shift():
     )
 
 
-def make_detection(auroc, half_width=0.01):
-    score = {"auroc": auroc, "fpr95": 0.2}
-    score["interval"] = {"auroc": (auroc - half_width, auroc + half_width)}
-    return {"num_examples": 17, "entropy": score}
-
-
-@pytest.mark.parametrize(
-    ("auroc", "words"),
-    [
-        (1.001, "all unfamiliar inputs tried, worst those of a (17 examples): AUROC 1.000 [0.990"),
-        (0.995, "recognises worst are inputs of uniform random noise (17 examples): AUROC 0.995"),
-        (0.8, "recognises worst are inputs of uniform random noise (17 examples): AUROC 0.800"),
-        (0.8, "; a threshold that catches 95% of them also flags 20.0% of the test examples."),
-        (0.3, "It is surer of inputs of uniform random noise (17 examples) than of its own test"),
-    ],
-)
-def test_detection(auroc, words):
-    sections = {"a": make_detection(1.0), "uniform": make_detection(auroc)}
-    assert words in verdict.detection(sections)
-
-
-def test_a_constant_is_said_in_words():
-    sentence = verdict.detection({"constant": make_detection(0.8)})
-    assert "worst are inputs whose values are all equal (17 examples): AUROC" in sentence
-
-
 @pytest.mark.parametrize(
     ("share", "words"),
     [
@@ -160,38 +134,3 @@ def test_unequal_classes_stand_beside_the_majority(share, words):
     assert sentence.startswith("Classes are unequal: always answering 'cat\\x1b', the most")
     assert words in sentence
     assert sentence.endswith("the mean recall of the classes, is 70.00% [60.00%, 80.00%].")
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {},
-            "Its members are chains of 1,000 draws, each averaged; they agree (R-hat up to 1.004, "
-            "bulk ESS from 900).",
-        ),
-        (
-            {"rhat_max": 1.02},
-            "Its members are chains of 1,000 draws, each averaged; they do not agree well enough "
-            "yet (R-hat up to 1.020, bulk ESS from 900).",
-        ),
-        (
-            {"num_chains": 1},
-            "Its members are chains of 1,000 draws, each averaged; R-hat of the halves of the only "
-            "one is 1.004, bulk ESS 900.",
-        ),
-        (
-            {"ess_bulk_min": 399.0},
-            "Its members are chains of 1,000 draws, each averaged; they do not agree well enough "
-            "yet (R-hat up to 1.004, bulk ESS from 399).",
-        ),
-        (
-            {"rhat_max": None},
-            "Its members are chains of 1,000 draws, each averaged; too few or degenerate draws to "
-            "tell whether the chains agree.",
-        ),
-    ],
-)
-def test_convergence(changes, sentence):
-    posterior = {"num_samples": 1000, "rhat_max": 1.004, "ess_bulk_min": 900.0, "num_chains": 4}
-    assert verdict.convergence({**posterior, **changes}) == sentence

@@ -1,0 +1,100 @@
+"""Sentences that evaluations of classes and of numbers have in common."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ensemble.evaluation.scoring import is_available
+from ensemble.pictures.plot_style import plural
+from ensemble.report.text import GOOD_ESS, GOOD_RHAT, agreement
+
+FEW_EXAMPLES = 30
+"""With fewer test examples nothing is concluded of calibration."""
+
+_TOLD = 0.99
+_KINDS = {
+    "constant": "inputs whose values are all equal",
+    "uniform": "inputs of uniform random noise",
+    "box": "rows whose columns are drawn from their ranges one by one",
+    "outside": "rows beyond the training range",
+}
+"""What inputs that are made for an evaluation are, in words."""
+
+
+def posterior(evaluation: Mapping[str, Any]) -> list[str]:
+    """Whether it is Bayes, and whether chains agree; none of an ensemble.
+
+    Args:
+        evaluation: the content of evaluation.json so far.
+    """
+    sentences = []
+    if evaluation["temperature"] != 1:
+        sentences.append(
+            f"The likelihood's temperature is {evaluation['temperature']:g}: this is not Bayes."
+        )
+    if evaluation["posterior"] is not None:
+        sentences.append(convergence(evaluation["posterior"]))
+    return sentences
+
+
+def convergence(posterior: Mapping[str, Any]) -> str:
+    """What the members of a posterior are, and whether its chains agree.
+
+    Args:
+        posterior: the entry of report.json; its R-hat and ESS may be unknown.
+    """
+    text = f"Its members are chains of {posterior['num_samples']:,} draws, each averaged"
+    rhat, ess = posterior["rhat_max"], posterior["ess_bulk_min"]
+    if rhat is None or ess is None:
+        return f"{text}; too few or degenerate draws to tell whether the chains agree."
+    if posterior["num_chains"] == 1:
+        return f"{text}; R-hat of the halves of the only one is {rhat:.3f}, bulk ESS {ess:.0f}."
+    agree = rhat < GOOD_RHAT and ess > GOOD_ESS
+    text += f"; they {'agree' if agree else 'do not agree well enough yet'}"
+    return f"{text} ({agreement(rhat, ess)})."
+
+
+def effect(section: Mapping[str, Any]) -> int:
+    """-1 where a calibration lowers the NLL of the test split, 1 where it raises it, else 0.
+
+    Args:
+        section: with `nll_change_interval`, or without numbers.
+    """
+    if not is_available(section):
+        return 0
+    low, high = section["nll_change_interval"]
+    return -1 if high < 0 else 1 if low > 0 else 0
+
+
+def detection(sections: Mapping[str, Any], score: str, what_tells: str) -> str:
+    """The unfamiliar inputs that are told worst from the test split; empty where there are none.
+
+    Args:
+        sections: by set, with `num_examples` and the detection by a score.
+        score: by which they are told.
+        what_tells: that score in words.
+    """
+    if not sections:
+        return ""
+    name, section = min(sections.items(), key=lambda item: item[1][score]["auroc"])
+    found = section[score]
+    low, high = found["interval"]["auroc"]
+    what = f"{_KINDS.get(name, f'those of {name}')} ({plural(section['num_examples'], 'example')})"
+    auroc = f"AUROC {found['auroc']:.3f} [{low:.3f}, {high:.3f}]"
+    if low >= _TOLD:
+        return f"Its {what_tells} recognises all unfamiliar inputs tried, worst {what}: {auroc}."
+    if high < 0.5:
+        return f"Its {what_tells} is lower on {what} than on its own test data: {auroc}."
+    return (
+        f"The unfamiliar inputs that its {what_tells} recognises worst are {what}: {auroc}; a "
+        f"threshold that catches 95% of them also flags {found['fpr95']:.1%} of the test examples."
+    )
+
+
+def closing(evaluation: Mapping[str, Any]) -> list[str]:
+    """What one more member would bring, and the notes of the run.
+
+    Args:
+        evaluation: the content of evaluation.json so far.
+    """
+    notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
+    return [evaluation["next_member"]["sentence"], *notes]
