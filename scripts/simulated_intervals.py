@@ -10,7 +10,7 @@ reason. Nothing of the program is imported: statements name their functions in `
 import ast
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAKERS = {"intervals", "mean_intervals", "bootstrap_interval", "ppf", "isf"}
@@ -29,7 +29,7 @@ def find_makers(package: pathlib.Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for path in sorted(package.rglob("*.py")):
-        module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+        module = _module(path, package)
         for name, line in _calls(ast.parse(path.read_text()), module):
             found.setdefault(name, f"{path.relative_to(package.parent)}:{line}")
     return found
@@ -46,6 +46,27 @@ def _calls(tree: ast.AST, inside: str) -> Iterator[tuple[str, int]]:
             if what in MAKERS:
                 yield inside, node.lineno
         yield from _calls(node, name)
+
+
+def _functions(package: pathlib.Path) -> set[str]:
+    """Dotted names of all functions and classes of a package."""
+    names: set[str] = set()
+
+    def visit(tree: ast.AST, inside: str) -> None:
+        for node in ast.iter_child_nodes(tree):
+            name = inside
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                name = f"{inside}.{node.name}"
+                names.add(name)
+            visit(node, name)
+
+    for path in package.rglob("*.py"):
+        visit(ast.parse(path.read_text()), _module(path, package))
+    return names
+
+
+def _module(path: pathlib.Path, package: pathlib.Path) -> str:
+    return ".".join(path.relative_to(package.parent).with_suffix("").parts)
 
 
 def named_by_simulations(folder: pathlib.Path) -> set[str]:
@@ -66,31 +87,31 @@ def named_by_simulations(folder: pathlib.Path) -> set[str]:
     return named
 
 
-def find_faults(package: pathlib.Path, folder: pathlib.Path) -> list[str]:
+def find_faults(
+    package: pathlib.Path, folder: pathlib.Path, reasons: Mapping[str, str]
+) -> list[str]:
     """Lines to print: functions that no simulation names, and names that no function has.
 
     Args:
         package: folder of a package.
         folder: of the simulations.
+        reasons: functions that need no simulation, and why.
     """
     makers, named = find_makers(package), named_by_simulations(folder)
-    known = named | NO_STATEMENTS.keys()
+    known = named | reasons.keys()
     faults = [
         f"{place}: {name} makes an interval that no statement of simulations/ names in made_by="
         for name, place in makers.items()
         if not any(name == one or name.startswith(f"{one}.") for one in known)
     ]
-    for name in sorted(known):
-        *path, function = name.split(".")
-        source = package.parent.joinpath(*path).with_suffix(".py")
-        if not source.exists() or f"def {function}(" not in source.read_text():
-            faults.append(f"simulations or NO_STATEMENTS name {name}, which is no function")
+    for name in sorted(known - _functions(package)):
+        faults.append(f"{name} is named as one that makes an interval, and is no function")
     return faults
 
 
 def main() -> int:
     """Prints the faults; status 1 if there is one."""
-    faults = find_faults(ROOT / "ensemble", ROOT / "simulations")
+    faults = find_faults(ROOT / "ensemble", ROOT / "simulations", NO_STATEMENTS)
     for line in faults:
         print(line)
     return int(bool(faults))
