@@ -72,6 +72,16 @@ class Results:
             part.replace(self._path)
 
 
+def provenance() -> dict[str, str]:
+    """The commit and the date of a row."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=side_by_side.ROOT, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"commit": commit, "date": date}
+
+
 def run(command: list[str], method: str, table: str, results: Results, commit: str) -> None:
     """Runs one worker, and keeps each line as it comes."""
     environment = os.environ | {
@@ -114,10 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     results = Results(args.out)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=side_by_side.ROOT, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    commit = provenance()["commit"]
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for method in args.only:
             for table in args.tables:

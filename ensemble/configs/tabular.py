@@ -20,4 +20,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config = arrays.get_config(variant)
     config.dataset = "csv:PATH"
     config.likelihood = "auto"
+    config.mlp.widths = "128,128"
+    config.learning_rate = 5e-3
+    config.weight_decay = 1e-3
     return config

@@ -22,19 +22,25 @@ from ensemble.registry import METHODS
 from ensemble.run.loop import train
 from ensemble.sharding import startup
 from ensemble.sharding.transfer import pad
+from ensemble.sources.own_arrays import WEIGHTS
+from ensemble.sources.splitting import carved_sizes, stratified_split
 from ensemble.sources.tables.frames import is_table, of_frame
 
 _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
 _AT_THE_END = 10**9
 _DEFAULTS: Mapping[str, Any] = {
-    "hold_out": False,  # Every example is for learning: who scores has held some back.
+    "hold_out": False,  # There are no splits but training and validation: see `_with_validation`.
     # The run's directory is gone when `fit` returns, so nothing is written before the end.
     "log_every_steps": _AT_THE_END,
     "eval_every_epochs": _AT_THE_END,
     "plot_every_epochs": _AT_THE_END,
     "checkpoint_every_epochs": _AT_THE_END,
 }
+_PATIENCE = 20
+"""Epochs without a better validation score after which a member stops."""
+_FEWEST_TO_STOP_BY = 50
+"""Examples; of fewer, a tenth cannot say when to stop, and all are learned from."""
 _PARAMETERS: Mapping[str, str] = {
     **{
         name: name
@@ -74,7 +80,10 @@ class Estimator(BaseEstimator):
     def _train(self, data: Mapping[str, Any], sample_weight: ArrayLike | None) -> None:
         if sample_weight is not None:
             data = _weighted(data, sample_weight)
-        result = train(self._run_config(), data, show_progress=bool(self.verbose))
+        config = self._run_config(_num_examples(data))
+        if config.get("early_stopping_epochs"):
+            data = _with_validation(data, config.seed)
+        result = train(config, data, show_progress=bool(self.verbose))
         self.report_ = result.report
         self._ensemble: dict[str, Any] = result.predictor.without_examples()
         self.__dict__.pop("predictor_", None)  # Of an earlier fit.
@@ -116,7 +125,7 @@ class Estimator(BaseEstimator):
         state.pop("predictor_", None)  # Compiled programs belong to their process.
         return state
 
-    def _run_config(self) -> ml_collections.FrozenConfigDict:
+    def _run_config(self, num_examples: int) -> ml_collections.FrozenConfigDict:
         """Joins parameters, `config` and defaults.
 
         Raises:
@@ -147,7 +156,9 @@ class Estimator(BaseEstimator):
         if self.method in METHODS and "num_chains" in method_block(self.method).keys:
             chosen.discard("ensemble_size")  # A member of a posterior is a chain.
             given.setdefault("num_chains", config.get("num_chains", given.pop("ensemble_size")))
-        whole = {**_DEFAULTS, **config, **given, "seed": _seed(params["random_state"])}
+        patience = _PATIENCE if num_examples >= _FEWEST_TO_STOP_BY else 0
+        whole = {**_DEFAULTS, "early_stopping_epochs": patience, **config, **given}
+        whole["seed"] = _seed(params["random_state"])
         # What is a default is left out where the run's method has no such key.
         return validate(whole, by_hand=[*config, *chosen])
 
@@ -167,21 +178,43 @@ class Estimator(BaseEstimator):
         return ",".join(map(str, np.atleast_1d(value).tolist()))
 
 
+def _num_examples(data: Mapping[str, Any]) -> int:
+    return len(next(data[key] for key in ("train_labels", "train_targets") if key in data))
+
+
 def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any]:
     """Data with weights, without the examples of weight zero, which do not count."""
-    inputs = data["train_inputs"]
-    (targets,) = (data[key] for key in ("train_labels", "train_targets") if key in data)
-    weights = _check_sample_weight(sample_weight, targets, ensure_non_negative=True)
+    like = np.empty(_num_examples(data))
+    weights = _check_sample_weight(sample_weight, like, ensure_non_negative=True)
     counts = weights > 0
-    rows = {
-        key: values[counts] if key.startswith("train_") and key != "train_inputs" else values
-        for key, values in data.items()
+    return {**data, **_taken(data, counts), WEIGHTS: weights[counts]}
+
+
+def _with_validation(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Data of which a tenth of the examples, at random, are the validation split.
+
+    Raises:
+        UserError: there are too few.
+    """
+    num_examples = _num_examples(data)
+    sizes = carved_sizes(num_examples, ["validation"], "X")
+    labels = data.get("train_labels", np.zeros(num_examples, int))
+    train_rows, validation_rows = stratified_split(labels, [*sizes.values()], seed)
+    held_out = _taken(data, validation_rows)
+    validation = {key.replace("train_", "validation_"): one for key, one in held_out.items()}
+    weights = {key: one[train_rows] for key, one in data.items() if key == WEIGHTS}
+    return {**data, **_taken(data, train_rows), **weights, **validation}
+
+
+def _taken(data: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
+    """Some rows of what is learned, inputs as an array or columns."""
+    return {
+        key: {name: column.rows(rows) for name, column in one.items()}
+        if isinstance(one, Mapping)
+        else one[rows]
+        for key, one in data.items()
+        if key.startswith("train_")
     }
-    if isinstance(inputs, Mapping):
-        taken: Any = {name: column.rows(counts) for name, column in inputs.items()}
-    else:
-        taken = inputs[counts]
-    return rows | {"train_inputs": taken, "sample_weight": weights[counts]}
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -33,7 +33,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         random_state: as of `EnsembleClassifier`.
         config: a mapping of other keys of the configuration.
         method: as of `EnsembleClassifier`.
-        hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
+        hidden: units of each hidden layer of the model 'mlp'.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
         likelihood: 'gaussian', 'gaussian_shared', 'student_t', 'laplace', 'log_normal',
@@ -53,14 +53,14 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         num_epochs: int | None = 100,
         batch_size: int = 32,
         optimizer: str = "adam",
-        learning_rate: float = 1e-3,
+        learning_rate: float = 5e-3,
         schedule: str = "cosine",
-        weight_decay: float = 3e-3,
+        weight_decay: float = 1e-3,
         num_devices: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         config: Mapping[str, Any] | None = None,
         method: str = "sgd",
-        hidden: Sequence[int] | None = None,
+        hidden: Sequence[int] | None = (128, 128),
         activation: str | None = None,
         verbose: bool = False,
         likelihood: str = "gaussian",

@@ -137,10 +137,6 @@ def test_limits_may_be_reached():
             "config.hmc has 2147483648 draws of each chain in all, which must be at most 214748364",
         ),
         ({"num_epochs": 1, "batching": "mixed"}, "must be one of shared, independent"),
-        (
-            {"num_epochs": 1, "hold_out": False, "early_stopping_epochs": 2},
-            "config.early_stopping_epochs=2 needs a validation split: set config.hold_out=True",
-        ),
     ],
 )
 def test_what_is_wrong_is_one_line(config, line):
@@ -376,8 +372,6 @@ def test_what_says_that_nothing_is_used_may_be_said_to_all():
 def test_values_that_cannot_stand_together_are_told_with_all_else():
     config = {
         "learning_rate": -1.0,
-        "hold_out": False,
-        "early_stopping_epochs": 2,
         "num_factors": 3,
         "zzz": 1,
     }
@@ -390,7 +384,6 @@ def test_values_that_cannot_stand_together_are_told_with_all_else():
             "config.model='cnn'",
             "config.learning_rate=-1.0 must be positive",
             "config.num_epochs=None and config.num_steps=None: set exactly one",
-            "config.early_stopping_epochs=2 needs a validation split",
         ),
         start=1,
     ):

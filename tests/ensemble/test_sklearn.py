@@ -21,6 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ensemble
 from ensemble import EnsembleClassifier, EnsembleRegressor, UserError
+from ensemble.config import flatten
+from ensemble.configs import arrays, tabular
 
 
 def small_classifier(**params):
@@ -81,7 +83,8 @@ def test_learns_real_tables(load, bar):
     )
     classifier = small_classifier().fit(inputs, labels)
     assert classifier.score(test_inputs, test_labels) > bar
-    assert classifier.report_["num_train_examples"] == len(labels)
+    num_held_out = (len(labels) + 5) // 10  # Members stop by them.
+    assert classifier.report_["num_train_examples"] == len(labels) - num_held_out
 
 
 def test_strings_are_classes_and_uncertainty_adds_up(fitted, wine):
@@ -111,8 +114,9 @@ def test_what_is_said_of_an_example_depends_on_no_other(fitted, wine):
     assert (many == np.resize(probs, many.shape)).all()
 
 
-def test_it_is_the_ensemble_that_train_gives(fitted, wine):
+def test_it_is_the_ensemble_that_train_gives(wine):
     inputs, test_inputs, labels, _ = wine
+    fitted = small_classifier(config={"early_stopping_epochs": 0}).fit(inputs, labels)
     config = {
         "model": "mlp",
         "ensemble_size": 2,
@@ -304,14 +308,32 @@ def test_network_weights_and_method_are_parameters(wine):
         small_classifier().fit(inputs, labels, sample_weight=np.zeros(len(labels)))
 
 
-def test_defaults_are_those_of_the_configuration_for_arrays():
-    from ensemble.configs import arrays
+@pytest.mark.parametrize(
+    ("estimator", "bundled"), [(EnsembleClassifier, arrays), (EnsembleRegressor, tabular)]
+)
+def test_defaults_are_those_of_a_bundled_configuration(estimator, bundled):
+    config = flatten(bundled.get_config())
+    found = flatten(estimator()._run_config(num_examples=50))
+    named = ("ensemble_size", "model", "num_epochs", "batch_size", "optimizer", "learning_rate")
+    others = ("schedule", "weight_decay", "mlp.widths", "early_stopping_epochs", "beta_nll")
+    assert {key: found[key] for key in named + others} == {
+        key: config[key] for key in named + others
+    }
 
-    config, params = arrays.get_config(), EnsembleClassifier().get_params()
-    for name in ("ensemble_size", "model", "num_epochs", "batch_size", "optimizer"):
-        assert params[name] == config[name]
-    for name in ("learning_rate", "schedule", "weight_decay"):
-        assert params[name] == config[name]
+
+def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(60, 2))
+    targets = inputs[:, 0] + rng.normal(size=60)
+    weights = np.r_[np.zeros(5), np.ones(55)]
+    small = EnsembleRegressor(2, num_epochs=40, learning_rate=0.1, num_devices=1, random_state=0)
+    frame = pd.DataFrame(inputs, columns=["a", "b"])
+    report = small.fit(frame, targets, weights, censored=targets > 2).report_
+    assert report["num_train_examples"] == 49
+    assert report["stopped_early"]
+    assert small.fit(inputs[:49], targets[:49]).report_["num_train_examples"] == 49
+    everything = clone(small).set_params(config={"early_stopping_epochs": 0}, num_epochs=1)
+    assert everything.fit(inputs, targets).report_["num_train_examples"] == 60
 
 
 def test_data_frames_are_learned_as_tables(wine):

@@ -135,8 +135,8 @@ class Batches:
         return placement.place_separate_steps(arrays)
 
 
-def check_augmentation(config: ml_collections.FrozenConfigDict, dataset: Source) -> None:
-    """Refuses to augment what is no image, and to shift images out of sight.
+def check_data(config: ml_collections.FrozenConfigDict, dataset: Source) -> None:
+    """Refuses to augment what is no image, to shift images out of sight, and to stop by no split.
 
     Raises:
         UserError: as said.
@@ -151,4 +151,9 @@ def check_augmentation(config: ml_collections.FrozenConfigDict, dataset: Source)
         raise UserError(
             f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
             "images"
+        )
+    if config.early_stopping_epochs and "validation" not in dataset.sizes:
+        raise UserError(
+            f"config.early_stopping_epochs={config.early_stopping_epochs} needs a validation "
+            "split: give one, set config.hold_out=True, or early_stopping_epochs=0"
         )

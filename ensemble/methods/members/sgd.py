@@ -14,7 +14,7 @@ from flax import serialization, struct
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
 from ensemble.method import FAILURES, Method, Stacked, Status
-from ensemble.methods.members.batching import Batches, check_augmentation
+from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.member import TrainState
 from ensemble.methods.members.member_programs import (
     TOTALS,
@@ -78,7 +78,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         goal: steps to take, where it is not the number that the configuration says.
 
     Raises:
-        UserError: there are too many steps, or members for the memory.
+        UserError: the data do not suit it, or it takes too many steps, or too much memory.
     """
 
     noun = "member"
@@ -94,7 +94,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         self.config = config
         self.indices = tuple(range(first, config.ensemble_size))
         self.task = task
-        check_augmentation(config, task.dataset)
+        check_data(config, task.dataset)
         # A larger batch would be filled up with what counts nothing, and take memory and time.
         self.batch_size = min(config.batch_size, task.num_train_examples)
         self.steps_per_epoch = -(-task.num_train_examples // self.batch_size)

@@ -32,14 +32,6 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
                 "set exactly one of the two, the other to 0",
             )
         )
-    if values["early_stopping_epochs"] and not values["hold_out"]:
-        found.append(
-            Conflict(
-                ("early_stopping_epochs", "hold_out"),
-                f"config.early_stopping_epochs={values['early_stopping_epochs']} needs a "
-                "validation split: set config.hold_out=True, or early_stopping_epochs=0",
-            )
-        )
     return found
 
 

@@ -12,6 +12,7 @@ from conftest import small_config
 
 from ensemble import networks
 from ensemble.config_rules import validate
+from ensemble.errors import UserError
 from ensemble.method import Status
 from ensemble.methods.members import batching as batching_module
 from ensemble.methods.members.sgd import SGD
@@ -25,7 +26,7 @@ PAIRS = [*itertools.permutations([1, 2, 8], 2)]
 
 def make_method(blobs, model="tiny", **overrides):
     config = validate(small_config(model=model, **overrides))
-    dataset = dataset_from_arrays(blobs)
+    dataset = dataset_from_arrays(blobs, hold_out=config.hold_out)
     task = classification(
         dataset, networks.create(config.model, len(dataset.class_names)), parse_prior(config.prior)
     )
@@ -245,6 +246,11 @@ def test_early_stopping_keeps_the_best_parameters(blobs):
     ]
     np.testing.assert_allclose(best, np.min(history, axis=0), rtol=1e-5)
     assert (np.array(history)[-1] > best).any()
+
+
+def test_early_stopping_needs_a_validation_split_whoever_made_it(blobs):
+    with pytest.raises(UserError, match=r"early_stopping_epochs=2 needs a validation split: give"):
+        make_method(blobs, early_stopping_epochs=2, hold_out=False)
 
 
 def test_the_prior_pulls_parameters_towards_zero(blobs):

@@ -1,0 +1,129 @@
+"""How the defaults of tables were chosen: settings side by side on ten tables for that alone.
+
+    python benchmarks/tables_defaults.py --out=benchmarks/results/tables_defaults.json
+
+The tables are in ../shared/tables, and appear in no published figure. Of each, one fold is scored
+and at most 1,000 other rows are learned from; a tenth of these stops members early, unless the
+setting says otherwise. Numbers are learned as they are, and once more as three classes of equally
+many rows. Every fit is written when it is scored, and the same command goes on from there.
+"""
+
+import argparse
+import logging
+import math
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import side_by_side
+import tables
+from tables_ours import NO_LOGS
+
+import ensemble
+from ensemble.config import flatten
+from ensemble.configs import tabular
+
+FOLDER = side_by_side.ROOT.parent / "shared" / "tables"
+MAX_ROWS = 1_000
+ARRAYS = {"mlp.widths": "256,256", "learning_rate": 1e-3, "weight_decay": 3e-3}
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "arrays": ARRAYS,
+    "arrays on all rows": {**ARRAYS, "early_stopping_epochs": 0},
+    "tabular": {},
+    "tabular, beta_nll": {"beta_nll": 0.5},
+}
+"""What differs from `configs/tabular.py`; the first has the values of `configs/arrays.py`."""
+NUMBERS_ONLY = ("tabular, beta_nll",)
+REFERENCE = "arrays"
+
+
+def read_table(name: str, fold: int, kind: str) -> dict[str, np.ndarray]:
+    """Arrays by split, of numbers or of three classes."""
+    with np.load(FOLDER / f"{name}.npz") as file:
+        inputs, targets, folds = file["inputs"], file["targets"], file["test_fold"]
+    if kind == "labels":
+        targets = np.searchsorted(np.quantile(targets, [1 / 3, 2 / 3]), targets)
+    rng = np.random.default_rng(fold)
+    learned = rng.permutation(np.flatnonzero(folds != fold))[:MAX_ROWS]
+    first = len(learned) // 10
+    rows = {
+        "train": learned[first:],
+        "validation": learned[:first],
+        "test": rng.permutation(np.flatnonzero(folds == fold))[:MAX_ROWS],
+    }
+    return {
+        f"{split}_{name}": values[indices]
+        for split, indices in rows.items()
+        for name, values in (("inputs", inputs), (kind, targets))
+    }
+
+
+def score(data: dict[str, np.ndarray], kind: str, keys: Mapping[str, Any]) -> dict[str, float]:
+    """Scores of the test rows in the targets' units."""
+    if keys.get("early_stopping_epochs") == 0:
+        held_out = [key for key in data if key.startswith("validation")]
+        for key in held_out:
+            train = key.replace("validation", "train")
+            data[train] = np.concatenate([data[train], data.pop(key)])
+    settings = {"num_devices": 1, "hold_out": False, **NO_LOGS, **keys}
+    settings["likelihood"] = "categorical" if kind == "labels" else "gaussian"
+    config = {**flatten(tabular.get_config()), **settings}
+    return ensemble.train(config, data, show_progress=False).report["test"]["ensemble"]
+
+
+def compared(rows: list[dict[str, Any]]) -> str:
+    """Each setting beside the reference, over tables: a Markdown table."""
+    kept = {(row["method"], row["table"], row["split"]): row for row in rows}
+    lines = ["| setting | fits | NLL, nats | log of the ratio of CRPS |", "|---|---|---|---|"]
+    for method in sorted({key[0] for key in kept}):
+        kind = method.partition(": ")[0]
+        pairs = [
+            (row, kept[f"{kind}: {REFERENCE}", *key[1:]])
+            for key, row in kept.items()
+            if key[0] == method and (f"{kind}: {REFERENCE}", *key[1:]) in kept
+        ]
+        cells = [method, str(len(pairs))]
+        # Differences of more than a nat are of few outliers: they count as one.
+        cells.append(_mean([np.clip(a["nll"] - b["nll"], -1, 1) for a, b in pairs]))
+        ratios = [math.log(a["crps"] / b["crps"]) for a, b in pairs if "crps" in a]
+        cells.append(_mean(ratios) if ratios else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _mean(values: list[float]) -> str:
+    if len(values) < 2:
+        return ""
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1) / math.sqrt(len(values)):.3f}"
+
+
+def main() -> None:
+    """Scores what is missing, prints the comparison, writes the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--folds", type=int, default=1)
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)  # Few rows, copies of rows: known of these tables.
+    results = tables.Results(args.out)
+    for fold in range(args.folds):
+        for path in sorted(FOLDER.glob("*.npz")):
+            for kind in ("targets", "labels"):
+                for name, keys in SETTINGS.items():
+                    method = f"{kind}: {name}"
+                    if kind == "labels" and name in NUMBERS_ONLY:
+                        continue
+                    if not results.missing(method, path.stem, range(fold, fold + 1)):
+                        continue
+                    start = time.process_time()
+                    found = score(read_table(path.stem, fold, kind), kind, keys)
+                    line = {key: found[key] for key in ("rmse", "nll", "crps") if key in found}
+                    seconds = time.process_time() - start
+                    row = {"method": method, "table": path.stem, **line, "split": fold}
+                    results.add({**row, "cpu_seconds": seconds, **tables.provenance()})
+    print(compared(results.content["rows"]))
+
+
+if __name__ == "__main__":
+    main()
