@@ -1,6 +1,6 @@
 """How the defaults of tables were chosen: settings side by side on ten tables for that alone.
 
-    python benchmarks/tables_defaults.py --out=benchmarks/results/tables_defaults.json
+    PYTHONPATH=. python benchmarks/tables_defaults.py --out=benchmarks/results/tables_defaults.json
 
 The tables are in ../shared/tables, and appear in no published figure. Of each, one fold is scored
 and at most 1,000 other rows are learned from; a tenth of these stops members early, unless the
@@ -103,24 +103,26 @@ def main() -> None:
     """Scores what is missing, prints the comparison, writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    names = sorted(path.stem for path in FOLDER.glob("*.npz"))
+    parser.add_argument("--tables", nargs="+", choices=names, default=names)
     parser.add_argument("--folds", type=int, default=1)
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # Few rows, copies of rows: known of these tables.
     results = tables.Results(args.out)
     for fold in range(args.folds):
-        for path in sorted(FOLDER.glob("*.npz")):
+        for table in args.tables:
             for kind in ("targets", "labels"):
                 for name, keys in SETTINGS.items():
                     method = f"{kind}: {name}"
                     if kind == "labels" and name in NUMBERS_ONLY:
                         continue
-                    if not results.missing(method, path.stem, range(fold, fold + 1)):
+                    if not results.missing(method, table, range(fold, fold + 1)):
                         continue
                     start = time.process_time()
-                    found = score(read_table(path.stem, fold, kind), kind, keys)
+                    found = score(read_table(table, fold, kind), kind, keys)
                     line = {key: found[key] for key in ("rmse", "nll", "crps") if key in found}
                     seconds = time.process_time() - start
-                    row = {"method": method, "table": path.stem, **line, "split": fold}
+                    row = {"method": method, "table": table, **line, "split": fold}
                     results.add({**row, "cpu_seconds": seconds, **tables.provenance()})
     print(compared(results.content["rows"]))
 
