@@ -21,6 +21,8 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.dataset = "csv:PATH"
     config.likelihood = "auto"
     config.mlp.widths = "128,128"
+    config.num_epochs = 200
+    config.early_stopping_epochs = 40
     config.learning_rate = 5e-3
     config.weight_decay = 1e-3
     return config

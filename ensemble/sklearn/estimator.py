@@ -37,7 +37,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "plot_every_epochs": _AT_THE_END,
     "checkpoint_every_epochs": _AT_THE_END,
 }
-_PATIENCE = 20
+_PATIENCE = 40
 """Epochs without a better validation score after which a member stops."""
 _FEWEST_TO_STOP_BY = 50
 """Examples; of fewer, a tenth cannot say when to stop, and all are learned from."""

@@ -50,7 +50,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         self,
         ensemble_size: int = 8,
         model: str = "mlp",
-        num_epochs: int | None = 100,
+        num_epochs: int | None = 200,
         batch_size: int = 32,
         optimizer: str = "adam",
         learning_rate: float = 5e-3,
