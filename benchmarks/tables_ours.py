@@ -3,7 +3,8 @@
     python benchmarks/tables_ours.py METHOD TABLE WHEEL SPLIT... [--held_out=0.1] [--KEY=VALUE ...]
 
 `recipe` is the one recipe for all tables: five members of one hidden layer; on airfoil and bike
-sharing the network of bde's paper, with ten. `defaults` is `EnsembleRegressor()`.
+sharing the network of bde's paper, with ten. `defaults` is `EnsembleRegressor()`, which has the
+values of `configs/tabular.py`.
 
 With --held_out a share of the training rows takes the place of the test rows, and keys of the
 configuration can be tried: so settings are chosen.

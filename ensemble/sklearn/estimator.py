@@ -30,15 +30,13 @@ _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
 _AT_THE_END = 10**9
 _DEFAULTS: Mapping[str, Any] = {
-    "hold_out": False,  # There are no splits but training and validation: see `_with_validation`.
+    "hold_out": False,  # Who scores has held examples back; `_with_validation` takes the others.
     # The run's directory is gone when `fit` returns, so nothing is written before the end.
     "log_every_steps": _AT_THE_END,
     "eval_every_epochs": _AT_THE_END,
     "plot_every_epochs": _AT_THE_END,
     "checkpoint_every_epochs": _AT_THE_END,
 }
-_PATIENCE = 40
-"""Epochs without a better validation score after which a member stops."""
 _FEWEST_TO_STOP_BY = 50
 """Examples; of fewer, a tenth cannot say when to stop, and all are learned from."""
 _PARAMETERS: Mapping[str, str] = {
@@ -71,6 +69,9 @@ _FROM_FIT = ("dataset", "data_dir", "seed", "target")
 
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
+
+    _patience = 0
+    """Epochs without a better validation score after which a member stops; 0: it does not."""
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keeps a constructor's parameters, which scikit-learn wants listed in each class."""
@@ -156,7 +157,7 @@ class Estimator(BaseEstimator):
         if self.method in METHODS and "num_chains" in method_block(self.method).keys:
             chosen.discard("ensemble_size")  # A member of a posterior is a chain.
             given.setdefault("num_chains", config.get("num_chains", given.pop("ensemble_size")))
-        patience = _PATIENCE if num_examples >= _FEWEST_TO_STOP_BY else 0
+        patience = self._patience if num_examples >= _FEWEST_TO_STOP_BY else 0
         whole = {**_DEFAULTS, "early_stopping_epochs": patience, **config, **given}
         whole["seed"] = _seed(params["random_state"])
         # What is a default is left out where the run's method has no such key.

@@ -83,8 +83,7 @@ def test_learns_real_tables(load, bar):
     )
     classifier = small_classifier().fit(inputs, labels)
     assert classifier.score(test_inputs, test_labels) > bar
-    num_held_out = (len(labels) + 5) // 10  # Members stop by them.
-    assert classifier.report_["num_train_examples"] == len(labels) - num_held_out
+    assert classifier.report_["num_train_examples"] == len(labels)
 
 
 def test_strings_are_classes_and_uncertainty_adds_up(fitted, wine):
@@ -114,9 +113,8 @@ def test_what_is_said_of_an_example_depends_on_no_other(fitted, wine):
     assert (many == np.resize(probs, many.shape)).all()
 
 
-def test_it_is_the_ensemble_that_train_gives(wine):
+def test_it_is_the_ensemble_that_train_gives(fitted, wine):
     inputs, test_inputs, labels, _ = wine
-    fitted = small_classifier(config={"early_stopping_epochs": 0}).fit(inputs, labels)
     config = {
         "model": "mlp",
         "ensemble_size": 2,
@@ -314,11 +312,11 @@ def test_network_weights_and_method_are_parameters(wine):
 def test_defaults_are_those_of_a_bundled_configuration(estimator, bundled):
     config = flatten(bundled.get_config())
     found = flatten(estimator()._run_config(num_examples=50))
-    named = ("ensemble_size", "model", "num_epochs", "batch_size", "optimizer", "learning_rate")
-    others = ("schedule", "weight_decay", "mlp.widths", "early_stopping_epochs", "beta_nll")
-    assert {key: found[key] for key in named + others} == {
-        key: config[key] for key in named + others
-    }
+    keys = ["ensemble_size", "model", "num_epochs", "batch_size", "optimizer", "learning_rate"]
+    keys += ["schedule", "weight_decay", "mlp.widths", "mlp.activation", "beta_nll"]
+    if estimator is EnsembleRegressor:  # A classifier learns from every example.
+        keys.append("early_stopping_epochs")
+    assert {key: found[key] for key in keys} == {key: config[key] for key in keys}
 
 
 def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
@@ -326,7 +324,7 @@ def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
     inputs = rng.normal(size=(60, 2))
     targets = inputs[:, 0] + rng.normal(size=60)
     weights = np.r_[np.zeros(5), np.ones(55)]
-    small = EnsembleRegressor(2, num_epochs=40, learning_rate=0.1, num_devices=1, random_state=0)
+    small = EnsembleRegressor(2, num_epochs=99, learning_rate=0.1, num_devices=1, random_state=0)
     frame = pd.DataFrame(inputs, columns=["a", "b"])
     report = small.fit(frame, targets, weights, censored=targets > 2).report_
     assert report["num_train_examples"] == 49
