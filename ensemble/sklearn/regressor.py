@@ -35,7 +35,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         random_state: as of `EnsembleClassifier`.
         config: a mapping of other keys of the configuration.
         method: as of `EnsembleClassifier`.
-        hidden: units of each hidden layer of the model 'mlp'.
+        hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
         likelihood: 'gaussian', 'gaussian_shared', 'student_t', 'laplace', 'log_normal',
