@@ -153,6 +153,8 @@ class Estimator(BaseEstimator):
             for name in params.keys() & _PARAMETERS.keys()
             if params[name] != defaults[name].default
         }
+        if self.model != defaults["model"].default and "mlp.widths" not in chosen:
+            given.pop("mlp.widths", None)  # The default model's.
         given |= {key: self._listed(given[key]) for key in _LISTS if key in given}
         if self.method in METHODS and "num_chains" in method_block(self.method).keys:
             chosen.discard("ensemble_size")  # A member of a posterior is a chain.

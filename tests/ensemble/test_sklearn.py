@@ -319,6 +319,11 @@ def test_defaults_are_those_of_a_bundled_configuration(estimator, bundled):
     assert {key: found[key] for key in keys} == {key: config[key] for key in keys}
 
 
+def test_another_model_is_not_told_that_it_has_no_use_for_default_widths(caplog):
+    assert "mlp" not in EnsembleRegressor(model="cnn")._run_config(num_examples=50)
+    assert not caplog.records
+
+
 def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(60, 2))
