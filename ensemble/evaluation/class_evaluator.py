@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import UserError
@@ -81,7 +82,7 @@ class ClassEvaluator:
             ),
             "abstention": score_abstention(test, calibration, _rules(options)),
             "next_member": score_sizes(test),
-            "shift": _score_shifts(test, outside),
+            "shift": score_shifts(test, outside),
             "out_of_distribution": _score_detections(test, outside),
         }
 
@@ -109,7 +110,7 @@ class ClassEvaluator:
             return [TITLES[name], show(test["ensemble"][name]), low_high, show(test["mean"][name])]
 
         names = [name for name in TITLES if name in test["ensemble"]]
-        return ["test", "ensemble", "95% interval", "mean of members"], [row(n) for n in names]
+        return ["test", "ensemble", "95% over examples", "mean of members"], [row(n) for n in names]
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Scores against members, shifts, and the confusion of few classes."""
@@ -141,15 +142,29 @@ def _rules(options: Options) -> list[metrics.Rule]:
     return list(own if options.abstain is None else options.abstain)
 
 
-def _score_shifts(
+def score_shifts(
     test: LabelledPredictions, outside: Mapping[str, ClassPredictions]
 ) -> dict[str, Any]:
-    """Scores by kind of shift: [5] for the ensemble and for its mean member, by score."""
+    """Scores by kind of shift: [5] for the ensemble and for its mean member, by score.
+
+    Args:
+        test: predictions of the test split.
+        outside: predictions of the same examples, shifted, by `shift/KIND/SEVERITY`; may have more.
+
+    Returns:
+        By kind `unit`, `amounts`, `ensemble` and `mean` scores, `mean_entropy`, nats, and
+        `accuracy_cost_interval`, of the accuracy that the shift costs: paired, and at each severity
+        all kinds' hold together in 95% of cases (Bonferroni).
+    """
     sections = {}
-    for kind, shift in {**SHIFTS, **TABLE_SHIFTS}.items():
-        names = [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
-        if not set(names) <= outside.keys():
-            continue
+    kinds = {
+        kind: (shift, [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES])
+        for kind, shift in {**SHIFTS, **TABLE_SHIFTS}.items()
+    }
+    kinds = {kind: one for kind, one in kinds.items() if set(one[1]) <= outside.keys()}
+    hits = _hits(test, test.targets)
+    for kind, (shift, names) in kinds.items():
+        costs = [hits - _hits(outside[name], test.targets) for name in names]
         summaries = [
             metrics.summarise(outside[name].log_probs, test.targets, outside[name].entropies)
             for name in names
@@ -165,8 +180,18 @@ def _score_shifts(
                 for name in metrics.SCORES
             },
             "mean_entropy": [one["diversity"]["total"] for one in summaries],
+            "accuracy_cost_interval": [
+                metrics.bounded_interval(cost, -1.0, 1.0, level=1 - 0.05 / len(kinds))
+                for cost in costs
+            ],
         }
     return sections
+
+
+def _hits(predictions: ClassPredictions | LabelledPredictions, labels: NDArray) -> NDArray:
+    """1 where the ensemble's most probable class is the label, else 0, [N]."""
+    mean = metrics.ensemble_log_probs(predictions.log_probs)
+    return (mean.argmax(axis=-1) == labels).astype(np.float64)
 
 
 def _score_detections(

@@ -98,6 +98,5 @@ def score_detection(inside: Mapping[str, NDArray], predictions: ClassPredictions
     }
     for name in SCORES:
         ranked = metrics.rank(inside[name], outside[name])
-        sizes = len(inside[name]), len(outside[name])
-        section[name] = {**ranked.scores(), "interval": metrics.intervals(ranked.scores, *sizes)}
+        section[name] = {**ranked.scores(), "interval": ranked.intervals()}
     return section

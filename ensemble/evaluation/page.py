@@ -61,6 +61,7 @@ def render(
         CAPTIONS,
         {"percent": percent, "number": number, "interval": interval},
         titles=TITLES,
+        few_errors=metrics.FEW_ERRORS,
         all_classes=list(range(len(classes["names"]))),
         shown_classes=_shown_classes(classes),
     )
@@ -230,8 +231,10 @@ def number(value: float | None, digits: int = 4) -> str:
     return "-" if _missing(value) else f"{value:.{digits}f}"
 
 
-def interval(pair: Sequence[float], score: str = "") -> str:
-    """`[low, high]`, as percent for accuracies."""
+def interval(pair: Sequence[float] | None, score: str = "") -> str:
+    """`[low, high]`, as percent for accuracies; a dash where it cannot be told."""
+    if pair is None:
+        return "-"
     show = percent if "accuracy" in score else number
     return f"[{show(pair[0])}, {show(pair[1])}]"
 

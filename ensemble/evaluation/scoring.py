@@ -17,13 +17,16 @@ from ensemble.source import Strata
 logger = logging.getLogger("ensemble")
 
 
+OVER = "test examples; the members stay as they are"
+"""What would be drawn anew, in words that stand beside intervals."""
+
 CONFORMAL_LEVEL = 0.9
 NOTABLE_SHARE = 0.2
 """By what share of N / C a class must differ from it for classes to be called unequal."""
 
 
 def score_predictions(predictions: LabelledPredictions) -> dict[str, Any]:
-    """Scores the ensemble, with 95% bootstrap intervals, and every member.
+    """Scores the ensemble, with 95% intervals over test examples, and every member.
 
     Args:
         predictions: of the live members.
@@ -31,19 +34,25 @@ def score_predictions(predictions: LabelledPredictions) -> dict[str, Any]:
     Returns:
         `num_examples`; `ensemble`: scores by name, with `overconfidence` (mean confidence less
         accuracy), `disagreement` and the mean uncertainties; `interval`: (low, high) by the same
-        names; `members`: a list [M] by score; `mean` and `sd` of the members by score;
+        names, None where it cannot be told, and `interval_over`, what would be drawn anew;
+        `members`: a list [M] by score; `mean` and `sd` of the members by score;
         `disagreement_matrix` [M, M]; `num_impossible`: labels that the ensemble gave probability 0;
-        `ece_by_chance`: below it lie 95% of the ECEs that labels drawn from the prediction give.
+        `ece_by_chance`: below it lie 95% of the ECEs that labels drawn from the prediction give;
+        `calibration_p`: how probable such labels make an `overconfidence` so far from 0, and an
+        `ece` so large.
     """
     log_probs, labels = predictions.log_probs, predictions.targets
     summary = metrics.summarise(log_probs, labels, predictions.entropies)
     terms = metrics.terms(metrics.ensemble_log_probs(log_probs), labels)
-    overconfidence = np.empty(len(labels))
-    overconfidence[terms.order] = terms.confidence - terms.hit
+    chance = metrics.calibration_by_chance(terms)
     per_example = {
-        "overconfidence": overconfidence,
         "disagreement": metrics.disagreements(log_probs),
         **metrics.uncertainty(log_probs, predictions.entropies),
+    }
+    intervals = {
+        **metrics.mean_intervals(per_example),
+        **metrics.score_intervals(log_probs, labels),
+        "disagreement": metrics.bounded_interval(per_example["disagreement"]),
     }
     members = summary["members"]
     spread = 1 if len(log_probs) > 1 else 0  # Degrees of freedom that the mean takes.
@@ -52,30 +61,20 @@ def score_predictions(predictions: LabelledPredictions) -> dict[str, Any]:
     return {
         "num_examples": len(labels),
         "num_impossible": int(np.isinf(terms.surprisal).sum()),
-        "ece_by_chance": _ece_by_chance(terms),
+        "ece_by_chance": chance.ece_quantile,
+        "calibration_p": {"overconfidence": chance.p_overconfidence, "ece": chance.p_ece},
         "ensemble": {
             **summary["ensemble"],
+            "overconfidence": float(np.mean(terms.confidence - terms.hit)),
             **{name: float(np.mean(values)) for name, values in per_example.items()},
         },
-        "interval": {
-            **metrics.bootstrap_interval(log_probs, labels),
-            **metrics.mean_intervals(per_example),
-        },
+        "interval": intervals,
+        "interval_over": OVER,
         "members": members,
         "mean": {name: float(np.mean(values)) for name, values in members.items()},
         "sd": sd,
         "disagreement_matrix": metrics.disagreement_matrix(log_probs).tolist(),
     }
-
-
-def _ece_by_chance(terms: metrics.Terms, num_draws: int = 200) -> float:
-    """The 95% quantile of the ECE where the confidences are right."""
-    rng = np.random.default_rng(0)
-    draws = [
-        terms._replace(hit=(rng.random(len(terms.hit)) < terms.confidence).astype(float)).ece()
-        for _ in range(num_draws)
-    ]
-    return float(np.quantile(draws, 0.95))
 
 
 def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) -> dict[str, Any]:
@@ -88,30 +87,31 @@ def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) 
     Returns:
         `names` and `counts` [C]; `are_unequal`, as `are_unequal` says; `majority`, the `name` of
         the most frequent class and its `share` of the examples, which always answering it would be
-        right on; `recall` [C], NaN for a class without examples; `balanced_accuracy`, the mean
-        recall of the others, and its 95% `interval`; `confusion` [C, C], rows are labels.
+        right on, and an exact 95% interval of `wins`, how often the ensemble is the right one of
+        the two where one alone is right; `recall` [C], NaN for a class without examples;
+        `balanced_accuracy`, the mean recall of the others, and its 95% `interval`; `confusion`
+        [C, C], rows are labels.
     """
     log_probs, labels = predictions.log_probs, predictions.targets
     mean = metrics.ensemble_log_probs(log_probs)
     confusion = metrics.confusion_matrix(mean, labels)
     hits = mean.argmax(axis=-1) == labels
-    num_classes = len(class_names)
-
-    def balanced_accuracy(counts: NDArray) -> dict[str, float]:
-        drawn = np.bincount(labels, weights=counts, minlength=num_classes)
-        found = np.bincount(labels, weights=counts * hits, minlength=num_classes)
-        return {"balanced_accuracy": float(np.mean(found[drawn > 0] / drawn[drawn > 0]))}
-
     counts = confusion.sum(axis=1)
-    top = int(counts.argmax())
+    top, recall = int(counts.argmax()), metrics.recall(confusion)
+    is_top = labels == top
+    wins, losses = int(np.sum(hits & ~is_top)), int(np.sum(~hits & is_top))
     return {
         "names": list(class_names),
         "counts": counts.tolist(),
         "are_unequal": are_unequal(counts),
-        "majority": {"name": class_names[top], "share": float(counts[top] / len(labels))},
-        "recall": metrics.recall(confusion).tolist(),
-        **balanced_accuracy(np.ones(len(labels))),
-        "interval": metrics.intervals(balanced_accuracy, len(labels))["balanced_accuracy"],
+        "majority": {
+            "name": class_names[top],
+            "share": float(counts[top] / len(labels)),
+            "wins": metrics.error_interval(wins, wins + losses),
+        },
+        "recall": recall.tolist(),
+        "balanced_accuracy": float(np.nanmean(recall)),
+        "interval": metrics.balanced_accuracy_interval(hits, labels),
         "confusion": confusion.tolist(),
     }
 
@@ -160,7 +160,9 @@ def score_calibrated(
 
     Returns:
         `temperature`: `value`, `ensemble` scores and their `interval`, and `nll_change` with its
-        paired 95% `nll_change_interval`, nats; `conformal`: `level`, `threshold` (nats),
+        paired 95% `nll_change_interval`, nats, on test examples; `on_folds`, the interval of the
+        change on calibration examples that a temperature was not fitted on, which says whether to
+        use one, None where it cannot be told; `conformal`: `level`, `threshold` (nats),
         `nonempty`, `coverage`, `mean_size`, `interval` of the two, `sizes` [C + 1], and
         `coverage_range`, which holds the coverage of at least 95% of such pairs of calibration and
         test splits, and `by_stratum`, the coverage as of `strata.by_stratum`. One that is not
@@ -197,10 +199,22 @@ def _score_temperature(
         "value": temperature,
         "num_examples": len(held_out_labels),
         "ensemble": metrics.scores(calibrated, labels),
-        "interval": metrics.bootstrap_interval(calibrated[None], labels),
+        "interval": metrics.score_intervals(calibrated[None], labels),
         "nll_change": float(change.mean()),
-        "nll_change_interval": metrics.mean_intervals({"nll": change})["nll"],
+        "nll_change_interval": metrics.mean_interval(change),
+        "on_folds": _change_on_folds(held_out, held_out_labels),
     }
+
+
+def _change_on_folds(log_probs: NDArray, labels: NDArray) -> tuple[float, float] | None:
+    """What a temperature brings on other examples, as far as the calibration split can tell."""
+    num_errors = np.sum(log_probs.argmax(axis=-1) != labels)
+    if num_errors < metrics.FEW_ERRORS or len(labels) - num_errors < metrics.FEW_ERRORS:
+        return None
+    try:
+        return metrics.mean_interval(metrics.nll_change_on_folds(log_probs, labels))
+    except ValueError:
+        return None
 
 
 def _score_conformal(
@@ -219,10 +233,8 @@ def _score_conformal(
     elif nonempty:
         coverage_range[1] = 1.0  # Classes are added: coverage is no less, and its law not known.
     sets = metrics.conformal_sets(mean, labels, threshold, nonempty)
-    per_example = {
-        "coverage": sets.included[np.arange(len(labels)), labels],
-        "mean_size": sets.included.sum(axis=-1),
-    }
+    held = sets.included[np.arange(len(labels)), labels]
+    sizes = sets.included.sum(axis=-1)
     return {
         "level": CONFORMAL_LEVEL,
         "num_examples": num_held_out,
@@ -231,9 +243,12 @@ def _score_conformal(
         "coverage": sets.coverage,
         "coverage_range": coverage_range,
         "mean_size": sets.mean_size,
-        "interval": metrics.mean_intervals(per_example),
+        "interval": {
+            "coverage": metrics.error_interval(int(held.sum()), len(labels)),
+            "mean_size": metrics.mean_interval(sizes),
+        },
         "sizes": sets.sizes.tolist(),
-        "by_stratum": by_stratum(per_example["coverage"], strata),
+        "by_stratum": by_stratum(held, strata),
     }
 
 

@@ -81,16 +81,30 @@ def sentence(sections: Sequence[Mapping[str, Any]], split: str) -> str:
         f"Rows are split by {shown(column)}: what is promised of conformal predictions is marginal "
         "over the groups, so it is for their average and not for each"
     )
-    large = [one["share"] for one in sections if one["num_examples"] >= _ENOUGH]
+    large = [one for one in sections if one["num_examples"] >= _ENOUGH]
     if len(large) > 1:
+        shares = [one["share"] for one in large]
         text += (
-            f"; they hold from {min(large):.1%} to {max(large):.1%} in the {len(large)} groups of "
-            f"{_ENOUGH} test rows or more"
+            f"; they hold from {min(shares):.1%} to {max(shares):.1%} in the {len(large)} groups "
+            f"of {_ENOUGH} test rows or more, which is {'more' if _differ(large) else 'no more'} "
+            "than chance"
         )
     return (
         f"{text}. Intervals here take rows for independent of each other; where those of a group "
         "are alike, they are too narrow."
     )
+
+
+def _differ(sections: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether shares differ by more than chance: an exact test at 5%, by drawing who is held."""
+    sizes = np.array([one["num_examples"] for one in sections])
+    held = np.array([round(one["share"] * one["num_examples"]) for one in sections])
+    drawn = np.random.default_rng(0).multivariate_hypergeometric(sizes, held.sum(), 999)
+    expected = sizes * held.sum() / sizes.sum()
+    found, by_chance = (
+        np.sum((each - expected) ** 2 / sizes, axis=-1).round(9) for each in (held, drawn)
+    )
+    return bool(1 + np.sum(by_chance >= found) <= 0.05 * (1 + len(drawn)))
 
 
 def _periods(strata: Strata) -> NDArray:

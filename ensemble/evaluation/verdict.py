@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble import metrics
 from ensemble.errors import shown
 from ensemble.evaluation import strata
 from ensemble.evaluation.scoring import is_available
@@ -15,11 +16,14 @@ from ensemble.evaluation.thresholds import abstention_sentence
 from ensemble.likelihoods.classes import gain
 from ensemble.pictures.plot_style import shorten
 
-WIDE = 0.02
-"""Half-width of an interval of confidence less accuracy that is too wide to call it calibrated."""
+CLOSE = 0.02
+"""Within how much of accuracy an interval must place the confidence that is called calibrated."""
 
+FALSE_ALARMS = 0.05
 MIDDLE = 2
 HARMLESS = 0.005
+NOTABLE = 0.01
+"""Difference in accuracy, or in nats, of which is said how many examples would show it."""
 
 
 def verdict(evaluation: Mapping[str, Any]) -> list[str]:
@@ -49,7 +53,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     if sentence := abstention_sentence(evaluation["abstention"]):
         sentences.append(sentence)
     if evaluation["shift"]:
-        sentences.append(shift(evaluation["test"], evaluation["shift"]))
+        sentences.append(shift(evaluation["shift"]))
     if sentence := detection(evaluation["out_of_distribution"], "entropy", "entropy"):
         sentences.append(sentence)
     return [*sentences, *closing(evaluation)]
@@ -66,10 +70,8 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     low, high = test["interval"]["accuracy"]
     who = "One member" if num_members == 1 else f"The ensemble of {num_members}"
     count = f"{test['num_examples']:,} test example{'s' if test['num_examples'] > 1 else ''}"
-    if accuracy in (0, 1):
-        what = f"{who} is right on {'all' if accuracy else 'none'} of {count}"
-    else:
-        what = f"{who} is right on {accuracy:.2%} [{low:.2%}, {high:.2%}] of {count}"
+    share = {0: "none", 1: "all"}.get(accuracy, f"{accuracy:.2%}")
+    what = f"{who} is right on {share} [{low:.2%}, {high:.2%}] of {count}"
     if num_members > 1:
         what += f", {gain(accuracy, test['mean']['accuracy'])}"
     if not math.isfinite(nll):
@@ -89,15 +91,19 @@ def balance(test: Mapping[str, Any], classes: Mapping[str, Any]) -> str:
         classes: as `scoring.score_classes` returns it.
     """
     majority, (low, high) = classes["majority"], classes["interval"]
+    rarer, more = majority["wins"]
     text = (
         f"Classes are unequal: always answering {shown(shorten(majority['name']))}, the most "
         f"frequent, is right on {majority['share']:.2%}"
     )
-    least, most = test["interval"]["accuracy"]
-    if most < majority["share"]:
+    if more < 0.5:
         text += ", which is better"
-    elif least <= majority["share"]:
-        text += ", and the difference may be chance"
+    elif rarer <= 0.5:
+        needed = metrics.num_to_see(NOTABLE, test["interval"]["accuracy"], test["num_examples"])
+        text += (
+            f", and the difference may be chance (some {needed:,} examples would show one of "
+            f"{100 * NOTABLE:g} point)"
+        )
     balanced = f"{classes['balanced_accuracy']:.2%} [{low:.2%}, {high:.2%}]"
     return f"{text}; the balanced accuracy, the mean recall of the classes, is {balanced}."
 
@@ -110,31 +116,39 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
         temperature_helps: whether a temperature is to be used.
     """
     gap, (low, high) = test["ensemble"]["overconfidence"], test["interval"]["overconfidence"]
-    ece, chance = test["ensemble"]["ece"], test["ece_by_chance"]
+    ece, chance, found = test["ensemble"]["ece"], test["ece_by_chance"], test["calibration_p"]
     numbers = f"{100 * gap:+.2f} points [{100 * low:+.2f}, {100 * high:+.2f}], ECE {ece:.4f}"
     if test["num_examples"] < FEW_EXAMPLES:
         return (
             f"With {test['num_examples']} test examples nothing can be said of its calibration "
             f"(confidence less accuracy: {100 * gap:+.2f} points)."
         )
-    if not low <= 0 <= high:
+    # A calibrated predictor is to fail neither of two tests in 95% of cases: each is at half of it.
+    if found["overconfidence"] <= FALSE_ALARMS / 2:
         word, side = ("over", "above") if gap > 0 else ("under", "below")
         return f"It is {word}confident: its mean confidence lies {side} its accuracy ({numbers})."
-    if ece > chance:
+    if found["ece"] <= FALSE_ALARMS / 2:
         return (
             "Its confidence is right on average, but not level by level: confidence less accuracy "
             f"is {numbers}, and by chance the ECE would hardly exceed {chance:.4f}."
         )
-    if (high - low) / 2 > WIDE:
-        return f"The test split is too small to tell whether it is calibrated ({numbers})."
-    agree = f"confidence and accuracy differ by no more than chance ({numbers})."
+    if not -CLOSE < low <= high < CLOSE:
+        needed = metrics.num_to_see(CLOSE, (low, high), test["num_examples"])
+        return (
+            f"The test split is too small to tell whether it is calibrated ({numbers}): some "
+            f"{needed:,} examples would show a difference of {100 * CLOSE:g} points."
+        )
+    agree = (
+        f"confidence and accuracy differ by no more than chance, and by less than {100 * CLOSE:g} "
+        f"points on average ({numbers})."
+    )
     if temperature_helps:
         return f"On average its {agree}"
     return f"Its probabilities can be taken as they are: {agree}"
 
 
 def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
-    """What the temperature does to the test split.
+    """Whether to use the temperature, as calibration examples say, and what it does to the test's.
 
     Args:
         test: as `scoring.score_predictions` returns it.
@@ -150,24 +164,40 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
         return f"A temperature of {section['value']:.2f} makes them better ({what}): use it."
     if found > 0:
         return f"The temperature {section['value']:.2f} makes them worse ({what}): leave it out."
-    return f"A temperature ({section['value']:.2f}) changes nothing that can be told ({what})."
+    text = f"A temperature ({section['value']:.2f}) changes nothing that can be told ({what})"
+    if section["on_folds"] is None:
+        return f"{text}: too few calibration examples are wrong, or right."
+    needed = metrics.num_to_see(NOTABLE, section["on_folds"], section["num_examples"])
+    return f"{text}: some {needed:,} calibration examples would show a change of {NOTABLE:g} nats."
 
 
-def shift(test: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
-    """The kind of shift that hurts most at the middle severity.
+def shift(sections: Mapping[str, Any]) -> str:
+    """The kind of shift that hurts most at the middle severity, if one is known to.
+
+    The intervals of the costs hold together, over all kinds of shift, in 95% of cases.
 
     Args:
-        test: as `scoring.score_predictions` returns it.
-        sections: by kind of shift.
+        sections: by kind of shift, as `class_evaluator.score_shifts` returns them.
     """
-    kind, section = min(sections.items(), key=lambda item: item[1]["ensemble"]["accuracy"][MIDDLE])
-    accuracy, ece = section["ensemble"]["accuracy"][MIDDLE], section["ensemble"]["ece"][MIDDLE]
-    if accuracy >= test["ensemble"]["accuracy"] - HARMLESS:
+    costs = {kind: one["accuracy_cost_interval"][MIDDLE] for kind, one in sections.items()}
+    if all(high < HARMLESS for _, high in costs.values()):
         return (
             f"At the middle severity none of {len(sections)} shifts costs more than half a point "
             "of accuracy."
         )
-    return (
-        f"Of {len(sections)} shifts at the middle severity {kind} hurts most: {accuracy:.1%} "
-        f"right, with an ECE of {ece:.3f}."
+    kind, section = min(sections.items(), key=lambda item: item[1]["ensemble"]["accuracy"][MIDDLE])
+    accuracy, ece = section["ensemble"]["accuracy"][MIDDLE], section["ensemble"]["ece"][MIDDLE]
+    low, high = costs.pop(kind)
+    found = (
+        f"{accuracy:.1%} right, {100 * low:.1f} to {100 * high:.1f} points less than without, with "
+        f"an ECE of {ece:.3f}"
     )
+    if low <= 0:
+        return (
+            f"At the middle severity none of {len(sections)} shifts is known to cost accuracy; the "
+            f"lowest found is that of {kind}: {found}."
+        )
+    what = f"Of {len(sections)} shifts at the middle severity"
+    if all(other < low for _, other in costs.values()):
+        return f"{what} {kind} hurts most: {found}."
+    return f"{what} the lowest accuracy found is that of {kind}: {found}; others may hurt as much."

@@ -16,13 +16,22 @@ from ensemble.metrics.abstention import (
     fit_abstention,
     one_minus_max,
 )
-from ensemble.metrics.bootstrap import bootstrap_interval, intervals, mean_intervals
+from ensemble.metrics.analytic_intervals import (
+    bounded_interval,
+    mean_interval,
+    mean_intervals,
+    num_to_see,
+    share_interval,
+)
+from ensemble.metrics.bootstrap import intervals
 from ensemble.metrics.calibration import (
     ConformalSets,
     apply_temperature,
+    calibration_by_chance,
     conformal_sets,
     conformal_threshold,
     fit_temperature,
+    nll_change_on_folds,
 )
 from ensemble.metrics.detection import RankedScores, detection_scores, rank
 from ensemble.metrics.mixture import (
@@ -34,6 +43,11 @@ from ensemble.metrics.mixture import (
     summarise,
     total_variation,
     uncertainty,
+)
+from ensemble.metrics.score_intervals import (
+    FEW_ERRORS,
+    balanced_accuracy_interval,
+    score_intervals,
 )
 from ensemble.metrics.scores import (
     SCORES,
@@ -56,6 +70,7 @@ from ensemble.metrics.scores import (
 
 __all__ = [
     "ACCEPT_ALL",
+    "FEW_ERRORS",
     "MAX_ERROR",
     "SCORES",
     "Abstention",
@@ -70,8 +85,10 @@ __all__ = [
     "agreement",
     "apply_temperature",
     "aurc",
-    "bootstrap_interval",
+    "balanced_accuracy_interval",
+    "bounded_interval",
     "brier",
+    "calibration_by_chance",
     "conformal_sets",
     "conformal_threshold",
     "confusion_matrix",
@@ -87,13 +104,18 @@ __all__ = [
     "fit_abstention",
     "fit_temperature",
     "intervals",
+    "mean_interval",
     "mean_intervals",
     "nll",
+    "nll_change_on_folds",
+    "num_to_see",
     "one_minus_max",
     "rank",
     "recall",
     "reliability_bins",
+    "score_intervals",
     "scores",
+    "share_interval",
     "summarise",
     "terms",
     "total_variation",

@@ -142,9 +142,9 @@ def error_bound(num_errors: int, num_examples: int) -> float:
     return _clopper_pearson(num_errors, num_examples, 1 - LEVEL)[1]
 
 
-def error_interval(num_errors: int, num_examples: int) -> tuple[float, float]:
-    """Two-sided 95% interval of the error (Clopper & Pearson 1934); 0..1 without examples."""
-    return _clopper_pearson(num_errors, num_examples, (1 - LEVEL) / 2)
+def error_interval(num_errors: int, num_examples: int, level: float = LEVEL) -> tuple[float, float]:
+    """Two-sided interval of the error (Clopper & Pearson 1934); 0..1 without examples."""
+    return _clopper_pearson(num_errors, num_examples, (1 - level) / 2)
 
 
 def _clopper_pearson(num_errors: int, num_examples: int, tail: float) -> tuple[float, float]:

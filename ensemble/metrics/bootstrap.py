@@ -1,17 +1,15 @@
 """Bootstrap intervals over examples (Efron 1979): what another test set might have said.
 
-The members stay as they are: an interval says how much a score would move with another test set of
-this size, not with another training run. ECE is biased upwards in small samples and more so in
-resamples, so its interval can lie above the estimate.
+The members stay as they are: an interval says how much a statistic would move with another test set
+of this size, not with another training run. Scores of one predictor have intervals by formula, in
+`score_intervals.py`; these are for what has none. Biased statistics such as the ECE are more so in
+resamples: their intervals do not hold.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from ensemble.metrics.mixture import ensemble_log_probs
-from ensemble.metrics.scores import terms
+from numpy.typing import NDArray
 
 Statistic = Callable[[NDArray], Mapping[str, float]]
 """Maps counts `[N]`, how often each example was drawn, to named values."""
@@ -59,47 +57,3 @@ def _resamples(sizes: tuple[int, ...], num_resamples: int, seed: int) -> Iterato
     for _ in range(num_resamples):
         parts = [np.bincount(rng.integers(n, size=n), minlength=n) for n in sizes]
         yield np.concatenate(parts)
-
-
-def bootstrap_interval(
-    log_probs: ArrayLike,
-    labels: ArrayLike,
-    num_resamples: int = NUM_RESAMPLES,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Intervals:
-    """Intervals of an ensemble's `scores`.
-
-    Args:
-        log_probs: `[M, N, C]` log-probabilities of the members.
-        labels: `[N]` integer labels.
-        num_resamples: number of test sets drawn with replacement.
-        seed: seed of the draws.
-        level: probability that the interval should cover.
-
-    Returns:
-        (low, high) by name of score.
-    """
-    one = terms(ensemble_log_probs(log_probs), labels)
-    return intervals(
-        lambda counts: one.resampled(counts).scores(),
-        len(one.order),
-        num_resamples=num_resamples,
-        seed=seed,
-        level=level,
-    )
-
-
-def mean_intervals(values: Mapping[str, ArrayLike], **kwargs: int | float) -> Intervals:
-    """Intervals of means over the examples.
-
-    Args:
-        values: `[N]` by name.
-        **kwargs: as of `intervals`.
-    """
-    names, matrix = list(values), np.stack([np.asarray(each, float) for each in values.values()])
-
-    def means(counts: NDArray) -> dict[str, float]:
-        return dict(zip(names, matrix @ counts / counts.sum(), strict=True))
-
-    return intervals(means, matrix.shape[1], **kwargs)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from ensemble.metrics.checks import Floats, as_log_probs, as_predictions
+from ensemble.metrics.scores import NUM_BINS, Terms, bin_ids
 
 TEMPERATURES = (0.05, 20.0)
 """Where a temperature is sought; examples that are all predicted rightly would take it to 0."""
@@ -27,6 +28,57 @@ class ConformalSets(NamedTuple):
     coverage: float
     mean_size: float
     sizes: NDArray[np.int64]
+
+
+class ByChance(NamedTuple):
+    """What labels that are drawn from the predictions give.
+
+    Attributes:
+        ece_quantile: 95% of their ECEs lie below it.
+        p_overconfidence: how probable a mean confidence less accuracy is that is as far from 0.
+        p_ece: how probable an ECE is that is as large.
+    """
+
+    ece_quantile: float
+    p_overconfidence: float
+    p_ece: float
+
+
+def calibration_by_chance(terms: Terms, num_draws: int = 400, seed: int = 0) -> ByChance:
+    """Tests whether labels could be draws from the predictions, by drawing them.
+
+    The two p-values are those of Monte Carlo tests (Davison & Hinkley 1997, section 4.2), which
+    hold at any number of examples. Both together: double the smaller one.
+
+    Args:
+        terms: of the predictions.
+        num_draws: how often all labels are drawn.
+        seed: of the draws.
+    """
+    rng, num = np.random.default_rng(seed), len(terms.hit)
+    _, starts = np.unique(-bin_ids(terms.confidence, NUM_BINS), return_index=True)
+    confidences = np.add.reduceat(terms.confidence, starts)
+    rows = max(1, 1_000_000 // num)
+    hits = [np.add.reduceat(terms.hit[None], starts, axis=1)]
+    for start in range(0, num_draws, rows):
+        shape = min(rows, num_draws - start), num
+        drawn = rng.random(shape, np.float32) < terms.confidence.astype(np.float32)
+        hits.append(np.add.reduceat(drawn, starts, axis=1, dtype=np.float64))
+    gaps = confidences - np.concatenate(hits)  # Of the labels, then of the draws; by bin.
+    overconfidence, ece = gaps.sum(axis=1).round(9), np.abs(gaps).sum(axis=1).round(9)
+
+    def share(is_as_far: NDArray) -> float:
+        return float((1 + np.sum(is_as_far)) / (1 + num_draws))
+
+    one_sided = (
+        share(overconfidence[1:] >= overconfidence[0]),
+        share(overconfidence[1:] <= overconfidence[0]),
+    )
+    return ByChance(
+        ece_quantile=float(np.quantile(ece[1:], 0.95)) / num,
+        p_overconfidence=min(1.0, 2 * min(one_sided)),
+        p_ece=share(ece[1:] >= ece[0]),
+    )
 
 
 def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
@@ -61,6 +113,32 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
             f"{low:g}..{high:g}"
         )
     return float(np.exp(found.x))
+
+
+def nll_change_on_folds(log_probs: ArrayLike, labels: ArrayLike, num_folds: int = 5) -> Floats:
+    """What a temperature does to examples that it was not fitted on, by cross-validation.
+
+    Args:
+        log_probs: `[N, C]` log-probabilities on the calibration split.
+        labels: `[N]` integer labels.
+        num_folds: how many times a temperature is fitted, each time on the other folds.
+
+    Returns:
+        Change of each example's NLL, `[N]` nats, in an order that is drawn.
+
+    Raises:
+        ValueError: as of `fit_temperature`.
+    """
+    log_probs, labels = as_predictions(log_probs, labels)
+    order = np.random.default_rng(0).permutation(len(labels))
+    changes = []
+    for fold in range(num_folds):
+        others, own = (order[np.arange(len(order)) % num_folds != fold], order[fold::num_folds])
+        temperature = fit_temperature(log_probs[others], labels[others])
+        after = apply_temperature(log_probs[own], temperature)
+        rows = np.arange(len(own))
+        changes.append(log_probs[own][rows, labels[own]] - after[rows, labels[own]])
+    return np.concatenate(changes)
 
 
 def apply_temperature(log_probs: ArrayLike, temperature: float) -> Floats:

@@ -1,10 +1,14 @@
 """Telling out-of-distribution inputs from others by a score; out-of-distribution is positive."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
+from ensemble.metrics.abstention import error_interval
+from ensemble.metrics.analytic_intervals import LEVEL, Interval, share_interval
 from ensemble.metrics.checks import Floats
 
 TRUE_POSITIVE_RATE = 0.95
@@ -54,6 +58,77 @@ class RankedScores(NamedTuple):
             "aupr": float(np.sum(np.diff(true_rate) * precision[1:])),
             "fpr95": float(false_rate[np.argmax(true_rate >= TRUE_POSITIVE_RATE - 1e-12)]),
         }
+
+    def intervals(self) -> dict[str, Interval]:
+        """95% intervals over both sides' examples, by name of `scores`.
+
+        That of `auroc` has the variance of DeLong, DeLong and Clarke-Pearson (1988). That of
+        `aupr`, of this ratio of sides, is by its influence function. That of `fpr95` holds the rate
+        at the threshold that would catch 95% of all such inputs: the threshold lies between two of
+        the scores by a binomial law, and the rate at each of them has an exact interval; with fewer
+        than some 85 out-of-distribution examples its upper end is 1.
+        """
+        scores = self.scores()
+        groups = np.cumsum(np.append(False, self.last[:-1]))
+        is_out = self.order >= self.num_in
+        num_out = len(is_out) - self.num_in
+        weight = 1 / min(self.num_in, num_out)
+
+        def share(of: NDArray) -> tuple[Floats, Floats]:
+            """By group of equal scores, a side's share that scores higher, and that in it."""
+            here = np.bincount(groups[of], minlength=groups[-1] + 1) / of.sum()
+            return np.cumsum(here) - here, here
+
+        higher_in, here_in = share(~is_out)
+        higher_out, here_out = share(is_out)
+        beaten = (1 - higher_in - here_in / 2)[groups[is_out]]
+        beating = (higher_out + here_out / 2)[groups[~is_out]]
+        variance = _variance(beaten) + _variance(beating)
+        return {
+            "auroc": share_interval(scores["auroc"], variance, weight),
+            "aupr": share_interval(scores["aupr"], self._aupr_variance(), weight),
+            "fpr95": self._fpr95_interval(),
+        }
+
+    def _aupr_variance(self) -> float:
+        """Of the mean over out-of-distribution examples of the precision at their score."""
+        false, true, precision = (each[1:] for each in self.rates())
+        is_out = self.order >= self.num_in
+        groups = np.cumsum(np.append(False, self.last[:-1]))
+        num_out = len(is_out) - self.num_in
+        ratio = self.num_in / num_out
+        steps = np.diff(np.append(0.0, true)) / (true + ratio * false) ** 2
+
+        def below(slopes: Floats) -> Floats:
+            """Sum over thresholds at a score or below it, which an example of that score passes."""
+            return np.cumsum((steps * slopes)[::-1])[::-1]
+
+        outs = (precision + below(ratio * false))[groups[is_out]]
+        ins = below(-ratio * true)[groups[~is_out]]
+        return _variance(outs) + _variance(ins)
+
+    def _fpr95_interval(self) -> Interval:
+        is_out = self.order >= self.num_in
+        num_out = len(is_out) - self.num_in
+        flagged = np.append(0, np.cumsum(~is_out)[self.last])  # In-distribution, by threshold.
+        caught = np.append(0, np.cumsum(is_out)[self.last])
+        # Both sides are independent draws, so each may miss with half of what is allowed.
+        tail = (1 - math.sqrt(LEVEL)) / 2
+        missed = 1 - TRUE_POSITIVE_RATE
+        below = np.arange(num_out + 1)
+        law = special.bdtr(below, num_out, missed)  # P(at most so many lie below the threshold).
+        fewest, most = int(np.argmax(law > tail)), int(np.argmax(law >= 1 - tail))
+        at_high = flagged[np.searchsorted(caught, num_out - most, side="left")]
+        low = error_interval(int(at_high), self.num_in, math.sqrt(LEVEL))[0]
+        if not fewest:
+            return (low, 1.0)
+        at_low = flagged[np.searchsorted(caught, num_out - fewest + 1, side="left")]
+        return (low, error_interval(int(at_low), self.num_in, math.sqrt(LEVEL))[1])
+
+
+def _variance(values: Floats) -> float:
+    """Of a mean of independent draws `[N]`; 0 of one."""
+    return float(np.var(values)) / max(len(values) - 1, 1)
 
 
 def rank(scores_in: ArrayLike, scores_out: ArrayLike) -> RankedScores:

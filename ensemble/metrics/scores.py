@@ -292,11 +292,15 @@ def _confidences(log_probs: Floats) -> Floats:
     return np.minimum(np.exp(log_probs.max(axis=-1)), 1.0)
 
 
+def bin_ids(confidence: Floats, num_bins: int) -> NDArray[np.intp]:
+    """In which of the bins (lo, hi] of equal width over 0..1 each confidence lies, `[N]`."""
+    return np.searchsorted(np.linspace(0.0, 1.0, num_bins + 1), confidence, side="left") - 1
+
+
 def _bins(confidence: Floats, hit: NDArray, num_bins: int) -> ReliabilityBins:
     if num_bins < 1:
         raise ValueError(f"num_bins={num_bins} must be positive")
-    edges = np.linspace(0.0, 1.0, num_bins + 1)
-    ids = np.searchsorted(edges, confidence, side="left") - 1
+    ids = bin_ids(confidence, num_bins)
     counts = np.bincount(ids, minlength=num_bins)
     divisors = np.where(counts > 0, counts, np.nan)
     sums = (np.bincount(ids, weights=each, minlength=num_bins) for each in (confidence, hit))
