@@ -13,7 +13,11 @@ import sys
 from collections.abc import Iterator, Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MAKERS = {"intervals", "mean_intervals", "bootstrap_interval", "ppf", "isf"}
+MAKERS = {
+    "intervals", "mean_interval", "mean_intervals", "bounded_interval", "share_interval",
+    "influence_interval", "error_interval", "error_bound", "score_intervals",
+    "balanced_accuracy_interval", "ppf", "isf", "betaincinv", "stdtrit",
+}  # fmt: skip
 NO_STATEMENTS: dict[str, str] = {}
 """Functions, and why nothing is stated by what they make."""
 

@@ -13,6 +13,7 @@ import argparse
 import concurrent.futures
 import datetime
 import json
+import logging
 import os
 import pathlib
 import subprocess
@@ -26,6 +27,7 @@ BLOCK = 250
 
 
 def _block(name: str, setting: str, start: int, stop: int) -> dict[str, dict]:
+    logging.disable(logging.WARNING)  # What is said of one run is not of interest in thousands.
     (statement,) = [one for one in suite.STATEMENTS if one.name == name]
     return suite.simulate(statement, setting, range(start, stop))
 

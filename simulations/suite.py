@@ -5,10 +5,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from simulations import members
+from simulations import abstention, class_decisions, class_scores, members
 from simulations.statement import Statement
 
-STATEMENTS: tuple[Statement, ...] = (*members.STATEMENTS,)
+STATEMENTS: tuple[Statement, ...] = (
+    *members.STATEMENTS,
+    *class_scores.STATEMENTS,
+    *class_decisions.STATEMENTS,
+    *abstention.STATEMENTS,
+)
 
 
 def simulate(statement: Statement, setting: str, replications: Iterable[int]) -> dict[str, dict]:

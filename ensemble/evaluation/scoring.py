@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.strata import by_stratum
+from ensemble.metrics.analytic_intervals import Interval
 from ensemble.source import Strata
 
 logger = logging.getLogger("ensemble")
@@ -45,15 +46,6 @@ def score_predictions(predictions: LabelledPredictions) -> dict[str, Any]:
     summary = metrics.summarise(log_probs, labels, predictions.entropies)
     terms = metrics.terms(metrics.ensemble_log_probs(log_probs), labels)
     chance = metrics.calibration_by_chance(terms)
-    per_example = {
-        "disagreement": metrics.disagreements(log_probs),
-        **metrics.uncertainty(log_probs, predictions.entropies),
-    }
-    intervals = {
-        **metrics.mean_intervals(per_example),
-        **metrics.score_intervals(log_probs, labels),
-        "disagreement": metrics.bounded_interval(per_example["disagreement"]),
-    }
     members = summary["members"]
     spread = 1 if len(log_probs) > 1 else 0  # Degrees of freedom that the mean takes.
     with np.errstate(invalid="ignore"):  # The sd of infinite scores is NaN.
@@ -66,14 +58,31 @@ def score_predictions(predictions: LabelledPredictions) -> dict[str, Any]:
         "ensemble": {
             **summary["ensemble"],
             "overconfidence": float(np.mean(terms.confidence - terms.hit)),
-            **{name: float(np.mean(values)) for name, values in per_example.items()},
+            **summary["diversity"],
         },
-        "interval": intervals,
+        "interval": all_intervals(predictions),
         "interval_over": OVER,
         "members": members,
         "mean": {name: float(np.mean(values)) for name, values in members.items()},
         "sd": sd,
         "disagreement_matrix": metrics.disagreement_matrix(log_probs).tolist(),
+    }
+
+
+def all_intervals(predictions: LabelledPredictions) -> dict[str, Interval | None]:
+    """95% intervals over test examples of all that `score_predictions` has of the ensemble.
+
+    Args:
+        predictions: of the live members.
+
+    Returns:
+        (low, high) by name; None where it cannot be told.
+    """
+    log_probs = predictions.log_probs
+    return {
+        **metrics.score_intervals(log_probs, predictions.targets),
+        "disagreement": metrics.bounded_interval(metrics.disagreements(log_probs)),
+        **metrics.mean_intervals(metrics.uncertainty(log_probs, predictions.entropies)),
     }
 
 

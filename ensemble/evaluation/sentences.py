@@ -59,16 +59,18 @@ def effect(section: Mapping[str, Any]) -> int:
     """-1 where a calibration lowers the NLL, 1 where it raises it, 0 where it cannot be told.
 
     Args:
-        section: without numbers, or with the interval of the change on data that have fitted it
-            not: `on_folds` of the calibration split, or `nll_change_interval` of the test split.
+        section: without numbers, or with `nll_change_interval` of the test split. Where there is
+            `on_folds`, the interval of the change on parts of the calibration split that have not
+            fitted it, it decides what is to be used: then the test split has not decided on what it
+            scores. What it finds worse is left out.
     """
     if not is_available(section):
         return 0
-    change = section["on_folds"] if "on_folds" in section else section["nll_change_interval"]
-    if change is None:
-        return 0
-    low, high = change
-    return -1 if high < 0 else 1 if low > 0 else 0
+    low, high = section["nll_change_interval"]
+    if low > 0:
+        return 1
+    low, high = section.get("on_folds", (low, high)) or (0.0, 0.0)
+    return -1 if high < 0 else 0
 
 
 def detection(sections: Mapping[str, Any], score: str, what_tells: str) -> str:

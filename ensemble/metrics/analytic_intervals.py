@@ -1,8 +1,8 @@
 """Intervals of means and shares over examples, by formula: what another test set might have said.
 
-A score in 0..1 has an interval like Clopper and Pearson's, which never shrinks to a point: if all of
-N examples are predicted rightly, another N might not be. A mean without a bound, such as the NLL,
-has a t-interval that is corrected for skewness.
+A score in 0..1 has an interval like Clopper and Pearson's, which never shrinks to a point: if all
+of N examples are predicted rightly, another N might not be. A mean without a bound, such as the
+NLL, has a t-interval that is corrected for skewness.
 """
 
 import math

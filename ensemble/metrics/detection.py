@@ -60,19 +60,16 @@ class RankedScores(NamedTuple):
         }
 
     def intervals(self) -> dict[str, Interval]:
-        """95% intervals over both sides' examples, by name of `scores`.
+        """95% intervals over both sides' examples, of `auroc` and `fpr95`.
 
         That of `auroc` has the variance of DeLong, DeLong and Clarke-Pearson (1988). That of
-        `aupr`, of this ratio of sides, is by its influence function. That of `fpr95` holds the rate
-        at the threshold that would catch 95% of all such inputs: the threshold lies between two of
-        the scores by a binomial law, and the rate at each of them has an exact interval; with fewer
-        than some 85 out-of-distribution examples its upper end is 1.
+        `fpr95` holds the rate at the threshold that would catch 95% of all such inputs: the
+        threshold lies between two of the scores by a binomial law, and the rate at each of them has
+        an exact interval; with fewer than some 85 out-of-distribution examples its upper end is 1.
         """
-        scores = self.scores()
         groups = np.cumsum(np.append(False, self.last[:-1]))
         is_out = self.order >= self.num_in
         num_out = len(is_out) - self.num_in
-        weight = 1 / min(self.num_in, num_out)
 
         def share(of: NDArray) -> tuple[Floats, Floats]:
             """By group of equal scores, a side's share that scores higher, and that in it."""
@@ -85,27 +82,11 @@ class RankedScores(NamedTuple):
         beating = (higher_out + here_out / 2)[groups[~is_out]]
         variance = _variance(beaten) + _variance(beating)
         return {
-            "auroc": share_interval(scores["auroc"], variance, weight),
-            "aupr": share_interval(scores["aupr"], self._aupr_variance(), weight),
+            "auroc": share_interval(
+                self.scores()["auroc"], variance, 1 / min(self.num_in, num_out)
+            ),
             "fpr95": self._fpr95_interval(),
         }
-
-    def _aupr_variance(self) -> float:
-        """Of the mean over out-of-distribution examples of the precision at their score."""
-        false, true, precision = (each[1:] for each in self.rates())
-        is_out = self.order >= self.num_in
-        groups = np.cumsum(np.append(False, self.last[:-1]))
-        num_out = len(is_out) - self.num_in
-        ratio = self.num_in / num_out
-        steps = np.diff(np.append(0.0, true)) / (true + ratio * false) ** 2
-
-        def below(slopes: Floats) -> Floats:
-            """Sum over thresholds at a score or below it, which an example of that score passes."""
-            return np.cumsum((steps * slopes)[::-1])[::-1]
-
-        outs = (precision + below(ratio * false))[groups[is_out]]
-        ins = below(-ratio * true)[groups[~is_out]]
-        return _variance(outs) + _variance(ins)
 
     def _fpr95_interval(self) -> Interval:
         is_out = self.order >= self.num_in

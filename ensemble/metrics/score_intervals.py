@@ -46,7 +46,7 @@ def score_intervals(log_probs: ArrayLike, labels: ArrayLike) -> dict[str, Interv
         "adaptive_ece": None,
         "aurc": influence_interval(*_aurc(one)),
         "accuracy_at_80": _accuracy_at_coverage(one, COVERAGE),
-        "overconfidence": _overconfidence(one),
+        "overconfidence": bounded_interval(one.confidence - one.hit, low=-1.0),
     }
 
 
@@ -69,14 +69,6 @@ def balanced_accuracy_interval(hits: ArrayLike, labels: ArrayLike) -> Interval:
     smooth = (right + 0.5) / (counts + 1)
     variance = float(np.mean(smooth * (1 - smooth) / counts)) / len(counts)
     return share_interval(share, variance, 1 / (counts.min() * len(counts)))
-
-
-def _overconfidence(one: Terms) -> Interval:
-    """That of the error, as wide as confidence less hits vary."""
-    gaps = one.confidence - one.hit
-    gap, error = float(np.mean(gaps)), float(1 - np.mean(one.hit))
-    low, high = influence_interval(error, gaps - gap)
-    return gap + low - error, gap + high - error
 
 
 def _aurc(one: Terms) -> tuple[float, Floats]:

@@ -1,4 +1,4 @@
-"""Abstention: known answers, refusals, and the promised error over simulated calibration splits."""
+"""Abstention: known answers and refusals; its promise is simulated in simulations/."""
 
 import math
 
@@ -9,6 +9,7 @@ from test_scores import log_of, random_case
 
 from ensemble import UserError, metrics
 from ensemble.metrics import abstention
+from simulations.abstention import doubts_of
 
 rule = metrics.Rule.parse
 NUM_SPLITS = 2000
@@ -162,117 +163,7 @@ def test_a_coverage_is_reached_on_average(coverage):
     assert coverage - 4 * standard_error < mean < coverage + 1 / 41 + 4 * standard_error
 
 
-# The promise, where the true error among accepted examples is known.
-
-
-def errors_of(doubts, shape, max_error):
-    """True probability of an error at each doubt, by how well doubts tell it."""
-    rank = np.argsort(np.argsort(doubts)) / len(doubts)
-    match shape:
-        case "calibrated":
-            return doubts
-        case "overconfident":
-            return np.minimum(5 * doubts, 1)
-        case "just too many, everywhere":  # The hardest: whatever is accepted breaks the promise.
-            return np.full(len(doubts), 1.001 * max_error)
-        case "just too many, on the whole":
-            return 2.002 * max_error * rank
-        case "reversed":
-            return 2.002 * max_error * (1 - rank)
-        case "reversed, few":
-            return np.where(rank < 0.3, 1.5 * max_error, 0.5 * max_error)
-        case "bumps":
-            return max_error * (1.01 + np.sin(12 * rank))
-        case "errors in the middle":
-            return np.where(np.abs(rank - 0.5) < 0.1, 5.2 * max_error, 0.0)
-        case "hard":
-            return 0.2 + 0.7 * rank
-    raise ValueError(shape)
-
-
-SHAPES = (
-    "calibrated",
-    "overconfident",
-    "just too many, everywhere",
-    "just too many, on the whole",
-    "reversed",
-    "reversed, few",
-    "bumps",
-    "errors in the middle",
-    "hard",
-)
-
-
-def doubts_of(spread):
-    """Doubts of a population of 20,000 equally probable inputs, the least first."""
-    position = (np.arange(20_000) + 0.5) / 20_000
-    match spread:
-        case "easy":
-            return np.sort(10 ** (-6 + 6 * position) * 0.9)
-        case "even":
-            return 0.9 * position
-        case "saturated":  # Nine of twenty have the same confidence.
-            return np.where(position < 0.45, 1e-9, 0.9 * position)
-        case "few levels":
-            return np.ceil(7 * position) / 8
-    raise ValueError(spread)
-
-
-SPREADS = ("easy", "even", "saturated", "few levels")
-
-
-def share_of_broken_promises(spread, shape, max_error, num_examples, num_splits=NUM_SPLITS):
-    """How often the true error among accepted exceeds the wanted one; how often one is given."""
-    rng = np.random.default_rng(0)
-    doubts = doubts_of(spread)
-    probability = errors_of(doubts, shape, max_error)
-    true_error = np.cumsum(probability) / np.arange(1, len(doubts) + 1)
-    broken = given = 0
-    for _ in range(num_splits):
-        drawn = rng.integers(len(doubts), size=num_examples)
-        errors = rng.random(num_examples) < probability[drawn]
-        try:
-            fitted = metrics.fit_abstention(
-                metrics.Rule("max_error", max_error), doubts[drawn], errors
-            )
-        except ValueError:
-            continue
-        given += 1
-        num_accepted = np.searchsorted(doubts, fitted.threshold)
-        broken += true_error[num_accepted - 1] > max_error
-    return broken / num_splits, given / num_splits
-
-
-def assert_kept(*case, num_splits=NUM_SPLITS):
-    broken, _ = share_of_broken_promises(*case, num_splits=num_splits)
-    assert broken <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / num_splits), (case, broken)
-
-
-@pytest.mark.parametrize(
-    ("spread", "shape"),
-    [
-        ("even", "just too many, everywhere"),
-        ("easy", "overconfident"),
-        ("few levels", "just too many, on the whole"),
-    ],
-)
-def test_the_wanted_error_is_kept_in_95_percent_of_calibration_splits(spread, shape):
-    assert_kept(spread, shape, 0.05, 400)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_wanted_error_is_kept_whatever_the_confidences(spread, shape):
-    assert_kept(spread, shape, 0.05, 150)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_wanted_error_is_kept_at_other_sizes_too(spread, shape):
-    for max_error, num_examples in ((0.01, 2000), (0.05, 150), (0.05, 1000), (0.2, 60)):
-        assert_kept(spread, shape, max_error, num_examples, num_splits=10_000)
+# The promise is simulated in simulations/abstention.py.
 
 
 def test_what_can_be_proved_mostly_is():

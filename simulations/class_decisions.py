@@ -1,0 +1,426 @@
+"""What the verdict concludes of predicted classes, where it is known to be wrong or right."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from ensemble import metrics
+from ensemble.evaluation import class_evaluator, scoring, sentences, strata, verdict
+from ensemble.evaluation.class_predictions import LabelledPredictions
+from ensemble.source import Strata
+from simulations.populations import population, sample
+from simulations.statement import VERDICT, Outcome, Replicate, Statement
+
+
+def temperature(num_examples: int, **setting: Any) -> Replicate:
+    """Whether the advice on a temperature is the opposite of what it does to new examples."""
+    everything = population(**setting)
+    mean = metrics.ensemble_log_probs(everything.log_probs)
+    before = metrics.nll(mean, everything.targets)
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
+        section = scoring.score_calibrated(test, held_out)["temperature"]
+        effect = sentences.effect(section)
+        if not effect:
+            return {"use it": None, "leave it out": None}
+        changed = metrics.apply_temperature(mean, section["value"])
+        change = metrics.nll(changed, everything.targets) - before
+        return {
+            "use it": effect < 0 < change if effect < 0 else None,
+            "leave it out": change < 0 if effect > 0 else None,
+        }
+
+    return replicate
+
+
+def majority(num_examples: int, prior: Sequence[float], recalls: Sequence[float]) -> Replicate:
+    """Whether the most frequent class is wrongly said to be better than the ensemble, or worse."""
+    shares = np.array(prior)
+    accuracy = float(shares @ np.array(recalls))
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        labels = rng.choice(len(prior), size=num_examples, p=prior)
+        predictions = predict(labels, rng.random(num_examples) < np.array(recalls)[labels], rng)
+        names = [str(i) for i in range(len(prior))]
+        classes = scoring.score_classes(predictions, names)
+        test = {
+            "num_examples": num_examples,
+            "interval": scoring.all_intervals(predictions),
+        }
+        sentence = verdict.balance(test, classes)
+        if "may be chance" in sentence:
+            return {"sentence": None}
+        excess = accuracy - shares[int(classes["majority"]["name"])]
+        is_better = "which is better" in sentence
+        return {"sentence": excess >= -1e-12 if is_better else excess <= 1e-12}
+
+    return replicate
+
+
+def predict(labels: NDArray, hits: NDArray, rng: np.random.Generator) -> LabelledPredictions:
+    """One member that is right where asked for; else it says one of the other classes."""
+    num_classes = int(labels.max()) + 2
+    other = (labels + rng.integers(1, num_classes, size=len(labels))) % num_classes
+    probs = np.full((1, len(labels), num_classes), 0.1 / (num_classes - 1))
+    probs[0, np.arange(len(labels)), np.where(hits, labels, other)] = 0.9
+    return LabelledPredictions(np.log(probs), labels, np.arange(1))
+
+
+def shift(num_examples: int, accuracy: float, costs: Sequence[float], churn: float) -> Replicate:
+    """Whether the sentence about shifts is wrong.
+
+    Args:
+        num_examples: N.
+        accuracy: without a shift.
+        costs: accuracy that each shift costs.
+        churn: share of the wrong predictions that a shift turns right, beside those that it costs.
+    """
+    gained = churn * (1 - accuracy)
+    names = [f"shift {i}" for i in range(len(costs))]
+    hurts_most = [name for name, cost in zip(names, costs, strict=True) if cost == max(costs)]
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        hits = rng.random(num_examples) < accuracy
+        sections = {}
+        for name, cost in zip(names, costs, strict=True):
+            lost = (cost + gained) / accuracy
+            draws = rng.random(num_examples)
+            shifted = np.where(hits, draws >= lost, draws < churn)
+            interval = class_evaluator.cost_interval(1.0 * hits, 1.0 * shifted, len(costs))
+            sections[name] = {
+                "ensemble": {"accuracy": [shifted.mean()] * 5, "ece": [0.0] * 5},
+                "accuracy_cost_interval": [interval] * 5,
+            }
+        sentence = verdict.shift(sections)
+        most = next(name for name in (*names, "") if f"{name} hurts most" in sentence or not name)
+        lowest = next(name for name in names if name in sentence or "none of" in sentence)
+        is_said_to_cost = sentence.startswith("Of ")
+        return {
+            "none costs more than half a point": max(costs) > verdict.HARMLESS
+            if "half a point" in sentence
+            else None,
+            "it costs accuracy": costs[names.index(lowest)] <= 0 if is_said_to_cost else None,
+            "it hurts most": hurts_most != [most] if most else None,
+        }
+
+    return replicate
+
+
+def detection_intervals(
+    num_in: int, num_out: int, distance: float, scale: float = 1.0
+) -> Replicate:
+    """Whether the intervals hold the rates of scores that are normal on either side."""
+    truth = _rates(distance, scale)
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        outside = distance + scale * rng.normal(size=num_out)
+        found = metrics.rank(rng.normal(size=num_in), outside).intervals()
+        return {name: found[name][0] <= truth[name] <= found[name][1] for name in truth}
+
+    return replicate
+
+
+def _rates(distance: float, scale: float) -> dict[str, float]:
+    """AUROC, by quadrature, and FPR at 95% TPR."""
+    position = (np.arange(200_000) + 0.5) / 200_000
+    outside = distance + scale * -ndtri(position)  # The highest first.
+    false = ndtr(-outside)
+    return {
+        "auroc": float(np.mean(1 - false)),
+        "fpr95": float(ndtr(scale * ndtri(0.95) - distance)),
+    }
+
+
+def detection(num_in: int, num_out: int, aurocs: Sequence[float]) -> Replicate:
+    """Whether the sentence about unfamiliar inputs is wrong of sets with these AUROCs."""
+    distances = np.sqrt(2) * ndtri(np.array(aurocs))
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        inside = rng.normal(size=num_in)
+        sections: dict[str, Any] = {}
+        for i, distance in enumerate(distances):
+            ranked = metrics.rank(inside, distance + rng.normal(size=num_out))
+            found = {**ranked.scores(), "interval": ranked.intervals()}
+            sections[f"set {i}"] = {"num_examples": num_out, "entropy": found}
+        sentence = sentences.detection(sections, "entropy", "entropy")
+        is_all, is_lower = "recognises all" in sentence, "is lower on" in sentence
+        worst = next(i for i in range(len(aurocs)) if f"set {i} " in sentence)
+        return {
+            "all are recognised": min(aurocs) < 0.99 if is_all else None,
+            "its entropy is lower": aurocs[worst] >= 0.5 if is_lower else None,
+        }
+
+    return replicate
+
+
+def groups(sizes: Sequence[int], shares: Sequence[float]) -> Replicate:
+    """Whether groups that are alike are said to differ."""
+    names = np.repeat([f"group {i}" for i in range(len(sizes))], sizes)
+    truth = np.repeat(shares, sizes)
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        held = rng.random(len(names)) < truth
+        sections = strata.by_stratum(held, Strata("group", "group", names))
+        sentence = strata.sentence(sections, "group:group")
+        is_said = "which is more than chance" in sentence
+        return {"they differ": len(set(shares)) == 1 if is_said else None}
+
+    return replicate
+
+
+def group_interval(num_examples: int, share: float) -> Replicate:
+    """Whether a group's interval holds its share."""
+    names = np.full(num_examples, "all")
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        held = rng.random(num_examples) < share
+        (section,) = strata.by_stratum(held, Strata("group", "group", names))
+        low, high = section["interval"]
+        return {"share": low <= share <= high}
+
+    return replicate
+
+
+def conformal(
+    num_held_out: int, num_examples: int, parts: Sequence[str], **setting: Any
+) -> Replicate:
+    """Whether what is said of conformal sets holds.
+
+    `coverage` and `mean_size`: on the population, of the sets as they were fitted; `range`: on this
+    test split.
+    """
+    everything = population(**setting)
+    mean = metrics.ensemble_log_probs(everything.log_probs)
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
+        section = scoring._score_conformal(
+            metrics.ensemble_log_probs(test.log_probs),
+            test.targets,
+            metrics.ensemble_log_probs(held_out.log_probs),
+            held_out.targets,
+            False,
+            None,
+        )
+        sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
+        low, high = section["coverage_range"]
+        found = {"range": low - 1e-12 <= section["coverage"] <= high + 1e-12}
+        for name, truth in (("coverage", sets.coverage), ("mean_size", sets.mean_size)):
+            low, high = section["interval"][name]
+            found[name] = low - 1e-12 <= truth <= high + 1e-12
+        return {part: found[part] for part in parts}
+
+    return replicate
+
+
+def _shift(num_examples: int, accuracy: float, costs: Sequence[float], churn: float) -> dict:
+    return {"num_examples": num_examples, "accuracy": accuracy, "costs": costs, "churn": churn}
+
+
+def _conformal_settings(*parts: str) -> dict[str, dict[str, Any]]:
+    settings: dict[str, dict[str, Any]] = {
+        "30 calibration, 100 test": {"num_held_out": 30, "num_examples": 100},
+        "150 calibration, 300 test": {"num_held_out": 150, "num_examples": 300},
+        "150, 300, 98% right": {"num_held_out": 150, "num_examples": 300, "signal": 3.5},
+        "300, 300, hard, 10 classes": {
+            "num_held_out": 300,
+            "num_examples": 300,
+            "signal": 1.0,
+            "num_classes": 10,
+        },
+        "300, 300, overconfident, M = 4": {
+            "num_held_out": 300,
+            "num_examples": 300,
+            "sharpness": 2.0,
+            "num_members": 4,
+        },
+        "500, 1000, unequal classes": {
+            "num_held_out": 500,
+            "num_examples": 1000,
+            "prior": (0.8, 0.15, 0.05),
+        },
+    }
+    return {title: {**setting, "parts": parts} for title, setting in settings.items()}
+
+
+STATEMENTS = (
+    Statement(
+        name="classes.temperature",
+        claim="A temperature makes probabilities better, or worse",
+        over="calibration examples",
+        made_by=(
+            "ensemble.evaluation.scoring._change_on_folds",
+            "ensemble.evaluation.sentences.effect",
+        ),
+        settings={
+            "N = 60": {"num_examples": 60, "sharpness": 0.8},
+            "N = 150": {"num_examples": 150, "sharpness": 0.8},
+            "N = 150, 98% right": {"num_examples": 150, "signal": 3.5, "sharpness": 0.8},
+            "N = 300, hard, 5 classes": {
+                "num_examples": 300,
+                "signal": 1.0,
+                "num_classes": 5,
+                "sharpness": 0.8,
+            },
+            "N = 300, slightly overconfident": {"num_examples": 300},
+            "N = 300, unequal classes": {
+                "num_examples": 300,
+                "prior": (0.8, 0.15, 0.05),
+                "sharpness": 0.8,
+            },
+            "N = 1000, M = 4": {"num_examples": 1000, "num_members": 4, "sharpness": 0.95},
+        },
+        prepare=temperature,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="classes.majority",
+        claim="Always answering the most frequent class is better, or worse",
+        over="test examples",
+        made_by=("ensemble.evaluation.verdict.balance",),
+        settings={
+            "N = 30": {"num_examples": 30, "prior": (0.7, 0.2, 0.1), "recalls": (0.8, 0.5, 0.4)},
+            "N = 100": {"num_examples": 100, "prior": (0.9, 0.1), "recalls": (0.95, 0.45)},
+            "N = 300, 99% in one": {
+                "num_examples": 300,
+                "prior": (0.99, 0.01),
+                "recalls": (0.998, 0.198),
+            },
+            "N = 1000": {
+                "num_examples": 1000,
+                "prior": (0.7, 0.2, 0.1),
+                "recalls": (0.8, 0.5, 0.4),
+            },
+            "N = 1000, two frequent": {
+                "num_examples": 1000,
+                "prior": (0.45, 0.44, 0.11),
+                "recalls": (0.5, 0.42, 0.3654545454545454),
+            },
+            "N = 5000": {"num_examples": 5000, "prior": (0.9, 0.1), "recalls": (0.95, 0.45)},
+        },
+        prepare=majority,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="classes.shift",
+        claim="A shift costs accuracy, hurts most, or none costs more than half a point",
+        over="test examples",
+        made_by=("ensemble.evaluation.class_evaluator.cost_interval",),
+        settings={
+            "N = 100, nothing costs": _shift(100, 0.9, (0.0,) * 5, 0.2),
+            "N = 100, equal costs": _shift(100, 0.9, (0.3,) * 5, 0.2),
+            "N = 300, equal costs, 99% right": _shift(300, 0.99, (0.02,) * 5, 0.0),
+            "N = 1000, two equal costs": _shift(1000, 0.8, (0.1, 0.1, 0.02, 0.0, 0.0), 0.2),
+            "N = 1000, nothing costs": _shift(1000, 0.7, (0.0,) * 5, 0.1),
+            "N = 1000, .6 points, 99.9% right": _shift(1000, 0.999, (0.006,) * 5, 0.0),
+            "N = 5000, .6 points": _shift(5000, 0.95, (0.006,) + (0.0,) * 4, 0.02),
+        },
+        prepare=shift,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="classes.detection_intervals",
+        claim="AUROC and FPR at 95% TPR lie in [low, high]",
+        over="test examples and unfamiliar ones",
+        made_by=(
+            "ensemble.metrics.detection.RankedScores.intervals",
+            "ensemble.metrics.detection.RankedScores._fpr95_interval",
+            "ensemble.evaluation.out_of_distribution.score_detection",
+        ),
+        settings={
+            "150 and 17": {"num_in": 150, "num_out": 17, "distance": 1.0},
+            "30 and 30": {"num_in": 30, "num_out": 30, "distance": 2.0},
+            "300 and 100, narrow": {"num_in": 300, "num_out": 100, "distance": 2.0, "scale": 0.3},
+            "300 and 1000, wide": {"num_in": 300, "num_out": 1000, "distance": 0.5, "scale": 2.0},
+            "1000 and 256, easy": {"num_in": 1000, "num_out": 256, "distance": 3.0},
+            "1000 and 200, chance": {"num_in": 1000, "num_out": 200, "distance": 0.0},
+            "1000 and 1000, apart": {"num_in": 1000, "num_out": 1000, "distance": 6.0},
+        },
+        prepare=detection_intervals,
+        at_least=True,
+    ),
+    Statement(
+        name="classes.detection",
+        claim="Its entropy recognises all unfamiliar inputs, or is lower on some",
+        over="test examples and unfamiliar ones",
+        made_by=("ensemble.evaluation.sentences.detection",),
+        settings={
+            "30 and 20, chance": {"num_in": 30, "num_out": 20, "aurocs": (0.5,) * 4},
+            "300 and 17, chance": {"num_in": 300, "num_out": 17, "aurocs": (0.5,) * 8},
+            "300 and 300, chance": {"num_in": 300, "num_out": 300, "aurocs": (0.5,) * 4},
+            "300 and 300, one at 98.9%": {
+                "num_in": 300,
+                "num_out": 300,
+                "aurocs": (0.989, 0.9999, 0.9999, 0.9999),
+            },
+            "1000 and 256, all at 98.9%": {"num_in": 1000, "num_out": 256, "aurocs": (0.989,) * 3},
+            "1000 and 1000, one at 98.9%": {"num_in": 1000, "num_out": 1000, "aurocs": (0.989,)},
+        },
+        prepare=detection,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="classes.groups",
+        claim="Conformal sets hold the label in some groups more often than in others",
+        over="test examples",
+        made_by=("ensemble.evaluation.strata.sentence",),
+        settings={
+            "2 groups of 20": {"sizes": (20, 20), "shares": (0.9, 0.9)},
+            "5 groups of 20 to 100": {"sizes": (20, 40, 60, 80, 100), "shares": (0.9,) * 5},
+            "20 groups of 25": {"sizes": (25,) * 20, "shares": (0.9,) * 20},
+            "50 groups of 30, 98%": {"sizes": (30,) * 50, "shares": (0.98,) * 50},
+            "3 groups of 500 to 2000": {"sizes": (500, 1000, 2000), "shares": (0.9,) * 3},
+            "2 groups, 1000 and 20": {"sizes": (1000, 20), "shares": (0.9, 0.9)},
+        },
+        prepare=groups,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="classes.shares",
+        claim="A share of examples, of a group or of those accepted, lies in [low, high]",
+        over="test examples",
+        made_by=(
+            "ensemble.evaluation.strata.by_stratum",
+            "ensemble.evaluation.thresholds._section",
+            "ensemble.metrics.abstention._why_not",
+        ),
+        settings={
+            f"N = {n}, {100 * share:g}%": {"num_examples": n, "share": share}
+            for n, share in (
+                (20, 0.9),
+                (20, 0.5),
+                (100, 0.99),
+                (100, 0.9),
+                (1000, 0.999),
+                (5000, 0.9),
+            )
+        },
+        prepare=group_interval,
+        at_least=True,
+    ),
+    Statement(
+        name="classes.conformal_coverage",
+        claim="Sets hold the label of [low, high] of examples, as they were fitted; and of this "
+        "test split's share in the stated range",
+        over="test examples; the range: calibration and test examples",
+        made_by=(
+            "ensemble.evaluation.scoring._score_conformal",
+            "ensemble.evaluation.scoring.conformal_range",
+        ),
+        settings=_conformal_settings("coverage", "range"),
+        prepare=conformal,
+        at_least=True,
+    ),
+    Statement(
+        name="classes.conformal_size",
+        claim="Sets have [low, high] classes on average",
+        over="test examples",
+        made_by=("ensemble.evaluation.scoring._score_conformal",),
+        settings=_conformal_settings("mean_size"),
+        prepare=conformal,
+    ),
+)
