@@ -11,19 +11,19 @@ from ensemble import metrics
 from ensemble.evaluation import class_evaluator, scoring, sentences, strata, verdict
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.source import Strata
-from simulations.populations import population, sample
+from simulations.populations import means_and_labels, population, sample
 from simulations.statement import VERDICT, Outcome, Replicate, Statement
 
 
 def temperature(num_examples: int, **setting: Any) -> Replicate:
     """Whether the advice on a temperature is the opposite of what it does to new examples."""
-    everything = population(**setting)
+    everything = population(size=10_000, **setting)
     mean = metrics.ensemble_log_probs(everything.log_probs)
     before = metrics.nll(mean, everything.targets)
 
     def replicate(rng: np.random.Generator) -> Outcome:
         test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
-        section = scoring.score_calibrated(test, held_out)["temperature"]
+        section = scoring._score_temperature(*means_and_labels(test, held_out))
         effect = sentences.effect(section)
         if not effect:
             return {"use it": None, "leave it out": None}
@@ -198,14 +198,8 @@ def conformal(
 
     def replicate(rng: np.random.Generator) -> Outcome:
         held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
-        section = scoring._score_conformal(
-            metrics.ensemble_log_probs(test.log_probs),
-            test.targets,
-            metrics.ensemble_log_probs(held_out.log_probs),
-            held_out.targets,
-            False,
-            None,
-        )
+        splits = means_and_labels(test, held_out)
+        section = scoring._score_conformal(*splits, nonempty=False, strata=None)
         sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
         low, high = section["coverage_range"]
         found = {"range": low - 1e-12 <= section["coverage"] <= high + 1e-12}
@@ -272,7 +266,7 @@ STATEMENTS = (
                 "prior": (0.8, 0.15, 0.05),
                 "sharpness": 0.8,
             },
-            "N = 1000, M = 4": {"num_examples": 1000, "num_members": 4, "sharpness": 0.95},
+            "N = 600, M = 4": {"num_examples": 600, "num_members": 4, "sharpness": 0.95},
         },
         prepare=temperature,
         kind=VERDICT,

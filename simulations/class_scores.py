@@ -8,7 +8,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.evaluation import scoring, verdict
 from ensemble.evaluation.class_predictions import LabelledPredictions
-from simulations.populations import population, sample
+from simulations.populations import means_and_labels, population, sample
 from simulations.statement import VERDICT, Outcome, Replicate, Statement
 
 BOUNDED = ("accuracy", "brier", "aurc", "accuracy_at_80", "overconfidence", "disagreement")
@@ -46,12 +46,12 @@ def holds(interval: tuple[float, float] | None, truth: float) -> bool | None:
 
 def temperature_scores(num_examples: int, **setting: Any) -> Replicate:
     """Whether the change of the NLL on test examples holds that of the population."""
-    everything = population(**setting)
+    everything = population(size=10_000, **setting)
     mean = metrics.ensemble_log_probs(everything.log_probs)
 
     def replicate(rng: np.random.Generator) -> Outcome:
         test, held_out = (sample(rng, everything, num_examples) for _ in range(2))
-        section = scoring.score_calibrated(test, held_out)["temperature"]
+        section = scoring._score_temperature(*means_and_labels(test, held_out))
         if not scoring.is_available(section):
             return {"nll_change": None}
         changed = metrics.apply_temperature(mean, section["value"])
@@ -156,7 +156,7 @@ _CALIBRATED: dict[str, dict[str, Any]] = {
     "N = 100, M = 16": {"num_examples": 100, "num_members": 16},
     "N = 300, 99% right": {"num_examples": 300, "signal": 4.0},
     "N = 1000": {"num_examples": 1000},
-    "N = 3000, 10 classes": {"num_examples": 3000, "num_classes": 10},
+    "N = 2000, 5 classes": {"num_examples": 2000, "num_classes": 5},
 }
 
 STATEMENTS = (
@@ -201,7 +201,7 @@ STATEMENTS = (
             "N = 300, M = 4, hard": {"num_examples": 300, "num_members": 4, "signal": 1.0},
             "N = 300, 98% right": {"num_examples": 300, "signal": 3.5},
             "N = 300, unequal classes": {"num_examples": 300, "prior": (0.8, 0.15, 0.05)},
-            "N = 1000, underconfident": {"num_examples": 1000, "sharpness": 0.6},
+            "N = 600, underconfident": {"num_examples": 600, "sharpness": 0.6},
         },
         prepare=temperature_scores,
     ),
@@ -262,7 +262,7 @@ STATEMENTS = (
             "4 points, 300 so far, hard": {"num_examples": 300, "gap": 0.04, "signal": 1.0},
             "2 points, 300 so far": {"num_examples": 300, "gap": 0.02},
             "2 points, 1000 so far": {"num_examples": 1000, "gap": 0.02},
-            "3 points, 1000 so far, M = 8": {"num_examples": 1000, "gap": 0.03, "num_members": 8},
+            "3 points, 1000 so far, M = 4": {"num_examples": 1000, "gap": 0.03, "num_members": 4},
             "3 points, unequal classes": {
                 "num_examples": 300,
                 "gap": 0.03,

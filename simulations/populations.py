@@ -9,8 +9,6 @@ from scipy.special import log_softmax
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
 
-SIZE = 30_000
-
 
 def population(
     num_members: int = 1,
@@ -18,6 +16,7 @@ def population(
     signal: float = 2.0,
     sharpness: float = 1.0,
     prior: Sequence[float] | None = None,
+    size: int = 30_000,
 ) -> LabelledPredictions:
     """Predictions of members that err each in its own way, and labels.
 
@@ -27,12 +26,13 @@ def population(
         signal: how far an input of a class lies from those of others, in standard deviations.
         sharpness: by what the right logits of an input are multiplied; 1 is about calibrated.
         prior: probabilities of the classes; equal ones unless they are given.
+        size: of the population.
     """
     rng = np.random.default_rng(0)
-    labels = rng.choice(num_classes, SIZE, p=prior)
-    inputs = rng.normal(size=(SIZE, num_classes))
-    inputs[np.arange(SIZE), labels] += signal
-    noise = 0.5 * rng.normal(size=(num_members, SIZE, num_classes))
+    labels = rng.choice(num_classes, size, p=prior)
+    inputs = rng.normal(size=(size, num_classes))
+    inputs[np.arange(size), labels] += signal
+    noise = 0.5 * rng.normal(size=(num_members, size, num_classes))
     logits = signal * (inputs + noise) + (0.0 if prior is None else np.log(prior))
     log_probs = log_softmax(sharpness * logits, axis=-1)
     return LabelledPredictions(log_probs, labels, np.arange(num_members))
@@ -76,3 +76,12 @@ def sample(
     if gap is not None:
         labels = draw_labels(rng, metrics.ensemble_log_probs(log_probs), gap)
     return of._replace(log_probs=log_probs, targets=labels)
+
+
+def means_and_labels(*splits: LabelledPredictions) -> list[NDArray]:
+    """The ensemble's prediction and the labels, of one split after the other."""
+    return [
+        array
+        for split in splits
+        for array in (metrics.ensemble_log_probs(split.log_probs), split.targets)
+    ]

@@ -100,8 +100,10 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
     if np.isneginf(log_probs[rows, labels]).any():
         raise ValueError("a label has probability 0, which no temperature can mend")
 
-    def nll(log_temperature: float) -> float:
-        return -apply_temperature(log_probs, np.exp(log_temperature))[rows, labels].mean()
+    def nll(log_temperature: float) -> float:  # Of `apply_temperature`, at the labels alone.
+        logits = log_probs / np.exp(log_temperature)
+        logits -= logits.max(axis=-1, keepdims=True)
+        return -(logits[rows, labels] - np.log(np.exp(logits).sum(axis=-1))).mean()
 
     found = minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded")
     if nll(0.0) - found.fun <= 1e-12:

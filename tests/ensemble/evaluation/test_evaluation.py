@@ -33,10 +33,11 @@ def test_evaluate_returns_one(blobs_run, tmp_path):
 def test_as_text_it_is_its_verdict_and_its_scores(evaluation):
     text = repr(evaluation)
     assert text.startswith("\n".join(evaluation["verdict"]))
-    low, high = evaluation["test"]["interval"]["nll"]
-    (line,) = (line for line in text.splitlines() if line.startswith("NLL "))
-    assert f"{evaluation['test']['ensemble']['nll']:.4f}" in line
+    low, high = evaluation["test"]["interval"]["brier"]
+    (line,) = (line for line in text.splitlines() if line.startswith("Brier "))
+    assert f"{evaluation['test']['ensemble']['brier']:.4f}" in line
     assert f"[{low:.4f}, {high:.4f}]" in line
+    assert "95% over examples" in text
 
 
 def test_in_a_notebook_it_has_pictures_and_escapes_names(evaluation):

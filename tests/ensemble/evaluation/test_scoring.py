@@ -38,7 +38,7 @@ def test_every_score_has_its_value_interval_and_members():
     for name, value in summary["diversity"].items():
         assert section["ensemble"][name] == pytest.approx(value)
     assert section["interval"].keys() == section["ensemble"].keys()
-    for name in {*section["ensemble"]} - {"ece", "adaptive_ece"}:  # Those are biased upwards.
+    for name in {*section["ensemble"]} - {"ece", "adaptive_ece"}:  # Chance alone raises those.
         low, high = section["interval"][name]
         assert low <= section["ensemble"][name] <= high, name
         assert low < high, name
@@ -98,13 +98,17 @@ def test_calibration_is_fitted_on_its_own_split():
     mean = metrics.ensemble_log_probs(test.log_probs)
     calibrated = metrics.apply_temperature(mean, temperature)
     assert section["temperature"]["ensemble"] == metrics.scores(calibrated, test.targets)
-    assert section["temperature"]["interval"] == metrics.bootstrap_interval(
+    assert section["temperature"]["interval"] == metrics.score_intervals(
         calibrated[None], test.targets
     )
     change = section["temperature"]["ensemble"]["nll"] - metrics.nll(mean, test.targets)
     assert section["temperature"]["nll_change"] == pytest.approx(change)
     low, high = section["temperature"]["nll_change_interval"]
     assert low < change < high < 0
+    assert section["temperature"]["on_folds"] == metrics.mean_interval(
+        metrics.nll_change_on_folds(held_out, calibration.targets)
+    )
+    assert section["temperature"]["on_folds"][1] < 0
     conformal = section["conformal"]
     assert conformal["threshold"] == metrics.conformal_threshold(held_out, calibration.targets)
     assert sum(conformal["sizes"]) == 300
@@ -130,7 +134,11 @@ def test_classes_are_unequal_only_beyond_chance():
 def test_the_majority_class_stands_beside_the_scores():
     predictions = make_predictions(1)._replace(targets=np.array([3] * 240 + [1] * 60))
     section = score_classes(predictions, list("abcde"))
-    assert section["majority"] == {"name": "d", "share": 0.8}
+    assert section["majority"]["name"] == "d"
+    assert section["majority"]["share"] == 0.8
+    hits = metrics.ensemble_log_probs(predictions.log_probs).argmax(axis=1) == predictions.targets
+    wins, losses = hits[240:].sum(), (~hits[:240]).sum()
+    assert section["majority"]["wins"] == metrics.error_interval(wins, wins + losses)
     assert section["are_unequal"] is True
     assert score_classes(make_predictions(1), list("abcde"))["are_unequal"] is False
 
@@ -194,6 +202,26 @@ def test_ece_by_chance_is_that_of_labels_drawn_from_the_prediction():
         drawn.append(metrics.ece(predictions.log_probs[0], labels))
     section = score_predictions(predictions)
     assert section["ece_by_chance"] == pytest.approx(np.quantile(drawn, 0.95), rel=0.15)
+
+
+def test_p_values_tell_miscalibrated_predictions():
+    for sharpness, gap in ((0.3, -1), (5.0, 1)):
+        section = score_predictions(make_predictions(0, num_members=1, sharpness=sharpness))
+        assert section["ensemble"]["overconfidence"] * gap > 0
+        assert section["calibration_p"] == pytest.approx(
+            {"overconfidence": 2 / 401, "ece": 1 / 401}
+        )
+    rng, log_probs = np.random.default_rng(0), make_predictions(0, num_members=1).log_probs
+    labels = (log_probs[0] + rng.gumbel(size=log_probs[0].shape)).argmax(axis=1)
+    section = score_predictions(LabelledPredictions(log_probs, labels, np.arange(1)))
+    assert min(section["calibration_p"].values()) > 0.05
+
+
+def test_easy_calibration_examples_tell_nothing_of_a_temperature():
+    easy = make_predictions(3, sharpness=6.0)
+    easy = easy._replace(targets=metrics.ensemble_log_probs(easy.log_probs).argmax(axis=1))
+    easy.targets[:2] = (easy.targets[:2] + 1) % 5
+    assert score_calibrated(make_predictions(0), easy)["temperature"]["on_folds"] is None
 
 
 def test_infinite_scores_are_counted_and_warn_of_nothing():

@@ -7,7 +7,7 @@ from ensemble.evaluation import sentences
 
 def make_detection(auroc, half_width=0.01):
     score = {"auroc": auroc, "fpr95": 0.2}
-    score["interval"] = {"auroc": (auroc - half_width, auroc + half_width)}
+    score["interval"] = {"auroc": (auroc - half_width, auroc + half_width), "fpr95": (0.1, 0.4)}
     return {"num_examples": 17, "entropy": score}
 
 
@@ -17,7 +17,7 @@ def make_detection(auroc, half_width=0.01):
         (1.001, "all unfamiliar inputs tried, worst those of a (17 examples): AUROC 1.000 [0.990"),
         (0.995, "recognises worst are inputs of uniform random noise (17 examples): AUROC 0.995"),
         (0.8, "recognises worst are inputs of uniform random noise (17 examples): AUROC 0.800"),
-        (0.8, "; a threshold that catches 95% of them also flags 20.0% of the test examples."),
+        (0.8, "; a threshold that catches 95% of them also flags 20.0% [10.0%, 40.0%] of the test"),
         (
             0.3,
             "Its entropy is lower on inputs of uniform random noise (17 examples) than on its",

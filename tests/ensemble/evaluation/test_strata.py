@@ -34,7 +34,12 @@ def test_groups_and_times_are_said_in_words():
     groups = Strata("patient", "group", np.repeat(["a", "b", "c"], [20, 20, 1]))
     text = sentence(by_stratum(held, groups), "group:patient")
     assert "split by patient: what is promised of conformal predictions is marginal" in text
-    assert "from 50.0% to 100.0% in the 2 groups of 20 test rows or more" in text
+    assert (
+        "from 50.0% to 100.0% in the 2 groups of 20 test rows or more, which is more than chance."
+    ) in text
+    held[10:20] = False
+    text = sentence(by_stratum(held, groups), "group:patient")
+    assert "from 50.0% to 50.0% in the 2 groups of 20 test rows or more, which is no more" in text
     days = Strata("when", "time", np.arange(41.0), True)
     text = sentence(by_stratum(held, days), "time:when")
     assert "of the last period, 1970-02-03 to 1970-02-10, they hold 12.5%" in text

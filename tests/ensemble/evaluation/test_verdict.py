@@ -4,15 +4,16 @@ import math
 
 import pytest
 
-from ensemble.evaluation import sentences, verdict
+from ensemble.evaluation import verdict
 
 
-def make_test(num_examples=1000, accuracy=0.9, gap=0.0, half_width=0.01, **scores):
+def make_test(num_examples=1000, accuracy=0.9, gap=0.0, half_width=0.01, p=(0.5, 0.5), **scores):
     ensemble = {"accuracy": accuracy, "nll": 0.3, "ece": 0.01, "overconfidence": gap, **scores}
     return {
         "num_examples": num_examples,
         "num_impossible": 3,
         "ece_by_chance": 0.02,
+        "calibration_p": {"overconfidence": p[0], "ece": p[1]},
         "ensemble": ensemble,
         "mean": {"accuracy": 0.88, "nll": 0.4},
         "interval": {
@@ -40,12 +41,14 @@ def make_test(num_examples=1000, accuracy=0.9, gap=0.0, half_width=0.01, **score
         (
             make_test(accuracy=1.0),
             1,
-            "One member is right on all of 1,000 test examples, at an NLL of 0.3000 nats.",
+            "One member is right on all [98.00%, 102.00%] of 1,000 test examples, at an NLL of "
+            "0.3000 nats.",
         ),
         (
             make_test(num_examples=1, accuracy=0.0),
             1,
-            "One member is right on none of 1 test example, at an NLL of 0.3000 nats.",
+            "One member is right on none [-2.00%, 2.00%] of 1 test example, at an NLL of 0.3000 "
+            "nats.",
         ),
         (
             make_test(nll=math.inf),
@@ -64,18 +67,21 @@ def test_quality(test, num_members, sentence):
     [
         (make_test(), "Its probabilities can be taken as they are: confidence and accuracy differ"),
         (
-            make_test(gap=0.05),
+            make_test(gap=0.05, p=(0.02, 0.5)),
             "It is overconfident: its mean confidence lies above its accuracy (+5",
         ),
         (
-            make_test(gap=-0.05),
+            make_test(gap=-0.05, p=(0.02, 0.5)),
             "It is underconfident: its mean confidence lies below its accuracy (",
         ),
-        (make_test(ece=0.36), "Its confidence is right on average, but not level by level"),
+        (make_test(p=(0.03, 0.02)), "Its confidence is right on average, but not level by level"),
         (
             make_test(half_width=0.05),
-            "The test split is too small to tell whether it is calibrated",
+            "The test split is too small to tell whether it is calibrated (+0.00 points "
+            "[-5.00, +5.00], ECE 0.0100): some "
+            "12,771 examples would show a difference of 2 points.",
         ),
+        (make_test(gap=0.015, p=(0.03, 0.03)), "The test split is too small to tell"),
         (make_test(num_examples=29, gap=0.3), "With 29 test examples nothing can be said"),
     ],
 )
@@ -88,48 +94,83 @@ def test_what_a_temperature_mends_is_not_to_be_taken_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("interval", "effect", "words"),
+    ("on_test", "on_folds", "words"),
     [
-        ((-0.02, -0.01), -1, "A temperature of 1.50 makes them better (NLL from 0.3000 to 0.2900"),
-        ((0.01, 0.02), 1, "The temperature 1.50 makes them worse"),
-        ((-0.01, 0.02), 0, "A temperature (1.50) changes nothing that can be told"),
-        ((math.nan, math.nan), 0, "changes nothing"),
+        ((-0.02, 0.01), (-0.02, -0.01), "A temperature of 1.50 makes them better (NLL from 0.3000"),
+        ((0.01, 0.02), (-0.02, -0.01), "The temperature 1.50 makes them worse"),
+        ((-0.02, -0.01), (-0.02, 0.02), "A temperature (1.50) changes nothing that can be told"),
+        ((-0.02, -0.01), (-0.02, 0.02), "): some 425 calibration examples would show a change"),
+        ((-0.02, -0.01), None, "be told (NLL from 0.3000 to 0.2900, ECE from 0.0100 to 0.0200):"),
+        ((math.nan, math.nan), (-0.01, 0.02), "changes nothing"),
     ],
 )
-def test_advice_follows_the_paired_interval(interval, effect, words):
-    scores = {"nll": 0.29, "ece": 0.02}
-    section = {"value": 1.5, "ensemble": scores, "nll_change_interval": interval}
-    assert sentences.effect(section) == effect
+def test_advice_follows_calibration_unless_the_test_split_is_worse(on_test, on_folds, words):
+    section = {
+        "value": 1.5,
+        "ensemble": {"nll": 0.29, "ece": 0.02},
+        "num_examples": 52,
+        "nll_change_interval": on_test,
+        "on_folds": on_folds,
+    }
     assert words in verdict.advice(make_test(), section)
-    assert verdict.advice(make_test(), section).endswith("use it.") == (effect < 0)
-    assert sentences.effect({"reason": "not available"}) == 0
+    assert verdict.advice(make_test(), section).endswith("use it.") == ("better" in words)
 
 
-def make_shift(accuracy):
-    return {"ensemble": {"accuracy": [0.9, 0.9, accuracy, 0, 0], "ece": [0, 0, 0.25, 0, 0]}}
-
-
-def test_shift():
-    sections = {"blur": make_shift(0.8), "noise": make_shift(0.6)}
-    assert verdict.shift(make_test(), sections) == (
-        "Of 2 shifts at the middle severity noise hurts most: 60.0% right, with an ECE of 0.250."
-    )
-    harmless = {"blur": make_shift(0.9), "noise": make_shift(0.897)}
-    assert verdict.shift(make_test(), harmless) == (
-        "At the middle severity none of 2 shifts costs more than half a point of accuracy."
-    )
+def make_shift(accuracy, half_width=0.004):
+    cost = 0.9 - accuracy
+    return {
+        "ensemble": {"accuracy": [0.9, 0.9, accuracy, 0, 0], "ece": [0, 0, 0.25, 0, 0]},
+        "accuracy_cost_interval": [(0, 0), (0, 0), (cost - half_width, cost + half_width)],
+    }
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
+    ("noise", "sentence"),
     [
-        (0.5, "right on 50.00%; the balanced accuracy"),
-        (0.89, "right on 89.00%, and the difference may be chance; the balanced accuracy"),
-        (0.95, "right on 95.00%, which is better; the balanced accuracy"),
+        (
+            make_shift(0.6),
+            "Of 2 shifts at the middle severity noise hurts most: 60.0% right, 29.6 to 30.4 points "
+            "less than without, with an ECE of 0.250.",
+        ),
+        (
+            make_shift(0.6, 0.25),
+            "Of 2 shifts at the middle severity the lowest accuracy found is that of noise: 60.0% "
+            "right, 5.0 to 55.0 points less than without, with an ECE of 0.250; others may hurt as "
+            "much.",
+        ),
+        (
+            make_shift(0.7, 0.25),
+            "At the middle severity none of 2 shifts is known to cost accuracy; the lowest found "
+            "is that of noise: 70.0% right, -5.0 to 45.0 points less than without, with an ECE of "
+            "0.250.",
+        ),
     ],
 )
-def test_unequal_classes_stand_beside_the_majority(share, words):
-    classes = {"majority": {"name": "cat\x1b", "share": share}, "interval": (0.6, 0.8)}
+def test_shift(noise, sentence):
+    assert verdict.shift({"blur": make_shift(0.8), "noise": noise}) == sentence
+
+
+def test_shifts_are_harmless_only_if_all_are_known_to_be():
+    blur, words = make_shift(0.9), "none of 2 shifts costs more than half a point of accuracy."
+    assert words in verdict.shift({"blur": blur, "noise": make_shift(0.8995)})
+    assert words not in verdict.shift({"blur": blur, "noise": make_shift(0.897)})
+
+
+@pytest.mark.parametrize(
+    ("wins", "words"),
+    [
+        ((0.6, 0.9), "right on 50.00%; the balanced accuracy"),
+        (
+            (0.4, 0.6),
+            "right on 50.00%, and the difference may be chance (some 8,173 examples would show one "
+            "of 1 point); the balanced accuracy",
+        ),
+        ((0.1, 0.4), "right on 50.00%, which is better; the balanced accuracy"),
+    ],
+)
+def test_unequal_classes_stand_beside_the_majority(wins, words):
+    majority = {"name": "cat\x1b", "share": 0.5, "wins": wins}
+    classes = {"majority": majority, "interval": (0.6, 0.8)}
     sentence = verdict.balance(make_test(), {**classes, "balanced_accuracy": 0.7})
     assert sentence.startswith("Classes are unequal: always answering 'cat\\x1b', the most")
     assert words in sentence

@@ -56,11 +56,28 @@ def test_an_interval_covers_the_known_auroc():
     """For N(0, 1) against N(1, 1) the AUROC is Phi(1 / sqrt 2) = .7602."""
     rng = np.random.default_rng(0)
     covered = []
-    for _ in range(40):
+    for _ in range(100):
         ranked = metrics.rank(rng.normal(size=150), rng.normal(1.0, size=100))
-        low, high = metrics.intervals(ranked.scores, 150, 100, num_resamples=200)["auroc"]
+        low, high = ranked.intervals()["auroc"]
         covered.append(low <= 0.7602 <= high)
-    assert np.mean(covered) > 0.85
+    assert np.mean(covered) > 0.88
+    assert high - low < 0.16
+
+
+def test_intervals_of_ties_are_about_those_of_a_bootstrap():
+    rng = np.random.default_rng(0)
+    ranked = metrics.rank(rng.integers(5, size=300), rng.integers(1, 6, size=200))
+    low, high = metrics.intervals(ranked.scores, 300, 200, num_resamples=300)["auroc"]
+    assert ranked.intervals()["auroc"] == pytest.approx((low, high), abs=0.2 * (high - low))
+
+
+def test_intervals_of_sides_that_are_apart_are_no_points():
+    few, many = (metrics.rank(np.arange(500.0), 1000 + np.arange(n)) for n in (20, 300))
+    low, high = many.intervals()["auroc"]
+    assert 0.98 < low < 0.99
+    assert high == pytest.approx(1)
+    assert many.intervals()["fpr95"] == (0, pytest.approx(0.0081, abs=0.002))
+    assert few.intervals()["fpr95"] == (0, 1)  # 95% of 20 lie below no threshold for sure.
 
 
 def test_order_of_examples_changes_nothing():

@@ -118,7 +118,7 @@ def test_inputs_are_left_alone():
     log_probs, labels = random_case(0)
     kept = log_probs.copy()
     metrics.summarise(log_probs, labels)
-    metrics.bootstrap_interval(log_probs, labels, num_resamples=3)
+    metrics.score_intervals(log_probs, labels)
     np.testing.assert_array_equal(log_probs, kept)
 
 
@@ -328,7 +328,7 @@ def test_ensemble_nll_is_never_above_the_mean_members_at_the_edges(edge_case):
 def test_order_of_members_changes_nothing(edge_case):
     log_probs, labels = edge_case
     summary = metrics.summarise(log_probs, labels)
-    interval = metrics.bootstrap_interval(log_probs, labels, num_resamples=5)
+    interval = metrics.score_intervals(log_probs, labels)
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(log_probs))
         permuted = metrics.summarise(log_probs[order], labels)
@@ -336,7 +336,7 @@ def test_order_of_members_changes_nothing(edge_case):
         for name, values in summary["members"].items():
             assert permuted["members"][name] == [values[k] for k in order]
         assert permuted["diversity"] == pytest.approx(summary["diversity"], abs=1e-12)
-        assert metrics.bootstrap_interval(log_probs[order], labels, num_resamples=5) == interval
+        assert metrics.score_intervals(log_probs[order], labels) == interval
 
 
 def test_order_of_examples_changes_nothing(edge_case):
@@ -373,70 +373,6 @@ def test_summary_is_plain_and_complete(edge_case):
     assert summary["diversity"]["total"] == np.mean(metrics.uncertainty(log_probs)["total"])
 
 
-# Intervals.
-
-
-@pytest.mark.check
-def test_bootstrap_interval_matches_scipy():
-    log_probs, labels = unevenly_calibrated_case(0, num_examples=400)
-    ours = metrics.bootstrap_interval(log_probs, labels, num_resamples=4000)
-    mean = metrics.ensemble_log_probs(log_probs)
-
-    for name in ours:
-        scored = getattr(metrics, name.replace("at_80", "at_coverage"))
-        reference = scipy.stats.bootstrap(
-            (np.arange(len(labels)),),
-            lambda indices, scored=scored: scored(mean[indices], labels[indices]),
-            n_resamples=4000,
-            method="percentile",
-            vectorized=False,
-            rng=np.random.default_rng(1),
-        ).confidence_interval
-        width = reference.high - reference.low
-        np.testing.assert_allclose(ours[name], reference, atol=0.1 * width, err_msg=name)
-
-
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
-def test_bootstrap_interval_of_accuracy_is_the_normal_one(level):
-    log_probs, labels = random_case(0, num_examples=5000)
-    rate = metrics.accuracy(metrics.ensemble_log_probs(log_probs), labels)
-    half_width = scipy.stats.norm.ppf((1 + level) / 2) * np.sqrt(rate * (1 - rate) / 5000)
-    low, high = metrics.bootstrap_interval(log_probs, labels, level=level)["accuracy"]
-    np.testing.assert_allclose([low, high], [rate - half_width, rate + half_width], atol=1e-3)
-
-
-def test_bootstrap_interval_covers_the_expected_accuracy():
-    # The label's logit leads by one standard deviation and must beat two others.
-    expected = scipy.stats.norm.expect(lambda x: scipy.stats.norm.cdf(x + 1.0) ** 2)
-    covered = 0
-    for seed in range(100):
-        log_probs, labels = random_case(seed, num_members=1, num_examples=300, num_classes=3)
-        low, high = metrics.bootstrap_interval(log_probs, labels, num_resamples=200)["accuracy"]
-        covered += low <= expected <= high
-    assert covered >= 87  # 95 expected; 86 or fewer in fewer than 1 of 1,000 such tests
-
-
-def test_bootstrap_is_seeded():
-    log_probs, labels = random_case(0)
-    first = metrics.bootstrap_interval(log_probs, labels, num_resamples=20, seed=1)
-    assert first == metrics.bootstrap_interval(log_probs, labels, num_resamples=20, seed=1)
-    assert first != metrics.bootstrap_interval(log_probs, labels, num_resamples=20, seed=2)
-
-
-def test_bootstrap_of_one_example_is_a_point():
-    log_probs, labels = random_case(0, num_examples=1)
-    alone = metrics.scores(metrics.ensemble_log_probs(log_probs), labels)
-    for name, interval in metrics.bootstrap_interval(log_probs, labels, num_resamples=5).items():
-        assert interval == pytest.approx((alone[name], alone[name]), rel=1e-12)
-
-
-def test_bootstrap_says_so_when_a_score_can_be_infinite():
-    log_probs, labels = certain_case()
-    low, high = metrics.bootstrap_interval(log_probs, labels)["nll"]
-    assert np.isfinite(low)
-    assert high == np.inf
-
-
 # Bad input: one line with the value, the rule and the remedy.
 
 UNIFORM = np.log(np.full((2, 3, 4), 0.25))
@@ -459,11 +395,11 @@ UNIFORM = np.log(np.full((2, 3, 4), 0.25))
         (lambda: metrics.ece(UNIFORM[0], np.array([-1, 1, 2])), r"-1\.\.2, must be within"),
         (lambda: metrics.ece(UNIFORM[0], np.zeros(3, int), num_bins=0), "num_bins=0 must be pos"),
         (
-            lambda: metrics.bootstrap_interval(UNIFORM, np.zeros(3, int), num_resamples=0),
+            lambda: metrics.intervals(lambda _: {}, 3, num_resamples=0),
             "num_resamples=0 must be positive",
         ),
         (
-            lambda: metrics.bootstrap_interval(UNIFORM, np.zeros(3, int), level=95),
+            lambda: metrics.intervals(lambda _: {}, 3, level=95),
             "level=95 between 0 and 1",
         ),
     ],

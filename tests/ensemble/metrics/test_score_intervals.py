@@ -1,0 +1,54 @@
+"""Intervals of classifiers' scores: widths against a bootstrap, ceilings, what cannot be told."""
+
+import numpy as np
+import pytest
+from test_scores import log_of, random_case
+
+from ensemble import metrics
+from ensemble.metrics.score_intervals import FEW_ERRORS
+
+
+def test_intervals_are_about_as_wide_as_a_bootstrap_has_them():
+    log_probs, labels = random_case(0, num_members=2, num_examples=800)
+    terms = metrics.terms(metrics.ensemble_log_probs(log_probs), labels)
+    reference = metrics.intervals(lambda counts: terms.resampled(counts).scores(), 800)
+    found = metrics.score_intervals(log_probs, labels)
+    for name in ("accuracy", "nll", "brier", "aurc", "accuracy_at_80"):
+        low, high = reference[name]
+        assert found[name] == pytest.approx((low, high), abs=0.15 * (high - low)), name
+
+
+def test_calibration_errors_have_no_interval_and_nll_needs_errors():
+    probs = np.array([[0.8, 0.2]] * 200)
+    labels = np.arange(200) < FEW_ERRORS - 1
+    found = metrics.score_intervals(log_of(probs)[None], labels.astype(int))
+    assert found["ece"] is found["adaptive_ece"] is found["nll"] is None
+    labels[-1] = True
+    low, high = metrics.score_intervals(log_of(probs)[None], labels.astype(int))["nll"]
+    assert 0 < low < high
+
+
+def test_scores_at_their_ceiling_have_no_point_for_an_interval():
+    found = metrics.score_intervals(log_of([[0.9, 0.1]] * 100)[None], np.zeros(100, int))
+    for name in ("accuracy", "accuracy_at_80"):
+        low, high = found[name]
+        assert 0.9 < low < 0.97, name
+        assert high == pytest.approx(1), name
+    assert found["aurc"][0] == pytest.approx(0, abs=1e-12)
+    assert 0.02 < found["aurc"][1] < 0.05
+    low, high = found["overconfidence"]
+    assert low < -0.1 < high
+
+
+def test_few_examples_of_a_class_make_the_balanced_accuracy_uncertain():
+    def interval(counts, num_wrong=0):
+        labels = np.repeat(np.arange(len(counts)), counts)
+        return metrics.balanced_accuracy_interval(np.arange(len(labels)) >= num_wrong, labels)
+
+    low, high = interval((1000, 3))
+    assert low < 0.7
+    assert high == pytest.approx(1)
+    low, high = interval((1000, 1000), 500)
+    assert (low + high) / 2 == pytest.approx(0.75, abs=0.005)
+    assert high - low == pytest.approx(2 * 1.96 * (0.25 / 1000) ** 0.5 / 2, rel=0.05)
+    assert interval((1000, 0, 1000), 500) == (low, high)  # A class without examples counts not.
