@@ -1,5 +1,6 @@
 """Scores of predicted classes: do their intervals hold the scores of the whole population?"""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -99,17 +100,19 @@ def trust(num_examples: int, gap: float, **setting: Any) -> Replicate:
     """Whether the sentence about probabilities is wrong.
 
     A calibrated predictor is called overconfident, underconfident or wrong level by level; one that
-    is off by more than `verdict.CLOSE` is said to be to be taken as it is.
+    is not is said to be to be taken as it is, to within fewer points than it is off.
     """
     everything = population(**setting)
 
     def replicate(rng: np.random.Generator) -> Outcome:
         test = scoring.score_predictions(sample(rng, everything, num_examples, gap))
         sentence = verdict.trust(test, temperature_helps=False)
-        is_told_right = sentence.startswith("Its probabilities can be taken")
-        if not is_told_right and sentence.startswith(("With", "The test split")):
+        if sentence.startswith(("With", "The test split")):
             return {"sentence": None}
-        return {"sentence": is_told_right if gap else not is_told_right}
+        within = re.search(r"taken as they are, to within ([\d.]+) points", sentence)
+        if within:
+            return {"sentence": float(within[1]) / 100 < gap}
+        return {"sentence": not gap}
 
     return replicate
 
@@ -245,9 +248,13 @@ STATEMENTS = (
         made_by=("ensemble.evaluation.verdict.trust",),
         settings={
             **{title: {**setting, "gap": 0.0} for title, setting in _CALIBRATED.items()},
-            "N = 1000, 2.1 points too sure": {"num_examples": 1000, "gap": 0.021, "signal": 1.0},
-            "N = 3000, 2.1 points too sure": {"num_examples": 3000, "gap": 0.021, "signal": 1.0},
-            "N = 1000, 98% right, 2.1 points": {"num_examples": 1000, "gap": 0.022, "signal": 4.0},
+            "N = 2000, 1 point too sure": {"num_examples": 2000, "gap": 0.01},
+            "N = 3000, 2 points too sure, hard": {"num_examples": 3000, "gap": 0.02, "signal": 1.0},
+            "N = 1000, 98% right, 1 point too sure": {
+                "num_examples": 1000,
+                "gap": 0.01,
+                "signal": 4.0,
+            },
         },
         prepare=trust,
         kind=VERDICT,

@@ -16,8 +16,8 @@ from ensemble.evaluation.thresholds import abstention_sentence
 from ensemble.likelihoods.classes import gain
 from ensemble.pictures.plot_style import shorten
 
-CLOSE = 0.02
-"""Within how much of accuracy an interval must place the confidence that is called calibrated."""
+WIDE = 0.02
+"""Half-width of an interval of confidence less accuracy that is too wide to call it calibrated."""
 
 FALSE_ALARMS = 0.05
 MIDDLE = 2
@@ -132,19 +132,17 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
             "Its confidence is right on average, but not level by level: confidence less accuracy "
             f"is {numbers}, and by chance the ECE would hardly exceed {chance:.4f}."
         )
-    if not -CLOSE < low <= high < CLOSE:
-        needed = metrics.num_to_see(CLOSE, (low, high), test["num_examples"])
+    if (high - low) / 2 > WIDE:
+        needed = metrics.num_to_see(WIDE, (low, high), test["num_examples"])
         return (
             f"The test split is too small to tell whether it is calibrated ({numbers}): some "
-            f"{needed:,} examples would show a difference of {100 * CLOSE:g} points."
+            f"{needed:,} examples would show a difference of {100 * WIDE:g} points."
         )
-    agree = (
-        f"confidence and accuracy differ by no more than chance, and by less than {100 * CLOSE:g} "
-        f"points on average ({numbers})."
-    )
+    agree = f"confidence and accuracy differ by no more than chance ({numbers})."
     if temperature_helps:
         return f"On average its {agree}"
-    return f"Its probabilities can be taken as they are: {agree}"
+    margin = math.ceil(1000 * max(-low, high) - 1e-9) / 10
+    return f"Its probabilities can be taken as they are, to within {margin:g} points: {agree}"
 
 
 def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:

@@ -65,7 +65,11 @@ def test_quality(test, num_members, sentence):
 @pytest.mark.parametrize(
     ("test", "start"),
     [
-        (make_test(), "Its probabilities can be taken as they are: confidence and accuracy differ"),
+        (
+            make_test(),
+            "Its probabilities can be taken as they are, to within 1 points: confidence and "
+            "accuracy differ by no more than chance (+0.00 points [-1.00, +1.00], ECE 0.0100).",
+        ),
         (
             make_test(gap=0.05, p=(0.02, 0.5)),
             "It is overconfident: its mean confidence lies above its accuracy (+5",
@@ -81,7 +85,10 @@ def test_quality(test, num_members, sentence):
             "[-5.00, +5.00], ECE 0.0100): some "
             "12,771 examples would show a difference of 2 points.",
         ),
-        (make_test(gap=0.015, p=(0.03, 0.03)), "The test split is too small to tell"),
+        (
+            make_test(gap=-0.0142, p=(0.03, 0.03)),
+            "Its probabilities can be taken as they are, to within 2.5 points: ",
+        ),
         (make_test(num_examples=29, gap=0.3), "With 29 test examples nothing can be said"),
     ],
 )
