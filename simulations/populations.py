@@ -78,10 +78,9 @@ def sample(
     return of._replace(log_probs=log_probs, targets=labels)
 
 
-def means_and_labels(*splits: LabelledPredictions) -> list[NDArray]:
-    """The ensemble's prediction and the labels, of one split after the other."""
-    return [
-        array
-        for split in splits
-        for array in (metrics.ensemble_log_probs(split.log_probs), split.targets)
-    ]
+def means_and_labels(
+    one: LabelledPredictions, other: LabelledPredictions
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """The ensemble's prediction [N, C] and the labels [N] of one split, then of the other."""
+    means = [metrics.ensemble_log_probs(split.log_probs) for split in (one, other)]
+    return means[0], one.targets, means[1], other.targets
