@@ -142,3 +142,25 @@ def test_sets_that_are_never_empty_cover_no_less(level, sharpness):
 def test_the_level_is_a_probability(level):
     with pytest.raises(ValueError, match="must be between 0 and 1"):
         metrics.conformal_threshold(np.log([[0.5, 0.5]]), np.array([0]), level)
+
+
+def test_on_folds_a_temperature_is_judged_on_examples_that_it_was_not_fitted_on():
+    """Of a calibrated predictor it can only do harm, which its own examples would not show."""
+    rng, changes = np.random.default_rng(0), []
+    for _ in range(30):
+        log_probs = log_softmax(rng.normal(size=(40, 3)), axis=-1)
+        labels = (log_probs + rng.gumbel(size=log_probs.shape)).argmax(axis=-1)
+        changes.append(metrics.nll_change_on_folds(log_probs, labels).mean())
+    assert len(metrics.nll_change_on_folds(log_probs, labels)) == 40
+    assert np.mean(changes) > 0.005
+
+
+def test_chance_gives_every_calibrated_predictor_any_p_value():
+    rng, found = np.random.default_rng(0), []
+    for _ in range(60):
+        log_probs = log_softmax(2 * rng.normal(size=(50, 3)), axis=-1)
+        labels = (log_probs + rng.gumbel(size=log_probs.shape)).argmax(axis=-1)
+        found.append(metrics.calibration_by_chance(metrics.terms(log_probs, labels))[1:])
+    for each in np.transpose(found):
+        assert 0.35 < np.mean(each) < 0.7
+        assert np.mean(each < 0.1) < 0.25
