@@ -5,7 +5,7 @@ import pytest
 from test_scores import log_of, random_case
 
 from ensemble import metrics
-from ensemble.metrics.score_intervals import FEW_ERRORS
+from ensemble.metrics.score_intervals import FEW_ERRORS, _aurc
 
 
 def test_intervals_are_about_as_wide_as_a_bootstrap_has_them():
@@ -15,7 +15,18 @@ def test_intervals_are_about_as_wide_as_a_bootstrap_has_them():
     found = metrics.score_intervals(log_probs, labels)
     for name in ("accuracy", "nll", "brier", "aurc", "accuracy_at_80"):
         low, high = reference[name]
-        assert found[name] == pytest.approx((low, high), abs=0.15 * (high - low)), name
+        assert found[name] == pytest.approx((low, high), abs=0.055 * (high - low)), name
+
+
+def test_the_influence_on_aurc_is_what_leaving_an_example_out_changes():
+    log_probs, labels = random_case(0, num_members=1, num_examples=120)
+    value, influence = _aurc(metrics.terms(log_probs[0], labels))
+    order = metrics.terms(log_probs[0], labels).order
+    without = [metrics.aurc(np.delete(log_probs[0], i, 0), np.delete(labels, i)) for i in order]
+    assert value == pytest.approx(metrics.aurc(log_probs[0], labels))
+    left_out = 119 * (value - np.array(without))
+    assert np.corrcoef(left_out, influence)[0, 1] > 0.99
+    assert np.std(influence) == pytest.approx(np.std(left_out), rel=0.1)
 
 
 def test_calibration_errors_have_no_interval_and_nll_needs_errors():
