@@ -1,4 +1,4 @@
-"""Draws the README's picture: what an ensemble of image classifiers brings.
+"""Draws the picture of docs/results.md: what an ensemble of image classifiers brings.
 
 make train
 python -m scripts.draw_demo --workdir=runs/clutter --out=docs/images/clutter.png

@@ -11,6 +11,7 @@ from absl import flags
 
 from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
+from ensemble.pictures.plot_style import figure_to_png
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
 from ensemble.sharding import startup
@@ -31,7 +32,6 @@ def main(argv: Sequence[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)  # What cannot be written is said before the work.
     startup.configure()
     from ensemble.demos import coverage  # After XLA's flags.
-    from ensemble.pictures.plot_style import figure_to_png
 
     total = coverage.num_jobs(values.data_sets)
     with (

@@ -10,7 +10,7 @@ import jax.scipy.special
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.demos import curves, fits
+from ensemble.demos import fits, known_truth
 from ensemble.demos.fits import Fit, Job
 from ensemble.likelihoods.gaussian import SharedGaussian
 from ensemble.metrics import regression
@@ -54,7 +54,7 @@ def learn(
         levels: [Q] of the quantiles.
         note: is told how many of the jobs are done.
     """
-    model, devices = curves.make_model(), processes.devices()
+    model, devices = known_truth.make_model(), processes.devices()
     place = named_sharding(create_mesh(math.gcd(BLOCK, len(devices)), 1, devices), "member")
     inputs = jnp.asarray(points, jnp.float32)
     root = jax.random.key(seed)

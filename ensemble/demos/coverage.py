@@ -12,9 +12,8 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from ensemble.demos import curves
+from ensemble.demos import known_truth
 from ensemble.demos.blocks import Learned, learn
-from ensemble.demos.curves import EDGE, FAR, FROM_PRIOR, GAP, NUM_EXAMPLES, TRUTHS, WAVES
 from ensemble.demos.fits import (
     ENSEMBLE,
     METHODS,
@@ -25,6 +24,7 @@ from ensemble.demos.fits import (
     Fit,
     Job,
 )
+from ensemble.demos.known_truth import EDGE, FAR, FROM_PRIOR, GAP, NUM_EXAMPLES, TRUTHS, WAVES
 from ensemble.draws import diagnostics
 from ensemble.metrics.bootstrap import mean_intervals
 from ensemble.metrics.number_calibration import (
@@ -44,12 +44,8 @@ PLAIN, CONFORMAL = "plain", "conformal"
 VARIANTS = (PLAIN, CONFORMAL)
 ENDS = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
 POINTS = np.linspace(-FAR, FAR, 61)
-REGIONS: Mapping[str, NDArray[np.bool_]] = {
-    "inside": (np.abs(POINTS) > GAP - 1e-9) & (np.abs(POINTS) < EDGE + 1e-9),
-    "gap": np.abs(POINTS) < GAP - 1e-9,
-    "beyond": np.abs(POINTS) > EDGE + 1e-9,
-}
-"""Which of `POINTS` lie where there are data, between them, and outside."""
+BETWEEN = {"inside": (GAP, EDGE), "gap": (0.0, GAP), "beyond": (EDGE, FAR)}
+"""Distances from zero of inputs where there are data, between them, and outside."""
 MAX_RHAT = 1.1
 NAMES = {
     NETWORK: "one network",
@@ -58,6 +54,17 @@ NAMES = {
 }
 TITLES = {FROM_PRIOR: "from the prior", WAVES: "of waves"}
 _NAME, _CELL = 22, 26  # Columns of the table.
+
+
+def _weights(near: float, far: float) -> NDArray:
+    """Weights [G] of the mean over inputs so far from zero, by the trapezoidal rule."""
+    middles = np.abs(POINTS[1:] + POINTS[:-1]) / 2
+    cells = (near < middles) & (middles < far)
+    weights = np.append(cells, 0.0) + np.insert(cells.astype(float), 0, 0.0)
+    return weights / weights.sum()
+
+
+REGIONS = {name: _weights(*ends) for name, ends in BETWEEN.items()}
 
 
 class Found(NamedTuple):
@@ -129,7 +136,7 @@ def _find(whole: Learned, split: Learned) -> Found:
             (CONFORMAL, functools.partial(_conformal, split)),
         )
     }
-    likelihood, curve = curves.make_model().likelihood, whole.fit.curve
+    likelihood, curve = known_truth.make_model().likelihood, whole.fit.curve
 
     def coverage(intervals: Intervals) -> NDArray:
         low, high = (
@@ -199,8 +206,9 @@ def report(found: Mapping[str, Found], seed: int) -> dict[str, Any]:
         seed: that it was given.
 
     Returns:
-        `level`, `points`, and in `truths` by truth, method and variant: in `regions` the
-        `coverage`, its 95% `interval` and the `mean_width`, and `by_point` lists of `coverage`,
+        `level`, `points`, `regions` as distances from zero, and in `truths` by truth, method and
+        variant: in `regions` the `coverage`, its 95% `interval` and the `mean_width`, and in
+        `by_point` lists of `coverage`,
         `low` and `high`. Intervals are over data sets, by the bootstrap.
     """
     first = next(iter(found.values()))
@@ -212,7 +220,7 @@ def report(found: Mapping[str, Found], seed: int) -> dict[str, Any]:
         "num_held_out": NUM_HELD_OUT,
         "interval_over": "data sets",
         "points": POINTS.tolist(),
-        "regions": {name: POINTS[rows].tolist() for name, rows in REGIONS.items()},
+        "regions": {name: list(ends) for name, ends in BETWEEN.items()},
         "truths": {truth: _report_truth(one) for truth, one in found.items()},
     }
 
@@ -221,7 +229,7 @@ def _report_truth(found: Found) -> dict[str, Any]:
     methods: dict[str, Any] = {}
     for (method, variant), coverage in found.coverage.items():
         width = found.width[method, variant]
-        by_region = {name: coverage[:, rows].mean(axis=1) for name, rows in REGIONS.items()}
+        by_region = {name: coverage @ weights for name, weights in REGIONS.items()}
         by_point = {str(k): one for k, one in enumerate(coverage.T)}
         ends = mean_intervals({**by_region, **by_point})
         methods.setdefault(method, {})[variant] = {
@@ -229,9 +237,9 @@ def _report_truth(found: Found) -> dict[str, Any]:
                 name: {
                     "coverage": float(by_region[name].mean()),
                     "interval": list(ends[name]),
-                    "mean_width": float(width[:, rows].mean()),
+                    "mean_width": float((width @ weights).mean()),
                 }
-                for name, rows in REGIONS.items()
+                for name, weights in REGIONS.items()
             },
             "by_point": {
                 "coverage": coverage.mean(axis=0).tolist(),
@@ -274,20 +282,21 @@ def _cell(one: Mapping[str, Any]) -> str:
 def _on_chains(part: Mapping[str, Any]) -> str:
     """Whether the posteriors can be believed, and the members."""
     chains, failed = part["chains"], part["num_failed_members"]
-    agree = (
-        f"Chains agree (R-hat at most {chains['limit']}) in all {chains['num_posteriors']} "
-        "posteriors"
-    )
+    limit, number = chains["limit"], chains["num_posteriors"]
     if chains["num_above"]:
-        agree = (
-            f"Chains disagree (R-hat above {chains['limit']}) in {chains['num_above']} of "
-            f"{chains['num_posteriors']} posteriors, which count all the same"
-        )
-    line = f"{agree}; the largest R-hat is {chains['rhat_max']:.3f}"
-    line += f"; {chains['num_divergent']} of {chains['num_draws']:,} draws diverged."
+        lines = [
+            f"Chains disagree (R-hat above {limit}) in {chains['num_above']} of {number} "
+            "posteriors, which count all the same."
+        ]
+    else:
+        lines = [f"Chains agree (R-hat at most {limit}) in all {number} posteriors."]
+    lines.append(
+        f"The largest R-hat is {chains['rhat_max']:.3f}; {chains['num_divergent']} of "
+        f"{chains['num_draws']:,} draws diverged."
+    )
     if failed:
-        line += f" {failed} members were not finite; their last finite parameters count."
-    return line
+        lines.append(f"{failed} members were not finite; their last finite parameters count.")
+    return "\n".join(lines)
 
 
 def draw(found: Mapping[str, Found], content: Mapping[str, Any]) -> "Figure":

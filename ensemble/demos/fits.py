@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ensemble.demos.curves import NUM_EXAMPLES, TRUTHS, WAVES, Curve, Model, draw_curve
+from ensemble.demos.known_truth import NUM_EXAMPLES, TRUTHS, WAVES, Curve, Model, draw_curve
 from ensemble.method import Status
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.members.member import (

@@ -1,4 +1,4 @@
-"""The README's picture of an ensemble."""
+"""The picture of an ensemble in docs/results.md."""
 
 import numpy as np
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from programs import run_here
 
-from ensemble.demos import coverage, curves
+from ensemble.demos import coverage, known_truth
 
 COMMAND = ("ensemble.__main__", "demo")
 
@@ -44,7 +44,7 @@ def test_it_prints_a_table_and_writes_picture_and_numbers(tmp_path, monkeypatch)
         one = coverage.Found(
             held, held, {**example, "intervals": dict.fromkeys(names, ends)}, chains, 0
         )
-        return dict.fromkeys(curves.TRUTHS, one)
+        return dict.fromkeys(known_truth.TRUTHS, one)
 
     monkeypatch.setattr(coverage, "run", found)
     done = run_here(*COMMAND, "coverage", f"--out={tmp_path}/out", "--seed=5", "--data_sets=30")

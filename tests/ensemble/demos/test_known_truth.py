@@ -4,21 +4,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.demos import curves
+from ensemble.demos import known_truth
 
 POINTS = jnp.linspace(-1.5, 1.5, 31)
 
 
 def draw(is_wave, seed=0):
-    drawn = jax.jit(curves.draw_curve, static_argnums=0)
-    return drawn(curves.make_model(), jax.random.key(seed), is_wave, POINTS)
+    drawn = jax.jit(known_truth.draw_curve, static_argnums=0)
+    return drawn(known_truth.make_model(), jax.random.key(seed), is_wave, POINTS)
 
 
 def test_inputs_lie_on_both_sides_of_the_gap():
     inputs = np.asarray(draw(False).inputs)
-    assert len(inputs) == curves.NUM_EXAMPLES
-    assert np.abs(inputs).min() >= curves.GAP
-    assert np.abs(inputs).max() <= curves.EDGE
+    assert len(inputs) == known_truth.NUM_EXAMPLES
+    assert np.abs(inputs).min() >= known_truth.GAP
+    assert np.abs(inputs).max() <= known_truth.EDGE
     assert 10 < (inputs < 0).sum() < 50
 
 
@@ -30,7 +30,7 @@ def test_the_truths_differ_in_their_function_alone():
 
 
 def test_targets_are_the_truth_and_its_noise():
-    model = curves.make_model()
+    model = known_truth.make_model()
     curve = draw(False)
     at_inputs = np.interp(curve.inputs, POINTS, curve.truth["loc"])
     errors = (np.asarray(curve.targets) - at_inputs) / curve.truth["scale"][0]
