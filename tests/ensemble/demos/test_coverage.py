@@ -44,10 +44,6 @@ def test_conformal_mends_the_average_and_not_the_gap():
     whole, split = make_learned(rng, 0.5, shift=3.0), make_learned(rng, 0.5)
     found = coverage._find(whole, split)
     plain, conformal = (found.coverage[NETWORK, one] for one in (PLAIN, CONFORMAL))
-    inside, gap = (
-        (np.abs(POINTS) > known_truth.GAP - 1e-6),
-        (np.abs(POINTS) < known_truth.GAP - 1e-6),
-    )
     np.testing.assert_allclose(plain[:, ~IS_GAP].mean(), 0.589, atol=1e-3)  # P(|z| < 1.645 / 2).
     np.testing.assert_allclose(conformal[:, ~IS_GAP].mean(), 0.9, atol=0.02)
     assert conformal[:, IS_GAP].mean() < 0.25
@@ -107,7 +103,7 @@ def check_posterior(num_data_sets, errors):
     return found
 
 
-@pytest.mark.check
+@pytest.mark.soak  # It compiles for 20 s.
 def test_a_posterior_holds_90_percent_where_its_prior_is_the_truth():
     check_posterior(40, errors=3.5)
 
