@@ -173,7 +173,7 @@ def _conformal(learned: Learned, method: str) -> Intervals:
     num_points = len(POINTS)
     scores = distance_scores(middle[:, num_points:], width[:, num_points:], targets)
     factors = np.array([conformal_quantile(one, LEVEL) for one in scores])[:, None]
-    return distance_intervals(middle[:, :num_points], width[:, :num_points], factors)
+    return distance_intervals(middle[:, :num_points], factors * width[:, :num_points], 1.0)
 
 
 def _diagnose(learned: list[Fit]) -> dict[str, Any]:
