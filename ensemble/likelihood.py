@@ -64,7 +64,6 @@ class Constant(NamedTuple):
         what: it says, such as "always answering 'cat'".
         score: the name of its headline score, one of `Likelihood.columns`.
         value: of this score.
-        standard_error: of the value, over the scored examples.
         higher_is_better: of this score.
         loss: mean `Likelihood.loss`; of an NLL nats.
     """
@@ -72,7 +71,6 @@ class Constant(NamedTuple):
     what: str
     score: str
     value: float
-    standard_error: float
     higher_is_better: bool
     loss: float
 

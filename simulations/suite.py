@@ -5,14 +5,23 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from simulations import abstention, class_decisions, class_scores, members
+from simulations import (
+    abstention,
+    class_decisions,
+    class_scores,
+    members,
+    number_sentences,
+    numbers,
+)
 from simulations.statement import Statement
 
 STATEMENTS: tuple[Statement, ...] = (
     *members.STATEMENTS,
-    *class_scores.STATEMENTS,
-    *class_decisions.STATEMENTS,
     *abstention.STATEMENTS,
+    *class_decisions.STATEMENTS,
+    *class_scores.STATEMENTS,
+    *number_sentences.STATEMENTS,
+    *numbers.STATEMENTS,
 )
 
 

@@ -201,9 +201,9 @@ class Quantiles(Numbers):
         targets = np.asarray(targets, np.float64)
         found = np.quantile(np.asarray(train_targets, np.float64), self.levels)
         losses = self._pinball(np.broadcast_to(found, (len(targets), len(found))), targets, np)
-        mean, error = float(losses.mean()), float(losses.std() / np.sqrt(len(targets)))
+        mean = float(losses.mean())
         what = "always answering the quantiles of the training targets"
-        return Constant(what, "pinball", mean, error, False, mean)
+        return Constant(what, "pinball", mean, False, mean)
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""

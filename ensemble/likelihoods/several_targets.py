@@ -8,7 +8,6 @@ mixture of these products, in which members that are right about one target coun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -245,12 +244,10 @@ class SeveralTargets:
         """Always answers what the constant of each target does."""
         found = [one.constant(train_targets[:, d], targets[:, d]) for d, one in enumerate(self.of)]
         losses = np.array([one.loss for one in found])
-        squares = np.array([one.standard_error for one in found]) ** 2
         return Constant(
             f"always answering a constant for each of the {self.num_targets} targets",
             found[0].score,
             float(np.mean([one.value for one in found])),
-            math.sqrt(squares.sum()) / self.num_targets,
             found[0].higher_is_better,
             float(self._over_targets({self.loss: losses})[self.loss]),
         )

@@ -53,12 +53,10 @@ def normal_constant(mean: float, deviation: float, targets: np.ndarray) -> Const
     if censored is not None:
         nll = np.where(censored, -log_ndtr(-errors / total), nll)
         squares = squares[~censored] if not censored.all() else np.full(1, math.nan)
-    rmse = float(np.sqrt(squares.mean()))
     return Constant(
         f"always answering the mean {mean:.4g}",
         "rmse",
-        rmse,
-        float(squares.std() / max(2 * rmse * math.sqrt(len(squares)), SMALLEST)),
+        float(np.sqrt(squares.mean())),
         False,
         float(nll.mean()),
     )

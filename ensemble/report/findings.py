@@ -5,19 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.likelihood import Constant
+from ensemble.likelihood import Arrays, Constant
 from ensemble.pictures.plot_style import plural
+from ensemble.report.advantage import Advantage, advantage
 from ensemble.report.results import reported_split
 from ensemble.report.text import GOOD_ESS, GOOD_RHAT
 from ensemble.task import Scored
-
-_MUCH_BETTER = 0.8
-"""Of a constant's NLL: what is below it is no chance, whatever the accuracy."""
 
 
 def findings(
     report: Mapping[str, Any],
     scored: Scored | None,
+    predictions: Mapping[str, Arrays],
     losses: Mapping[int, float],
     remedy: str,
     remedy_of_failed: str = "",
@@ -27,6 +26,7 @@ def findings(
     Args:
         report: the content of report.json.
         scored: what predictions are scored by, if there are any.
+        predictions: of the live members, [M, N, ...] by name, by split.
         losses: the last training loss of each member that has one, nats.
         remedy: what to try where training has failed, such as 'lower config.learning_rate=0.1'.
         remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
@@ -45,7 +45,8 @@ def findings(
     constant = scored.likelihood.constant(
         scored.dataset.targets("train"), scored.dataset.targets(split)
     )
-    return found + _scores(report, split, constant, losses, remedy, scored.likelihood.loss)
+    gain = advantage(scored, split, predictions[split], constant)
+    return found + _scores(report, split, constant, gain, losses, remedy, scored.likelihood.loss)
 
 
 def _failures(report: Mapping[str, Any], remedy: str) -> list[str]:
@@ -107,6 +108,7 @@ def _scores(
     report: Mapping[str, Any],
     split: str,
     constant: Constant,
+    gain: Advantage,
     losses: Mapping[int, float],
     remedy: str,
     loss: str,
@@ -116,13 +118,12 @@ def _scores(
     lost = [
         k
         for i, k in enumerate(report["live_members"])
-        if _is_no_better(members[constant.score][i], constant)
-        or (loss == "nll" and members[loss][i] > constant.loss + 1)
+        if not gain.members[i][0] > 0 or (loss == "nll" and members[loss][i] > constant.loss + 1)
     ]
     title = constant.score.upper() if constant.score == "rmse" else constant.score
-    if _is_no_better(scores[constant.score], constant):
+    if not gain.ensemble[0] > 0:
         cause = _cause(losses, constant, remedy)
-        if constant.higher_is_better and scores[loss] < _MUCH_BETTER * constant.loss:
+        if constant.higher_is_better and gain.loss[0] > 0:
             cause = (
                 f"Its NLL of {scores[loss]:.4g} nats is better than the {constant.loss:.4g} of "
                 "that, so it does tell classes apart: go by its probabilities, or set "
@@ -138,10 +139,10 @@ def _scores(
         of_lost = {k: loss for k, loss in losses.items() if k in lost}
         found.append(
             f"On the {split} split {plural(len(lost), 'member')} of "
-            f"{len(report['live_members'])} did worse than {constant.what} or no better: "
+            f"{len(report['live_members'])} are not measurably better than {constant.what}: "
             f"{', '.join(map(str, lost))}. {_cause(of_lost, constant, remedy)}"
         )
-    if scores[loss] > constant.loss:
+    if gain.loss[1] < 0:
         title, unit = ("NLL", " nats") if loss == "nll" else (loss, "")
         found.append(
             f"On the {split} split the ensemble's {title} of {scores[loss]:.4g}{unit} is worse "
@@ -149,12 +150,6 @@ def _scores(
             "sure. Train for a shorter time, set config.early_stopping_epochs, or give more data."
         )
     return found
-
-
-def _is_no_better(value: float, constant: Constant) -> bool:
-    """Whether a score is not better than the constant's by more than two standard errors."""
-    sign = 1 if constant.higher_is_better else -1
-    return sign * (value - constant.value) <= 2 * constant.standard_error
 
 
 def _cause(losses: Mapping[int, float], constant: Constant, remedy: str) -> str:

@@ -134,11 +134,8 @@ def _distillation(report: Mapping[str, Any]) -> list[Table | str]:
     titles = [found.get("split", ""), *(c.title for c in columns.values())]
     width = max(len(label) for label, _ in entries)
     kept = _kept(found) if columns else ""
-    if columns and student["scores"]["nll"] > found["mean_member"]["nll"]:
-        kept += (
-            ": a single member does as well. A larger network, more epochs or config.num_blends=1 "
-            "may bring it nearer"
-        )
+    if columns and "nll_over_mean_member" in found:  # As of runs since it is there.
+        kept += _beside_member(*found["nll_over_mean_member"])
     return [
         "",
         Table([*titles, "parameters", "examples/s"], rows, width),
@@ -155,6 +152,20 @@ def _kept(found: Mapping[str, Any]) -> str:
     if correlation is not None:
         text += f"; their epistemic uncertainties have a rank correlation of {correlation:.2f}"
     return text
+
+
+def _beside_member(low: float, high: float) -> str:
+    """Whether a single member does as well, by an interval of the difference in NLL."""
+    if high < 0:
+        return ""
+    spread = f"the difference is [{low:+.4f}, {high:+.4f}] over these examples"
+    what = "a single member does better"
+    if low <= 0:
+        what = "whether a single member does better cannot be told"
+    return (
+        f": {what} ({spread}). A larger network, more epochs or config.num_blends=1 may bring it "
+        "nearer"
+    )
 
 
 def _likelihood(report: Mapping[str, Any]) -> Any:

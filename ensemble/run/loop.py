@@ -164,7 +164,9 @@ def _train_and_evaluate(
             report |= method.report_sections(state, draws, timing)
         remedy = results.remedy(method, state) if report["failed_members"] else ""
         if processes.is_main():
-            for line in findings(report, scored, last_losses(work.metrics), method.remedy, remedy):
+            arrays = {name: one.arrays for name, one in predictions.items()}
+            losses = last_losses(work.metrics)
+            for line in findings(report, scored, arrays, losses, method.remedy, remedy):
                 note(line)
             report["notes"] = list(way.notes)
         predictor = None

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.evaluation.numbers.number_scores import intervals
+from ensemble.evaluation.numbers.number_intervals import Interval, intervals, of_mean
 from ensemble.evaluation.scoring import CONFORMAL_LEVEL, conformal_range
 from ensemble.evaluation.strata import by_stratum
 from ensemble.likelihood import Arrays, NumberLikelihood
@@ -19,6 +18,9 @@ from ensemble.storage.predictions import StoredPredictions
 
 logger = logging.getLogger("ensemble")
 
+FEW_EXAMPLES = 30
+"""Fewer do not tell whether a factor helps."""
+NUM_FOLDS = 5
 METHODS = ("distance", "quantiles")
 """Split conformal on |y - median| / width, and conformalised quantiles."""
 
@@ -42,7 +44,9 @@ def score_calibrated(
 
     Returns:
         `scale`: `value`, `ensemble` scores, their `interval`, `pit`, and `nll_change` with its
-        paired 95% `nll_change_interval`, nats; `conformal`: by name of `METHODS` what
+        paired 95% `nll_change_interval`, nats, on test examples; `on_folds`, the interval of the
+        change on calibration examples that a factor was not fitted on, which says whether to use
+        one, None where it cannot be told; `conformal`: by name of `METHODS` what
         `_score_intervals` returns, with `threshold` and `num_examples` of calibration. One that is
         not available has a `reason` and no numbers; a factor that cannot be fitted is 1.
     """
@@ -74,8 +78,37 @@ def _score_scale(
         "interval": intervals(terms),
         "pit": number_calibration.pit_uniformity(after.pit(test.targets)),
         "nll_change": float(change.mean()),
-        "nll_change_interval": metrics.mean_intervals({"nll": change})["nll"],
+        "nll_change_interval": of_mean(change),
+        "on_folds": _change_on_folds(likelihood, calibration),
     }
+
+
+def _change_on_folds(
+    likelihood: NumberLikelihood, calibration: StoredPredictions
+) -> Interval | None:
+    """What a factor brings on other examples, as far as the calibration split can tell."""
+    arrays, targets = calibration.arrays, calibration.targets
+    if len(targets) < FEW_EXAMPLES:
+        return None
+
+    def surprisal(arrays: Arrays, chosen: NDArray) -> NDArray:
+        densities = likelihood.distribution(arrays).log_densities(targets[chosen])
+        return -regression.mixture_log_density(densities)
+
+    folds = np.random.default_rng(0).permutation(len(targets)) % NUM_FOLDS
+    change = np.empty(len(targets))
+    for k in range(NUM_FOLDS):
+        inside, others = (
+            {name: one[:, chosen] for name, one in arrays.items()}
+            for chosen in (folds == k, folds != k)
+        )
+        try:
+            factor = likelihood.fit_temperature(others, targets[folds != k])
+        except ValueError:
+            return None
+        after = surprisal(likelihood.scaled(inside, factor), folds == k)
+        change[folds == k] = after - surprisal(inside, folds == k)
+    return of_mean(change)
 
 
 def _score_conformal(

@@ -7,8 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from ensemble import metrics
 from ensemble.errors import UserError
+from ensemble.evaluation.numbers.number_intervals import (
+    OVER,
+    intervals,
+    of_rank_correlation,
+    of_rmse_difference,
+)
 from ensemble.likelihood import NumberDistribution, NumberLikelihood
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import pit_uniformity
@@ -22,7 +27,8 @@ NUM_BINS = 10
 NUM_LISTED = 10
 MAX_SHOWN = 12
 """Columns of an example that are shown."""
-_LEVEL = 0.9
+EXCESS_LEVEL = 0.975
+"""Of two intervals, which then hold both differences with 95% confidence (Bonferroni)."""
 
 Terms = Mapping[str, NDArray]
 
@@ -36,7 +42,8 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
 
     Returns:
         `num_examples`; `ensemble`: scores by name, with `aleatoric`, `epistemic` and `total`, the
-        mean variances in the targets' units, squared; `interval`: (low, high) by the same names;
+        mean variances in the targets' units, squared; `interval`: (low, high) by the same names, or
+        None, as `number_intervals.intervals` says, and `interval_over`, what they are over;
         `members`: a list [M] by score; `mean` and `sd` of the members by score; `pit`, as
         `metrics.number_calibration.pit_uniformity` says; `distinct_targets`, how many there are.
     """
@@ -50,6 +57,7 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
         "distinct_targets": len(np.unique(test.targets)),
         "ensemble": {**summary["ensemble"], **summary["diversity"]},
         "interval": intervals(terms),
+        "interval_over": OVER,
         "members": members,
         "mean": {name: float(np.mean(values)) for name, values in members.items()},
         "sd": {name: float(np.std(values, ddof=spread)) for name, values in members.items()},
@@ -61,22 +69,6 @@ def variances(distribution: NumberDistribution) -> dict[str, NDArray]:
     """The members' noise, their disagreement, and the sum, [N] in squared units of the targets."""
     _, noise, disagreement = distribution.moments()
     return {"aleatoric": noise, "epistemic": disagreement, "total": noise + disagreement}
-
-
-def intervals(terms: Terms) -> metrics.bootstrap.Intervals:
-    """95% intervals of the scores of which these are the terms [N].
-
-    Those of coverage are exact (Clopper & Pearson 1934), which says something also where all or no
-    targets are held; the others are bootstrap intervals.
-    """
-    num_examples = len(next(iter(terms.values())))
-    found = metrics.intervals(regression.resampled_means(terms), num_examples)
-    exact = {
-        name: metrics.error_interval(int(np.sum(held)), num_examples)
-        for name, held in terms.items()
-        if name.startswith("coverage")
-    }
-    return {**found, **exact}
 
 
 def score_simple(
@@ -94,8 +86,8 @@ def score_simple(
         `constant`: the normal distribution of the training targets, whatever the inputs are;
         `least_squares`: a line through all of the training examples, with the residuals' standard
         deviation. Of each `ensemble` scores and their `interval`, and `excess_interval`, paired, of
-        its RMSE less the ensemble's; or the `reason` why there are none. Beside counts, which have
-        probabilities, there is no NLL of their densities.
+        its RMSE less the ensemble's, of `EXCESS_LEVEL`, or None; or the `reason` why there are none.
+        Beside counts, which have probabilities, there is no NLL of their densities.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}
@@ -108,17 +100,10 @@ def score_simple(
             for name, one in terms.items()
             if not (likelihood.is_of_counts and name.startswith("nll"))
         }
-        ours, other = (
-            regression.resampled_means({"rmse": one}) for one in (squares, terms["rmse"])
-        )
-
-        def excess(counts: NDArray) -> dict[str, float]:
-            return {"rmse": other(counts)["rmse"] - ours(counts)["rmse"]}
-
         return {
             "ensemble": regression.means(kept),
             "interval": intervals(kept),
-            "excess_interval": metrics.intervals(excess, len(squares)),
+            "excess_interval": {"rmse": of_rmse_difference(squares, terms["rmse"], EXCESS_LEVEL)},
         }
 
     train, targets = source.targets("train").astype(np.float64), source.targets("test")
@@ -198,21 +183,9 @@ def score_uncertainty(likelihood: NumberLikelihood, test: StoredPredictions) -> 
     if np.ptp(deviation) < 1e-6 * deviation.mean() or np.ptp(errors) == 0:
         return {**section, "rank_correlation": None, "interval": None}
 
-    def correlation(counts: NDArray) -> dict[str, float]:
-        index = np.repeat(np.arange(len(counts)), counts)
-        with np.errstate(invalid="ignore"):
-            ranks = np.stack([_ranks(one[index]) for one in (deviation, errors)])
-            return {"rank_correlation": float(np.corrcoef(ranks)[0, 1])}
-
     found = float(spearmanr(deviation, errors).statistic)
-    interval = metrics.intervals(correlation, len(errors), num_resamples=200)["rank_correlation"]
+    interval = of_rank_correlation(deviation, errors)
     return {**section, "rank_correlation": found, "interval": interval}
-
-
-def _ranks(values: NDArray) -> NDArray:
-    """Mid-ranks [N]."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def least_certain(

@@ -7,14 +7,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import scipy.special
+
 from ensemble.evaluation import strata
 from ensemble.evaluation.scoring import is_available
-from ensemble.evaluation.sentences import FEW_EXAMPLES, closing, detection, effect, posterior
+from ensemble.evaluation.sentences import FEW_EXAMPLES, closing, detection, posterior
 from ensemble.metrics import ACCEPT_ALL, MAX_ERROR, Rule
 from ensemble.pictures.plot_style import plural
 
-_SURE = 0.05
-"""A p-value above which the PIT gives no reason to doubt the distributions."""
+_SURE = 0.025
+"""A p-value below which the coverage, or the PIT, speaks against the distributions: of right ones
+at most 5% are doubted, because there are two tests (Bonferroni)."""
+_POWER = 0.8
 _WIDE = 0.06
 """Half-width of an interval of the coverage that is too wide to call it right."""
 _MIDDLE = 3  # Of the severities, after the test split itself.
@@ -70,10 +75,10 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
         test: as `number_scores.score_predictions` returns it.
         num_members: M.
     """
-    scores, mean, (low, high) = test["ensemble"], test["mean"], test["interval"]["rmse"]
+    scores, mean = test["ensemble"], test["mean"]
     who = "One member" if num_members == 1 else f"The ensemble of {num_members}"
     what = (
-        f"{who} has an RMSE of {scores['rmse']:.4g} [{low:.4g}, {high:.4g}] on "
+        f"{who} has an RMSE of {scores['rmse']:.4g} {_ends(test['interval']['rmse'])} on "
         f"{plural(test['num_examples'], 'test example')}"
     )
     if num_members > 1:
@@ -101,16 +106,23 @@ def beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
     text = ", ".join(parts)
     if test["num_examples"] < FEW_EXAMPLES:
         return f"{text[0].upper()}{text[1:]}."
-    best = min(found.values(), key=lambda one: one["ensemble"]["rmse"])
-    low, high = best["excess_interval"]["rmse"]
     text = f"{text[0].upper()}{text[1:]}"
-    than = f"than the better of these by [{low:.4g}, {high:.4g}]"
-    if low > 0:
-        return f"{text}: the ensemble is better {than}."
-    if high < 0:
-        than = f"than the better of these by [{-high:.4g}, {-low:.4g}]"
-        return f"{text}: the ensemble is worse {than}."
-    return f"{text}; this test split alone does not tell which is best."
+    intervals = {named[name]: one["excess_interval"]["rmse"] for name, one in found.items()}
+    told = {name: interval for name, interval in intervals.items() if interval is not None}
+    beaten = [name for name, (low, _) in told.items() if low > 0]
+    if len(beaten) == len(found):
+        low, high = min(told.values())
+        return f"{text}: the ensemble is better, by [{low:.4g}, {high:.4g}] at least."
+    for name, (low, high) in told.items():
+        if high < 0:
+            return f"{text}: the ensemble is worse than {name} by [{-high:.4g}, {-low:.4g}]."
+    if not told:
+        return f"{text}; {_FEW_DECIDE}, so it cannot be told which is best."
+    low, high = min(told.values())
+    return (
+        f"{text}; this test split does not tell which is best: the difference may lie in "
+        f"[{low:.4g}, {high:.4g}]."
+    )
 
 
 def trust(test: Mapping[str, Any]) -> str:
@@ -120,24 +132,59 @@ def trust(test: Mapping[str, Any]) -> str:
         test: as `number_scores.score_predictions` returns it.
     """
     coverage, (low, high) = test["ensemble"]["coverage_90"], test["interval"]["coverage_90"]
-    pit = test["pit"]
+    number, pit = test["num_examples"], test["pit"]
     numbers = f"90% intervals hold {coverage:.1%} [{low:.1%}, {high:.1%}] of the targets"
     uniform = f"the PIT is {pit['distance']:.3f} from uniform, p = {pit['p_value']:.2g}"
-    if test["num_examples"] < FEW_EXAMPLES:
+    if number < FEW_EXAMPLES:
         return (
-            f"With {test['num_examples']} test examples nothing can be said of its calibration "
-            f"(its {numbers})."
+            f"With {number} test examples nothing can be said of its calibration (its {numbers})."
         )
-    if low > _LEVEL and pit["p_value"] >= _SURE:  # As of counts, whose intervals hold their ends.
-        return f"It is not too sure: its {numbers}, and nothing speaks against its PIT ({uniform})."
-    if not low <= _LEVEL <= high:
+    is_doubted = pit["p_value"] < _SURE
+    if _coverage_p_value(round(coverage * number), number) < _SURE:
+        if coverage > _LEVEL and not is_doubted:  # As of counts, whose intervals hold their ends.
+            return (
+                f"It is not too sure: its {numbers}, and nothing speaks against its PIT "
+                f"({uniform})."
+            )
         word = "too sure" if coverage < _LEVEL else "too cautious"
         return f"It is {word}: its {numbers}, and {uniform}."
-    if pit["p_value"] < _SURE:
+    if is_doubted:
         return f"Its {numbers}, but its distributions are not right: {uniform}."
+    seen = visible_coverage(number)
+    seen_text = (
+        f"with so many examples, one of {seen:.0%} would be noticed in {_POWER:.0%} of cases"
+    )
     if (high - low) / 2 > _WIDE:
-        return f"The test split is too small to tell whether it is calibrated: its {numbers}."
-    return f"Its distributions can be taken as they are: its {numbers}, and {uniform}."
+        return (
+            f"The test split is too small to tell whether it is calibrated: its {numbers}; "
+            f"{seen_text}."
+        )
+    return (
+        f"Nothing speaks against its distributions: its {numbers}, and {uniform}. If the coverage "
+        f"was wrong: {seen_text}."
+    )
+
+
+def visible_coverage(num_examples: int) -> float:
+    """The coverage below 90% that `trust` would notice in 80% of test splits of this size.
+
+    Args:
+        num_examples: N of the test split.
+
+    Returns:
+        A share; 0 where even that would not be noticed.
+    """
+    counts = np.arange(num_examples + 1)
+    noticed = scipy.special.bdtr(counts, num_examples, _LEVEL) < _SURE / 2
+    most = int(noticed.sum()) - 1  # Targets held, as one sees at most of a coverage too low.
+    return float(scipy.special.bdtri(most, num_examples, _POWER)) if most >= 0 else 0.0
+
+
+def _coverage_p_value(num_held: int, num_examples: int) -> float:
+    """Exact and two-sided, of a coverage of 90%."""
+    below = scipy.special.bdtr(num_held, num_examples, _LEVEL)
+    above = scipy.special.bdtrc(num_held - 1, num_examples, _LEVEL) if num_held else 1.0
+    return float(min(1.0, 2 * min(below, above)))
 
 
 def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
@@ -152,12 +199,18 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
         f"NLL from {before['nll']:.4g} to {after['nll']:.4g}, 90% intervals from "
         f"{before['coverage_90']:.1%} to {after['coverage_90']:.1%} of the targets"
     )
-    found = effect(section)
-    if found < 0:
-        return f"A factor of {section['value']:.2f} on its scale makes it better ({what}): use it."
-    if found > 0:
-        return f"The factor {section['value']:.2f} on its scale makes it worse ({what}): leave it."
-    return f"A factor on its scale ({section['value']:.2f}) changes nothing that is told ({what})."
+    found = section.get("on_folds")
+    factor = f"{section['value']:.2f}"
+    if found is None:
+        return f"Whether a factor on its scale ({factor}) helps cannot be told ({what})."
+    low, high = found
+    folds = f"on folds of the calibration split it changes the NLL by [{low:.3g}, {high:.3g}] nats"
+    if high < 0:
+        return f"A factor of {factor} on its scale makes it better, use it: {folds} (test: {what})."
+    return (
+        f"A factor of {factor} on its scale is not seen to help, leave it out: {folds} "
+        f"(test: {what})."
+    )
 
 
 def conformal(sections: Mapping[str, Any], test: Mapping[str, Any]) -> str:
@@ -241,14 +294,33 @@ def shift(sections: Mapping[str, Any]) -> str:
     if not sections:
         return ""
     kind, section = max(sections.items(), key=lambda item: item[1]["ensemble"]["rmse"][_MIDDLE])
+    intervals = [one["rmse_ratio_interval"][_MIDDLE - 1] for one in sections.values()]
     scores = section["ensemble"]
-    rmse, plain = scores["rmse"][_MIDDLE], scores["rmse"][0]
-    if rmse <= (1 + _HARMLESS) * plain:
+    if all(one is not None and one[1] <= 1 + _HARMLESS for one in intervals):
         return (
             f"At the middle severity none of {len(sections)} shifts raises the RMSE by more than "
-            f"{_HARMLESS:.0%}."
+            f"{_HARMLESS:.0%} on inputs like these."
         )
-    return (
-        f"Of {len(sections)} shifts at the middle severity {kind!r} hurts most: an RMSE of "
-        f"{rmse:.4g}, and 90% intervals that hold {scores['coverage_90'][_MIDDLE]:.0%}."
+    text = (
+        f"Of {len(sections)} shifts at the middle severity {kind!r} has the largest RMSE on this "
+        f"test split: {scores['rmse'][_MIDDLE]:.4g}, and 90% intervals that hold "
+        f"{scores['coverage_90'][_MIDDLE]:.0%}"
     )
+    interval = section["rmse_ratio_interval"][_MIDDLE - 1]
+    if interval is None:
+        return f"{text}; {_FEW_DECIDE}."
+    low, high = (100 * (one - 1) for one in interval)
+    if low > 0 or high < 0:
+        return f"{text}. The shift changes the RMSE by [{low:+.1f}, {high:+.1f}]%."
+    return (
+        f"{text}. Whether it harms is not told: it changes the RMSE by [{low:+.1f}, {high:+.1f}]%."
+    )
+
+
+_FEW_DECIDE = "a few large errors decide the RMSE"
+
+
+def _ends(interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return f"({_FEW_DECIDE}, so no interval can be told: see the CRPS)"
+    return f"[{interval[0]:.4g}, {interval[1]:.4g}]"

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation import derived
-from ensemble.evaluation.numbers.number_scores import intervals, variances
+from ensemble.evaluation.numbers.number_intervals import LEVEL, intervals, of_rmse_ratio
+from ensemble.evaluation.numbers.number_scores import variances
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.table_shift import TABLE_SHIFTS, columns_of, is_table
 from ensemble.likelihood import Arrays, NumberLikelihood
@@ -52,19 +53,29 @@ def score_shifts(
     Returns:
         By kind `unit`, `amounts` [5], and `ensemble`, [6] by score, the first without a shift:
         `rmse`, `nll`, `coverage_90`, and the mean standard deviations, of the prediction
-        (`deviation`) and of the members' means (`disagreement`), in the targets' units.
+        (`deviation`) and of the members' means (`disagreement`), in the targets' units; and
+        `rmse_ratio_interval` [5], paired, of the RMSE with the shift over that without: of all
+        kinds together, each severity's hold their ratios with 95% confidence.
     """
-    plain = regression.means(quick_terms(likelihood, test.arrays, test.targets))
+    plain_terms = quick_terms(likelihood, test.arrays, test.targets)
+    plain = regression.means(plain_terms)
+    names_of = {
+        kind: [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
+        for kind in (*SHIFTS, *TABLE_SHIFTS)
+    }
+    found = [kind for kind, names in names_of.items() if set(names) <= predicted.keys()]
     sections = {}
-    for kind, shift in {**SHIFTS, **TABLE_SHIFTS}.items():
-        names = [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
-        if not set(names) <= predicted.keys():
-            continue
-        shifted = [
-            regression.means(quick_terms(likelihood, predicted[name].arrays, test.targets))
-            for name in names
+    for kind in found:
+        shift = {**SHIFTS, **TABLE_SHIFTS}[kind]
+        terms = [
+            quick_terms(likelihood, predicted[name].arrays, test.targets) for name in names_of[kind]
         ]
+        shifted = [regression.means(one) for one in terms]
+        level = 1 - (1 - LEVEL) / len(found)
         sections[kind] = {
+            "rmse_ratio_interval": [
+                of_rmse_ratio(plain_terms["rmse"], one["rmse"], level) for one in terms
+            ],
             "unit": shift.unit,
             "amounts": list(shift.amounts),
             "ensemble": {name: [one[name] for one in (plain, *shifted)] for name in plain},

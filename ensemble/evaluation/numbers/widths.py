@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import metrics
-from ensemble.evaluation.numbers.number_scores import intervals
+from ensemble.evaluation.numbers.number_intervals import intervals
 from ensemble.evaluation.thresholds import score_rule
 from ensemble.likelihood import NumberLikelihood
 from ensemble.metrics import regression

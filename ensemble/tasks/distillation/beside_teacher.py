@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from ensemble.likelihood import Arrays, Likelihood
+from ensemble.metrics.analytic_intervals import Interval
+from ensemble.metrics.groups import group_intervals
 from ensemble.source import Source, SplitInputs
 from ensemble.tasks.distillation.teacher import Ensemble, num_networks, num_parameters
 
@@ -30,7 +33,9 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
         `teacher` and `student`: `num_networks`, `num_parameters` and `examples_per_second`.
         `speedup`: the ratio of the rates. Where a split is held out, also its name, `split`; the
         `scores` of both; `mean_member`, the teacher's members' mean scores; and `rank_correlation`,
-        Spearman's, of the uncertainties of both, part by part: None where one is constant.
+        Spearman's, of the uncertainties of both, part by part: None where one is constant;
+        `nll_over_mean_member`, a paired 95% interval over the examples, nats, of the student's NLL
+        less that of the mean member.
     """
     split = next((name for name in _SPLITS if name in source.sizes), "train")
     inputs = source.read(split, slice(0, _NUM_TIMED)).inputs
@@ -48,9 +53,9 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
     found["speedup"] = rates["student"] / rates["teacher"]
     if split not in _SPLITS:
         return found
-    targets, uncertainties = source.targets(split), {}
+    targets, uncertainties, predicted = source.targets(split), {}, {}
     for name, one in both.items():
-        arrays = one.predict_members(SplitInputs(source, split)).arrays
+        arrays = predicted[name] = one.predict_members(SplitInputs(source, split)).arrays
         summary = one.likelihood.summarise(arrays, targets)
         found[name]["scores"] = summary["ensemble"]
         if one is teacher:
@@ -62,7 +67,35 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
         }
     found["split"] = split
     found["rank_correlation"] = _rank_correlations(**uncertainties)
+    found["nll_over_mean_member"] = nll_over_mean_member(
+        predicted["student"],
+        predicted["teacher"],
+        targets,
+        (student.likelihood, teacher.likelihood),
+    )
     return found
+
+
+def nll_over_mean_member(
+    student: Arrays, teacher: Arrays, targets: np.ndarray, of: tuple[Likelihood, Likelihood]
+) -> Interval:
+    """A paired 95% interval of the student's NLL less that of the teacher's mean member, nats.
+
+    Args:
+        student: predictions [1, N, ...] by name.
+        teacher: the same of its members, [M, N, ...].
+        targets: [N].
+        of: the likelihoods of both.
+    """
+
+    def excess(chosen: np.ndarray) -> dict[str, float]:
+        ours, members = (
+            one.summarise({name: each[:, chosen] for name, each in arrays.items()}, targets[chosen])
+            for one, arrays in zip(of, (student, teacher), strict=True)
+        )
+        return {"nll": ours["ensemble"]["nll"] - float(np.mean(members["members"]["nll"]))}
+
+    return group_intervals(excess, len(targets))["nll"]
 
 
 def _rank_correlations(

@@ -11,7 +11,8 @@ from ensemble.report.findings import findings
 from ensemble.task import Scored
 
 REMEDY = "lower config.learning_rate=0.1"
-LABELS = np.repeat([0, 1, 2], [50, 30, 20])
+LABELS = np.repeat([0, 1, 2], [500, 300, 200])
+LIKELIHOOD = Categorical("abc")
 
 
 def _scored(likelihood, targets):
@@ -20,27 +21,34 @@ def _scored(likelihood, targets):
     )
 
 
-def _report(accuracy, nll, ensemble_nll, failed=(), **entries):
-    live = [k for k in range(len(accuracy) + len(failed)) if k not in failed]
-    return {
-        "num_members": len(accuracy) + len(failed),
-        "live_members": live,
+def _predicted(accuracies, sure=0.9):
+    """Log-probabilities [M, N, C] of members that are so often right, so sure of an answer."""
+    rng = np.random.default_rng(1)
+    answers = np.array([LABELS] * len(accuracies))
+    for answer, accuracy in zip(answers, accuracies, strict=True):
+        wrong = rng.permutation(len(LABELS))[: round((1 - accuracy) * len(LABELS))]
+        answer[wrong] = (answer[wrong] + 1) % 3
+    rest = np.broadcast_to((1 - np.asarray(sure)) / 2, len(accuracies))[:, None, None]
+    return np.log(np.where(np.eye(3)[answers] > 0, 1 - 2 * rest, rest))
+
+
+def _of(log_probs, losses=(), failed=(), likelihood=LIKELIHOOD, targets=LABELS, **entries):
+    """What is found of predictions of the members that have not failed."""
+    arrays = log_probs if isinstance(log_probs, dict) else {"log_probs": log_probs}
+    num_members = len(next(iter(arrays.values()))) + len(failed)
+    report = {
+        "num_members": num_members,
+        "live_members": [k for k in range(num_members) if k not in failed],
         "failed_members": dict.fromkeys(failed, "non-finite"),
-        "test": {
-            "members": {"accuracy": accuracy, "nll": nll},
-            "ensemble": {"accuracy": float(np.mean(accuracy)), "nll": ensemble_nll},
-        },
+        "test": likelihood.summarise(arrays, targets),
         **entries,
     }
-
-
-def _of(report, losses=()):
-    scored = _scored(Categorical("abc"), LABELS)
-    return findings(report, scored, dict(enumerate(losses)), REMEDY)
+    scored = _scored(likelihood, targets)
+    return findings(report, scored, {"test": arrays}, dict(enumerate(losses)), REMEDY)
 
 
 def test_a_good_run_has_nothing_said_against_it():
-    assert _of(_report([0.9, 0.92], [0.3, 0.3], 0.25), [0.2, 0.2]) == []
+    assert _of(_predicted([0.9, 0.92]), [0.2, 0.2]) == []
 
 
 @pytest.mark.parametrize(
@@ -53,8 +61,8 @@ def test_a_good_run_has_nothing_said_against_it():
     ],
 )
 def test_accuracy_at_chance_and_its_cause(loss, cause):
-    (line,) = _of(_report([0.5, 0.55], [1.1, 1.0], 1.0), [loss, loss])
-    assert "not measurably better than always answering 'a': accuracy 0.525 against 0.5" in line
+    (line,) = _of(_predicted([0.5], 0.4), [loss])
+    assert "not measurably better than always answering 'a': accuracy 0.5 against 0.5" in line
     assert cause in line
 
 
@@ -69,34 +77,42 @@ def test_accuracy_at_chance_and_its_cause(loss, cause):
 )
 def test_without_a_held_out_split_the_training_loss_tells(loss, config, says):
     report = {"num_members": 2, "live_members": [0, 1], "failed_members": {}, "config": config}
-    found = _of(report, [loss, loss])
+    found = findings(report, _scored(LIKELIHOOD, LABELS), {}, {0: loss, 1: loss}, REMEDY)
     assert len(found) == bool(says)
     assert says in " ".join(found)
 
 
 def test_probabilities_may_tell_what_accuracy_does_not():
-    (line,) = _of(_report([0.5, 0.55], [0.6, 0.6], 0.5), [0.5, 0.5])
-    assert "Its NLL of 0.5 nats is better than the 1.03 of that" in line
+    told = np.array([[0.9, 0.05, 0.05], [0.5, 0.45, 0.05], [0.5, 0.05, 0.45]])
+    (line,) = _of(np.log(told)[None, LABELS], [0.5])
+    assert "Its NLL of 0.4519 nats is better than the 1.03 of that" in line
     assert "learning_rate" not in line
 
 
+def test_what_differs_by_chance_alone_is_not_measurable():
+    """Fifty answers differ from the constant's, and little more than half of them are right."""
+    log_probs = np.log(np.full((1, 1000, 3), 0.2) + 0.4 * np.eye(3)[0])
+    log_probs[0, [*range(480, 500), *range(500, 530)]] = np.log([0.2, 0.6, 0.2])
+    (line,) = _of(log_probs, [0.2])
+    assert "not measurably better than always answering 'a': accuracy 0.51 against 0.5" in line
+
+
 def test_members_that_are_worse_are_named():
-    report = _report([0.9, 0.5, 0.9], [0.3, 0.4, 0.3], 0.3)
-    (line,) = _of(report, [0.2, 1.2, 0.2])
-    assert "1 member of 3 did worse than always answering 'a' or no better: 1." in line
+    (line,) = _of(_predicted([0.9, 0.5, 0.9]), [0.2, 1.2, 0.2])
+    assert "1 member of 3 are not measurably better than always answering 'a': 1." in line
     assert "about that of a constant" in line
-    (line,) = _of(_report([0.9, 0.9], [0.3, 3.0], 0.5), [0.2, 1e9])
+    (line,) = _of(_predicted([0.9, 0.9], [0.9, 1 - 1e-10]), [0.2, 1e9])
     assert "diverged, to 1e+09" in line
 
 
 def test_probabilities_that_are_worse_than_frequencies():
-    (line,) = _of(_report([0.8, 0.8], [1.5, 1.4], 1.2), [0.01, 0.01])
-    assert "NLL of 1.2 nats is worse than the 1.03" in line
+    (line,) = _of(_predicted([0.8], 1 - 2 * np.exp(-7.5)), [0.01])
+    assert "NLL of 1.501 nats is worse than the 1.03" in line
     assert "early_stopping_epochs" in line
 
 
 def test_members_that_failed_get_a_remedy():
-    (line,) = _of(_report([0.9], [0.3], 0.3, failed=[1, 2]))
+    (line,) = _of(_predicted([0.9]), failed=[1, 2])
     assert line == (
         "2 of 3 became non-finite and are left out: 1, 2; lower config.learning_rate=0.1."
     )
@@ -114,7 +130,7 @@ def test_members_that_failed_get_a_remedy():
 )
 def test_chains_that_disagree(rhat, ess, says):
     posterior = {"rhat_max": rhat, "ess_bulk_min": ess, "num_warmup": 30, "num_samples": 50}
-    found = _of(_report([0.9], [0.3], 0.3, posterior=posterior))
+    found = _of(_predicted([0.9]), posterior=posterior)
     assert len(found) == bool(says)
     assert not says or f"The chains {says}: R-hat" in found[0]
     assert not says or f"config.hmc.num_samples={50}" in found[0]
@@ -131,13 +147,8 @@ def test_numbers_are_compared_with_their_mean():
         - np.log(targets.std() * np.sqrt(2 * np.pi))
     )
     assert constant.loss == pytest.approx(expected, rel=1e-6)
-    report = _report([0.9], [0.3], 0.3)
-    report["test"] = {
-        "members": {"rmse": [2.0], "nll": [2.0]},
-        "ensemble": {"rmse": 2.0, "nll": 2.0},
-    }
-    (line,) = findings(report, _scored(likelihood, targets), {0: 2.1}, REMEDY)
+    arrays = {"loc": np.full((1, 400), 5.0), "scale": np.full((1, 400), 2.0)}
+    (line,) = _of(arrays, [2.1], likelihood=likelihood, targets=targets)
     assert "not measurably better than always answering the mean" in line
-    report["test"]["members"]["rmse"] = [0.5]
-    report["test"]["ensemble"]["rmse"] = 0.5
-    assert findings(report, _scored(likelihood, targets), {0: 0.1}, REMEDY) == []
+    arrays = {"loc": targets[None] + rng.normal(size=400), "scale": np.full((1, 400), 1.0)}
+    assert _of(arrays, [0.1], likelihood=likelihood, targets=targets) == []

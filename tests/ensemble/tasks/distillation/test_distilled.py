@@ -69,6 +69,8 @@ def test_a_student_predicts_as_its_teacher(student, blobs_run, blobs):
     assert found["teacher"]["scores"]["nll"] == pytest.approx(of_teacher["ensemble"]["nll"], 1e-5)
     assert found["mean_member"]["nll"] == pytest.approx(np.mean(of_teacher["members"]["nll"]), 1e-5)
     assert found["student"]["scores"] == report["test"]["ensemble"]
+    low, high = found["nll_over_mean_member"]
+    assert low < found["student"]["scores"]["nll"] - found["mean_member"]["nll"] < high
     assert found["speedup"] == pytest.approx(
         found["student"]["examples_per_second"] / found["teacher"]["examples_per_second"]
     )

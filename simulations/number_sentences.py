@@ -1,0 +1,392 @@
+"""Sentences about predicted numbers: how often is one wrong?"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble import metrics
+from ensemble.evaluation.numbers import (
+    calibrated_numbers,
+    number_intervals,
+    number_scores,
+    number_verdict,
+    unfamiliar,
+)
+from ensemble.evaluation.scoring import CONFORMAL_LEVEL
+from ensemble.metrics import number_calibration, regression
+from ensemble.storage.predictions import StoredPredictions
+from simulations.numbers import ERRORS, LIKELIHOOD, MANY, World
+from simulations.statement import VERDICT, Replicate, Statement
+
+_MIDDLE = 3  # Of the severities, after the test split itself.
+
+
+def _stored(arrays: Mapping[str, NDArray], targets: NDArray) -> StoredPredictions:
+    return StoredPredictions(dict(arrays), targets, list(range(len(arrays["loc"]))))
+
+
+def _tested(arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, Any]:
+    """What sentences are about the test split, without what takes quantiles."""
+    terms = unfamiliar.quick_terms(LIKELIHOOD, arrays, targets)
+    pit = LIKELIHOOD.distribution(arrays).pit(targets)
+    return {
+        "num_examples": len(targets),
+        "ensemble": regression.means(terms),
+        "interval": number_intervals.intervals(terms),
+        "pit": number_calibration.pit_uniformity(pit),
+    }
+
+
+def trust(num_examples: int, **settings: Any) -> Replicate:
+    """Whether distributions that are right are called wrong."""
+    world = World(**settings)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        said = number_verdict.trust(_tested(*world.draw(rng, num_examples)))
+        words = ("too sure: ", "too cautious: ", "not right: ")
+        return {"calibrated": any(one in said for one in words)}
+
+    return replicate
+
+
+def power(num_examples: int) -> Replicate:
+    """Whether a coverage is noticed that would be in four of five cases."""
+    coverage = number_verdict.visible_coverage(num_examples)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        if not coverage:
+            return {"coverage": None}
+        num_held = int(rng.binomial(num_examples, coverage))
+        said = number_verdict.trust(
+            {
+                "num_examples": num_examples,
+                "ensemble": {"coverage_90": num_held / num_examples},
+                "interval": {"coverage_90": metrics.error_interval(num_held, num_examples)},
+                "pit": {"distance": 0.0, "p_value": 1.0},
+            }
+        )
+        return {"coverage": "too sure: " in said}
+
+    return replicate
+
+
+def factor(num_held_out: int, **settings: Any) -> Replicate:
+    """Whether a factor is advised that makes predictions worse."""
+    world = World(**settings)
+    many, many_targets = world.draw(np.random.default_rng(0), MANY // 10, evenly=True)
+
+    def nll(value: float) -> float:
+        if world.num_members == 1:
+            scale = value * world.factor
+            return math.log(scale) + float(ERRORS[world.errors].var()) / scale**2 / 2
+        arrays = LIKELIHOOD.scaled(many, value)
+        return regression.mixture_nll(LIKELIHOOD.distribution(arrays).log_densities(many_targets))
+
+    plain = nll(1.0)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        held_out = _stored(*world.draw(rng, num_held_out))
+        try:
+            value = LIKELIHOOD.fit_temperature(held_out.arrays, held_out.targets)
+        except ValueError:
+            return {"use it": None}
+        folds = calibrated_numbers._change_on_folds(LIKELIHOOD, held_out)
+        scores = {"nll": 0.0, "coverage_90": 0.9}
+        said = number_verdict.advice(
+            {"ensemble": scores}, {"value": value, "on_folds": folds, "ensemble": scores}
+        )
+        return {"use it": "use it" in said and nll(value) >= plain}
+
+    return replicate
+
+
+def _conformal(
+    rng: np.random.Generator, world: World, num_held_out: int, num_examples: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Conformal intervals and the test split, of predictions that are wrong."""
+    held_out, test = (_stored(*world.draw(rng, one)) for one in (num_held_out, num_examples))
+    sections = calibrated_numbers._score_conformal(LIKELIHOOD, test, held_out, None)
+    return sections, {"ensemble": {"width_90": 1.0}}
+
+
+def conformal(num_held_out: int, num_examples: int, **settings: Any) -> Replicate:
+    """Whether test and calibration examples, which are alike, are called different."""
+    world = World(**settings)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        sections, test = _conformal(rng, world, num_held_out, num_examples)
+        said = number_verdict.conformal(sections, test)
+        return {"may differ": "may differ" in said if said else None}
+
+    return replicate
+
+
+def conformal_holds(num_held_out: int, num_examples: int, **settings: Any) -> Replicate:
+    """Whether conformal intervals hold the target of one new example."""
+    world = World(**settings)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        sections, _ = _conformal(rng, world, num_held_out, 1)
+        return {
+            name: one["coverage"] == 1 if "coverage" in one else None
+            for name, one in sections.items()
+        }
+
+    return replicate
+
+
+def abstention(num_held_out: int, max_error: float, **settings: Any) -> Replicate:
+    """Whether more than the wanted share of what is accepted errs."""
+    world, rule = World(**settings), metrics.Rule("max_error", max_error, 1.0)
+    many = world.draw(np.random.default_rng(0), MANY // 10)
+    doubts, errors = LIKELIHOOD.abstention_terms(*many, rule.tolerance)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        terms = LIKELIHOOD.abstention_terms(*world.draw(rng, num_held_out), rule.tolerance)
+        try:
+            fitted = metrics.fit_abstention(rule, *terms)
+        except ValueError:
+            return {"promise": None}
+        accepted = doubts < fitted.threshold
+        return {"promise": bool(accepted.any() and errors[accepted].mean() > rule.value)}
+
+    return replicate
+
+
+def uncertainty(num_examples: int, errors: str) -> Replicate:
+    """Whether errors that do not depend on the predicted deviation are said to."""
+    world = World(errors=errors)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        arrays, targets = world.draw(rng, num_examples)
+        scale = rng.permuted(arrays["scale"], axis=1)
+        section = number_scores.score_uncertainty(
+            LIKELIHOOD, _stored({**arrays, "scale": scale}, targets)
+        )
+        said = number_verdict.uncertainty(section)
+        return {"errs more or less": "errs more:" in said or "errs less," in said}
+
+    return replicate
+
+
+def beside(num_examples: int, errors: str, noise: float) -> Replicate:
+    """Whether one of three predictors that are equally good is called better or worse.
+
+    Args:
+        num_examples: N.
+        errors: of the targets, a name of `ERRORS`.
+        noise: standard deviation of each predictor's own errors.
+    """
+    world = World(errors=errors)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        arrays, targets = world.draw(rng, num_examples)
+        residuals = targets - arrays["loc"][0]
+        ours, *others = (residuals + noise * rng.normal(size=(3, num_examples))) ** 2
+        simple = {
+            name: {
+                "ensemble": {"rmse": math.sqrt(one.mean())},
+                "excess_interval": {
+                    "rmse": number_intervals.of_rmse_difference(
+                        ours, one, number_scores.EXCESS_LEVEL
+                    )
+                },
+            }
+            for name, one in zip(("least_squares", "constant"), others, strict=True)
+        }
+        said = number_verdict.beside({"num_examples": num_examples}, simple)
+        return {"better or worse": "is better" in said or "is worse" in said}
+
+    return replicate
+
+
+def shift(num_examples: int, num_kinds: int, errors: str, noise: float) -> Replicate:
+    """Whether shifts that do no harm are said to do, or those that do are called harmless.
+
+    Args:
+        num_examples: N.
+        num_kinds: of shift.
+        errors: of the targets, a name of `ERRORS`.
+        noise: of the predictions with a shift, and of those without.
+    """
+    world = World(errors=errors)
+    variance = float(ERRORS[errors].var()) * float(
+        np.mean(world.scale(np.linspace(0, 1, 9999)) ** 2)
+    )
+    # One that raises the RMSE by just more than what is called harmless.
+    harm = math.sqrt((1.051**2 - 1) * (variance + noise**2))
+
+    def sentence(residuals: NDArray, rng: np.random.Generator, bias: float) -> str:
+        level = 1 - (1 - number_intervals.LEVEL) / num_kinds
+        drawn = residuals + noise * rng.normal(size=(num_kinds + 1, len(residuals)))
+        plain, *shifted = (drawn + bias * np.r_[0, np.ones(num_kinds)][:, None]) ** 2
+        sections = {}
+        for k, one in enumerate(shifted):
+            interval = number_intervals.of_rmse_ratio(plain, one, level)
+            scores = {"rmse": [math.sqrt(one.mean())] * 6, "coverage_90": [0.9] * 6}
+            sections[f"{k}"] = {"ensemble": scores, "rmse_ratio_interval": [interval] * 5}
+        return number_verdict.shift(sections)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        arrays, targets = world.draw(rng, num_examples)
+        residuals = targets - arrays["loc"][0]
+        return {
+            "changes the RMSE": "The shift changes" in sentence(residuals, rng, 0.0),
+            "none raises it": "none of" in sentence(residuals, rng, harm),
+        }
+
+    return replicate
+
+
+def _titled(*settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings by a title made of them."""
+    names = {"num_examples": "N", "num_held_out": "calibration", "num_members": "M"}
+    return {
+        ", ".join(f"{names.get(key, key)} = {value}" for key, value in one.items()): one
+        for one in settings
+    }
+
+
+_RIGHT = (
+    {"num_examples": 30},
+    {"num_examples": 30, "num_members": 16},
+    {"num_examples": 100, "num_members": 4},
+    {"num_examples": 300, "spread": 2.0, "num_members": 2},
+    {"num_examples": 1000, "num_members": 8},
+    {"num_examples": 5000},
+)
+_CONFORMAL = (
+    {"num_held_out": 30, "num_examples": 30, "factor": 0.5},
+    {"num_held_out": 30, "num_examples": 300, "errors": "t3"},
+    {"num_held_out": 120, "num_examples": 150, "num_members": 3, "errors": "log-normal"},
+    {"num_held_out": 300, "num_examples": 100, "errors": "t3", "factor": 2.0},
+    {"num_held_out": 1000, "num_examples": 300, "errors": "log-normal"},
+    {"num_held_out": 200, "num_examples": 1000, "num_members": 2},
+)
+_EQUAL = (
+    {"num_examples": 30, "errors": "normal", "noise": 0.5},
+    {"num_examples": 100, "errors": "t3", "noise": 0.5},
+    {"num_examples": 100, "errors": "log-normal", "noise": 0.1},
+    {"num_examples": 300, "errors": "t5", "noise": 1.0},
+    {"num_examples": 1000, "errors": "normal", "noise": 0.1},
+    {"num_examples": 5000, "errors": "t3", "noise": 0.3},
+)
+
+_HERE = "ensemble.evaluation.numbers"
+STATEMENTS = (
+    Statement(
+        name="numbers.trust",
+        claim="It is too sure (too cautious; its distributions are not right)",
+        over="examples",
+        made_by=(f"{_HERE}.number_verdict.trust",),
+        settings=_titled(*({**one, "is_mixture": True} for one in _RIGHT)),
+        prepare=trust,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="numbers.power",
+        claim="With so many examples a coverage of 80% would be noticed in 80% of cases",
+        over="examples",
+        made_by=(f"{_HERE}.number_verdict.visible_coverage",),
+        settings=_titled(*({"num_examples": one} for one in (30, 60, 100, 300, 1000, 5000))),
+        prepare=power,
+        level=0.8,
+        at_least=True,
+    ),
+    Statement(
+        name="numbers.factor",
+        claim="A factor on its scale makes it better, use it",
+        over="calibration and test examples",
+        made_by=(
+            f"{_HERE}.calibrated_numbers._score_scale",
+            f"{_HERE}.calibrated_numbers._change_on_folds",
+            f"{_HERE}.number_verdict.advice",
+        ),
+        settings=_titled(
+            {"num_held_out": 30},
+            {"num_held_out": 30, "factor": 0.8},
+            {"num_held_out": 100, "factor": 0.95},
+            {"num_held_out": 100, "factor": 1.73, "errors": "t3"},
+            {"num_held_out": 300, "factor": 0.53, "errors": "log-normal"},
+            {"num_held_out": 300, "num_members": 4, "is_mixture": True},
+            {"num_held_out": 1000},
+        ),
+        prepare=factor,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="numbers.conformal",
+        claim="Outside of what is to be expected: calibration and test examples may differ",
+        over="calibration and test examples",
+        made_by=(
+            f"{_HERE}.calibrated_numbers._score_conformal",
+            f"{_HERE}.number_verdict.conformal",
+        ),
+        settings=_titled(*_CONFORMAL),
+        prepare=conformal,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="numbers.conformal_holds",
+        claim="Conformal intervals hold 90% of the targets on average over calibration splits",
+        over="calibration and test examples",
+        made_by=(f"{_HERE}.calibrated_numbers._score_conformal",),
+        settings=_titled(*_CONFORMAL),
+        prepare=conformal_holds,
+        level=CONFORMAL_LEVEL,
+    ),
+    Statement(
+        name="numbers.abstention",
+        claim="To miss by more than 1 on at most 10% of what it accepts, it abstains where ...",
+        over="calibration examples",
+        made_by=(f"{_HERE}.widths._score",),
+        settings=_titled(
+            {"num_held_out": 100, "max_error": 0.2},
+            {"num_held_out": 100, "max_error": 0.1, "num_members": 3},
+            {"num_held_out": 300, "max_error": 0.1, "factor": 0.5},
+            {"num_held_out": 300, "max_error": 0.2, "errors": "t3"},
+            {"num_held_out": 1000, "max_error": 0.1, "errors": "log-normal"},
+            {"num_held_out": 1000, "max_error": 0.05},
+        ),
+        prepare=abstention,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="numbers.uncertainty",
+        claim="Where it is less certain, it errs more (less)",
+        over="examples",
+        made_by=(f"{_HERE}.number_verdict.uncertainty",),
+        settings=_titled(
+            *({key: one[key] for key in ("num_examples", "errors")} for one in _EQUAL)
+        ),
+        prepare=uncertainty,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="numbers.beside",
+        claim="The ensemble is better (worse) than the better of least squares and a constant",
+        over="examples",
+        made_by=(f"{_HERE}.number_verdict.beside",),
+        settings=_titled(*_EQUAL),
+        prepare=beside,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="numbers.shift",
+        claim="The shift changes the RMSE (none raises it by more than 5%)",
+        over="examples",
+        made_by=(
+            f"{_HERE}.number_intervals.of_rmse_ratio",
+            f"{_HERE}.unfamiliar.score_shifts",
+            f"{_HERE}.number_verdict.shift",
+        ),
+        settings=_titled(
+            *({**one, "num_kinds": k} for one, k in zip(_EQUAL, (4, 1, 4, 8, 4, 8), strict=True))
+        ),
+        prepare=shift,
+        kind=VERDICT,
+    ),
+)

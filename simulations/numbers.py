@@ -1,0 +1,264 @@
+"""Scores of predicted numbers: do their intervals hold what another test set would say?"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from ensemble.evaluation.numbers import number_intervals, unfamiliar
+from ensemble.likelihoods.gaussian import Gaussian
+from ensemble.metrics import regression
+from simulations.statement import Replicate, Statement
+
+LIKELIHOOD = Gaussian(0.0, 2.0, -6.0, 6.0)
+MANY = 200_000
+"""Examples by which what has no formula is known."""
+_SKEW = 0.5  # Standard deviation of the logarithm of log-normal errors.
+
+ERRORS = {
+    "normal": scipy.stats.norm(),
+    "t3": scipy.stats.t(3),
+    "t5": scipy.stats.t(5),
+    "log-normal": scipy.stats.lognorm(_SKEW, loc=-math.exp(_SKEW**2 / 2)),
+}
+"""Distributions of errors of mean 0, in units of what scales them."""
+
+
+class World(NamedTuple):
+    """Members that predict normal distributions, and targets.
+
+    Attributes:
+        num_members: M.
+        errors: of the targets, a name of `ERRORS`.
+        factor: of the predicted scales.
+        spread: how far the members' means lie from each other.
+        is_mixture: whether targets come from a member that is drawn for each, so that the mixture
+            is their distribution but for the factor.
+    """
+
+    num_members: int = 1
+    errors: str = "normal"
+    factor: float = 1.0
+    spread: float = 0.5
+    is_mixture: bool = False
+
+    def scale(self, inputs: NDArray) -> NDArray:
+        """Of the errors, [N]."""
+        return 0.4 + 0.6 * np.abs(inputs)
+
+    def draw(
+        self, rng: np.random.Generator, num_examples: int, evenly: bool = False
+    ) -> tuple[dict[str, NDArray], NDArray]:
+        """Predictions of the members by name, [M, N], and targets [N].
+
+        Args:
+            rng: of the draws.
+            num_examples: N.
+            evenly: whether errors are quantiles of their law, which says more of many examples.
+        """
+        inputs = rng.uniform(-1, 1, num_examples)
+        if evenly:
+            shares = (np.arange(num_examples) + rng.uniform(size=num_examples)) / num_examples
+        else:
+            shares = rng.uniform(size=num_examples)
+        errors = ERRORS[self.errors].ppf(shares)
+        offsets = scipy.stats.norm.ppf((np.arange(self.num_members) + 0.5) / self.num_members)
+        means = self.spread * self.scale(inputs) * offsets[:, None]
+        loc = 2 * inputs + means
+        scale = np.broadcast_to(self.scale(inputs), loc.shape)
+        targets = 2 * inputs + self.scale(inputs) * errors
+        if self.is_mixture:
+            chosen = rng.integers(self.num_members, size=num_examples)
+            targets += means[chosen, np.arange(num_examples)]
+        return LIKELIHOOD.scaled({"loc": loc, "scale": scale}, self.factor), targets
+
+
+def _terms(world: World, arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, NDArray]:
+    """Of the scores: all of them of one member, of several those that need no quantiles."""
+    if world.num_members == 1:
+        found = regression.gaussian_terms(arrays["loc"][0], arrays["scale"][0], targets)
+    else:
+        found = unfamiliar.quick_terms(LIKELIHOOD, arrays, targets)
+        found["crps"] = LIKELIHOOD.distribution(arrays).crps(targets)
+    return {name: one for name, one in found.items() if not name.endswith(("_50", "_95"))}
+
+
+def _truth(world: World) -> dict[str, float]:
+    rng = np.random.default_rng(0)
+    found = regression.means(_terms(world, *world.draw(rng, MANY, evenly=True)))
+    if world.num_members == 1:  # Many examples do not suffice for heavy tails.
+        scales = world.scale(np.linspace(0, 1, 100_001))
+        variance = float(ERRORS[world.errors].var())
+        found["rmse"] = math.sqrt(variance * float(np.mean(scales**2)))
+        constant = 0.5 * math.log(math.tau) + float(np.mean(np.log(scales * world.factor)))
+        found["nll"] = constant + variance / world.factor**2 / 2
+    return found
+
+
+def scores(num_examples: int, is_exact: bool, **settings: float | str) -> Replicate:
+    """Whether intervals hold the scores on any number of examples.
+
+    Args:
+        num_examples: N.
+        is_exact: whether it is about the coverage, whose intervals are exact, or about the others.
+        **settings: of `World`.
+    """
+    world = World(**settings)  # type: ignore[arg-type]
+    truth = _truth(world)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        found = number_intervals.intervals(_terms(world, *world.draw(rng, num_examples)))
+        return {
+            name: None if one is None else one[0] - 1e-9 <= truth[name] <= one[1] + 1e-9
+            for name, one in found.items()
+            if name.startswith("coverage") is is_exact
+        }
+
+    return replicate
+
+
+def excess(num_examples: int, errors: str, bias: float, noise: float) -> Replicate:
+    """Whether the paired interval holds the difference of two RMSEs.
+
+    Args:
+        num_examples: N.
+        errors: of the targets, a name of `ERRORS`.
+        bias: of the other predictor.
+        noise: standard deviation of its own errors.
+    """
+    world = World(errors=errors)
+    variance = float(ERRORS[errors].var()) * float(
+        np.mean(world.scale(np.linspace(0, 1, 100_001)) ** 2)
+    )
+    truth = math.sqrt(variance + bias**2 + noise**2) - math.sqrt(variance)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        arrays, targets = world.draw(rng, num_examples)
+        residuals = targets - arrays["loc"][0]
+        others = residuals + bias + noise * rng.normal(size=num_examples)
+        found = number_intervals.of_rmse_difference(residuals**2, others**2)
+        return {"rmse": None if found is None else found[0] <= truth <= found[1]}
+
+    return replicate
+
+
+def rank_correlation(num_examples: int, errors: str, slope: float) -> Replicate:
+    """Whether the interval holds the rank correlation of error and predicted deviation.
+
+    Args:
+        num_examples: N.
+        errors: of the targets, a name of `ERRORS`.
+        slope: by how much the logarithm of the scale moves; 0: they are independent.
+    """
+
+    def draw(rng: np.random.Generator, number: int) -> tuple[NDArray, NDArray]:
+        deviations = rng.uniform(-1, 1, number)
+        drawn = ERRORS[errors].ppf(rng.uniform(size=number))
+        return deviations, np.abs(drawn) * np.exp(slope * deviations)
+
+    truth = scipy.stats.spearmanr(*draw(np.random.default_rng(0), 5 * MANY)).statistic
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        low, high = number_intervals.of_rank_correlation(*draw(rng, num_examples))
+        return {"rank correlation": low <= truth <= high}
+
+    return replicate
+
+
+_SETTINGS: dict[str, dict] = {
+    "N = 30": {"num_examples": 30},
+    "N = 100, t with 5 degrees of freedom": {"num_examples": 100, "errors": "t5"},
+    "N = 100, log-normal": {"num_examples": 100, "errors": "log-normal"},
+    "N = 100, t with 3 degrees of freedom": {"num_examples": 100, "errors": "t3"},
+    "N = 1000, log-normal, too sure": {
+        "num_examples": 1000, "errors": "log-normal", "factor": 0.5,
+    },
+    "N = 1000, t with 3 degrees of freedom": {"num_examples": 1000, "errors": "t3"},
+    "N = 1000, t with 5 degrees of freedom": {"num_examples": 1000, "errors": "t5"},
+    "N = 5000": {"num_examples": 5000},
+    "N = 5000, t with 3 degrees of freedom": {"num_examples": 5000, "errors": "t3"},
+    "N = 100, M = 4": {"num_examples": 100, "num_members": 4, "is_mixture": True},
+    "N = 300, M = 16, too cautious": {
+        "num_examples": 300, "num_members": 16, "factor": 1.5, "is_mixture": True,
+    },
+}  # fmt: skip
+
+
+def _with(**more: bool) -> dict[str, dict]:
+    return {title: {**one, **more} for title, one in _SETTINGS.items()}
+
+
+def _excess(num_examples: int, errors: str, bias: float, noise: float) -> dict:
+    return {"num_examples": num_examples, "errors": errors, "bias": bias, "noise": noise}
+
+
+def _ranked(num_examples: int, errors: str, slope: float) -> dict:
+    return {"num_examples": num_examples, "errors": errors, "slope": slope}
+
+
+STATEMENTS = (
+    Statement(
+        name="numbers.scores",
+        claim="The RMSE (NLL, CRPS, ...) is 2.1 [low, high]",
+        over="examples",
+        made_by=(
+            "ensemble.evaluation.numbers.number_intervals.intervals",
+            "ensemble.evaluation.numbers.number_intervals.of_mean",
+            "ensemble.evaluation.numbers.number_scores.score_predictions",
+            "ensemble.evaluation.numbers.unfamiliar.score_beyond",
+            "ensemble.evaluation.numbers.widths._score",
+        ),
+        settings=_with(is_exact=False),
+        prepare=scores,
+    ),
+    Statement(
+        name="numbers.coverage",
+        claim="90% intervals hold 88% [low, high] of the targets",
+        over="examples",
+        made_by=("ensemble.evaluation.numbers.number_intervals.intervals",),
+        settings=_with(is_exact=True),
+        prepare=scores,
+        at_least=True,
+    ),
+    Statement(
+        name="numbers.excess",
+        claim="The RMSE of least squares is higher than the ensemble's by [low, high]",
+        over="examples",
+        made_by=(
+            "ensemble.evaluation.numbers.number_intervals.of_rmse_difference",
+            "ensemble.evaluation.numbers.number_scores.score_simple",
+        ),
+        settings={
+            "N = 30, equal": _excess(30, "normal", 0.0, 0.1),
+            "N = 30, worse": _excess(30, "normal", 0.5, 0.5),
+            "N = 100, t with 5 degrees of freedom": _excess(100, "t5", 0.3, 0.3),
+            "N = 100, log-normal": _excess(100, "log-normal", 0.3, 0.1),
+            "N = 1000, t with 3 degrees of freedom": _excess(1000, "t3", 0.3, 0.3),
+            "N = 1000, nearly equal": _excess(1000, "normal", 0.0, 0.2),
+            "N = 5000, log-normal": _excess(5000, "log-normal", 0.0, 0.3),
+        },
+        prepare=excess,
+    ),
+    Statement(
+        name="numbers.rank_correlation",
+        claim="The rank correlation of error and predicted deviation is 0.3 [low, high]",
+        over="examples",
+        made_by=(
+            "ensemble.evaluation.numbers.number_intervals.of_rank_correlation",
+            "ensemble.evaluation.numbers.number_scores.score_uncertainty",
+        ),
+        settings={
+            "N = 30": _ranked(30, "normal", 0.5),
+            "N = 30, independent": _ranked(30, "normal", 0.0),
+            "N = 100, strong": _ranked(100, "normal", 3.0),
+            "N = 100, t with 3 degrees of freedom": _ranked(100, "t3", 0.5),
+            "N = 1000, independent": _ranked(1000, "log-normal", 0.0),
+            "N = 1000, log-normal": _ranked(1000, "log-normal", 1.0),
+            "N = 5000, t with 3 degrees of freedom": _ranked(5000, "t3", 1.0),
+        },
+        prepare=rank_correlation,
+    ),
+)
