@@ -66,6 +66,9 @@ class Constant(NamedTuple):
         value: of this score.
         higher_is_better: of this score.
         loss: mean `Likelihood.loss`; of an NLL nats.
+        terms: what `value` is the mean of, or of `rmse` the root of the mean, [N]; NaN where a
+            target has no such score.
+        losses: what `loss` is the mean of, [N].
     """
 
     what: str
@@ -73,6 +76,24 @@ class Constant(NamedTuple):
     value: float
     higher_is_better: bool
     loss: float
+    terms: np.ndarray
+    losses: np.ndarray
+
+
+class ExampleTerms(NamedTuple):
+    """Scores of single examples, of predictions: as `Constant.terms` and `Constant.losses`.
+
+    Attributes:
+        ensemble: [N].
+        members: [M, N].
+        losses: [N], of the ensemble.
+        member_losses: [M, N].
+    """
+
+    ensemble: np.ndarray
+    members: np.ndarray
+    losses: np.ndarray
+    member_losses: np.ndarray
 
 
 class Reduce(NamedTuple):
@@ -234,6 +255,9 @@ class Likelihood(Protocol):
             `ensemble`: scores by name; `members`: the same names, M values each; `diversity`: how
             far the members differ.
         """
+
+    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
+        """The headline score and the loss of single examples, to lay beside others in pairs."""
 
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
         """Scores what always says the same.

@@ -9,6 +9,7 @@ from simulations import (
     abstention,
     class_decisions,
     class_scores,
+    findings,
     members,
     number_sentences,
     numbers,
@@ -20,6 +21,7 @@ STATEMENTS: tuple[Statement, ...] = (
     *abstention.STATEMENTS,
     *class_decisions.STATEMENTS,
     *class_scores.STATEMENTS,
+    *findings.STATEMENTS,
     *number_sentences.STATEMENTS,
     *numbers.STATEMENTS,
 )

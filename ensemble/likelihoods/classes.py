@@ -14,7 +14,7 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
+from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
 from ensemble.likelihoods.label_prediction import UNCERTAINTIES, Prediction
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
@@ -199,17 +199,31 @@ class Classes:
         """Scores of the mean of softmax, of the members, and their disagreement."""
         return metrics.summarise(arrays[LOG_PROBS], targets, arrays.get(ENTROPIES))
 
+    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
+        """Hits, and NLLs in nats."""
+        log_probs = np.asarray(arrays[LOG_PROBS], np.float64)
+        mean, rows = metrics.ensemble_log_probs(log_probs), np.arange(len(targets))
+        return ExampleTerms(
+            (mean.argmax(axis=-1) == targets).astype(np.float64),
+            (log_probs.argmax(axis=-1) == targets).astype(np.float64),
+            -mean[rows, targets],
+            -log_probs[:, rows, targets],
+        )
+
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
         """Always answers the most frequent class of training, with the frequencies as chances."""
         counts = np.bincount(train_targets, minlength=self.num_classes)
         log_probs = np.log((counts + 1) / (counts + 1).sum())
         most = int(counts.argmax())
+        hits, losses = targets == most, -log_probs[targets]
         return Constant(
             f"always answering {self.class_names[most]!r}",
             "accuracy",
-            float(np.mean(targets == most)),
+            float(np.mean(hits)),
             True,
-            float(-log_probs[targets].mean()),
+            float(losses.mean()),
+            hits.astype(np.float64),
+            losses,
         )
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:

@@ -74,7 +74,7 @@ class Counts(Parametric):
         start = self.predict({}, jnp.zeros((1, self.num_outputs)))
         parts = {name: np.asarray(one, np.float64) for name, one in start.items()}
         log_probs = self.log_density(parts, np.asarray(targets, np.float64), np, scipy.special)
-        return found._replace(loss=-float(log_probs.mean()))
+        return found._replace(loss=-float(log_probs.mean()), losses=-log_probs)
 
     def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:
         """The rate."""

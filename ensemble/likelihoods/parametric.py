@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
 
-from ensemble.likelihood import Arrays, Column, Reduce
+from ensemble.likelihood import Arrays, Column, ExampleTerms, Reduce
 from ensemble.likelihoods import measured_rows
 from ensemble.likelihoods.live_mixture import mixture_log_density
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
@@ -26,7 +26,7 @@ from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
-from ensemble.target_rows import values
+from ensemble.target_rows import CENSORED, remark, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -207,6 +207,16 @@ class Parametric(Numbers):
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean NLL [M] of every member, nats."""
         return -measured_rows.row_log_probs(self, arrays, targets).mean(axis=1)
+
+    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
+        """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
+        means = self.distribution(arrays).member_means()
+        censored = remark(targets, CENSORED)
+        errors = np.asarray(values(targets), np.float64) - np.stack([means.mean(axis=0), *means])
+        squares = errors**2 if censored is None else np.where(censored, math.nan, errors**2)
+        log_probs = measured_rows.row_log_probs(self, arrays, targets)
+        mixture = regression.mixture_log_density(log_probs)
+        return ExampleTerms(squares[0], squares[1:], -mixture, -log_probs)
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mixture, of the members, and how far these differ."""

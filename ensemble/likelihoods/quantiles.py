@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
+from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
 from ensemble.likelihood_keys import are_levels, parse_levels
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.likelihoods.quantile_prediction import QuantilePrediction
@@ -196,6 +196,15 @@ class Quantiles(Numbers):
             found[f"interval_score_{percent}"] = float(score.mean())
         return found
 
+    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
+        """Pinball losses."""
+        quantiles = np.asarray(arrays[QUANTILES], np.float64)
+        ensemble, members = (
+            self._pinball(one, np.asarray(targets, np.float64), np)
+            for one in (quantiles.mean(axis=0), quantiles)
+        )
+        return ExampleTerms(ensemble, members, ensemble, members)
+
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
         """Always answers the quantiles of the training targets."""
         targets = np.asarray(targets, np.float64)
@@ -203,7 +212,7 @@ class Quantiles(Numbers):
         losses = self._pinball(np.broadcast_to(found, (len(targets), len(found))), targets, np)
         mean = float(losses.mean())
         what = "always answering the quantiles of the training targets"
-        return Constant(what, "pinball", mean, False, mean)
+        return Constant(what, "pinball", mean, False, mean, losses, losses)
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""

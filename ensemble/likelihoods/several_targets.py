@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Constant, Likelihood, Panel, Reduce
+from ensemble.likelihood import Arrays, Constant, ExampleTerms, Likelihood, Panel, Reduce
 from ensemble.likelihoods.live_mixture import mixture_log_density
 from ensemble.likelihoods.number_prediction import join_targets
 from ensemble.metrics import regression
@@ -240,16 +240,33 @@ class SeveralTargets:
             found["members"]["nll"] = (-joint.mean(axis=1)).tolist()
         return {**found, TARGETS: [one["ensemble"] for one in sections]}
 
+    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
+        """Mean over the targets of each one's, and the joint NLL where there is one."""
+        each = [one.example_terms(_of(arrays, d), targets[:, d]) for d, one in enumerate(self.of)]
+        found = ExampleTerms(
+            *(
+                np.mean([getattr(one, name) for one in each], axis=0)
+                for name in ExampleTerms._fields
+            )
+        )
+        if not self.has_density:
+            return found
+        joint = self._joint_log_densities(arrays, targets)
+        return found._replace(losses=-regression.mixture_log_density(joint), member_losses=-joint)
+
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
         """Always answers what the constant of each target does."""
         found = [one.constant(train_targets[:, d], targets[:, d]) for d, one in enumerate(self.of)]
-        losses = np.array([one.loss for one in found])
+        loss = np.array([one.loss for one in found])
+        losses = np.stack([one.losses for one in found], axis=-1)
         return Constant(
             f"always answering a constant for each of the {self.num_targets} targets",
             found[0].score,
             float(np.mean([one.value for one in found])),
             found[0].higher_is_better,
-            float(self._over_targets({self.loss: losses})[self.loss]),
+            float(self._over_targets({self.loss: loss})[self.loss]),
+            np.mean([one.terms for one in found], axis=0),
+            self._over_targets({self.loss: losses})[self.loss],
         )
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:

@@ -52,11 +52,13 @@ def normal_constant(mean: float, deviation: float, targets: np.ndarray) -> Const
     squares = errors**2
     if censored is not None:
         nll = np.where(censored, -log_ndtr(-errors / total), nll)
-        squares = squares[~censored] if not censored.all() else np.full(1, math.nan)
+        squares = np.where(censored, math.nan, squares)
     return Constant(
         f"always answering the mean {mean:.4g}",
         "rmse",
-        float(np.sqrt(squares.mean())),
+        math.nan if np.isnan(squares).all() else float(np.sqrt(np.nanmean(squares))),
         False,
         float(nll.mean()),
+        squares,
+        nll,
     )

@@ -1,20 +1,19 @@
 """By how much predictions are better than a constant, on the same examples."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from ensemble.likelihood import Arrays, Constant
-from ensemble.metrics.analytic_intervals import Interval
-from ensemble.metrics.groups import group_intervals
-from ensemble.task import Scored
+from ensemble.likelihood import Constant, ExampleTerms
+from ensemble.metrics.analytic_intervals import Interval, mean_interval
 
 
 class Advantage(NamedTuple):
     """Of a predictor over a constant: paired 95% intervals over the scored examples.
 
     Attributes:
-        ensemble: of the constant's headline score, positive where the ensemble is better.
+        ensemble: of what the headline score is the mean of, positive where the ensemble is better.
         members: the same of each member.
         loss: of the ensemble's loss, positive where it is lower.
     """
@@ -24,35 +23,25 @@ class Advantage(NamedTuple):
     loss: Interval
 
 
-def advantage(scored: Scored, split: str, arrays: Arrays, constant: Constant) -> Advantage:
-    """Compares with a constant, group by group of the examples.
+def advantage(terms: ExampleTerms, constant: Constant) -> Advantage:
+    """Compares with a constant, example by example.
 
     Args:
-        scored: what predictions are scored by.
-        split: that they are of.
-        arrays: predictions of the live members, [M, N, ...] by name.
-        constant: on the same split.
+        terms: of the predictions.
+        constant: on the same examples.
     """
-    likelihood = scored.likelihood
-    train, targets = scored.dataset.targets("train"), scored.dataset.targets(split)
-    is_root = constant.score == "rmse"  # Squares have means, and roots do not.
+    sign = 1 if constant.higher_is_better else -1
 
-    def gains(chosen: np.ndarray) -> dict[str, float]:
-        some = {name: one[:, chosen] for name, one in arrays.items()}
-        summary = likelihood.summarise(some, targets[chosen])
-        beside = likelihood.constant(train, targets[chosen])
+    def gain(ours: np.ndarray) -> Interval:
+        return _interval(sign * (ours - constant.terms))
 
-        def gain(value: float) -> float:
-            ours, other = (value**2, beside.value**2) if is_root else (value, beside.value)
-            return ours - other if constant.higher_is_better else other - ours
+    members = [gain(one) for one in terms.members]
+    return Advantage(gain(terms.ensemble), members, _interval(constant.losses - terms.losses))
 
-        members = summary["members"][constant.score]
-        return {
-            "ensemble": gain(summary["ensemble"][constant.score]),
-            **{f"member {i}": gain(value) for i, value in enumerate(members)},
-            "loss": beside.loss - summary["ensemble"][likelihood.loss],
-        }
 
-    found = group_intervals(gains, len(targets))
-    loss, ensemble = found.pop("loss"), found.pop("ensemble")
-    return Advantage(ensemble, list(found.values()), loss)
+def _interval(gains: np.ndarray) -> Interval:
+    """Of a mean; anything is possible where there are fewer than two examples that have a score."""
+    known = gains[~np.isnan(gains)]
+    if np.isneginf(known).any():  # A target of probability 0: no other examples mend that.
+        return (-math.inf, -math.inf)
+    return mean_interval(known) if len(known) > 1 else (-math.inf, math.inf)

@@ -45,7 +45,8 @@ def findings(
     constant = scored.likelihood.constant(
         scored.dataset.targets("train"), scored.dataset.targets(split)
     )
-    gain = advantage(scored, split, predictions[split], constant)
+    targets = scored.dataset.targets(split)
+    gain = advantage(scored.likelihood.example_terms(predictions[split], targets), constant)
     return found + _scores(report, split, constant, gain, losses, remedy, scored.likelihood.loss)
 
 

@@ -86,8 +86,8 @@ def score_simple(
         `constant`: the normal distribution of the training targets, whatever the inputs are;
         `least_squares`: a line through all of the training examples, with the residuals' standard
         deviation. Of each `ensemble` scores and their `interval`, and `excess_interval`, paired, of
-        its RMSE less the ensemble's, of `EXCESS_LEVEL`, or None; or the `reason` why there are none.
-        Beside counts, which have probabilities, there is no NLL of their densities.
+        its RMSE less the ensemble's, of `EXCESS_LEVEL`, or None; or the `reason` why there are
+        none. Beside counts, which have probabilities, there is no NLL of their densities.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}

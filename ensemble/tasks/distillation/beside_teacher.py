@@ -9,8 +9,7 @@ import numpy as np
 import scipy.stats
 
 from ensemble.likelihood import Arrays, Likelihood
-from ensemble.metrics.analytic_intervals import Interval
-from ensemble.metrics.groups import group_intervals
+from ensemble.metrics.analytic_intervals import Interval, mean_interval
 from ensemble.source import Source, SplitInputs
 from ensemble.tasks.distillation.teacher import Ensemble, num_networks, num_parameters
 
@@ -88,14 +87,11 @@ def nll_over_mean_member(
         of: the likelihoods of both.
     """
 
-    def excess(chosen: np.ndarray) -> dict[str, float]:
-        ours, members = (
-            one.summarise({name: each[:, chosen] for name, each in arrays.items()}, targets[chosen])
-            for one, arrays in zip(of, (student, teacher), strict=True)
-        )
-        return {"nll": ours["ensemble"]["nll"] - float(np.mean(members["members"]["nll"]))}
-
-    return group_intervals(excess, len(targets))["nll"]
+    ours, members = (
+        one.example_terms(arrays, targets)
+        for one, arrays in zip(of, (student, teacher), strict=True)
+    )
+    return mean_interval(ours.losses - members.member_losses.mean(axis=0))
 
 
 def _rank_correlations(
