@@ -170,7 +170,11 @@ STATEMENTS = (
         name="findings.constant",
         claim="The ensemble is not measurably better than a constant (unsaid: it is better)",
         over="examples",
-        made_by=("ensemble.report.advantage.advantage", "ensemble.report.findings.findings"),
+        made_by=(
+            "ensemble.report.advantage.advantage",
+            "ensemble.report.advantage._interval",
+            "ensemble.report.findings.findings",
+        ),
         settings={
             **_of("num_members num_examples errors", (1, 30, "normal"), (4, 300, "t3")),
             **_of("num_members num_examples errors", (16, 100, "log-normal"), (2, 5000, "normal")),

@@ -25,7 +25,7 @@ _MIDDLE = 3  # Of the severities, after the test split itself.
 
 
 def _stored(arrays: Mapping[str, NDArray], targets: NDArray) -> StoredPredictions:
-    return StoredPredictions(dict(arrays), targets, list(range(len(arrays["loc"]))))
+    return StoredPredictions(dict(arrays), targets, np.arange(len(arrays["loc"])))
 
 
 def _tested(arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, Any]:
@@ -275,13 +275,12 @@ _EQUAL = (
     {"num_examples": 5000, "errors": "t3", "noise": 0.3},
 )
 
-_HERE = "ensemble.evaluation.numbers"
 STATEMENTS = (
     Statement(
         name="numbers.trust",
         claim="It is too sure (too cautious; its distributions are not right)",
         over="examples",
-        made_by=(f"{_HERE}.number_verdict.trust",),
+        made_by=("ensemble.evaluation.numbers.number_verdict.trust",),
         settings=_titled(*({**one, "is_mixture": True} for one in _RIGHT)),
         prepare=trust,
         kind=VERDICT,
@@ -290,7 +289,7 @@ STATEMENTS = (
         name="numbers.power",
         claim="With so many examples a coverage of 80% would be noticed in 80% of cases",
         over="examples",
-        made_by=(f"{_HERE}.number_verdict.visible_coverage",),
+        made_by=("ensemble.evaluation.numbers.number_verdict.visible_coverage",),
         settings=_titled(*({"num_examples": one} for one in (30, 60, 100, 300, 1000, 5000))),
         prepare=power,
         level=0.8,
@@ -301,9 +300,9 @@ STATEMENTS = (
         claim="A factor on its scale makes it better, use it",
         over="calibration and test examples",
         made_by=(
-            f"{_HERE}.calibrated_numbers._score_scale",
-            f"{_HERE}.calibrated_numbers._change_on_folds",
-            f"{_HERE}.number_verdict.advice",
+            "ensemble.evaluation.numbers.calibrated_numbers._score_scale",
+            "ensemble.evaluation.numbers.calibrated_numbers._change_on_folds",
+            "ensemble.evaluation.numbers.number_verdict.advice",
         ),
         settings=_titled(
             {"num_held_out": 30},
@@ -322,8 +321,8 @@ STATEMENTS = (
         claim="Outside of what is to be expected: calibration and test examples may differ",
         over="calibration and test examples",
         made_by=(
-            f"{_HERE}.calibrated_numbers._score_conformal",
-            f"{_HERE}.number_verdict.conformal",
+            "ensemble.evaluation.numbers.calibrated_numbers._score_conformal",
+            "ensemble.evaluation.numbers.number_verdict.conformal",
         ),
         settings=_titled(*_CONFORMAL),
         prepare=conformal,
@@ -333,7 +332,7 @@ STATEMENTS = (
         name="numbers.conformal_holds",
         claim="Conformal intervals hold 90% of the targets on average over calibration splits",
         over="calibration and test examples",
-        made_by=(f"{_HERE}.calibrated_numbers._score_conformal",),
+        made_by=("ensemble.evaluation.numbers.calibrated_numbers._score_conformal",),
         settings=_titled(*_CONFORMAL),
         prepare=conformal_holds,
         level=CONFORMAL_LEVEL,
@@ -342,7 +341,7 @@ STATEMENTS = (
         name="numbers.abstention",
         claim="To miss by more than 1 on at most 10% of what it accepts, it abstains where ...",
         over="calibration examples",
-        made_by=(f"{_HERE}.widths._score",),
+        made_by=("ensemble.evaluation.numbers.widths._score",),
         settings=_titled(
             {"num_held_out": 100, "max_error": 0.2},
             {"num_held_out": 100, "max_error": 0.1, "num_members": 3},
@@ -358,7 +357,7 @@ STATEMENTS = (
         name="numbers.uncertainty",
         claim="Where it is less certain, it errs more (less)",
         over="examples",
-        made_by=(f"{_HERE}.number_verdict.uncertainty",),
+        made_by=("ensemble.evaluation.numbers.number_verdict.uncertainty",),
         settings=_titled(
             *({key: one[key] for key in ("num_examples", "errors")} for one in _EQUAL)
         ),
@@ -369,7 +368,7 @@ STATEMENTS = (
         name="numbers.beside",
         claim="The ensemble is better (worse) than the better of least squares and a constant",
         over="examples",
-        made_by=(f"{_HERE}.number_verdict.beside",),
+        made_by=("ensemble.evaluation.numbers.number_verdict.beside",),
         settings=_titled(*_EQUAL),
         prepare=beside,
         kind=VERDICT,
@@ -379,9 +378,9 @@ STATEMENTS = (
         claim="The shift changes the RMSE (none raises it by more than 5%)",
         over="examples",
         made_by=(
-            f"{_HERE}.number_intervals.of_rmse_ratio",
-            f"{_HERE}.unfamiliar.score_shifts",
-            f"{_HERE}.number_verdict.shift",
+            "ensemble.evaluation.numbers.number_intervals.of_rmse_ratio",
+            "ensemble.evaluation.numbers.unfamiliar.score_shifts",
+            "ensemble.evaluation.numbers.number_verdict.shift",
         ),
         settings=_titled(
             *({**one, "num_kinds": k} for one, k in zip(_EQUAL, (4, 1, 4, 8, 4, 8), strict=True))

@@ -218,7 +218,10 @@ STATEMENTS = (
         name="numbers.coverage",
         claim="90% intervals hold 88% [low, high] of the targets",
         over="examples",
-        made_by=("ensemble.evaluation.numbers.number_intervals.intervals",),
+        made_by=(
+            "ensemble.evaluation.numbers.number_intervals.intervals",
+            "ensemble.evaluation.numbers.calibrated_numbers._score_intervals",
+        ),
         settings=_with(is_exact=True),
         prepare=scores,
         at_least=True,

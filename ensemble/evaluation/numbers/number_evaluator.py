@@ -129,7 +129,7 @@ class NumberEvaluator:
             for name, column in COLUMNS.items()
             if name in test["ensemble"]
         ]
-        return ["test", "ensemble", "95% interval", "mean of members", *beside], rows
+        return ["test", "ensemble", "95% over examples", "mean of members", *beside], rows
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Found coverage, scores against members, and shifts."""

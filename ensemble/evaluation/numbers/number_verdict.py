@@ -98,7 +98,7 @@ def beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
         test: as `number_scores.score_predictions` returns it.
         simple: as `number_scores.score_simple` returns it.
     """
-    named = {"least_squares": "Least squares", "constant": "the training targets' mean"}
+    named = {"least_squares": "least squares", "constant": "the training targets' mean"}
     found = {name: simple[name] for name in named if "ensemble" in simple[name]}
     if not found:
         return "Simpler predictors could not be scored: the data are not here."
@@ -118,10 +118,10 @@ def beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
             return f"{text}: the ensemble is worse than {name} by [{-high:.4g}, {-low:.4g}]."
     if not told:
         return f"{text}; {_FEW_DECIDE}, so it cannot be told which is best."
-    low, high = min(told.values())
+    name, (low, high) = min(told.items(), key=lambda item: item[1])
     return (
-        f"{text}; this test split does not tell which is best: the difference may lie in "
-        f"[{low:.4g}, {high:.4g}]."
+        f"{text}; this test split does not tell which is best: {name} may have [{low:.4g}, "
+        f"{high:.4g}] more than the ensemble."
     )
 
 

@@ -21,7 +21,9 @@ def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rms
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        (make_test(), "Its distributions can be taken as they are: its 90% intervals hold 90.0%"),
+        (make_test(), "Nothing speaks against its distributions: its 90% intervals hold 90.0%"),
+        (make_test(p_value=0.03), "Nothing speaks against its distributions"),  # One of two tests.
+        (make_test(), "with so many examples, one of 87% would be noticed in 80% of cases"),
         (make_test(coverage=0.8), "It is too sure: its 90% intervals hold 80.0% [78.0%, 82.0%]"),
         (make_test(coverage=0.96, p_value=0.001), "It is too cautious: its 90% intervals hold"),
         (make_test(coverage=0.96), "It is not too sure: its 90% intervals hold 96.0%"),
@@ -34,8 +36,9 @@ def test_trust_is_what_coverage_and_pit_say_together(test, words):
     assert words in verdict.trust(test)
 
 
-def simple(rmse):
-    return {"ensemble": {"rmse": rmse}, "excess_interval": {"rmse": (rmse - 2.3, rmse - 1.7)}}
+def simple(rmse, is_told=True):
+    interval = (rmse - 2.3, rmse - 1.7) if is_told else None
+    return {"ensemble": {"rmse": rmse}, "excess_interval": {"rmse": interval}}
 
 
 @pytest.mark.parametrize(
@@ -43,11 +46,12 @@ def simple(rmse):
     [
         (
             simple(4.0),
-            "Least squares has 4, the training targets' mean has 9: the ensemble is better "
-            "than the better of these by [1.7, 2.3]",
+            "Least squares has 4, the training targets' mean has 9: the ensemble is better, by "
+            "[1.7, 2.3] at least",
         ),
-        (simple(2.1), "this test split alone does not tell which is best"),
-        (simple(1.0), "the ensemble is worse than the better of these"),
+        (simple(2.1), "is best: least squares may have [-0.2, 0.4] more"),
+        (simple(1.0), "the ensemble is worse than least squares by [0.7, 1.3]"),
+        (simple(4.0, is_told=False), "does not tell which is best"),
         ({"reason": "not available"}, "The training targets' mean has 9: the ensemble is better"),
     ],
 )
@@ -59,18 +63,40 @@ def test_simpler_predictors_are_beaten_where_intervals_say_so(line, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ((-0.2, -0.1), "makes it better (NLL from 1 to 0.8"),
-        ((0.1, 0.2), "makes it worse"),
-        ((-0.1, 0.1), "changes nothing that is told"),
+        ((-0.2, -0.1), "makes it better, use it: on folds of the calibration split it changes"),
+        ((-0.1, 0.1), "is not seen to help, leave it out"),
+        ((0.1, 0.2), "is not seen to help, leave it out"),
+        (None, "helps cannot be told (NLL from 1 to 0.8"),
     ],
 )
-def test_a_factor_is_advised_where_it_lowers_the_nll(change, words):
-    section = {
-        "value": 1.4,
-        "nll_change_interval": change,
-        "ensemble": {"nll": 0.8, "coverage_90": 0.9},
-    }
+def test_a_factor_is_advised_where_it_helps_on_folds(change, words):
+    section = {"value": 1.4, "on_folds": change, "ensemble": {"nll": 0.8, "coverage_90": 0.9}}
     assert words in verdict.advice(make_test(), section)
+
+
+def shifted(rmse, ratio):
+    scores = {"rmse": [rmse] * 6, "coverage_90": [0.8] * 6}
+    return {"ensemble": scores, "rmse_ratio_interval": [ratio] * 5}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        ((1.1, 1.4), "largest RMSE on this test split: 3, and 90% intervals that hold 80%. The "),
+        ((1.1, 1.4), "The shift changes the RMSE by [+10.0, +40.0]%."),
+        ((0.98, 1.2), "Whether it harms is not told: it changes the RMSE by [-2.0, +20.0]%."),
+        ((0.98, 1.04), "none of 2 shifts raises the RMSE by more than 5%"),
+        (None, "a few large errors decide the RMSE"),
+    ],
+)
+def test_a_shift_harms_where_its_interval_says_so(ratio, words):
+    assert words in verdict.shift({"noise": shifted(3.0, ratio), "none": shifted(2.0, (0.9, 1.0))})
+
+
+def test_an_rmse_that_few_errors_decide_has_no_interval():
+    test = make_test()
+    test["interval"]["rmse"] = None
+    assert "no interval can be told" in verdict.quality(test, 1)
 
 
 def test_coverage_that_does_not_fit_its_range_is_told():
