@@ -113,7 +113,7 @@ def sureness(num_examples: int, signal: float) -> Replicate:
         return -log_softmax(scale * logits, axis=-1)[np.arange(len(labels)), labels]
 
     # So sure that the NLL is that of the frequencies of three classes that are equally frequent.
-    many = draw(np.random.default_rng(0), 400_000)
+    many = draw(np.random.default_rng(0), 60_000)
     scale = scipy.optimize.brentq(lambda one: nll(one, *many).mean() - math.log(3), 0.5, 100.0)
     train = np.repeat([0, 1, 2], 10**6)
 

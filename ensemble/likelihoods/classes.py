@@ -202,13 +202,10 @@ class Classes:
     def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
         """Hits, and NLLs in nats."""
         log_probs = np.asarray(arrays[LOG_PROBS], np.float64)
-        mean, rows = metrics.ensemble_log_probs(log_probs), np.arange(len(targets))
-        return ExampleTerms(
-            (mean.argmax(axis=-1) == targets).astype(np.float64),
-            (log_probs.argmax(axis=-1) == targets).astype(np.float64),
-            -mean[rows, targets],
-            -log_probs[:, rows, targets],
-        )
+        all_of = np.concatenate([metrics.ensemble_log_probs(log_probs)[None], log_probs])
+        hits = (all_of.argmax(axis=-1) == targets).astype(np.float64)
+        losses = -all_of[:, np.arange(len(targets)), targets]
+        return ExampleTerms(hits[0], hits[1:], losses[0], losses[1:])
 
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
         """Always answers the most frequent class of training, with the frequencies as chances."""

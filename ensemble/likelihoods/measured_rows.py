@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.special
 
-from ensemble.likelihood import Arrays
+from ensemble.likelihood import Arrays, ExampleTerms
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.metrics import regression
 from ensemble.target_rows import CENSORED, ERROR, remark, values
@@ -110,3 +110,13 @@ def row_scores(family: Family, arrays: Arrays, targets: np.ndarray) -> dict[str,
         names = family.distribution(arrays).scores(values(targets))
         return {**dict.fromkeys(names, math.nan), "nll": nll}
     return {**family.distribution(known).scores(y), "nll": nll}
+
+
+def row_terms(family: Family, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
+    """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
+    means, censored = family.distribution(arrays).member_means(), remark(targets, CENSORED)
+    errors = np.asarray(values(targets), np.float64) - np.stack([means.mean(axis=0), *means])
+    squares = errors**2 if censored is None else np.where(censored, math.nan, errors**2)
+    log_probs = row_log_probs(family, arrays, targets)
+    mixture = regression.mixture_log_density(log_probs)
+    return ExampleTerms(squares[0], squares[1:], -mixture, -log_probs)

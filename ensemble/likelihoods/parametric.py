@@ -26,7 +26,7 @@ from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
-from ensemble.target_rows import CENSORED, remark, values
+from ensemble.target_rows import values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,13 +210,7 @@ class Parametric(Numbers):
 
     def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
         """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
-        means = self.distribution(arrays).member_means()
-        censored = remark(targets, CENSORED)
-        errors = np.asarray(values(targets), np.float64) - np.stack([means.mean(axis=0), *means])
-        squares = errors**2 if censored is None else np.where(censored, math.nan, errors**2)
-        log_probs = measured_rows.row_log_probs(self, arrays, targets)
-        mixture = regression.mixture_log_density(log_probs)
-        return ExampleTerms(squares[0], squares[1:], -mixture, -log_probs)
+        return measured_rows.row_terms(self, arrays, targets)
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mixture, of the members, and how far these differ."""
