@@ -1,14 +1,15 @@
 """Members that are drawn alike: what one more of them would bring."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logsumexp
 
-from ensemble import metrics
 from ensemble.evaluation import next_member
-from simulations.statement import Replicate, Statement
+from simulations import real_members
+from simulations.statement import VERDICT, Replicate, Statement
 
 NUM_CLASSES = 5
 
@@ -39,49 +40,128 @@ def draw(
     return log_softmax(scores + noises, axis=-1), labels
 
 
-def next_gain(num_members: int, **setting: float) -> Replicate:
-    """Whether the interval holds what one further member brings on new examples."""
+Drawn = Callable[[np.random.Generator], tuple[NDArray, NDArray, float | None]]
+"""Draws M + 1 members' log-probabilities [M + 1, N, C] and labels [N]; the gain on new examples by
+the last of them, where it is known."""
+
+
+def _generated(num_members: int, num_examples: int, *kind: float) -> Drawn:
+    def drawn(rng: np.random.Generator) -> tuple[NDArray, NDArray, None]:
+        return *draw(rng, num_members + 1, num_examples, *kind), None
+
+    return drawn
+
+
+def _real(num_members: int, num_examples: int) -> Drawn:
+    def drawn(rng: np.random.Generator) -> tuple[NDArray, NDArray, float]:
+        pool = real_members.digits()
+        chosen, found = real_members.draw(rng, pool, num_members + 1, num_examples)
+        gain = _gain(pool["log_probs"][chosen], pool["targets"])
+        return found["log_probs"], found["targets"], gain
+
+    return drawn
+
+
+def _gain(log_probs: NDArray, labels: NDArray) -> float:
+    """What the last member brings, nats."""
+    of_labels = log_probs[:, np.arange(len(labels)), labels]
+    before, after = (
+        logsumexp(one, axis=0) - np.log(len(one)) for one in (of_labels[:-1], of_labels)
+    )
+    return float(np.mean(after - before))
+
+
+def _stated(log_probs: NDArray, labels: NDArray) -> dict[str, Any]:
+    """What is stated of the next member, from those that there are."""
+    mixtures = next_member.Mixtures(log_probs[:, np.arange(len(labels)), labels][..., None])
+
+    def log_prob(subset: next_member.Subset) -> NDArray:
+        return mixtures.mean(subset)[:, 0]
+
+    def scores(subset: next_member.Subset) -> dict[str, float]:
+        return {"nll": -float(np.mean(log_prob(subset)))}
+
+    return next_member.sizes_section(len(log_probs), len(labels), scores, log_prob)
+
+
+def next_gain(drawn: Drawn, on_new: bool) -> Replicate:
+    """Whether the interval holds what one further member brings."""
 
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        log_probs, labels = draw(rng, num_members + 1, **setting)  # type: ignore[arg-type]
-        before, after = (
-            metrics.nll(metrics.ensemble_log_probs(one), labels)
-            for one in (log_probs[:-1], log_probs)
-        )
-        mixtures = next_member._Mixtures(log_probs[:-1])
-        rows = np.arange(len(labels))
-        low, high = next_member._gain_interval(
-            lambda subset: mixtures.mean(subset)[rows, labels], num_members
-        )
-        return {"nll": bool(low <= before - after <= high)}
+        log_probs, labels, on_new_examples = drawn(rng)
+        gain = on_new_examples if on_new else _gain(log_probs, labels)
+        interval = _stated(log_probs[:-1], labels)["gain_interval"]
+        if interval is None or gain is None:
+            return {"nll": None}
+        return {"nll": bool(interval[0] <= gain <= interval[1])}
 
     return replicate
 
 
-def _setting(num_members: int, num_examples: int, *rest: float) -> dict:
-    names = ("noise", "quality", "signal")
+def next_verdict(drawn: Drawn, on_new: bool) -> Replicate:
+    """Whether the sentence says to stop where a member pays, or the other way round."""
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        log_probs, labels, on_new_examples = drawn(rng)
+        gain = on_new_examples if on_new else _gain(log_probs, labels)
+        found = _stated(log_probs[:-1], labels)
+        is_small = gain is not None and gain < next_member.SMALL_SHARE * found["mean"]["nll"][-1]
+        if "stop here" in found["sentence"]:
+            return {"sentence": not is_small}
+        return {"sentence": gain <= 0 if "members pay" in found["sentence"] else None}
+
+    return replicate
+
+
+_GENERATED: dict[str, dict[str, Any]] = {
+    "M = 4, N = 300, unequal members": {"drawn": _generated(4, 300, 1.0, 0.3, 3.0)},
+    "M = 2, N = 300": {"drawn": _generated(2, 300, 1.0, 0.0, 3.0)},
+    "M = 3, N = 2000, alike": {"drawn": _generated(3, 2000, 0.3, 0.1, 4.0)},
+    "M = 8, N = 300": {"drawn": _generated(8, 300, 1.0, 0.0, 3.0)},
+    "M = 8, N = 2000, hard": {"drawn": _generated(8, 2000, 1.0, 0.3, 2.0)},
+    "M = 16, N = 300, alike, hard": {"drawn": _generated(16, 300, 0.3, 0.1, 2.0)},
+}
+_REAL: dict[str, dict[str, Any]] = {
+    "M = 4, N = 300, digits": {"drawn": _real(4, 300)},
+    "M = 2, N = 300, digits": {"drawn": _real(2, 300)},
+    "M = 3, N = 300, digits": {"drawn": _real(3, 300)},
+    "M = 4, N = 1000, digits": {"drawn": _real(4, 1000)},
+    "M = 8, N = 1000, digits": {"drawn": _real(8, 1000)},
+    "M = 16, N = 300, digits": {"drawn": _real(16, 300)},
+}
+
+
+def _settings(on_new: bool, *parts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        "num_members": num_members,
-        "num_examples": num_examples,
-        **dict(zip(names, rest, strict=True)),
+        title: {**setting, "on_new": on_new} for part in parts for title, setting in part.items()
     }
 
 
 STATEMENTS = (
     Statement(
         name="next_member.gain",
-        claim="One further member lowers the NLL by [low, high]",
+        claim="One further member lowers the NLL of these test examples by [low, high]",
+        over="members",
+        made_by=("ensemble.evaluation.next_member._gain_interval",),
+        settings=_settings(False, _GENERATED, _REAL),
+        prepare=next_gain,
+    ),
+    Statement(
+        name="next_member.gain_on_new_examples",
+        claim="One further member lowers the NLL of all other examples by [low, high]",
         over="members and examples",
         made_by=("ensemble.evaluation.next_member._gain_interval",),
-        settings={
-            "M = 4, N = 300, unequal members": _setting(4, 300, 1.0, 0.3, 3.0),
-            "M = 2, N = 300": _setting(2, 300, 1.0, 0.0, 3.0),
-            "M = 2, N = 2000, noisy": _setting(2, 2000, 2.0, 0.1, 4.0),
-            "M = 3, N = 2000, alike": _setting(3, 2000, 0.3, 0.1, 4.0),
-            "M = 8, N = 300": _setting(8, 300, 1.0, 0.0, 3.0),
-            "M = 8, N = 2000, hard": _setting(8, 2000, 1.0, 0.3, 2.0),
-            "M = 16, N = 300, alike, hard": _setting(16, 300, 0.3, 0.1, 2.0),
-        },
+        settings=_settings(True, _REAL),
         prepare=next_gain,
+        at_least=True,
+    ),
+    Statement(
+        name="next_member.verdict",
+        claim="One further member lowers the NLL of these test examples, or not by 1%",
+        over="members",
+        made_by=(),
+        settings=_settings(False, _GENERATED, _REAL),
+        prepare=next_verdict,
+        kind=VERDICT,
     ),
 )

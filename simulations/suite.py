@@ -9,8 +9,10 @@ from simulations import (
     abstention,
     class_decisions,
     class_scores,
+    comparisons,
     findings,
     members,
+    number_comparisons,
     number_sentences,
     numbers,
 )
@@ -21,7 +23,9 @@ STATEMENTS: tuple[Statement, ...] = (
     *abstention.STATEMENTS,
     *class_decisions.STATEMENTS,
     *class_scores.STATEMENTS,
+    *comparisons.STATEMENTS,
     *findings.STATEMENTS,
+    *number_comparisons.STATEMENTS,
     *number_sentences.STATEMENTS,
     *numbers.STATEMENTS,
 )

@@ -21,6 +21,11 @@ BAND = (0.05, 0.95)
 SMALL_SHARE = 0.01
 """Whoever gains less than this share of the NLL may stop."""
 
+FEWEST = 3
+"""Members from which anything can be told of others: two differ in one way only."""
+OVER = "members, on these test examples"
+"""What the interval of the gain is over."""
+
 Subset = tuple[int, ...]
 
 
@@ -34,10 +39,10 @@ def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
         `sizes` 1..M; `num_subsets` scored of each; by score `mean`, `low` and `high` [M] over the
         subsets (the band from 5% to 95%; the single subset of all M has none); `expected_gain` of
         one more member by score, positive for better, None where it cannot be said;
-        `gain_interval`, which holds the gain in NLL, nats, of 95% of single further members, over
-        members and test examples, None where it cannot be said; `sentence`.
+        `gain_interval`, which holds the gain in NLL, nats, on these test examples, of 95% of single
+        further members, None where it cannot be said; `gain_over`, what it is over; `sentence`.
     """
-    labels, mixtures = predictions.targets, _Mixtures(predictions.log_probs)
+    labels, mixtures = predictions.targets, Mixtures(predictions.log_probs)
     rows = np.arange(len(labels))
     return sizes_section(
         len(predictions.log_probs),
@@ -87,11 +92,12 @@ def sizes_section(
         "high": {name: _quantiles(curve, BAND[1]) for name, curve in curves.items()},
         "expected_gain": gain,
         "gain_interval": interval,
+        "gain_over": OVER,
         "sentence": _sentence(num_members, gain["nll"], interval, mean["nll"][-1], small),
     }
 
 
-class _Mixtures:
+class Mixtures:
     """Mean predictions of many subsets of members, without a logarithm for each.
 
     Args:
@@ -133,7 +139,7 @@ def _expected_gain(means: list[float], lower_is_better: bool) -> float | None:
     b / (M (M + 1)) with the next. So does the Brier score of exchangeable members exactly, by the
     variance of a mean, and other scores nearly.
     """
-    if len(means) < 2 or not np.isfinite(means[-2:]).all():
+    if len(means) < FEWEST or not np.isfinite(means[-2:]).all():
         return None
     change = (means[-1] - means[-2]) * _next_over_last(len(means))
     return -change if lower_is_better else change
@@ -147,19 +153,16 @@ def _next_over_last(num_members: int) -> float:
 def _gain_interval(log_prob: Callable[[Subset], NDArray], num_members: int) -> tuple[float, float]:
     """95% prediction interval of the gain in NLL, nats, by one single further member.
 
-    Each member's gain over the others, scaled to the next, is a draw of the gain of a member. Their
-    mean is never negative, by Jensen's inequality; a single one may be. To the spread over members
-    (Student's t on M - 1 degrees of freedom, for a further draw) is added that of the mean gain
-    over examples.
+    Each member's gain over the others, scaled to the next, is a draw of the gain of a member on
+    these examples. Their mean is never negative, by Jensen's inequality; a single one may be. The
+    interval is that of a further draw, by Student's t on M - 1 degrees of freedom.
     """
     whole = log_prob(tuple(range(num_members)))
     less = [log_prob(subset) for subset in _subsets(num_members, num_members - 1)]
-    gains = (whole - np.array(less)) * _next_over_last(num_members)  # [M, N]
-    of_members, of_examples = gains.mean(axis=1), gains.mean(axis=0)
-    variance = of_members.var(ddof=1) * (1 + 1 / num_members)
-    variance += of_examples.var(ddof=1) / len(whole)
-    half_width = scipy.stats.t.ppf(0.975, num_members - 1) * math.sqrt(variance)
-    return float(of_members.mean() - half_width), float(of_members.mean() + half_width)
+    gains = np.array([np.mean(whole - one) for one in less]) * _next_over_last(num_members)
+    error = float(gains.std(ddof=1)) * math.sqrt(1 + 1 / num_members)
+    half_width = float(scipy.stats.t.ppf(0.975, num_members - 1)) * error
+    return float(gains.mean()) - half_width, float(gains.mean()) + half_width
 
 
 def _quantiles(curve: list[NDArray], level: float) -> list[float]:
@@ -175,7 +178,9 @@ def _sentence(
     small: float | None = None,
 ) -> str:
     if num_members == 1:
-        return "One member says nothing of what a second would bring: train at least two."
+        return f"One member says nothing of what a second would bring: train at least {FEWEST}."
+    if num_members < FEWEST:
+        return "The gain of a third member cannot be known from two: train one more to be told."
     if gain is None or interval is None:
         return (
             "What one more member would bring cannot be said: there is one test example, or with "
@@ -186,7 +191,7 @@ def _sentence(
     share = f" ({gain / nll:.1%})" if nll > 0 and small is None else ""  # Of a density it is none.
     what = f"{plain(gain)} nats{share}"
     least = f"{SMALL_SHARE:.0%}" if small is None else f"{plain(small)} nats"
-    spread = f"[{plain(low)}, {plain(high)}] for a single further member, over members and examples"
+    spread = f"[{plain(low)}, {plain(high)}] for a single further member on these examples"
     if high < (SMALL_SHARE * nll if small is None else small):
         return f"{who} would lower the NLL by less than {least} ({spread}): stop here."
     if low > 0:

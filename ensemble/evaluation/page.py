@@ -17,6 +17,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line, visible
+from ensemble.evaluation import recipe
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available, worst_classes
@@ -100,6 +101,8 @@ def fill(
         captions=captions,
         config=flatten(evaluation["config"]),
         is_available=is_available,
+        recipe_sentence=recipe.sentence,
+        recipe_power=recipe.power,
         **content,
     )
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble.evaluation import recipe
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures.plot_style import plural
 from ensemble.report.text import GOOD_ESS, GOOD_RHAT, agreement
@@ -103,10 +104,11 @@ def detection(sections: Mapping[str, Any], score: str, what_tells: str) -> str:
 
 
 def closing(evaluation: Mapping[str, Any]) -> list[str]:
-    """What one more member would bring, and the notes of the run.
+    """Comparisons, what one more member would bring, and the notes of the run.
 
     Args:
         evaluation: the content of evaluation.json so far.
     """
     notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
-    return [evaluation["next_member"]["sentence"], *notes]
+    compared = map(recipe.sentence, evaluation["compare"])
+    return [*compared, evaluation["next_member"]["sentence"], *notes]

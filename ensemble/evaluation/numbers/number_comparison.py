@@ -1,15 +1,30 @@
 """Two ensembles of numbers side by side on the same test split."""
 
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble import metrics
-from ensemble.evaluation.comparison import check_comparable
+from ensemble.evaluation import recipe
+from ensemble.evaluation.comparison import OVER, check_comparable, members_of
+from ensemble.evaluation.next_member import Subset
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihood import NumberLikelihood
-from ensemble.metrics import regression
+from ensemble.metrics import jackknife, regression
+from ensemble.storage.predictions import StoredPredictions
+
+
+class Predicted(NamedTuple):
+    """What one of the two says.
+
+    Attributes:
+        likelihood: of the run.
+        test: predictions of the live members.
+    """
+
+    likelihood: NumberLikelihood
+    test: StoredPredictions
 
 
 def compare(subject: Subject, other: Subject) -> dict[str, Any]:
@@ -20,43 +35,102 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
         other: the one beside it.
 
     Returns:
-        `workdir`, `method`, `likelihood`, `num_members` and `ensemble` scores of the other;
-        `difference`: its score less the subject's; `interval`: paired 95% bootstrap interval of the
-        difference, from the same resamples of the test split for both; `distance`: root mean square
-        of the difference of the two means, in the targets' units; `overlap`: mean share of the
-        narrower 90% interval that lies in the other one. An NLL of probabilities of counts has no
-        difference from one of densities.
+        `workdir`, `method`, `likelihood`, `num_members` of the other, and what
+        `compare_predictions` returns.
 
     Raises:
         UserError: they were not tested on the same examples.
     """
     check_comparable(subject, other)
-    targets = subject.test.targets
-    first, second = (cast(NumberLikelihood, one.likelihood) for one in (subject, other))
-    ours = first.distribution(subject.test.arrays)
-    theirs = second.distribution(other.test.arrays)
-    terms = [one.terms(targets) for one in (ours, theirs)]
-    is_alike = first.is_of_counts == second.is_of_counts
-    names = [one for one in terms[0] if one in terms[1] and (is_alike or one[:3] != "nll")]
-    before, after = map(regression.resampled_means, terms)
-
-    def difference(counts: NDArray) -> dict[str, float]:
-        one, another = before(counts), after(counts)
-        return {name: another[name] - one[name] for name in names}
-
-    gap = theirs.moments()[0] - ours.moments()[0]
-    ends = np.array([0.05, 0.95])
-    (low, high), (their_low, their_high) = ours.quantiles(ends), theirs.quantiles(ends)
-    shared = np.maximum(np.minimum(high, their_high) - np.maximum(low, their_low), 0)
-    narrower = np.minimum(high - low, their_high - their_low)
+    pair = [Predicted(cast(NumberLikelihood, one.likelihood), one.test) for one in (subject, other)]
     return {
         "workdir": str(other.work.path),
         "method": other.config["method"],
         "likelihood": other.likelihood.name,
         "num_members": len(other.test.members),
-        "ensemble": regression.means(terms[1]),
-        "difference": difference(np.ones(len(targets), int)),
-        "interval": metrics.intervals(difference, len(targets)),
+        **compare_predictions(*pair, members_of(subject, other)),
+    }
+
+
+def compare_predictions(
+    ours: Predicted, theirs: Predicted, members: str = "members"
+) -> dict[str, Any]:
+    """Compares two ensembles by their predictions of the same examples.
+
+    Args:
+        ours: what one says.
+        theirs: what the other says.
+        members: what their members are called.
+
+    Returns:
+        `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
+        interval over examples, None where there is none; `interval_over`, in words; `distance`:
+        root mean square of the difference of the two means, in the targets' units; `overlap`: mean
+        share of the narrower 90% interval that lies in the other one; `recipe` by the CRPS, as
+        `recipe.score_recipes` says. An NLL of probabilities of counts has no difference from one of
+        densities.
+    """
+    targets = ours.test.targets
+    first, second = (one.likelihood.distribution(one.test.arrays) for one in (ours, theirs))
+    terms = [one.terms(targets) for one in (first, second)]
+    is_alike = ours.likelihood.is_of_counts == theirs.likelihood.is_of_counts
+    names = [one for one in terms[0] if one in terms[1] and (is_alike or one[:3] != "nll")]
+    gap = second.moments()[0] - first.moments()[0]
+    ends = np.array([0.05, 0.95])
+    (low, high), (their_low, their_high) = first.quantiles(ends), second.quantiles(ends)
+    shared = np.maximum(np.minimum(high, their_high) - np.maximum(low, their_low), 0)
+    narrower = np.minimum(high - low, their_high - their_low)
+    before, after = map(regression.means, terms)
+    return {
+        "ensemble": after,
+        "difference": {name: after[name] - before[name] for name in names},
+        "interval": paired_intervals(*({name: one[name] for name in names} for one in terms)),
+        "interval_over": OVER,
         "distance": float(np.sqrt(np.mean(gap**2))),
         "overlap": float(np.mean(shared / np.maximum(narrower, 1e-300))),
+        "recipe": recipe.score_recipes("CRPS", members, leave_one_out(ours), leave_one_out(theirs)),
     }
+
+
+def paired_intervals(
+    ours: Mapping[str, NDArray], theirs: Mapping[str, NDArray]
+) -> dict[str, jackknife.Interval | None]:
+    """95% intervals over examples of the differences of scores, theirs less ours.
+
+    Args:
+        ours: terms [N] by the name of the score, as `regression.means` takes them.
+        theirs: the same of the other ensemble, on the same examples.
+
+    Returns:
+        By name of score; None where there is none. Those of coverage hold at least.
+    """
+    return {name: _paired_interval(name, one, theirs[name]) for name, one in ours.items()}
+
+
+def _paired_interval(name: str, ours: NDArray, theirs: NDArray) -> jackknife.Interval | None:
+    """95% interval over examples of the difference of a score, from its terms [N]."""
+    if name.startswith("coverage"):
+        return jackknife.share_difference_interval(ours, theirs)
+    if name != "rmse":
+        return jackknife.mean_difference_interval(ours, theirs)
+    # To first order a root of a mean moves by what the mean does, over twice the root.
+    roots = [np.sqrt(np.mean(one)) for one in (ours, theirs)]
+    if not all(roots):
+        return None
+    pair = [one / (2 * root) + root / 2 for one, root in zip((ours, theirs), roots, strict=True)]
+    return jackknife.mean_difference_interval(*pair)
+
+
+def leave_one_out(predicted: Predicted) -> jackknife.LeaveOneOut | None:
+    """CRPS of an ensemble, and of those without one of its members.
+
+    Args:
+        predicted: what it says.
+    """
+    likelihood, test = predicted
+
+    def crps(subset: Subset) -> NDArray:
+        some = {name: one[list(subset)] for name, one in test.arrays.items()}
+        return likelihood.distribution(some).crps(test.targets)
+
+    return recipe.leave_one_out(crps, len(test.members))
