@@ -79,6 +79,8 @@ def _stated(log_probs: NDArray, labels: NDArray) -> dict[str, Any]:
         return mixtures.mean(subset)[:, 0]
 
     def scores(subset: next_member.Subset) -> dict[str, float]:
+        if len(subset) < len(log_probs) - 1:
+            return {"nll": 0.0}  # Of which nothing is stated.
         return {"nll": -float(np.mean(log_prob(subset)))}
 
     return next_member.sizes_section(len(log_probs), len(labels), scores, log_prob)
@@ -105,10 +107,11 @@ def next_verdict(drawn: Drawn, on_new: bool) -> Replicate:
         log_probs, labels, on_new_examples = drawn(rng)
         gain = on_new_examples if on_new else _gain(log_probs, labels)
         found = _stated(log_probs[:-1], labels)
-        is_small = gain is not None and gain < next_member.SMALL_SHARE * found["mean"]["nll"][-1]
-        if "stop here" in found["sentence"]:
-            return {"sentence": not is_small}
-        return {"sentence": gain <= 0 if "members pay" in found["sentence"] else None}
+        if gain is not None and "stop here" in found["sentence"]:
+            return {"sentence": gain >= next_member.SMALL_SHARE * found["mean"]["nll"][-1]}
+        if gain is not None and "members pay" in found["sentence"]:
+            return {"sentence": gain <= 0}
+        return {"sentence": None}
 
     return replicate
 
@@ -116,9 +119,9 @@ def next_verdict(drawn: Drawn, on_new: bool) -> Replicate:
 _GENERATED: dict[str, dict[str, Any]] = {
     "M = 4, N = 300, unequal members": {"drawn": _generated(4, 300, 1.0, 0.3, 3.0)},
     "M = 2, N = 300": {"drawn": _generated(2, 300, 1.0, 0.0, 3.0)},
-    "M = 3, N = 2000, alike": {"drawn": _generated(3, 2000, 0.3, 0.1, 4.0)},
+    "M = 3, N = 1000, alike": {"drawn": _generated(3, 1000, 0.3, 0.1, 4.0)},
     "M = 8, N = 300": {"drawn": _generated(8, 300, 1.0, 0.0, 3.0)},
-    "M = 8, N = 2000, hard": {"drawn": _generated(8, 2000, 1.0, 0.3, 2.0)},
+    "M = 8, N = 1000, hard": {"drawn": _generated(8, 1000, 1.0, 0.3, 2.0)},
     "M = 16, N = 300, alike, hard": {"drawn": _generated(16, 300, 0.3, 0.1, 2.0)},
 }
 _REAL: dict[str, dict[str, Any]] = {

@@ -42,13 +42,15 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
         UserError: they were not tested on the same examples.
     """
     check_comparable(subject, other)
-    pair = [Predicted(cast(NumberLikelihood, one.likelihood), one.test) for one in (subject, other)]
+    ours, theirs = (
+        Predicted(cast(NumberLikelihood, one.likelihood), one.test) for one in (subject, other)
+    )
     return {
         "workdir": str(other.work.path),
         "method": other.config["method"],
         "likelihood": other.likelihood.name,
         "num_members": len(other.test.members),
-        **compare_predictions(*pair, members_of(subject, other)),
+        **compare_predictions(ours, theirs, members_of(subject, other)),
     }
 
 

@@ -12,7 +12,7 @@ from conftest import ROOT, small_config
 
 import ensemble
 from ensemble import UserError, metrics
-from ensemble.evaluation import derived
+from ensemble.evaluation import derived, recipe
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 
@@ -196,7 +196,10 @@ def test_compared_with_itself_nothing_differs(trained, tmp_path):
     assert other["agreement"] == 1
     assert other["total_variation"] == 0
     assert set(other["difference"].values()) == {0.0}
-    assert set(other["interval"].values()) == {(0.0, 0.0)}
+    assert other["interval"]["nll"] == (0.0, 0.0)
+    low, high = other["interval"]["accuracy"]  # Of none of few examples on which they differ.
+    assert low == -high < 0
+    assert other["interval"]["ece"] is None
 
 
 def test_compared_with_another_run_the_scores_differ(trained, other, tmp_path):
@@ -208,6 +211,11 @@ def test_compared_with_another_run_the_scores_differ(trained, other, tmp_path):
     assert 0 < other["total_variation"] < 1
     low, high = other["interval"]["nll"]
     assert low < other["difference"]["nll"] < high
+    section = other["recipe"]
+    assert section["over"] == "members and examples"
+    assert section["difference"] == pytest.approx(other["difference"]["nll"])
+    (sentence,) = (one for one in evaluation["verdict"] if other["workdir"] in one)
+    assert sentence == recipe.sentence(other)
 
 
 def test_one_member_is_fine(images_file, tmp_path):
@@ -217,7 +225,7 @@ def test_one_member_is_fine(images_file, tmp_path):
     ensemble.train(config, workdir=str(tmp_path))
     evaluation = ensemble.evaluate(tmp_path, datasets=["uniform"])
     assert evaluation["test"]["sd"]["nll"] == 0
-    assert "train at least two" in evaluation["next_member"]["sentence"]
+    assert "train at least 3" in evaluation["next_member"]["sentence"]
     assert (tmp_path / "evaluation" / "report.html").stat().st_size > 10_000
 
 

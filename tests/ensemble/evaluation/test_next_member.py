@@ -101,11 +101,29 @@ def test_the_gain_is_what_the_last_member_brought_scaled_to_the_next():
         assert section["expected_gain"][name] == pytest.approx(sign * last * 4 / 6)
 
 
+@pytest.mark.parametrize(
+    ("num_members", "sentence"),
+    [(1, "train at least 3"), (2, "The gain of a third member cannot be known from two")],
+)
+def test_of_one_or_two_members_nothing_is_said(num_members, sentence):
+    few = score_sizes(make_predictions(0, num_members=num_members))
+    assert sentence in few["sentence"]
+    assert set(few["expected_gain"].values()) == {None}
+    assert few["gain_interval"] is None
+
+
+def test_the_gain_of_one_good_among_poor_members_is_not_known():
+    """One right member and two of noise: what a fourth would be like, nobody knows."""
+    rng, labels = np.random.default_rng(0), np.arange(300) % 3
+    logits = rng.normal(size=(3, 300, 3))
+    logits[0, np.arange(300), labels] += 8
+    section = score_sizes(LabelledPredictions(log_softmax(logits, axis=-1), labels, np.arange(3)))
+    low, high = section["gain_interval"]
+    assert low < 0 < high
+    assert "cannot be told" in section["sentence"]
+
+
 def test_sentences():
-    one = score_sizes(make_predictions(0, num_members=1))
-    assert "train at least two" in one["sentence"]
-    assert set(one["expected_gain"].values()) == {None}
-    assert one["gain_interval"] is None
     several = score_sizes(make_predictions(0))["sentence"]
     assert several.startswith("Member 5 would lower the NLL by 0.0")
     tiny = score_sizes(make_predictions(0, num_examples=1))["sentence"]
@@ -119,10 +137,10 @@ def test_sentences():
             0.0000372,
             (-0.00001, 0.00006),
             "would lower the NLL by less than 1% ([-0.000010, 0.000060] for a single further "
-            "member, over members and examples): stop here.",
+            "member on these examples): stop here.",
         ),
         (0.003, (0.001, 0.005), "by 0.0030 nats (15.0%) on average ([0.0010, 0.0050] for"),
-        (0.003, (0.001, 0.005), "over members and examples): more members pay."),
+        (0.003, (0.001, 0.005), "member on these examples): more members pay."),
         (0.003, (-0.001, 0.007), "whether a single one would cannot be told ([-0.0010, 0.0070]"),
         (0.0, (0.0, 0.0), "by less than 1% ([0, 0] for a single"),
     ],
