@@ -51,7 +51,7 @@ def score_recipes(
     Returns:
         `score` and `over`, what is drawn anew; the `reason` why nothing can be said, or
         `difference`, theirs less ours, of ensembles of as many members on average; `interval`, 95%;
-        `error`, standard, and its squared parts `of_examples` and `of_members`; `margin`, a
+        `error`, standard, and its parts, as `jackknife.TwoWay` says; `margin`, a
         difference that is of no account; `could_see`, a difference that would have been seen with a
         probability of 80%; `needed` for the margin, as `jackknife.Needed` says.
     """
@@ -66,11 +66,9 @@ def score_recipes(
     margin = SMALL_SHARE * float(np.mean(ours.whole))
     return {
         **section,
-        "difference": found.difference,
+        **found._asdict(),
         "interval": jackknife.two_way_interval(found),
         "error": found.error,
-        "of_examples": found.of_examples,
-        "of_members": found.of_members,
         "margin": margin,
         "could_see": jackknife.could_see(found),
         "needed": jackknife.needed(found, margin, FEWEST)._asdict() if margin > 0 else None,

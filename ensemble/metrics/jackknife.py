@@ -1,7 +1,8 @@
 """Intervals of the difference of two ensembles: over examples, or over members and examples."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.stats
@@ -78,6 +79,15 @@ class TwoWay(NamedTuple):
     of_members: tuple[float, float]
     num_examples: int
     num_members: tuple[int, int]
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """That of a comparison.
+
+        Args:
+            section: `recipe` of a comparison, which can be told.
+        """
+        return cls(**{name: section[name] for name in cls._fields})
 
     @property
     def error(self) -> float:

@@ -42,9 +42,9 @@ def test_probabilities_that_underflow_beside_another_member_survive():
 
 def test_impossible_labels_give_infinite_scores_and_say_so():
     with np.errstate(divide="ignore"):
-        log_probs = np.log(np.array([[[1.0, 0.0]], [[1.0, 0.0]]]))
-    section = score_sizes(LabelledPredictions(log_probs, np.array([1]), np.arange(2)))
-    assert section["mean"]["nll"] == [np.inf, np.inf]
+        log_probs = np.log(np.array([[[1.0, 0.0]]] * 3))
+    section = score_sizes(LabelledPredictions(log_probs, np.array([1]), np.arange(3)))
+    assert section["mean"]["nll"] == [np.inf] * 3
     assert section["expected_gain"]["nll"] is None
     assert "infinite" in section["sentence"]
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ensemble.evaluation import recipe
+from ensemble.metrics import jackknife
 from ensemble.metrics.jackknife import LeaveOneOut
 
 
@@ -48,6 +49,15 @@ def test_two_members_tell_nothing_of_a_recipe():
 def test_infinite_scores_are_said():
     ours = LeaveOneOut(np.ones(4), np.full((3, 4), np.inf))
     assert "infinite" in recipe.score_recipes("NLL", "members", ours, ours)["reason"]
+
+
+def test_what_another_difference_takes_is_computed_from_a_section():
+    terms = np.random.default_rng(0).random((2, 4, 30))
+    section = recipe.score_recipes(
+        "NLL", "members", *(LeaveOneOut(one.mean(axis=0), one) for one in terms)
+    )
+    found = jackknife.needed(jackknife.TwoWay.of(section), section["margin"])
+    assert found._asdict() == section["needed"]
 
 
 @pytest.mark.parametrize(
