@@ -45,9 +45,11 @@ Drawn = Callable[[np.random.Generator], tuple[NDArray, NDArray, float | None]]
 the last of them, where it is known."""
 
 
-def _generated(num_members: int, num_examples: int, *kind: float) -> Drawn:
-    def drawn(rng: np.random.Generator) -> tuple[NDArray, NDArray, None]:
-        return *draw(rng, num_members + 1, num_examples, *kind), None
+def _generated(num_members: int, num_examples: int, *kind: float, num_new: int = 0) -> Drawn:
+    def drawn(rng: np.random.Generator) -> tuple[NDArray, NDArray, float | None]:
+        log_probs, labels = draw(rng, num_members + 1, num_examples + num_new, *kind)
+        on_new = _gain(log_probs[:, num_examples:], labels[num_examples:]) if num_new else None
+        return log_probs[:, :num_examples], labels[:num_examples], on_new
 
     return drawn
 
@@ -134,6 +136,13 @@ _REAL: dict[str, dict[str, Any]] = {
 }
 
 
+_NEW: dict[str, dict[str, Any]] = {
+    "M = 4, N = 300, unequal members": {
+        "drawn": _generated(4, 300, 1.0, 0.3, 3.0, num_new=3000),
+    },
+}
+
+
 def _settings(on_new: bool, *parts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
         title: {**setting, "on_new": on_new} for part in parts for title, setting in part.items()
@@ -154,7 +163,7 @@ STATEMENTS = (
         claim="One further member lowers the NLL of all other examples by [low, high]",
         over="members and examples",
         made_by=("ensemble.evaluation.next_member._gain_interval",),
-        settings=_settings(True, _REAL),
+        settings=_settings(True, _NEW, _REAL),
         prepare=next_gain,
         at_least=True,
     ),
