@@ -25,6 +25,10 @@ from blackjax.adaptation.step_size import (
 from jax.flatten_util import ravel_pytree
 
 MASSES = ("identity", "diagonal", "dense")
+MAX_TUNINGS = 3
+"""Of MCLMC; another one follows where the one before has found no step size."""
+DESCENT_STEPS = 200
+_DESCENT_ERROR = 0.1  # Nats of a parameter.
 MAX_WATCHED = 256
 """Coordinates whose autocorrelation gives the L of MCLMC: all of a network's would fill memory."""
 
@@ -148,18 +152,96 @@ def tune_mclmc(
 ) -> tuple[Any, MCLMCAdaptationState]:
     """Finds the step size, then the diagonal mass if wanted, then L by the autocorrelation.
 
+    Far from a narrow density, energy errors overflow and the step size that is found is 0. Such a
+    chain is first led to where the density is, and then tuned once more.
+
     Args:
         rng_key: of the tuning.
         state: BlackJAX's.
         start: where the search starts.
         kernel: of `blackjax.mcmc.mclmc.build_kernel`.
         logdensity_fn: from a position to nats.
-        num_steps: of the integrator, two gradients each; at most so many are taken.
+        num_steps: of the integrator, two gradients each; at most so many are taken by a tuning.
         is_diagonal: whether a diagonal mass is wanted.
 
     Returns:
         The state after the tuning, and what was found.
     """
+    number = jnp.int32(0)
+
+    def is_unfinished(carry: tuple[jax.Array, Any, MCLMCAdaptationState]) -> jax.Array:
+        number, _, found = carry
+        return (number == 0) | ((number < MAX_TUNINGS) & ~is_usable(found))
+
+    def tune_again(
+        carry: tuple[jax.Array, Any, MCLMCAdaptationState],
+    ) -> tuple[jax.Array, Any, MCLMCAdaptationState]:
+        number, before, _ = carry
+        key = jax.lax.cond(
+            number == 0, lambda: rng_key, lambda: jax.random.fold_in(rng_key, number)
+        )
+        num_descents = jnp.where(number == 0, 0, DESCENT_STEPS)
+        after = descend(key, before, start, kernel, logdensity_fn, num_descents)
+        tuned = _tune_once(key, after, start, kernel, logdensity_fn, num_steps, is_diagonal)
+        return number + 1, *tuned
+
+    _, state, found = jax.lax.while_loop(is_unfinished, tune_again, (number, state, _typed(start)))
+    return state, found
+
+
+def is_usable(found: MCLMCAdaptationState) -> jax.Array:
+    """Whether a chain can move with what its tuning has found."""
+    return jnp.isfinite(found.step_size * found.L) & (found.step_size > 0) & (found.L > 0)
+
+
+def descend(
+    rng_key: jax.Array,
+    state: Any,
+    start: MCLMCAdaptationState,
+    kernel: Callable[..., Any],
+    logdensity_fn: Callable[[Any], jax.Array],
+    num_steps: jax.Array,
+) -> Any:
+    """Leads a chain of MCLMC to where the density is, by the dynamics without its noise.
+
+    Each step must raise the log density or keep the energy. The next one is half as long again
+    where it does, and half as long where it does not.
+
+    Args:
+        rng_key: of the steps.
+        state: BlackJAX's.
+        start: has the first step size.
+        kernel: of `blackjax.mcmc.mclmc.build_kernel`.
+        logdensity_fn: from a position to nats.
+        num_steps: how many are tried.
+    """
+    num_params = start.inverse_mass_matrix.size
+
+    def step(i: jax.Array, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+        state, step_size = carry
+        key_step = jax.random.fold_in(rng_key, i)
+        mass = start.inverse_mass_matrix
+        new, info = kernel(key_step, state, logdensity_fn, mass, jnp.inf, step_size)
+        is_good = (new.logdensity > state.logdensity) | (
+            jnp.abs(info.energy_change) < _DESCENT_ERROR * num_params
+        )
+        is_taken = info.nonans & is_good
+        state = jax.tree.map(lambda one, other: jnp.where(is_taken, one, other), new, state)
+        return state, step_size * jnp.where(is_taken, 1.5, 0.5)
+
+    return jax.lax.fori_loop(0, num_steps, step, (state, start.step_size))[0]
+
+
+def _tune_once(
+    rng_key: jax.Array,
+    state: Any,
+    start: MCLMCAdaptationState,
+    kernel: Callable[..., Any],
+    logdensity_fn: Callable[[Any], jax.Array],
+    num_steps: int,
+    is_diagonal: bool,
+) -> tuple[Any, MCLMCAdaptationState]:
+    """One tuning, with the arguments of `tune_mclmc`."""
     # A third each; with a mass, whose step size is sought again, .3 each and .1 for that.
     share = 3 * num_steps // 10 if is_diagonal else num_steps // 3
     key_step_size, key_length = jax.random.split(rng_key)
