@@ -7,6 +7,7 @@ import numpy as np
 
 from simulations import (
     abstention,
+    chains,
     class_decisions,
     class_scores,
     comparisons,
@@ -21,6 +22,7 @@ from simulations.statement import Statement
 STATEMENTS: tuple[Statement, ...] = (
     *members.STATEMENTS,
     *abstention.STATEMENTS,
+    *chains.STATEMENTS,
     *class_decisions.STATEMENTS,
     *class_scores.STATEMENTS,
     *comparisons.STATEMENTS,

@@ -43,7 +43,7 @@ def format_table(report: Mapping[str, Any]) -> str:
 def contents(report: Mapping[str, Any]) -> list[Table | str]:
     """The tables of a report, and lines of text between and after them."""
     if not registry.METHODS[report["method"]].predicts:
-        return [_moments_table(report["posterior"])]
+        return [_moments_table(report["posterior"]), "", WALK_INTERVALS]
     split = reported_split(report)
     beside = _distillation(report)
     if split is None:
@@ -88,13 +88,18 @@ def _scores_table(report: Mapping[str, Any], split: str) -> Table:
 
 
 def _moments_table(posterior: Mapping[str, Any]) -> Table:
-    """The moments of a density with their standard errors, a dimension per line."""
-    columns = ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
-    rows = [
-        [str(d), *(f"{value:.6g}" for value in values)]
-        for d, values in enumerate(zip(*(posterior[name] for name in columns), strict=True))
-    ]
-    return Table(["dimension", "mean", "+-", "variance", "+-", "ESS"], rows, 10, 14)
+    """The moments of a density with their intervals, a dimension per line."""
+    names = ("mean", "variance")
+    rows = []
+    for d, ess in enumerate(posterior["ess"]):
+        row = [str(d)]
+        for name in names:
+            # Reports of older runs have none.
+            ends = posterior.get(f"{name}_interval", [None] * (d + 1))[d]
+            told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "cannot be told"
+            row += [f"{posterior[name][d]:.6g}", told]
+        rows.append([*row, f"{ess:.6g}"])
+    return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 24)
 
 
 def _recommendation(recommendation: Mapping[str, Any]) -> list[Table | str]:
@@ -197,6 +202,12 @@ def notes(report: Mapping[str, Any]) -> str:
 
 GOOD_RHAT, GOOD_ESS = 1.01, 400
 """What Vehtari et al. 2021 ask of four chains: less than the one, more than the other."""
+
+
+WALK_INTERVALS = (
+    "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
+    "start, without a warm-up, or while chains drift or have not left their starts."
+)
 
 
 def agreement(rhat: float, ess: float, worst: str = "") -> str:

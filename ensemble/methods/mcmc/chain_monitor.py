@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_collections
 import numpy as np
+from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 
 from ensemble.methods.mcmc.programs import Trace
+from ensemble.methods.mcmc.warmup import is_usable
+from ensemble.notes import note
 
 _MIN_ESS = 100
 
@@ -76,3 +80,20 @@ def has_converged(scalars: Mapping[str, float], stop_at: Any) -> bool:
         and (not stop_at.rhat or scalars.get("posterior/rhat_max", np.inf) < stop_at.rhat)
         and scalars.get("posterior/ess_bulk_min", 0) > max(stop_at.ess, _MIN_ESS)
     )
+
+
+def note_untuned(found: MCLMCAdaptationState, config: ml_collections.FrozenConfigDict) -> None:
+    """Says which chains of mclmc have no step size: they will stay where they are.
+
+    Args:
+        found: by their tuning, fetched.
+        config: of the run.
+    """
+    lost = np.flatnonzero(~np.asarray(is_usable(found)))
+    if len(lost):
+        note(
+            f"The tuning of mclmc has found no step size for {len(lost)} of {config.num_chains} "
+            f"chains, which stay where they are: {', '.join(map(str, lost))}; raise "
+            f"config.hmc.num_warmup={config.hmc.num_warmup}, start elsewhere with "
+            "config.init_from, or use config.method='nuts'."
+        )

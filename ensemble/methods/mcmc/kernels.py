@@ -18,7 +18,7 @@ from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.errors import UserError
 from ensemble.methods.mcmc.sampler_keys import BLOCK, SAMPLERS, Traits
-from ensemble.methods.mcmc.warmup import MASSES, Adaptation, make_windows, tune_mclmc
+from ensemble.methods.mcmc.warmup import MASSES, Adaptation, is_usable, make_windows, tune_mclmc
 
 MAX_TREE_DEPTH = 10
 MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
@@ -47,7 +47,8 @@ class DrawInfo(NamedTuple):
     Attributes:
         log_density: at the draw, nats.
         acceptance_rate: of the proposal, or the mean over a tree; a NaN energy counts as 0. Of
-            mclmc, which accepts everything else: the share of its steps without a NaN.
+            mclmc, which accepts everything else: the share of its steps without a NaN, 0 of a chain
+            that has no step size.
         is_divergent: whether an energy error was over 1000 nats, or NaN.
         energy_error: energy after less energy before, nats: of hmc's proposal, of the state that
             nuts chose from its tree, of all steps of mclmc together; infinite if it is NaN.
@@ -279,7 +280,7 @@ def _make_mclmc(
         is_divergent = ~info.nonans | (jnp.abs(info.energy_change) > MAX_ENERGY_ERROR)
         draw = DrawInfo(
             log_density=state.logdensity,
-            acceptance_rate=jnp.mean(info.nonans),
+            acceptance_rate=jnp.mean(info.nonans) * is_usable(found),
             is_divergent=jnp.any(is_divergent),
             energy_error=jnp.where(jnp.all(info.nonans), jnp.sum(info.energy_change), jnp.inf),
             step_size=found.step_size,

@@ -131,6 +131,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             chains = jax.block_until_ready(
                 programs.tune_chains(state.chains, state.coordinates, data)
             )
+            chain_monitor.note_untuned(transfer.fetch(chains.adaptation), self.config)
             end = self._num_tuning
             info = ChunkInfo(end, first, first, True, None, None)
             return state.replace(chains=chains, step=end, begun=end), info

@@ -4,7 +4,8 @@ Chains move independently, so the variance between their means is a direct estim
 the mean over all of them, whatever the autocorrelation; with C chains it is known to a share of
 sqrt(2 / (C - 1)). But those of a superchain share their start, and until that is forgotten only the
 superchains are independent: the larger of the two errors is the one that is told. The effective
-sample size follows from it.
+sample size follows from it. An interval is Student's, for an error that few chains tell is itself
+uncertain, on K - 1 degrees of freedom of K superchains.
 
 On the devices: the draws of a body of 8 steps are added in float32, the bodies' sums by compensated
 summation (Kahan 1965), and what has gathered is put away in at most 8 segments of equal length,
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.interpolate
+import scipy.stats
 from flax import struct
 from jax import lax
 
@@ -28,6 +30,9 @@ DRAWS_PER_SEGMENT = 64
 """At first."""
 NUM_SEGMENTS = 8
 NUM_BINS = 512
+MAX_RHAT = 1.1
+"""Nested R-hat of chains that have left their starts."""
+_DRIFT_ALARMS = 0.05  # Share of runs of one dimension without a drift in which one is seen.
 _BINS_WITHIN = 8.0  # Standard deviations on either side.
 _CARRY_BITS = 24  # Of a bin's count that are not carried: few enough for int32, whatever the run.
 
@@ -189,6 +194,7 @@ class HostSums(NamedTuple):
         counts: [D, K + 2].
         segment_length: draws of a closed segment.
         num_draws: N of each chain, closed or not.
+        num_left_out: draws of each chain before them.
     """
 
     origin: np.ndarray
@@ -198,6 +204,7 @@ class HostSums(NamedTuple):
     counts: np.ndarray
     segment_length: int
     num_draws: int
+    num_left_out: int = 0
 
 
 class Summary(NamedTuple):
@@ -213,6 +220,9 @@ class Summary(NamedTuple):
         rhat: split R-hat (Gelman et al. 2013), without ranks, of the closed segments' halves.
         nested_rhat: of groups of chains from the same start (Margossian et al. 2022, "Nested R-hat:
             Assessing the convergence of Markov chain Monte Carlo when running many short chains").
+        mean_interval: [D, 2], of 95%, over chains; NaN where the chains still drift, have not left
+            their starts, or had no warm-up.
+        variance_interval: the same of the variance.
         edges: [D, K + 1] of the histogram.
         cdf: [D, K + 1], the share of draws below each edge.
         num_draws: N of each chain.
@@ -226,6 +236,8 @@ class Summary(NamedTuple):
     ess: np.ndarray
     rhat: np.ndarray
     nested_rhat: np.ndarray
+    mean_interval: np.ndarray
+    variance_interval: np.ndarray
     edges: np.ndarray
     cdf: np.ndarray
     num_draws: int
@@ -269,14 +281,27 @@ def summarise(sums: HostSums, num_superchains: int) -> Summary:
         seconds = squares / num_draws - 2 * mean * means + mean**2
         variance = seconds.mean(axis=0)
         mcse_mean = _standard_error(means, num_superchains)
+        mcse_variance = _standard_error(seconds, num_superchains)
+        nested_rhat = _nested_rhat(firsts, squares, num_draws, num_superchains)
+        has_begun = sums.num_left_out > 0  # Else the starts are among the draws.
+        is_told = has_begun & (nested_rhat < MAX_RHAT) & ~_drifts(sums, mean, num_superchains)
+        quantile = scipy.stats.t.ppf(0.975, num_superchains - 1)
+        # A variance is positive, and its error skewed; about the mean that is found it is too low.
+        log_center = np.log(variance + mcse_mean**2)
+        of_means, of_seconds = (
+            quantile * _error_of_groups(values, num_superchains) for values in (means, seconds)
+        )
+        logs = _interval(log_center, of_seconds / variance, is_told)
         return Summary(
             mean=sums.origin + mean,
             variance=variance,
             mcse_mean=mcse_mean,
-            mcse_variance=_standard_error(seconds, num_superchains),
+            mcse_variance=mcse_variance,
             ess=variance / mcse_mean**2,
             rhat=_split_rhat(sums),
-            nested_rhat=_nested_rhat(firsts, squares, num_draws, num_superchains),
+            nested_rhat=nested_rhat,
+            mean_interval=_interval(sums.origin + mean, of_means, is_told),
+            variance_interval=np.exp(logs),
             edges=sums.origin[:, None] + sums.bin_width[:, None] * steps,
             cdf=np.cumsum(counts, axis=1)[:, :-1] / counts.sum(axis=1, keepdims=True),
             num_draws=num_draws,
@@ -286,9 +311,46 @@ def summarise(sums: HostSums, num_superchains: int) -> Summary:
 
 def _standard_error(values: np.ndarray, num_superchains: int) -> np.ndarray:
     """Of the mean over chains [C, D]: the larger by chains or superchains; NaN of one chain."""
-    groups = values.reshape(num_superchains, -1, values.shape[1]).mean(axis=1)
-    errors = [of.std(axis=0, ddof=1) / np.sqrt(len(of)) for of in (values, groups) if len(of) > 1]
+    numbers = (len(values), num_superchains)
+    errors = [_error_of_groups(values, number) for number in numbers if number > 1]
     return np.max(errors, axis=0) if errors else np.full(values.shape[1], np.nan)
+
+
+def _error_of_groups(values: np.ndarray, num_groups: int) -> np.ndarray:
+    """Standard error [D] of the mean over chains [C, D], by groups of neighbours; NaN of one."""
+    if num_groups < 2:
+        return np.full(values.shape[1], np.nan)
+    groups = values.reshape(num_groups, -1, values.shape[1]).mean(axis=1)
+    return groups.std(axis=0, ddof=1) / np.sqrt(num_groups)
+
+
+def _interval(center: np.ndarray, margin: np.ndarray, is_told: np.ndarray) -> np.ndarray:
+    """[D, 2], NaN where it is not to be told."""
+    ends = np.stack([center - margin, center + margin], axis=-1)
+    return np.where(is_told[:, None], ends, np.nan)
+
+
+def _drifts(sums: HostSums, mean: np.ndarray, num_superchains: int) -> np.ndarray:
+    """Whether [D] means or variances of the halves of a run differ, by a paired t-test.
+
+    The difference of two halves says nothing of their sum: what is told is not chosen by its value.
+    """
+    half = len(sums.segments[0]) // 2
+    if half == 0 or num_superchains < 2:
+        return np.zeros(len(mean), bool)
+    firsts, squares = (
+        (one[-half:].sum(axis=0, dtype=np.float64) - one[:half].sum(axis=0, dtype=np.float64))
+        for one in sums.segments
+    )
+    critical = scipy.stats.t.ppf(1 - _DRIFT_ALARMS / 4, num_superchains - 1)  # Two, on two sides.
+    differences = (firsts, squares - 2 * mean * firsts)
+    return np.any(
+        [
+            np.abs(one.mean(axis=0)) > critical * _error_of_groups(one, num_superchains)
+            for one in differences
+        ],
+        axis=0,
+    )
 
 
 def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: int) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from ensemble.draws.store import Draws
 from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.walk.block_kernel import check_steps
-from ensemble.methods.walk.moments import Summary
+from ensemble.methods.walk.moments import MAX_RHAT, Summary
 from ensemble.methods.walk.walker import Walker
 from ensemble.methods.walk.walker_state import WalkerState
 from ensemble.pictures.chain_plots import marginal_plot
@@ -29,7 +29,6 @@ from ensemble.task import Sampled
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the quantiles in a report."""
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
-_MAX_RHAT = 1.1
 _COMPILING_WARMUP = 1536  # Steps of a warm-up after which nothing is left to compile.
 
 
@@ -190,18 +189,8 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
         }
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
-        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing.
-
-        Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
-        """
-        rhat, ess = self.config.stop_at.rhat, self.config.stop_at.ess
-        if not (rhat or ess):
-            return False
-        # Chains that have not left their starts seem to be worth much: they must agree anyway.
-        found = [
-            scalars.get(f"posterior/{name}", np.inf) for name in ("rhat_max", "nested_rhat_max")
-        ]
-        return max(found) < (rhat or _MAX_RHAT) and scalars.get("posterior/ess_min", 0) > ess
+        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
+        return has_converged(scalars, self.config.stop_at)
 
     def figures(self, state: RandomWalkState) -> dict[str, Any]:
         """Draws the histograms of all dimensions."""
@@ -241,6 +230,12 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
                 name: getattr(found, name).tolist()
                 for name in ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
             },
+            **{
+                # Where it cannot be told, no interval.
+                name: [None if math.isnan(low) else [low, high] for low, high in ends.tolist()]
+                for name in ("mean_interval", "variance_interval")
+                for ends in [getattr(found, name)]
+            },
             "quantiles": dict(
                 zip(map(str, SHARES), found.quantiles(SHARES).T.tolist(), strict=True)
             ),
@@ -274,6 +269,23 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
             UserError: it has taken more steps.
         """
         check_not_longer(counters["step"], self.num_steps, "steps", "rwm.num_samples", where)
+
+
+def has_converged(scalars: Mapping[str, float], stop_at: Any) -> bool:
+    """Whether scalars are as `config.stop_at` asks; never if it asks nothing.
+
+    Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
+
+    Args:
+        scalars: with those of convergence, as far as they are known.
+        stop_at: `rhat` and `ess`; what is 0 is not asked for.
+    """
+    if not (stop_at.rhat or stop_at.ess):
+        return False
+    # Chains that have not left their starts seem to be worth much: they must agree anyway.
+    found = [scalars.get(f"posterior/{name}", np.inf) for name in ("rhat_max", "nested_rhat_max")]
+    ess = scalars.get("posterior/ess_min", 0)
+    return max(found) < (stop_at.rhat or MAX_RHAT) and ess > stop_at.ess
 
 
 def _worst(found: Summary) -> dict[str, float]:

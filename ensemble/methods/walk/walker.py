@@ -314,6 +314,7 @@ class Walker:
             counts=arrays["counts"],
             segment_length=state.segment_length,
             num_draws=state.num_draws,
+            num_left_out=state.first,
         )
 
     # The devices.
