@@ -16,6 +16,7 @@ from simulations import (
     number_comparisons,
     number_sentences,
     numbers,
+    posteriors,
 )
 from simulations.statement import Statement
 
@@ -30,6 +31,7 @@ STATEMENTS: tuple[Statement, ...] = (
     *number_comparisons.STATEMENTS,
     *number_sentences.STATEMENTS,
     *numbers.STATEMENTS,
+    *posteriors.STATEMENTS,
 )
 
 

@@ -22,6 +22,20 @@ from ensemble.storage.files import write_bytes
 MIN_DRAWS = 4
 """Draws of a chain without which nothing can be said about it."""
 
+MIN_ESS = 100
+"""Bulk ESS below which no interval is told, and no run ends as converged."""
+GOOD_RHAT, GOOD_ESS = 1.01, 400
+"""What Vehtari et al. 2021 ask of four chains: less than the one, more than the other."""
+AGREE, DISAGREE, TOO_FEW = "agree", "do not agree", "hold too few independent draws"
+"""What can be said of chains."""
+MIN_CHAINS = 6
+"""Of which at most 5% miss one of two equal modes when each starts at either."""
+
+_MIN_BATCHES = 8
+_FALSE_ALARMS = 0.01
+_GAINED_BY_CENTRING = 4.0
+"""Draws that an autoregressive sequence seems worth beyond what it is, about its own mean."""
+
 _SAMPLE_STATS = {
     "log_density": "lp",
     "is_divergent": "diverging",
@@ -61,6 +75,7 @@ class Diagnostics(NamedTuple):
         ess_bulk_worst: the scalar that has it.
         ess_tail_min: over the scalars.
         ess_tail_worst: the scalar that has it.
+        rhat_chance: what chains that agree would exceed in 1% of runs, in any of so many scalars.
         num_constant: scalars with one value in all draws of all chains, such as a probability that
             is always rounded to 1: nothing can be said of them, and they are left out.
         scalars: of each that is not left out.
@@ -72,6 +87,7 @@ class Diagnostics(NamedTuple):
     ess_bulk_worst: str | None
     ess_tail_min: float
     ess_tail_worst: str | None
+    rhat_chance: float
     num_constant: int
     scalars: dict[str, ScalarDiagnostics]
 
@@ -88,7 +104,8 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     Returns:
         The diagnostics.
     """
-    varying, num_constant = {}, 0
+    varying: dict[str, ScalarDiagnostics] = {}
+    num_constant = 0
     for name, values in scalars.items():
         values = np.asarray(values, np.float64)
         if values.shape[1] >= MIN_DRAWS and np.all(values == values.flat[0]):
@@ -100,9 +117,55 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
         "ess_bulk": _worst("ess_bulk", min, varying),
         "ess_tail": _worst("ess_tail", min, varying),
     }
+    rhat, name = worst["rhat"]
+    chance = math.nan
+    if name is not None and math.isfinite(rhat):
+        chance = _rhat_by_chance(np.asarray(scalars[name], np.float64), len(varying))
     return Diagnostics(
-        *worst["rhat"], *worst["ess_bulk"], *worst["ess_tail"], num_constant, varying
+        *worst["rhat"], *worst["ess_bulk"], *worst["ess_tail"], chance, num_constant, varying
     )
+
+
+def verdict(rhat: float, ess: float, rhat_chance: float | None = None) -> str:
+    """What can be said of chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
+
+    Args:
+        rhat: the largest; infinite where each chain stays at a value of its own.
+        ess: the least bulk ESS.
+        rhat_chance: as in `Diagnostics`; None or NaN: unknown.
+    """
+    if rhat < GOOD_RHAT:
+        return AGREE if ess > GOOD_ESS else TOO_FEW
+    is_known = rhat_chance is not None and math.isfinite(rhat_chance)
+    return TOO_FEW if is_known and rhat <= rhat_chance else DISAGREE
+
+
+def _rhat_by_chance(values: np.ndarray, num_scalars: int) -> float:
+    """`Diagnostics.rhat_chance` from the scalar [C, T] whose R-hat is the largest of so many.
+
+    R-hat is about sqrt(1 + F / ESS of a half) (Vats & Knudson 2021, "Revisiting the Gelman-Rubin
+    diagnostic"); F is a ratio of two variances.
+    """
+    freedom = 2 * len(values) - 1
+    worth = _worth_of_half(values)
+    level, freedom_within = 1 - _FALSE_ALARMS / num_scalars, (freedom + 1) * worth / 2
+    quantile = float(scipy.stats.f.ppf(level, freedom, freedom_within))
+    return math.sqrt(1 + quantile / worth)
+
+
+def _worth_of_half(values: np.ndarray) -> float:
+    """How many independent draws half a chain of [C, T] is worth, wherever the others are.
+
+    Found about the mean of each half, where it seems worth more than it is.
+    """
+    half = values.shape[1] // 2
+    if half < MIN_DRAWS:
+        return math.nan
+    scores = _normal_scores(values)
+    halves = np.concatenate([scores[:, :half], scores[:, -half:]])
+    centred = halves - halves.mean(axis=1, keepdims=True)
+    found = float(import_arviz().ess(centred, method="identity")) / len(halves)
+    return max(found - _GAINED_BY_CENTRING, _GAINED_BY_CENTRING / 8)
 
 
 def _worst(
@@ -136,6 +199,32 @@ def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
             mean=mean,
             mcse=float(arviz.mcse((values - mean) / scale, method="mean")) * scale,
         )
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
+    """A 95% interval for the mean of a scalar [C, T], by Student's t over means of batches.
+
+    They are those of chains, or of equal parts of them where there are fewer than eight: whatever
+    the autocorrelation within a batch, the spread of their means says how far the mean may be off
+    (Flegal & Jones 2010, "Batch means and spectral variance estimators in MCMC").
+
+    Args:
+        values: [C, T], finite.
+
+    Returns:
+        Its ends; None where it cannot be told: of a constant, or a bulk ESS of 100 or less.
+    """
+    if not np.isfinite(values).all() or np.ptp(values) == 0:
+        return None
+    if not float(import_arviz().ess(values, method="bulk")) > MIN_ESS:
+        return None
+    num_parts = -(-_MIN_BATCHES // len(values))
+    length = values.shape[1] // num_parts
+    parts = values[:, values.shape[1] - num_parts * length :]
+    means = parts.reshape(len(values) * num_parts, length).mean(axis=1)
+    error = means.std(ddof=1) / math.sqrt(len(means))
+    margin = float(scipy.stats.t.ppf(0.975, len(means) - 1) * error)
+    return float(means.mean()) - margin, float(means.mean()) + margin
 
 
 def _rhat(values: np.ndarray) -> float:

@@ -7,11 +7,10 @@ import ml_collections
 import numpy as np
 from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 
+from ensemble.draws.diagnostics import MIN_ESS
 from ensemble.methods.mcmc.programs import Trace
 from ensemble.methods.mcmc.warmup import is_usable
 from ensemble.notes import note
-
-_MIN_ESS = 100
 
 
 def trace_scalars(trace: Trace, indices: Sequence[int]) -> dict[str, float]:
@@ -78,7 +77,7 @@ def has_converged(scalars: Mapping[str, float], stop_at: Any) -> bool:
     return (
         (stop_at.rhat > 0 or stop_at.ess > 0)
         and (not stop_at.rhat or scalars.get("posterior/rhat_max", np.inf) < stop_at.rhat)
-        and scalars.get("posterior/ess_bulk_min", 0) > max(stop_at.ess, _MIN_ESS)
+        and scalars.get("posterior/ess_bulk_min", 0) > max(stop_at.ess, MIN_ESS)
     )
 
 
