@@ -73,7 +73,7 @@ def verdict(
         mode = rng.integers(2, size=num_chains) if modes else np.zeros(num_chains)
         draws[0] += SEPARATION * mode[:, None] + drift * np.linspace(0, 1, num_draws)
         found = diagnostics.summarise({str(i): one for i, one in enumerate(draws)})
-        told = diagnostics.verdict(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
+        told = diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
         has_reserve = num_chains < diagnostics.MIN_CHAINS
         is_split = modes and (not has_reserve or len(set(mode)) > 1)
         return {
@@ -152,7 +152,7 @@ STATEMENTS = (
         name="posterior.verdict",
         claim="The chains agree, or do not agree",
         over="chains",
-        made_by=("ensemble.draws.diagnostics.verdict",),
+        made_by=("ensemble.draws.diagnostics.judge_chains",),
         settings={
             "C = 4, alike, worth 540": _chains(4, 1000, 0.764),
             "C = 1, alike, worth 210": _chains(1, 1000, 0.65),

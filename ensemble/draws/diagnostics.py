@@ -117,16 +117,16 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
         "ess_bulk": _worst("ess_bulk", min, varying),
         "ess_tail": _worst("ess_tail", min, varying),
     }
-    rhat, name = worst["rhat"]
+    rhat, least = worst["rhat"]
     chance = math.nan
-    if name is not None and math.isfinite(rhat):
-        chance = _rhat_by_chance(np.asarray(scalars[name], np.float64), len(varying))
+    if least is not None and math.isfinite(rhat):
+        chance = _rhat_by_chance(np.asarray(scalars[least], np.float64), len(varying))
     return Diagnostics(
         *worst["rhat"], *worst["ess_bulk"], *worst["ess_tail"], chance, num_constant, varying
     )
 
 
-def verdict(rhat: float, ess: float, rhat_chance: float | None = None) -> str:
+def judge_chains(rhat: float, ess: float, rhat_chance: float | None = None) -> str:
     """What can be said of chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
 
     Args:
@@ -136,8 +136,8 @@ def verdict(rhat: float, ess: float, rhat_chance: float | None = None) -> str:
     """
     if rhat < GOOD_RHAT:
         return AGREE if ess > GOOD_ESS else TOO_FEW
-    is_known = rhat_chance is not None and math.isfinite(rhat_chance)
-    return TOO_FEW if is_known and rhat <= rhat_chance else DISAGREE
+    # Nothing is at most NaN.
+    return TOO_FEW if rhat_chance is not None and rhat <= rhat_chance else DISAGREE
 
 
 def _rhat_by_chance(values: np.ndarray, num_scalars: int) -> float:
@@ -209,12 +209,14 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     (Flegal & Jones 2010, "Batch means and spectral variance estimators in MCMC").
 
     Args:
-        values: [C, T], finite.
+        values: [C, T].
 
     Returns:
-        Its ends; None where it cannot be told: of a constant, or a bulk ESS of 100 or less.
+        Its ends; None where it cannot be told: of a constant, of fewer than 8 draws of a chain, or
+        of a bulk ESS of 100 or less.
     """
-    if not np.isfinite(values).all() or np.ptp(values) == 0:
+    is_short = values.shape[1] < max(MIN_DRAWS, _MIN_BATCHES)
+    if is_short or not np.isfinite(values).all() or np.ptp(values) == 0:
         return None
     if not float(import_arviz().ess(values, method="bulk")) > MIN_ESS:
         return None

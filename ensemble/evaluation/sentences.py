@@ -4,10 +4,11 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble.draws.diagnostics import AGREE, MIN_CHAINS, judge_chains
 from ensemble.evaluation import recipe
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures.plot_style import plural
-from ensemble.report.text import GOOD_ESS, GOOD_RHAT, agreement
+from ensemble.report.text import agreement
 
 FEW_EXAMPLES = 30
 """With fewer test examples nothing is concluded of calibration."""
@@ -49,11 +50,15 @@ def convergence(posterior: Mapping[str, Any]) -> str:
     rhat, ess = posterior["rhat_max"], posterior["ess_bulk_min"]
     if rhat is None or ess is None:
         return f"{text}; too few or degenerate draws to tell whether the chains agree."
-    if posterior["num_chains"] == 1:
+    num_chains = posterior["num_chains"]
+    if num_chains == 1:
         return f"{text}; R-hat of the halves of the only one is {rhat:.3f}, bulk ESS {ess:.0f}."
-    agree = rhat < GOOD_RHAT and ess > GOOD_ESS
-    text += f"; they {'agree' if agree else 'do not agree well enough yet'}"
-    return f"{text} ({agreement(rhat, ess)})."
+    told = judge_chains(rhat, ess, posterior.get("rhat_chance"))
+    text += f"; they {told} ({agreement(rhat, ess)})"
+    if told == AGREE and num_chains < MIN_CHAINS:
+        missed = 2.0 ** (1 - num_chains)
+        text += f", but of two equal modes {num_chains} chains all miss one in {missed:.0%} of runs"
+    return f"{text}."
 
 
 def effect(section: Mapping[str, Any]) -> int:

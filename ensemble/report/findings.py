@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from ensemble.draws.diagnostics import AGREE, DISAGREE, GOOD_ESS, GOOD_RHAT, judge_chains
 from ensemble.likelihood import Arrays, Constant
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, advantage
 from ensemble.report.results import reported_split
-from ensemble.report.text import GOOD_ESS, GOOD_RHAT
 from ensemble.task import Scored
 
 
@@ -69,15 +69,24 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
     rhat, ess = posterior.get("rhat_max"), posterior.get("ess_bulk_min")
     if "num_warmup" not in posterior or rhat is None or ess is None:
         return []
-    if not np.isfinite(rhat) or (rhat < GOOD_RHAT and ess > GOOD_ESS):
+    if np.isnan(rhat):
         return []
-    told = "do not agree well enough yet" if rhat >= GOOD_RHAT else "hold too few independent draws"
+    chance = posterior.get("rhat_chance")
+    told = judge_chains(rhat, ess, chance)
+    if told == AGREE:
+        return []
+    by_chance = ""
+    if told == DISAGREE and chance is not None and np.isfinite(chance):
+        by_chance = f", and chance brings it to {chance:.3g} in 1% of runs"
+    if np.isinf(rhat):
+        by_chance = ", for each chain stays at a value of its own"
+    who = "halves of the chain" if posterior.get("num_chains") == 1 else "chains"
     return [
-        f"The chains {told}: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
-        f"is good) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). Intervals and "
-        f"averages of these draws may be off. Raise config.hmc.num_samples="
-        f"{posterior['num_samples']} or config.hmc.num_warmup={posterior['num_warmup']}, start "
-        "from trained members with config.init_from, or choose a smaller network."
+        f"The {who} {told}: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
+        f"is good{by_chance}) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). "
+        "Intervals and averages of these draws may be off. Raise "
+        f"config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
+        f"{posterior['num_warmup']}, start from trained members with config.init_from, or choose a smaller network."
     ]
 
 

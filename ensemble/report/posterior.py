@@ -40,8 +40,10 @@ def posterior_section(
     Returns:
         R-hat, ESS and the scalars that have the worst; over the draws mean `accept`, number of
         `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the last one;
-        `num_gradients`; rates; and what was asked for. `monte_carlo` has mean and its standard
-        error (MCSE) of the log density, and of scores of single draws on `tracked_split`.
+        `num_gradients`; rates; and what was asked for. `rhat_chance` is what `rhat_max` of chains
+        that agree exceeds in 1% of runs. `monte_carlo` has mean, its standard error (MCSE) and 95%
+        interval, over chains, of the log density, and of scores of single draws on `tracked_split`;
+        no interval where it cannot be told.
     """
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
     ess = [one.ess_bulk for one in found.scalars.values()]
@@ -49,6 +51,7 @@ def posterior_section(
     return {
         "rhat_max": found.rhat_max,
         "rhat_worst": found.rhat_worst,
+        "rhat_chance": found.rhat_chance,
         "ess_bulk_min": found.ess_bulk_min,
         "ess_bulk_worst": found.ess_bulk_worst,
         "ess_tail_min": found.ess_tail_min,
@@ -71,7 +74,12 @@ def posterior_section(
         "temperature": config.temperature,
         "tracked_split": tracked_split,
         "monte_carlo": {
-            name: {"mean": one.mean, "mcse": one.mcse} for name, one in monte_carlo.scalars.items()
+            name: {
+                "mean": one.mean,
+                "mcse": one.mcse,
+                "interval": diagnostics.mean_interval(np.asarray(counted[name], np.float64)),
+            }
+            for name, one in monte_carlo.scalars.items()
         },
     }
 

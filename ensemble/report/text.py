@@ -200,10 +200,6 @@ def notes(report: Mapping[str, Any]) -> str:
     return "\n".join(f"Note: {line}" for line in report.get("notes", ()))
 
 
-GOOD_RHAT, GOOD_ESS = 1.01, 400
-"""What Vehtari et al. 2021 ask of four chains: less than the one, more than the other."""
-
-
 WALK_INTERVALS = (
     "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
     "start, without a warm-up, or while chains drift or have not left their starts."

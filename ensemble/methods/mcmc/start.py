@@ -2,12 +2,14 @@
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+import scipy.linalg
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
@@ -25,6 +27,11 @@ from ensemble.task import Learned
 
 logger = logging.getLogger("ensemble")
 
+SPREAD = 3.0
+"""Standard deviations by which starts at the MAP are spread around it."""
+_MOST_HALVINGS = 20
+_NUM_PROBES = 32  # A power of 2.
+_DIFFERENCE = 1e-2  # Of the size of a parameter.
 _LOG_EVERY = 50  # Iterations.
 
 
@@ -36,8 +43,9 @@ def starting_points(
 ) -> tuple[Coordinates, Any]:
     """Finds the coordinates in which chains move, and where they start.
 
-    With the Kronecker mass, chains that start at the MAP are spread around it as the mass says,
-    a Laplace approximation, so that R-hat can see whether they have forgotten their starts.
+    Chains that start at the MAP are spread around it, so that R-hat can see whether they have
+    forgotten their starts: with the Kronecker mass as that says, a Laplace approximation; else by
+    several standard deviations of the parameters, see `spread`.
 
     Args:
         config: of the run.
@@ -74,7 +82,7 @@ def starting_points(
     elif whitens:
         return coordinates, jax.vmap(lambda key: standard_normal(key, shapes))(rng_keys)
     else:
-        params = jax.tree.map(lambda leaf: jnp.stack([leaf] * config.num_chains), found)
+        params = spread(density, found, rng_keys)
     return coordinates, jax.vmap(coordinates.from_params)(params)
 
 
@@ -167,6 +175,73 @@ def find_map(
         )
     params = coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
     return density.layout.strip(params)
+
+
+def spread(density: LogDensity, params: Any, rng_keys: jax.Array) -> Any:
+    """Draws starts of chains around the MAP, more widely than the posterior is.
+
+    Each parameter is moved by `SPREAD` standard deviations times a normal number. The deviations
+    are those given all other parameters, by the diagonal of the Hessian (Bekas et al. 2007, "An
+    estimator for the diagonal of a matrix") from differences of gradients. Where that leads to much
+    less density than it would of a normal one, because the posterior is none, the move is halved.
+    Starts should be overdispersed: Gelman & Rubin 1992, "Inference from iterative simulation".
+
+    Args:
+        density: of the posterior.
+        params: the MAP, without padding.
+        rng_keys: [C], of the starts.
+
+    Returns:
+        Parameters [C, ...].
+    """
+    at_map, unravel = ravel_pytree(params)
+
+    @jax.jit
+    def value_and_grad(flat: jax.Array, data: Any) -> tuple[jax.Array, jax.Array]:
+        def of_flat(flat: jax.Array) -> jax.Array:
+            return density.bind(data)(density.layout.pad(unravel(flat)))
+
+        return jax.value_and_grad(of_flat)(flat)
+
+    def fetched(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, grad = transfer.fetch(value_and_grad(jnp.asarray(flat, jnp.float32), density.data))
+        return float(value), np.asarray(grad, np.float64)
+
+    centre = np.asarray(at_map, np.float64)
+    highest, deviations = fetched(centre)[0], _conditional_deviations(fetched, centre)
+    lowest = highest - SPREAD**2 * centre.size  # Twice what a normal density would lose.
+    starts = []
+    for key in rng_keys:
+        move = SPREAD * deviations * np.asarray(jax.random.normal(key, centre.shape), np.float64)
+        for _ in range(_MOST_HALVINGS):
+            if fetched(centre + move)[0] >= lowest:
+                break
+            move /= 2
+        starts.append(unravel(jnp.asarray(centre + move, at_map.dtype)))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+
+
+def _conditional_deviations(
+    value_and_grad: Callable[[np.ndarray], tuple[float, np.ndarray]], centre: np.ndarray
+) -> np.ndarray:
+    """Standard deviations of single parameters given the others, from curvature at a maximum."""
+    rng = np.random.default_rng(0)
+    total = np.zeros_like(centre)
+    length = _DIFFERENCE * np.maximum(np.abs(centre), np.sqrt(np.mean(centre**2)) + _DIFFERENCE)
+    if centre.size <= _NUM_PROBES:  # Orthogonal ones are exact.
+        signs = scipy.linalg.hadamard(_NUM_PROBES)[:, : centre.size]
+    else:
+        signs = rng.choice([-1.0, 1.0], (_NUM_PROBES, centre.size))
+    for sign in signs:
+        step = length * sign
+        above, below = value_and_grad(centre + step)[1], value_and_grad(centre - step)[1]
+        total -= (above - below) / (2 * step)
+    curvature = total / _NUM_PROBES
+    positive = curvature[curvature > 0]
+    if not len(positive):
+        return np.full_like(centre, np.sqrt(np.mean(centre**2)))
+    # Noise makes some too small, or negative: those count as the flattest tenth.
+    return 1 / np.sqrt(np.maximum(curvature, np.quantile(positive, 0.1)))
 
 
 def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:

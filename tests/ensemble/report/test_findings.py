@@ -119,17 +119,21 @@ def test_members_that_failed_get_a_remedy():
 
 
 @pytest.mark.parametrize(
-    ("rhat", "ess", "says"),
+    ("rhat", "ess", "chance", "says"),
     [
-        (1.002, 900, ""),
-        (2.9, 6, "do not agree well enough yet"),
-        (1.02, 900, "do not agree well enough yet"),
-        (1.0, 90, "hold too few independent draws"),
-        (np.nan, 9, ""),
+        (1.002, 900, 1.01, ""),
+        (2.9, 6, 1.4, "do not agree"),
+        (2.9, 6, None, "do not agree"),  # Of an older run.
+        (np.inf, 4, np.nan, "do not agree"),
+        (1.02, 900, 1.01, "do not agree"),
+        (1.02, 350, 1.03, "hold too few independent draws"),
+        (1.0, 90, 1.1, "hold too few independent draws"),
+        (np.nan, 9, np.nan, ""),
     ],
 )
-def test_chains_that_disagree(rhat, ess, says):
+def test_chains_that_disagree(rhat, ess, chance, says):
     posterior = {"rhat_max": rhat, "ess_bulk_min": ess, "num_warmup": 30, "num_samples": 50}
+    posterior["rhat_chance"] = chance
     found = _of(_predicted([0.9]), posterior=posterior)
     assert len(found) == bool(says)
     assert not says or f"The chains {says}: R-hat" in found[0]

@@ -82,6 +82,19 @@ def test_another_network_ends_at_a_zero_of_its_gradient_and_again_at_the_same(bl
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads)) < 0.02 * largest
 
 
+def test_chains_that_start_at_the_map_are_overdispersed(blobs):
+    task = make_task(blobs)
+    density = make_density(task)
+    found = find_map(task, density, SHAPES)
+    starts = start.spread(density, found, jax.random.split(jax.random.key(0), 64))["Dense_0"]
+    inputs, _ = task.dataset.splits["train"]
+    inputs = (inputs - task.dataset.shift) * task.dataset.scale
+    probs = scipy.special.softmax(inputs @ found["Dense_0"]["kernel"] + found["Dense_0"]["bias"], 1)
+    curvature = (probs * (1 - probs)).sum(axis=0) + 1 / 0.49
+    spread = (starts["bias"] - found["Dense_0"]["bias"]).std(axis=0)
+    np.testing.assert_allclose(spread * np.sqrt(curvature), start.SPREAD, rtol=0.3)
+
+
 def test_progress_is_logged(blobs, caplog):
     caplog.set_level("INFO", logger="ensemble")
     task = make_task(blobs, model="tiny")
