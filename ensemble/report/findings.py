@@ -86,7 +86,8 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         f"is good{by_chance}) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). "
         "Intervals and averages of these draws may be off. Raise "
         f"config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
-        f"{posterior['num_warmup']}, start from trained members with config.init_from, or choose a smaller network."
+        f"{posterior['num_warmup']}, start from trained members with config.init_from, "
+        "or choose a smaller network."
     ]
 
 

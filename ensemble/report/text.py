@@ -99,7 +99,7 @@ def _moments_table(posterior: Mapping[str, Any]) -> Table:
             told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "cannot be told"
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
-    return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 24)
+    return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 22)
 
 
 def _recommendation(recommendation: Mapping[str, Any]) -> list[Table | str]:
