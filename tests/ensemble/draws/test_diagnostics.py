@@ -12,6 +12,7 @@ import scipy.signal
 import scipy.stats
 from etils import epath
 
+from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import import_arviz, summarise, to_inference_data, write_netcdf
 
 
@@ -301,3 +302,37 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
         write_netcdf(path, to_inference_data(*case()))
     assert path.read_bytes() == b"before"
     assert [found.name for found in path.parent.iterdir()] == ["posterior.nc"]
+
+
+def correlated(rng, num_chains, num_draws, rho=0.9):
+    noise = rng.normal(size=(num_chains, num_draws)) * np.sqrt(1 - rho**2)
+    zi = rho * rng.normal(size=(num_chains, 1))
+    return scipy.signal.lfilter([1], [1, -rho], noise, axis=1, zi=zi)[0]
+
+
+def test_chains_are_said_to_disagree_only_beyond_chance():
+    """These chains are alike: their R-hat is high because they are short."""
+    alike = correlated(np.random.default_rng(0), 8, 250)
+    apart = alike + 3 * (np.arange(8) % 2)[:, None]
+    for draws, told in ((alike, diagnostics.TOO_FEW), (apart, diagnostics.DISAGREE)):
+        found = diagnostics.summarise({"x": draws})
+        assert found.rhat_max > diagnostics.GOOD_RHAT
+        assert (
+            diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance) == told
+        )
+    assert diagnostics.judge_chains(1.005, 500) == diagnostics.AGREE
+    assert diagnostics.judge_chains(np.inf, 4, np.nan) == diagnostics.DISAGREE
+
+
+@pytest.mark.parametrize("num_chains", [1, 3, 16])
+def test_an_interval_is_students_over_batches(num_chains):
+    draws = np.random.default_rng(0).normal(size=(num_chains, 240))
+    means = draws.reshape({1: 8, 3: 9, 16: 16}[num_chains], -1).mean(axis=1)
+    expected = scipy.stats.t.interval(0.95, len(means) - 1, means.mean(), scipy.stats.sem(means))
+    assert diagnostics.mean_interval(draws) == pytest.approx(expected)
+
+
+def test_an_interval_that_cannot_be_told():
+    slow = correlated(np.random.default_rng(0), 4, 100, 0.99)
+    for draws in (slow, np.ones((4, 100)), np.full((4, 100), np.nan), np.zeros((4, 3))):
+        assert diagnostics.mean_interval(draws) is None

@@ -5,7 +5,13 @@ import types
 import numpy as np
 import pytest
 
-from ensemble.methods.mcmc.chain_monitor import has_converged, headline, trace_scalars
+from ensemble import notes
+from ensemble.methods.mcmc.chain_monitor import (
+    has_converged,
+    headline,
+    note_untuned,
+    trace_scalars,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +60,14 @@ def test_scalars_are_by_chain_and_the_headline_is_their_mean():
     assert shown["energy error"] == pytest.approx(0.2)
     assert shown["average draw's nll"] == 0.4
     assert "R-hat" not in shown
+
+
+def test_chains_that_mclmc_could_not_tune_are_named():
+    config = types.SimpleNamespace(num_chains=4, hmc=types.SimpleNamespace(num_warmup=100))
+    ones = np.ones(4, np.float32)
+    steps = np.array([0.1, 0, np.nan, 0.1], np.float32)
+    with notes.collected() as lines:
+        note_untuned(types.SimpleNamespace(step_size=ones, L=ones), config)
+        assert lines == []
+        note_untuned(types.SimpleNamespace(step_size=steps, L=ones), config)
+    assert "no step size for 2 of 4 chains, which stay where they are: 1, 2; raise" in lines[0]

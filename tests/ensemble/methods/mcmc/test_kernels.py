@@ -117,6 +117,20 @@ def test_mclmc_finds_small_scales_far_from_zero():
     np.testing.assert_allclose(found / scales, 1, atol=0.4)
 
 
+def test_mclmc_is_tuned_again_where_the_start_is_far_from_a_narrow_density():
+    """There energy errors overflow, and the step size that is found first is 0."""
+
+    def logdensity_fn(x):
+        return -0.5 * jnp.sum(jnp.square((x - 1) / 0.001))
+
+    sampler = make_sampler(Settings("mclmc", 0.01, 20, num_warmup=600), logdensity_fn)
+    chain = jax.jit(sampler.tune)(sampler.init(jax.random.key(0), jnp.array([30.0, -20, 10, 5])))
+    assert 1e-4 < chain.adaptation.step_size < 1e-2
+    assert logdensity_fn(chain.state.position) > -30
+    lost = chain._replace(adaptation=chain.adaptation._replace(step_size=jnp.float32(0)))
+    assert sampler.step(lost, 0)[1].acceptance_rate == 0
+
+
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_gradients_are_counted_as_they_are_taken(method):
     counted, count = counted_gaussian()

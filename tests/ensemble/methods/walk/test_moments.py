@@ -28,6 +28,42 @@ def test_chains_of_one_start_are_not_taken_for_independent():
     np.testing.assert_array_equal(alone.mcse_mean, moments.summarise(sums, 1024).mcse_mean)
 
 
+def summed_chains(draws, num_left_out=64):
+    """What a walker keeps of draws [C, T] of one dimension, in two segments."""
+    halves = np.stack(np.split(draws, 2, axis=1))
+    segments = tuple(one.sum(axis=2)[..., None] for one in (halves, np.square(halves)))
+    rest = np.zeros((len(draws), 1))
+    counts = np.zeros((1, moments.NUM_BINS + 2), int)
+    length, num_draws = draws.shape[1] // 2, draws.shape[1]
+    return moments.HostSums(
+        np.zeros(1), np.ones(1), segments, (rest,) * 2, counts, length, num_draws, num_left_out
+    )
+
+
+def test_intervals_are_students_over_starts():
+    draws = np.random.default_rng(0).normal(3, 2, (4, 200))
+    found = moments.summarise(summed_chains(draws), 4)
+    means = draws.mean(axis=1)
+    expected = scipy.stats.t.interval(0.95, 3, means.mean(), scipy.stats.sem(means))
+    np.testing.assert_allclose(found.mean_interval[0], expected)
+    low, high = found.variance_interval[0]
+    assert 0 < low < 4 < high
+    assert not np.isnan(moments.summarise(summed_chains(draws), 2).mean_interval).any()
+
+
+@pytest.mark.parametrize("why", ["one chain", "no warm-up", "a drift", "starts not left"])
+def test_what_cannot_be_told_has_no_interval(why):
+    draws = np.random.default_rng(0).normal(size=(8, 400))
+    draws += {"a drift": np.linspace(0, 1, 400), "starts not left": np.arange(8)[:, None]}.get(
+        why, 0
+    )
+    draws = draws[: 1 if why == "one chain" else 8]
+    sums = summed_chains(draws, 0 if why == "no warm-up" else 64)
+    found = moments.summarise(sums, len(draws))
+    assert np.isnan(found.mean_interval).all()
+    assert np.isnan(found.variance_interval).all()
+
+
 @pytest.mark.parametrize(
     "target",
     [scipy.stats.expon(), scipy.stats.lognorm(1), scipy.stats.uniform(), scipy.stats.norm()],

@@ -59,6 +59,9 @@ def test_the_report_has_the_moments_and_what_they_are_worth(finished):
     for name, exact in (("mean", [1, 2]), ("variance", [1, 4])):
         errors = (np.array(posterior[name]) - exact) / posterior[f"mcse_{name}"]
         assert (np.abs(errors) < 4).all()
+        low, high = np.array(posterior[f"{name}_interval"]).T
+        assert ((low < posterior[name]) & (posterior[name] < high)).all()
+    assert "95% intervals are over chains" in text.format_table(content)
     assert posterior["accept"] == pytest.approx(0.234, abs=0.06)
     assert posterior["rhat_max"] < 1.1
     assert posterior["ess_min"] == min(posterior["ess"])
@@ -118,6 +121,8 @@ def test_one_chain_says_that_it_can_say_nothing():
     result = ensemble.train(walk_config(num_chains=1, num_devices=1))
     assert math.isnan(result.report["posterior"]["ess_min"])
     assert "too few chains or samples" in text.summary_sentence(result.report)
+    assert result.report["posterior"]["mean_interval"] == [None, None]
+    assert text.format_table(result.report).count("cannot be told") == 4
 
 
 def test_another_density_of_the_same_name_is_refused(finished, tmp_path):
