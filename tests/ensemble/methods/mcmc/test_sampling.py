@@ -167,7 +167,10 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
     )
     assert evaluation["members"] == [0, 1]
     assert evaluation["posterior"] == report_of(workdir)["posterior"]
-    assert "chains of 30 draws, each averaged; they do not agree" in evaluation["verdict"][1]
+    assert (
+        "chains of 30 draws, each averaged; they hold too few independent"
+        in evaluation["verdict"][1]
+    )
     assert 0 <= evaluation["compare"][0]["agreement"] <= 1
     assert evaluation["test"]["ensemble"]["aleatoric"] == pytest.approx(
         stored(workdir)["entropies"].mean(), rel=1e-5
