@@ -152,7 +152,11 @@ STATEMENTS = (
         name="posterior.verdict",
         claim="The chains agree, or do not agree",
         over="chains",
-        made_by=("ensemble.draws.diagnostics.judge_chains",),
+        made_by=(
+            "ensemble.draws.diagnostics.judge_chains",
+            "ensemble.draws.diagnostics._rhat_by_chance",
+            "ensemble.draws.diagnostics._normal_scores",
+        ),
         settings={
             "C = 4, alike, worth 540": _chains(4, 1000, 0.764),
             "C = 1, alike, worth 210": _chains(1, 1000, 0.65),
