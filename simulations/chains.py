@@ -143,7 +143,10 @@ STATEMENTS = (
         name="walk.moments",
         claim="The mean, and the variance, of a density that random walks sample",
         over="chains",
-        made_by=("ensemble.methods.walk.moments.summarise",),
+        made_by=(
+            "ensemble.methods.walk.moments.summarise",
+            "ensemble.methods.walk.moments._drifts",
+        ),
         settings={
             "C = 4, 512 draws": _walk(4, 4, 512, 0.9),
             "C = 2, 512 draws": _walk(2, 2, 512, 0.9),
