@@ -10,6 +10,7 @@ from typing import Any
 
 _EXPORTS = {
     "train": "ensemble.run.loop",
+    "sample": "ensemble.run.sample",
     "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",
     "evaluate": "ensemble.evaluation.assembly",

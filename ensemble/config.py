@@ -211,4 +211,4 @@ def _kind(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """What decides which keys a configuration has."""
     model = values.get("model")
     own = (*model_block(model).keys, *likelihood_block(values.get("likelihood")).keys)
-    return values.get("method"), model in registry.models_of_tasks(), *own
+    return values.get("method"), registry.task_of_model(model), *own

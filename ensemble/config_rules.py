@@ -160,7 +160,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
         if problem:
             conflicts.append(problem)
             broken.add(key)
-    if registry.METHODS[method].requires_prior and complete.prior == _NO_PRIOR:
+    if registry.METHODS[method].requires_prior and complete.get("prior") == _NO_PRIOR:
         if "prior" in by_hand:
             conflicts.append(
                 f"config.method={method!r} samples a posterior, which config.prior='none' does "

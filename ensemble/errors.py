@@ -1,6 +1,7 @@
 """The ways in which a run ends early, each with one line for the user and an exit status."""
 
 import pathlib
+import sys
 import sysconfig
 import traceback
 import unicodedata
@@ -83,6 +84,16 @@ def place_in_own_code(error: BaseException | None) -> str:
             if _is_own(frame.filename):
                 return f"{frame.filename}:{frame.lineno}"
         error = error.__cause__ or error.__context__
+    return ""
+
+
+def calling_place() -> str:
+    """File and line of the innermost frame of the user's own code that led here; may be empty."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if _is_own(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
     return ""
 
 

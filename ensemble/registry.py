@@ -51,7 +51,8 @@ class TaskEntry:
         restore: called as `restore(config, description, params)`, with a workdir's configuration,
             what `Task.describe` has said, and its members' parameters [M, ...], which it checks;
             returns an `ensemble.task.Predictive`. Empty where nothing predicts.
-        models: values of `config.model` that mean this task.
+        models: values of `config.model` that mean this task; what follows a colon stands for what
+            the user writes there.
         key: of the configuration, that means this task where it is set; empty: none does.
         default_prior: of methods that require one, where nobody has set `config.prior`.
         why_not_evaluated: the end of a line that says why there are no evaluations of a workdir;
@@ -106,9 +107,11 @@ METHODS: Mapping[str, MethodEntry] = {
         # one before it, and takes longer to make them. Sampling is faster with it: decision 0005.
         xla_flags={"--xla_cpu_use_fusion_emitters": "false"},
     ),
-    "hmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation"), True, _DRAWS),
-    "nuts": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation"), True, _DRAWS),
-    "mclmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised",), True, _DRAWS, is_exact=False),
+    "hmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS),
+    "nuts": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS),
+    "mclmc": MethodEntry(
+        _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, is_exact=False
+    ),
     "rwm": MethodEntry(
         "ensemble.methods.walk.random_walk:RandomWalk",
         "ensemble.methods.walk.walk_keys:BLOCK",
@@ -137,6 +140,13 @@ TASKS: Mapping[str, TaskEntry] = {
         models=("matrix_factorisation",),
         why_not_evaluated="has learned who watches what, and evaluations are of predictions; its "
         "scores are in report.json, and recommend.py recommends",
+    ),
+    "numpyro": TaskEntry(
+        "ensemble.tasks.probabilistic.model_task:create",
+        "ensemble.tasks.probabilistic.model_keys:BLOCK",
+        models=("numpyro:FILE.py:NAME", "logdensity:NAME"),
+        why_not_evaluated="has sampled a model, which predicts no test split; its draws are in "
+        "posterior.nc, for ArviZ",
     ),
     "density": TaskEntry(
         "ensemble.tasks.target:create",
@@ -218,15 +228,20 @@ def load(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def models_of_tasks() -> list[str]:
-    """Values of `config.model` that mean a task of their own."""
-    return [model for entry in TASKS.values() for model in entry.models]
+def task_of_model(model: Any) -> str | None:
+    """The task that a value of `config.model` means; None for a network."""
+    for task, entry in TASKS.items():
+        for known in entry.models:
+            prefix, colon, _ = known.partition(":")
+            if model == known or (colon and str(model).startswith(prefix + colon)):
+                return task
+    return None
 
 
 def is_meant(task: str, config: Mapping[str, Any]) -> bool:
     """Whether a configuration says by its model, or by a key of the task, that it is this one."""
-    entry = TASKS[task]
-    return config.get("model") in entry.models or bool(entry.key and config.get(entry.key))
+    key = TASKS[task].key
+    return task_of_model(config.get("model")) == task or bool(key and config.get(key))
 
 
 def task_of(config: Mapping[str, Any]) -> str:

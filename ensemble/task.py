@@ -150,6 +150,18 @@ class OwnLogLikelihood(NamedTuple):
     predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
 
 
+class OwnLogDensity(NamedTuple):
+    """A log density of all parameters together, with its data.
+
+    Attributes:
+        place: puts the data on the devices of a mesh.
+        bind: `(placed) -> logdensity_fn`, from the parameters to nats [].
+    """
+
+    place: Callable[[Mesh], Any]
+    bind: Callable[[Any], Callable[[Any], jax.Array]]
+
+
 class SoftmaxRegression(NamedTuple):
     """A task that is multinomial logistic regression, whose curvature is known.
 
@@ -247,6 +259,57 @@ class Learned(Task, Predictive, Protocol):
 
     def draw_report(self) -> DrawReport | None:
         """What the report says of a sample of the posterior beside scores."""
+
+
+class SiteDraws(NamedTuple):
+    """What draws of a model's parameters mean, on the host: [C, K, ...] by site.
+
+    Attributes:
+        values: of the latent variables as the model has them, and of what follows from them.
+        log_likelihood: of each observation, nats.
+        predicted: new observations.
+        observed: the observations themselves, without the axes of chains and draws.
+    """
+
+    values: Mapping[str, np.ndarray]
+    log_likelihood: Mapping[str, np.ndarray]
+    predicted: Mapping[str, np.ndarray]
+    observed: Mapping[str, np.ndarray]
+
+
+@runtime_checkable
+class Modelled(Task, Protocol):
+    """A log density with a gradient that samplers take as it is; nothing predicts examples.
+
+    Its parameters are named arrays on the whole real line.
+    """
+
+    @property
+    def tracked(self) -> tuple[str, ...]:
+        """Names of the scalars whose convergence is watched at every draw."""
+
+    def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes of one chain's parameters."""
+
+    def own_log_density(self) -> OwnLogDensity:
+        """What is sampled."""
+
+    def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:
+        """Finds where chains may start: parameters [C, ...] with a finite density and gradient.
+
+        Args:
+            rng_keys: [C].
+            from_prior: whether they are drawn from the prior; else dispersed evenly.
+
+        Raises:
+            UserError: a chain finds none, with the reason.
+        """
+
+    def track(self, params: Any) -> jax.Array:
+        """The scalars `tracked` of one draw."""
+
+    def site_draws(self, params: Mapping[str, np.ndarray]) -> SiteDraws:
+        """Makes of parameters [C, K, ...] on the host what the model's variables are."""
 
 
 @runtime_checkable

@@ -36,7 +36,7 @@ _FALSE_ALARMS = 0.01
 _GAINED_BY_CENTRING = 4.0
 """Draws that an autoregressive sequence seems worth beyond what it is, about its own mean."""
 
-_SAMPLE_STATS = {
+SAMPLE_STATS = {
     "log_density": "lp",
     "is_divergent": "diverging",
     "num_gradients": "n_steps",
@@ -282,7 +282,7 @@ def to_inference_data(
         `arviz.InferenceData`.
     """
     arviz = import_arviz()
-    stats = {_SAMPLE_STATS.get(name, name): np.asarray(info) for name, info in draw_info.items()}
+    stats = {SAMPLE_STATS.get(name, name): np.asarray(info) for name, info in draw_info.items()}
     if "diverging" in stats:
         stats["diverging"] = stats["diverging"].astype(bool)
     num_draws = next((np.shape(values)[1] for values in [*scalars.values(), *stats.values()]), 0)

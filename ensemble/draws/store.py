@@ -310,16 +310,21 @@ MAX_DRAWS = 100
 """Draws that a loaded posterior predicts with, evenly spread over all chains."""
 
 
-LOG_DENSITY, LOG_PROB = "log_density", "log_prob_"
-"""The scalars whose convergence counts: this one, and those whose name begins so."""
+LOG_DENSITY, LOG_PROB, VALUE = "log_density", "log_prob_", "value:"
+"""The scalars whose convergence counts: this one, and those whose names begin so."""
+
+
+def is_diagnostic(name: str) -> bool:
+    """Whether a scalar says how a draw was made, and not what was drawn."""
+    return not name.startswith((LOG_PROB, VALUE))
 
 
 def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, np.ndarray]:
     """The scalars [C, T] whose convergence counts, of draws `first` and later, of live chains."""
     return {
-        name: values[list(live)]
+        name.removeprefix(VALUE): values[list(live)]
         for name, values in draws.scalars(first).items()
-        if name == LOG_DENSITY or name.startswith(LOG_PROB)
+        if name == LOG_DENSITY or not is_diagnostic(name)
     }
 
 

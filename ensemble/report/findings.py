@@ -35,6 +35,8 @@ def findings(
         Lines; none where nothing is to be said.
     """
     found = _failures(report, remedy_of_failed or remedy) + _convergence(report)
+    if "sites" in report:
+        found += _of_model(report)
     split = reported_split(report)
     if scored is None:
         return found
@@ -80,15 +82,39 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         by_chance = f", and chance brings it to {chance:.3g} in 1% of runs"
     if np.isinf(rhat):
         by_chance = ", for each chain stays at a value of its own"
+    others = (
+        "set config.hmc.mass='dense', or write the model without centring, as "
+        "numpyro.infer.reparam.LocScaleReparam does. Chains that stay apart may be in several modes"
+        if "sites" in report
+        else "start from trained members with config.init_from, or choose a smaller network"
+    )
     who = "halves of the chain" if posterior.get("num_chains") == 1 else "chains"
     return [
         f"The {who} {told}: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
         f"is good{by_chance}) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). "
         "Intervals and averages of these draws may be off. Raise "
         f"config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
-        f"{posterior['num_warmup']}, start from trained members with config.init_from, "
-        "or choose a smaller network."
+        f"{posterior['num_warmup']}, {others}."
     ]
+
+
+def _of_model(report: Mapping[str, Any]) -> list[str]:
+    """Draws of a model that diverged, and observations of which LOO says nothing."""
+    posterior, found = report["posterior"], []
+    if posterior["divergences"]:
+        found.append(
+            f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "
+            "are too narrow for the step size, and their values may be missing here. Raise "
+            f"config.hmc.target_acceptance={report['config']['hmc']['target_acceptance']:g} to "
+            "such as 0.95, or write the model without centring."
+        )
+    for site, one in report["information_criteria"].items():
+        if one["num_bad_k"]:
+            found.append(
+                f"LOO of {site} is unreliable: {plural(one['num_bad_k'], 'observation')} of it "
+                "have a Pareto k above 0.7."
+            )
+    return found
 
 
 def _training(

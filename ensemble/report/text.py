@@ -44,6 +44,8 @@ def contents(report: Mapping[str, Any]) -> list[Table | str]:
     """The tables of a report, and lines of text between and after them."""
     if not registry.METHODS[report["method"]].predicts:
         return [_moments_table(report["posterior"]), "", WALK_INTERVALS]
+    if "sites" in report:
+        return _sites_table(report)
     split = reported_split(report)
     beside = _distillation(report)
     if split is None:
@@ -100,6 +102,37 @@ def _moments_table(posterior: Mapping[str, Any]) -> Table:
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
     return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 22)
+
+
+_MAX_SITES = 40
+
+
+def _sites_table(report: Mapping[str, Any]) -> list[Table | str]:
+    """The variables of a model, a line each, and what LOO says of its observations."""
+    titles = {
+        "mean": "mean", "mcse": "+-", "sd": "sd", "q05": "5%", "q95": "95%", "rhat": "R-hat",
+        "ess_bulk": "bulk ESS", "ess_tail": "tail ESS",
+    }  # fmt: skip
+    digits = {"rhat": ".3f", "ess_bulk": ".0f", "ess_tail": ".0f", "mcse": ".2g"}
+
+    def cell(name: str, value: float) -> str:
+        return "" if np.isnan(value) else f"{value:{digits.get(name, '.5g')}}"
+
+    shown = list(report["sites"].items())[:_MAX_SITES]
+    rows = [[site, *(cell(name, row[name]) for name in titles)] for site, row in shown]
+    width = max(len("variable"), *(len(site) for site, _ in shown)) + 1
+    found: list[Table | str] = [Table(["variable", *titles.values()], rows, width, 10)]
+    if report["num_values"] > len(shown):
+        found.append(
+            f"These are {len(shown)} of {report['num_values']:,} values; report.json has "
+            f"{len(report['sites']):,}, posterior.nc has all."
+        )
+    for site, one in report["information_criteria"].items():
+        found.append(
+            f"LOO of {site}: {one['elpd_loo']:.1f} nats +- {one['se_loo']:.1f}, with "
+            f"{one['p_loo']:.1f} effective parameters. WAIC: {one['elpd_waic']:.1f}."
+        )
+    return found
 
 
 def _recommendation(recommendation: Mapping[str, Any]) -> list[Table | str]:

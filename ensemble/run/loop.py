@@ -5,7 +5,7 @@ import functools
 import logging
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -87,8 +87,26 @@ def train(
     by_hand = None if given.keys() >= all_keys().keys() else given.keys()
     if data is not None:
         given, data = with_defaults(given, data)
-    given = with_likelihood(given)
-    config = validate(given, by_hand)
+    config = validate(with_likelihood(given), by_hand)
+    return train_given(config, lambda: data, workdir, started, show_progress)
+
+
+def train_given(
+    config: ml_collections.FrozenConfigDict,
+    make_data: Callable[[], Any],
+    workdir: str | None,
+    started: float,
+    show_progress: bool,
+) -> Result:
+    """As `train`, of a configuration that is complete.
+
+    Args:
+        config: of `validate`.
+        make_data: makes what the task is given as data, once the devices are set up.
+        workdir: as of `train`.
+        started: as of `train`.
+        show_progress: as of `train`.
+    """
     startup.configure(config.num_devices, config.method)
 
     with contextlib.ExitStack() as stack:
@@ -105,7 +123,7 @@ def train(
         notes = stack.enter_context(collected())
         display = stack.enter_context(open_display(show_progress and processes.is_main()))
         processes.check_same("settings of JAX", identity.flags())
-        task = create_task(config, data)
+        task = create_task(config, make_data())
         processes.check_same("data", task.describe().get("fingerprint"))
         try:
             way = _Way(stop, workdir is not None, display, notes)

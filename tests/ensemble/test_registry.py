@@ -27,10 +27,15 @@ def test_a_method_is_a_method_with_a_block_and_tasks(name):
 def test_a_method_that_requires_a_prior_has_tasks_with_one(name):
     entry = registry.METHODS[name]
     for task in entry.tasks:
-        assert not entry.requires_prior or "prior" in task_block(task).keys
+        keys, own = task_block(task).keys, task_block(task).instead.get("prior", "")
+        assert not entry.requires_prior or "prior" in keys or "has its priors" in own
         assert parse_prior(registry.TASKS[task].default_prior)
 
 
 def test_a_model_means_one_task():
-    models = registry.models_of_tasks()
+    models = [model for entry in registry.TASKS.values() for model in entry.models]
     assert len(models) == len(set(models))
+    for name, entry in registry.TASKS.items():
+        assert {registry.task_of_model(model) for model in entry.models} <= {name}
+    assert registry.task_of_model("numpyro:mine.py:model") == "numpyro"
+    assert registry.task_of_model("mlp") is None

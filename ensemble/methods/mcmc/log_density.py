@@ -21,7 +21,7 @@ from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA, spec
 from ensemble.sharding.placed_split import PlacedSplit, place_split
 from ensemble.source import Examples
-from ensemble.task import Learned, OwnLogLikelihood
+from ensemble.task import Learned, Modelled, OwnLogLikelihood
 
 
 class LogDensity(NamedTuple):
@@ -35,13 +35,14 @@ class LogDensity(NamedTuple):
         bind: `(data) -> logdensity_fn`, which maps the parameters of one network to nats, []
             float32, and can be differentiated in reverse once, vmapped and scanned.
         predict: `(params, inputs [N, ...]) -> prediction`, named arrays [N, ...] of one network;
-            parameters that are split over the shards stay where they are.
+            parameters that are split over the shards stay where they are. None where nothing
+            predicts.
         layout: of the parameters; those that are split over the shards are padded.
     """
 
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
-    predict: Callable[[Any, jax.Array], dict[str, jax.Array]]
+    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None
     layout: Layout = Layout()
 
 
@@ -78,6 +79,12 @@ def make_log_density(
         return task.predict({"params": params}, inputs)
 
     return LogDensity(own.place(), bind, own.predict or predict, own.layout)
+
+
+def log_density_of_model(model: Modelled, mesh: Mesh) -> LogDensity:
+    """The log density of a model that is sampled as it is, with its data on the devices."""
+    own = model.own_log_density()
+    return LogDensity(own.place(mesh), own.bind, None)
 
 
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:

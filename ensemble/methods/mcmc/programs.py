@@ -24,14 +24,14 @@ from ensemble.methods.mcmc.kernels import (
     make_sampler,
 )
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_density
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
 from ensemble.sharding.placed_split import PlacedSplit, place_split
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
-from ensemble.task import Learned
+from ensemble.task import Learned, Modelled
 
 NUM_TRACKED = 100
 """Examples whose target's log-probability is recorded at every draw."""
@@ -65,7 +65,7 @@ class Trace(NamedTuple):
     Attributes:
         info: the sampler's diagnostics.
         scores: `Likelihood.traced` of the draw alone, means over the tracked split.
-        log_probs: [T, C, 100], of the targets of fixed examples.
+        log_probs: [T, C, n], of the targets of fixed examples; of a model, what it tracks.
     """
 
     info: DrawInfo
@@ -90,24 +90,30 @@ class Programs:
 
     Args:
         config: of the run.
-        task: the network, its data and its prior.
+        task: the network, its data and its prior; or a model that is sampled as it is.
 
     Raises:
         UserError: the task has no posterior, or does not fit the devices or the memory.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned | Modelled):
         self.config = config
         self.task = task
+        scored = task.scored()
+        self.likelihood = None if scored is None else scored.likelihood
+        self.traced = () if scored is None else tuple(scored.likelihood.traced)
         devices = processes.devices(config.num_devices)
         num_groups = math.gcd(config.num_chains, len(devices))
         self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
-        self.density = make_log_density(
-            task, in_memory(task.dataset, "train"), self.mesh, config.temperature
-        )
-        self.sizes = dict(task.dataset.sizes)
+        if isinstance(task, Modelled):
+            self.density = log_density_of_model(task, self.mesh)
+        else:
+            self.density = make_log_density(
+                task, in_memory(task.dataset, "train"), self.mesh, config.temperature
+            )
+        self.sizes = dict(task.sizes)
         splits = [name for name in self.sizes if name != "train"]
-        in_memories = {name: in_memory(task.dataset, name) for name in splits}
+        in_memories = {name: in_memory(scored.dataset, name) for name in splits if scored}
         self.splits = {
             name: place_split(split.inputs, split.targets, self.mesh)
             for name, split in in_memories.items()
@@ -143,13 +149,13 @@ class Programs:
         config, task = self.config, self.task
         num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
         sums = jax.eval_shape(
-            lambda: [zero_sums(task.likelihood, 1, split) for split in self.splits.values()]
+            lambda: [zero_sums(self.likelihood, 1, split) for split in self.splits.values()]
         )
         # Positions and gradients, on the devices and as a checkpoint fetches them, mass and sums.
         state = 4 * num_params + 2 * (config.hmc.mass == "dense") * num_params**2
         state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
         num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
-        num_tracked = len(self._tracked_examples) if self.tracked_split else 0
+        num_tracked = self._num_tracked
         recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked
         num_bytes = 4 * config.num_chains * (state + recorded)
         what = f"config.num_chains={config.num_chains} chains of {num_params:,} parameters"
@@ -193,6 +199,13 @@ class Programs:
             num_moves=named_sharding(self.mesh, "chain"),
         )
 
+    @property
+    def _num_tracked(self) -> int:
+        """Scalars that are recorded of every draw, beside diagnostics and scores."""
+        if isinstance(self.task, Modelled):
+            return len(self.task.tracked)
+        return len(self._tracked_examples) if self.tracked_split else 0
+
     @functools.cached_property
     def _tracked_examples(self) -> np.ndarray:
         """Numbers of the examples whose log-probability is recorded, evenly spread."""
@@ -221,7 +234,7 @@ class Programs:
             chains=chains,
             coordinates=coordinates,
             sums={
-                name: zero_sums(self.task.likelihood, num_chains, split)
+                name: zero_sums(self.likelihood, num_chains, split)
                 for name, split in self.splits.items()
             },
             num_moves=jnp.zeros(num_chains, jnp.int32),
@@ -241,13 +254,12 @@ class Programs:
     def _new_record(self, num_draws: int) -> Record:
         """A record with places for so many draws."""
         num_chains = self.config.num_chains
-        num_tracked = len(self._tracked_examples) if self.tracked_split else 0
         numbers = jnp.zeros((num_draws, num_chains))
         info = DrawInfo(*[numbers] * len(DrawInfo._fields))._replace(
             is_divergent=numbers.astype(bool), num_gradients=numbers.astype(jnp.int32)
         )
-        scores = dict.fromkeys(self.task.likelihood.traced, numbers)
-        tracked = jnp.zeros((num_draws, num_chains, num_tracked))
+        scores = dict.fromkeys(self.traced, numbers)
+        tracked = jnp.zeros((num_draws, num_chains, self._num_tracked))
         num_kept = num_draws // self.config.hmc.thin + 1
         positions = jax.tree.map(
             lambda leaf: jnp.zeros((num_kept, num_chains, *leaf.shape), leaf.dtype),
@@ -309,10 +321,12 @@ class Programs:
         chains, info = step(state.chains, t)
         params = self.params(chains, state.coordinates)
         counts = t >= self.num_left_out
-        likelihood = self.task.likelihood
+        likelihood = self.likelihood
         add = functools.partial(add_draws, likelihood)
         sums, scores = {}, {}
         log_probs = jnp.zeros((self.config.num_chains, 0))
+        if isinstance(self.task, Modelled):
+            log_probs = jax.vmap(self.task.track)(params)
         for name, split in splits.items():
             predict = jax.vmap(self._predict, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
             predicted = predict(params, split.inputs)
@@ -338,9 +352,9 @@ class Programs:
         state = state.replace(
             chains=chains, sums=sums, num_moves=state.num_moves + (moved & counts)
         )
-        nothing = dict.fromkeys(likelihood.traced, jnp.full(self.config.num_chains, jnp.nan))
+        nothing = dict.fromkeys(self.traced, jnp.full(self.config.num_chains, jnp.nan))
         of_tracked = scores.get(self.tracked_split or "", nothing)
-        of_draw = Trace(info, {name: of_tracked[name] for name in likelihood.traced}, log_probs)
+        of_draw = Trace(info, {name: of_tracked[name] for name in self.traced}, log_probs)
         trace = jax.tree.map(
             lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, t - begun, 0),
             record.trace,

@@ -39,7 +39,7 @@ SAMPLERS = {
 }
 _DENSE = [name for name, traits in SAMPLERS.items() if traits.may_be_dense]
 MASSES = ("identity", "diagonal", "dense", "kronecker")
-PRIOR, MAP = "prior", "map"
+PRIOR, MAP, UNIFORM = "prior", "map", "uniform"
 """Values of `init_from`; any other is a workdir."""
 
 
@@ -133,7 +133,7 @@ BLOCK = Block(
         "init_from": Key(
             PRIOR,
             "where chains start; from a workdir, chain k starts at its member k",
-            described("must be prior, map, or a workdir"),
+            described("must be prior, map, a workdir, or of a NumPyro model uniform"),
         ),
         "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),
         **{f"hmc.{name}": key for name, key in _HMC.items()},

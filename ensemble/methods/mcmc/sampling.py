@@ -15,7 +15,7 @@ import numpy as np
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.running_sums import averages
-from ensemble.draws.store import Draws, draw_variables, tracked_scalars
+from ensemble.draws.store import LOG_PROB, VALUE, Draws, draw_variables, tracked_scalars
 from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
@@ -23,12 +23,13 @@ from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import find_map, starting_points
 from ensemble.networks.layers import convolutions_as_products
+from ensemble.report.model_results import ModelResults
 from ensemble.report.posterior import posterior_section, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes, transfer
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned
+from ensemble.task import Learned, Modelled
 
 _MIN_DRAWS_TO_MOVE = 20
 
@@ -66,7 +67,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
 
     Args:
         config: validated, of `ensemble.config`, with a sampler as its method.
-        task: the network, its data and its prior.
+        task: the network, its data and its prior; or a model that is sampled as it is.
 
     Raises:
         UserError: the task has no posterior, or does not fit the devices or the memory.
@@ -78,7 +79,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         for name in ("log_density", "acceptance")
     }
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned | Modelled):
         self.config = config
         self.task = task
         self.steps_per_epoch = config.log_every_steps
@@ -92,6 +93,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         self.indices = tuple(range(config.num_chains))
         self.tracked_split = self._programs.tracked_split
         self._diagnosed: tuple[Any, Diagnostics] | None = None
+        self._results: ModelResults | None = None
         self._compiled: set[int] = set()  # Lengths of records.
 
     # The protocol of a method.
@@ -113,7 +115,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
 
     def fault(self, state: SamplingState) -> str:
         """What the task finds with fresh variables."""
-        return self.task.fault(None)
+        return "" if isinstance(self.task, Modelled) else self.task.fault(None)
 
     def advance(
         self, state: SamplingState, limit: int | None = None
@@ -192,7 +194,10 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         trace = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), info.draws())
         scalars = {**trace.info._asdict(), **trace.scores}
         log_probs = np.moveaxis(trace.log_probs, -1, 0)
-        tracked = {f"log_prob_{i:02d}": one for i, one in enumerate(log_probs)}
+        names = [f"{LOG_PROB}{i:02d}" for i in range(len(log_probs))]
+        if isinstance(self.task, Modelled):
+            names = [VALUE + name for name in self.task.tracked]
+        tracked = dict(zip(names, log_probs, strict=True))
         positions = transfer.fetch(info.positions)
         if not processes.is_main():
             return
@@ -263,7 +268,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """Means over chains of what tells whether they are well, and what they are worth."""
-        num_chains, traced = self.config.num_chains, self.task.likelihood.traced
+        num_chains, traced = self.config.num_chains, self._programs.traced
         return chain_monitor.headline(scalars, num_chains, traced, self.tracked_split)
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
@@ -281,6 +286,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             for name in REPORTED_SPLITS
             if name in self._programs.splits
         }
+        if isinstance(self.task, Modelled):
+            return self._model_sections(live, draws, rate)
         own, maximum = self.task.draw_report(), None
         if own and own.needs_maximum:
             maximum = find_map(self.task, self._programs.density, self.task.params_shapes())
@@ -292,21 +299,45 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         return {
             **sections,
             "average_draw": average_draw,
-            "posterior": posterior_section(
-                {name: values[live] for name, values in draws.scalars(self._first_counted).items()},
-                self._diagnose(live, draws),
-                self.config,
-                self._num_gradients(draws),
-                None if rate is None else self._gradients(rate),
-                self.tracked_split,
-                self.task.likelihood.traced,
-            ),
+            "posterior": self._posterior_section(live, draws, self._diagnose(live, draws), rate),
         }
+
+    def _posterior_section(
+        self, live: Sequence[int], draws: Draws, found: Diagnostics, rate: float | None
+    ) -> dict[str, Any]:
+        counted = draws.scalars(self._first_counted)
+        return posterior_section(
+            {name: values[list(live)] for name, values in counted.items()},
+            found,
+            self.config,
+            self._num_gradients(draws),
+            None if rate is None else self._gradients(rate),
+            self.tracked_split,
+            self._programs.traced,
+        )
+
+    def _model_results(self, live: Sequence[int], draws: Draws) -> ModelResults:
+        """The results of a model, whose variables are computed once."""
+        if self._results is None:
+            assert isinstance(self.task, Modelled)
+            self._results = ModelResults(self.task, draws, self._first_counted, live)
+        return self._results
+
+    def _model_sections(
+        self, live: Sequence[int], draws: Draws, rate: float | None
+    ) -> dict[str, Any]:
+        if not processes.is_main():
+            return {}
+        found = self._model_results(live, draws)
+        return {**found.section(), "posterior": self._posterior_section(live, draws, found.found, rate)}
 
     def write_results(self, state: SamplingState, work: Workdir, draws: Draws) -> None:
         """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
         live = self._live(state)
         if not processes.is_main():
+            return
+        if isinstance(self.task, Modelled):
+            self._model_results(live, draws).write(work, self._first_counted)
             return
         write_posterior(
             work,
@@ -316,12 +347,14 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             self._diagnose(live, draws),
             self.config.temperature,
             self.tracked_split,
-            self.task.likelihood.traced,
+            self._programs.traced,
         )
 
     def predictive(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Stacked | None:
         """The draws that are kept, of the live chains; only the main process's."""
-        return draw_variables(draws, live) if processes.is_main() else None
+        if isinstance(self.task, Modelled) or not processes.is_main():
+            return None
+        return draw_variables(draws, live)
 
     # To and from the host: what a checkpoint holds.
 
@@ -380,8 +413,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
 
     def _averages(self, state: SamplingState, split: str) -> tuple[Arrays, Arrays]:
         """Predictions of the chains, and mean scores of single draws."""
-        num_examples, likelihood = self.task.dataset.sizes[split], self.task.likelihood
-        return averages(likelihood, state.sums[split], self._num_sampled(state), num_examples)
+        sums, num_sampled = state.sums[split], self._num_sampled(state)
+        return averages(self._programs.likelihood, sums, num_sampled, self.task.sizes[split])
 
     def _live(self, state: SamplingState) -> list[int]:
         return [k for k, status in self.status(state).items() if status == Status.ACTIVE]

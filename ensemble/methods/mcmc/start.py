@@ -17,13 +17,13 @@ from ensemble.config import model_settings
 from ensemble.errors import UserError
 from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
 from ensemble.methods.mcmc.log_density import LogDensity
-from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR
+from ensemble.methods.mcmc.sampler_keys import MAP, PRIOR, UNIFORM
 from ensemble.predictor import restore
 from ensemble.sharding import signals, transfer
 from ensemble.source import in_memory
 from ensemble.sources.features import check_same_backbone
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned
+from ensemble.task import Learned, Modelled
 
 logger = logging.getLogger("ensemble")
 
@@ -37,7 +37,7 @@ _LOG_EVERY = 50  # Iterations.
 
 def starting_points(
     config: ml_collections.FrozenConfigDict,
-    task: Learned,
+    task: Learned | Modelled,
     density: LogDensity,
     rng_keys: jax.Array,
 ) -> tuple[Coordinates, Any]:
@@ -59,6 +59,13 @@ def starting_points(
     Raises:
         UserError: `config.init_from` does not suit this run, or the mass the network.
     """
+    if isinstance(task, Modelled):
+        return identity(), _starts_of_model(config, task, rng_keys)
+    if config.init_from == UNIFORM:
+        raise UserError(
+            f"config.init_from='{UNIFORM}' is for NumPyro models; networks have '{PRIOR}', '{MAP}' "
+            "or a workdir"
+        )
     shapes = task.params_shapes()
     regression = task.softmax_regression()
     whitens = config.hmc.mass == "kronecker"
@@ -84,6 +91,20 @@ def starting_points(
     else:
         params = spread(density, found, rng_keys)
     return coordinates, jax.vmap(coordinates.from_params)(params)
+
+
+def _starts_of_model(
+    config: ml_collections.FrozenConfigDict,
+    model: Modelled,
+    rng_keys: jax.Array,
+) -> Any:
+    """Where the chains of a model start, on the whole real line."""
+    if config.init_from not in (PRIOR, UNIFORM):
+        raise UserError(
+            f"config.init_from={config.init_from!r} must be '{UNIFORM}' or '{PRIOR}' for "
+            f"config.model={config.model!r}; '{MAP}' and workdirs are for networks"
+        )
+    return model.starts(rng_keys, from_prior=config.init_from == PRIOR)
 
 
 def find_map(

@@ -1,0 +1,33 @@
+"""A NumPyro model of your own: four chains by NUTS, with a diagonal mass.
+
+    python train.py --config=numpyro_nuts --config.model=numpyro:FILE.py:NAME \
+        --config.data=FILE.json --workdir=runs/mine
+
+The file is Python and has the model as a function NAME; the data file has its arguments by name.
+`ensemble.sample(model, data)` has the same defaults. Time and result are those of your model: not
+measured.
+"""
+
+import ml_collections
+
+from ensemble import default_config
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, which has no variant."""
+    if variant:
+        raise ValueError(f"variant {variant!r} is unknown; there is none")
+    config = default_config()
+    config.model = "numpyro:FILE.py:NAME"
+    config.method = "nuts"
+    config.init_from = "uniform"
+    config.num_chains = 4
+    config.hmc.step_size = 0.1
+    config.hmc.mass = "diagonal"
+    config.hmc.num_warmup = 1000
+    config.hmc.num_samples = 1000
+    config.hmc.thin = 1
+    config.log_every_steps = 100
+    config.eval_every_epochs = 2
+    config.checkpoint_every_epochs = 2
+    return config

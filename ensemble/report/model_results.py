@@ -1,0 +1,195 @@
+"""What a sampled model leaves: a table of its variables, LOO and WAIC, pictures, `posterior.nc`."""
+
+import functools
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble.draws import diagnostics
+from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics
+from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
+from ensemble.pictures import chain_plots
+from ensemble.pictures.plot_style import figure_to_png
+from ensemble.storage.files import write_bytes
+from ensemble.storage.workdir import Workdir
+from ensemble.task import Modelled, SiteDraws
+
+_MAX_SCALARS = 1000  # Of which the table has a row.
+_NUM_TRACES = 4
+_BAD_PARETO_K = 0.7  # Vehtari et al. 2024, "Pareto smoothed importance sampling".
+
+
+class ModelResults:
+    """The draws of the live chains of a model that has been sampled.
+
+    Args:
+        model: that was sampled.
+        draws: of the run.
+        first: number of the first draw that counts.
+        live: numbers of the chains.
+    """
+
+    def __init__(self, model: Modelled, draws: Draws, first: int, live: Sequence[int]):
+        self._model = model
+        self._first = first
+        self._live = list(live)
+        self._draws = draws
+
+    @functools.cached_property
+    def sites(self) -> SiteDraws:
+        """The variables of all draws that are kept."""
+        positions, _ = self._draws.positions()
+        return self._model.site_draws(
+            {name: leaf[self._live] for name, leaf in positions.items()}
+        )
+
+    @functools.cached_property
+    def _scalars(self) -> dict[str, np.ndarray]:
+        """Every scalar [C, K], or 1,000 evenly spread ones, by name."""
+        names = [
+            (site, index)
+            for site, values in self.sites.values.items()
+            for index in np.ndindex(*values.shape[2:])
+        ]
+        count = min(_MAX_SCALARS, len(names))
+        chosen = [names[i] for i in np.linspace(0, len(names) - 1, count).astype(int)]
+        return {
+            f"{site}[{', '.join(map(str, index))}]" if index else site: np.asarray(
+                self.sites.values[site][(slice(None), slice(None), *index)], np.float64
+            )
+            for site, index in chosen
+        }
+
+    @functools.cached_property
+    def found(self) -> Diagnostics:
+        """The diagnostics of the log density and of all variables."""
+        log_density = self._draws.scalars(self._first)[LOG_DENSITY][self._live]
+        return diagnostics.summarise({LOG_DENSITY: log_density, **self._scalars})
+
+    def section(self) -> dict[str, Any]:
+        """Entries of report.json: `sites`, a row for each scalar, and `information_criteria`."""
+        num_values = sum(math.prod(one.shape[2:]) for one in self.sites.values.values())
+        return {
+            "sites": {
+                name: _row(values, self.found.scalars.get(name))
+                for name, values in self._scalars.items()
+            },
+            "num_values": num_values,
+            "information_criteria": _information_criteria(self.sites),
+        }
+
+    def write(self, work: Workdir, warmup: int) -> None:
+        """Writes pictures, and `posterior.nc` with all groups of ArviZ."""
+        work.plots.mkdir(parents=True, exist_ok=True)
+        for name, figure in self._figures(warmup).items():
+            write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
+        diagnostics.write_netcdf(work.path / "posterior.nc", self._inference_data())
+
+    def _figures(self, warmup: int) -> dict[str, Any]:
+        scalars = self._draws.scalars()
+        worst = sorted(self._scalars, key=self._rhat, reverse=True)[:_NUM_TRACES]
+        traces = {"log density": scalars[LOG_DENSITY]}
+        title = "The chains, draw by draw"
+        varying = {name: self._scalars[name] for name in worst}
+        ranked = {name: self._scalars[name] for name in self._scalars if self._rhat(name) > 0}
+        return {
+            "traces": chain_plots.trace_plot(
+                {**traces, "step size": scalars["step_size"]}, warmup, title
+            ),
+            "sites": chain_plots.trace_plot(
+                varying, 0, "The variables that agree least, draw by draw"
+            ),
+            "ranks": chain_plots.rank_plot(
+                ranked, self.found, "Do the chains agree? Ranks of their draws"
+            ),
+        }
+
+    def _rhat(self, name: str) -> float:
+        """R-hat, that of a constant 0, for nothing can be said of it."""
+        one = self.found.scalars.get(name)
+        return 0.0 if one is None or math.isnan(one.rhat) else one.rhat
+
+    def _inference_data(self) -> Any:
+        arviz = diagnostics.import_arviz()
+        counted = self._draws.scalars(self._first)
+        _, numbers = self._draws.positions()
+        kept = numbers - self._first
+        stats = {
+            diagnostics.SAMPLE_STATS.get(name, name): values[self._live][:, kept]
+            for name, values in counted.items()
+            if is_diagnostic(name)
+        }
+        sites = self.sites
+        groups = {
+            "posterior": sites.values,
+            "sample_stats": stats,
+            "log_likelihood": sites.log_likelihood,
+            "posterior_predictive": sites.predicted,
+        }
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "More chains", UserWarning)
+            data = arviz.from_dict(
+                **{group: dict(arrays) for group, arrays in groups.items() if arrays},
+                **({"observed_data": dict(sites.observed)} if sites.observed else {}),
+            )
+        data.attrs |= {"chains": self._live}
+        return data
+
+
+def _row(values: np.ndarray, found: ScalarDiagnostics | None) -> dict[str, float]:
+    """What the table says of a scalar [C, K]; diagnostics of a constant are NaN."""
+    low, high = np.quantile(values, [0.05, 0.95])
+    unknown = found is None
+    spread = 1 if values.size > 1 else 0
+    return {
+        "mean": float(values.mean()),
+        "sd": float(values.std(ddof=spread)),
+        "q05": float(low),
+        "q95": float(high),
+        "mcse": math.nan if unknown else found.mcse,
+        "rhat": math.nan if unknown else found.rhat,
+        "ess_bulk": math.nan if unknown else found.ess_bulk,
+        "ess_tail": math.nan if unknown else found.ess_tail,
+    }
+
+
+def _information_criteria(sites: SiteDraws) -> dict[str, dict[str, Any]]:
+    """LOO by PSIS and WAIC of each observed variable, by ArviZ, in nats.
+
+    `num_bad_k` counts observations whose Pareto k is above 0.7: of these LOO says nothing reliable.
+    """
+    arviz = diagnostics.import_arviz()
+    found = {}
+    for name, values in sites.log_likelihood.items():
+        num_chains, num_draws, *shape = values.shape
+        if math.prod(shape) < 2 or num_chains * num_draws < 2 or not np.isfinite(values).all():
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # What they say is among the numbers.
+            data = arviz.from_dict(
+                posterior=_aligned(sites.values, num_draws), log_likelihood={name: values}
+            )
+            loo = arviz.loo(data, pointwise=True, var_name=name, scale="log")
+            waic = arviz.waic(data, var_name=name, scale="log")
+        found[name] = {
+            "elpd_loo": float(loo.elpd_loo),
+            "se_loo": float(loo.se),
+            "p_loo": float(loo.p_loo),
+            "num_bad_k": int(np.sum(loo.pareto_k.values > _BAD_PARETO_K)),
+            "elpd_waic": float(waic.elpd_waic),
+            "se_waic": float(waic.se),
+            "p_waic": float(waic.p_waic),
+        }
+    return found
+
+
+def _aligned(values: Mapping[str, np.ndarray], num_draws: int) -> dict[str, np.ndarray]:
+    """As many draws of the variables as there are of log likelihoods."""
+    kept = {
+        name: np.linspace(0, one.shape[1] - 1, num_draws).astype(int)
+        for name, one in values.items()
+    }
+    return {name: one[:, kept[name]] for name, one in values.items()}

@@ -1,0 +1,331 @@
+"""A model of NumPyro with its arguments, as pure functions of its unconstrained latents."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.infer import init_to_uniform
+from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
+from numpyro.primitives import Messenger
+
+from ensemble.errors import UserError, calling_place, in_own_code
+from ensemble.tasks.probabilistic.program import digest, dispersed
+
+_UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+"""What JAX raises where a program needs the values of an array, and not its shape alone."""
+
+
+class _Site(NamedTuple):
+    """A variable of the model.
+
+    Attributes:
+        kind: 'latent', 'observed' or 'deterministic'.
+        fn: the name of its distribution.
+        shape: of its value.
+    """
+
+    kind: str
+    fn: str
+    shape: tuple[int, ...]
+
+
+class NumPyroProgram:
+    """A `Program` of a model that NumPyro's own samplers would take.
+
+    Arrays among the arguments are traced, so that they are no constants of compiled programs. A
+    model that needs their values, for the size of a plate say, gets them as constants.
+
+    Args:
+        function: the model.
+        args: of the model.
+        kwargs: of the model.
+        name: of the model, in messages.
+
+    Raises:
+        UserError: the model fails, or its posterior cannot be sampled by gradients.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        name: str = "the model",
+    ):
+        self.name = name
+        self._function = function
+        leaves, self._structure = jax.tree.flatten((args, dict(kwargs or {})))
+        self._leaves = leaves
+        self.arrays: dict[str, Any] = {
+            str(i): leaf
+            for i, leaf in enumerate(leaves)
+            if isinstance(leaf, np.ndarray | jax.Array)
+        }
+        try:
+            self.shapes = self._inspected(self.arrays)
+        except _UNTRACED:
+            self.arrays = {}
+            self.shapes = self._inspected({})
+        self._check()
+
+    # The functions of a program.
+
+    def log_density(self, params: Mapping[str, Any], arrays: Any) -> jax.Array:
+        """Log p(data, latents) with the Jacobians of the transforms, nats []."""
+        args, kwargs = self._arguments(arrays)
+        # TPUs and TF32 would round products to some 3 digits, which are nats here.
+        with jax.default_matmul_precision("highest"):
+            return -jnp.asarray(potential_energy(self._function, args, kwargs, dict(params)))
+
+    def values(self, params: Mapping[str, Any], arrays: Any) -> dict[str, jax.Array]:
+        """Latent and deterministic sites."""
+        args, kwargs = self._arguments(arrays)
+        with jax.default_matmul_precision("highest"):
+            found = constrain_fn(
+                self._function, args, kwargs, dict(params), return_deterministic=True
+            )
+        return {name: found[name] for name in [*self.latent, *self._of_kind("deterministic")]}
+
+    @property
+    def latent(self) -> list[str]:
+        """Names of the latent sites."""
+        return self._of_kind("latent")
+
+    def start(self, rng_key: jax.Array, from_prior: bool, arrays: Any) -> dict[str, jax.Array]:
+        """Draws from the prior, flat ones evenly, or evenly from -2 to 2 on the real line."""
+        if not from_prior:
+            return dispersed(rng_key, self.shapes)
+        return self._unconstrained(rng_key, arrays, flat_only=True)
+
+    def observations(
+        self, rng_key: jax.Array, params: Mapping[str, Any], arrays: Any
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Log likelihoods and new values of the observed sites."""
+        args, kwargs = self._arguments(arrays)
+        names = self._of_kind("observed")
+        with jax.default_matmul_precision("highest"):
+            found = constrain_fn(self._function, args, kwargs, dict(params))
+            latents = handlers.substitute(self._function, data=found)
+            sites = handlers.trace(handlers.seed(latents, rng_key)).get_trace(*args, **kwargs)
+            log_probs = {name: sites[name]["fn"].log_prob(sites[name]["value"]) for name in names}
+            free = handlers.uncondition(handlers.seed(latents, rng_key))
+            drawn = handlers.trace(free).get_trace(*args, **kwargs)
+        return log_probs, {name: drawn[name]["value"] for name in names}
+
+    def observed(self) -> dict[str, np.ndarray]:
+        """The values of the observed sites."""
+        sites = self._trace(jax.random.key(0), self.arrays, init_to_uniform())
+        return {name: np.asarray(sites[name]["value"]) for name in self._of_kind("observed")}
+
+    def identity(self) -> str:
+        """The sites, and the arguments."""
+        return digest(str(self._structure), sorted(self._sites.items(), key=str), *self._leaves)
+
+    def fault(self, params: Mapping[str, np.ndarray]) -> str:
+        """Sites that are not finite in any chain, or observations that none allows."""
+        of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPyro's, of what is said here.
+            terms, worst = jax.device_get(of_chains(params, self.arrays))
+        for name, (is_inside, is_nan, example) in worst.items():
+            where = f"site {name!r}{self._at(name)}"
+            if np.all(is_nan):
+                return f"{where} has NaN among its observations; leave them out, or mask them"
+            if not np.any(is_inside):
+                return (
+                    f"observation {example[0]:.6g} of {where} is outside of what its distribution "
+                    f"{self._sites[name].fn} allows; mend the data or the model"
+                )
+        for value, what in ((np.isnan, "NaN"), (np.isinf, "infinite")):
+            bad = [name for name, one in terms.items() if np.all(value(one))]
+            if bad:
+                listed = ", ".join(f"{name!r}{self._at(name)}" for name in bad)
+                return f"the log density of {listed} is {what} there; mend the data or the model"
+        return ""
+
+    @property
+    def remark(self) -> str:
+        """What a model without observations samples."""
+        if self._of_kind("observed"):
+            return ""
+        return f"{self.name} observes nothing: unless it has factors, these are draws of its prior."
+
+    # How a model is read.
+
+    def _arguments(self, arrays: Mapping[str, Any]) -> Any:
+        leaves = [arrays.get(str(i), leaf) for i, leaf in enumerate(self._leaves)]
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def _at(self, name: str) -> str:
+        """Where in the user's code a site is written, if that is known."""
+        return f" at {self._places[name]}" if self._places.get(name) else ""
+
+    def _of_kind(self, kind: str) -> list[str]:
+        return [name for name, site in self._sites.items() if site.kind == kind]
+
+    def _trace(self, rng_key: jax.Array, arrays: Any, strategy: Any) -> dict[str, Any]:
+        args, kwargs = self._arguments(arrays)
+        model = handlers.substitute(
+            handlers.seed(self._function, rng_key), substitute_fn=strategy
+        )
+        found: dict[str, Any] = handlers.trace(model).get_trace(*args, **kwargs)
+        return found
+
+    def _unconstrained(
+        self, rng_key: jax.Array, arrays: Any, flat_only: bool
+    ) -> dict[str, jax.Array]:
+        """Latents that are drawn, on the real line."""
+        evenly = init_to_uniform()
+
+        def strategy(site: dict[str, Any]) -> Any:
+            if flat_only and not (site["type"] == "sample" and _is_flat(site["fn"])):
+                return None
+            return evenly(site)
+
+        sites = self._trace(rng_key, arrays, strategy)
+        return {
+            name: jnp.asarray(biject_to(site["fn"].support).inv(site["value"]), jnp.float32)
+            for name, site in sites.items()
+            if _kind(site) == "latent"
+        }
+
+    def _inspected(self, arrays: Any) -> dict[str, jax.ShapeDtypeStruct]:
+        """Traces the model without computing a value; returns the shapes of its parameters."""
+
+        def run(arrays: Any) -> dict[str, jax.Array]:
+            places = _Places()
+            with places:
+                sites = self._trace(jax.random.key(0), arrays, init_to_uniform())
+            self._places = places.found
+            self._sites = {name: _read(site) for name, site in sites.items() if _kind(site)}
+            for name, site in sites.items():
+                _check_site(name, site, places.found.get(name, ""))
+            return self._unconstrained(jax.random.key(0), arrays, flat_only=False)
+
+        try:
+            shapes = jax.eval_shape(run, arrays)
+            jax.eval_shape(self.log_density, shapes, arrays)
+            return shapes
+        except (UserError, *_UNTRACED) as error:
+            if isinstance(error, UserError) or arrays:
+                raise
+            raise UserError(f"{self.name} failed {in_own_code(error)}") from error
+        except Exception as error:  # A model is a program, and may raise anything.
+            raise UserError(f"{self.name} failed {in_own_code(error)}") from error
+
+    def _check(self) -> None:
+        if not self.shapes:
+            raise UserError(
+                f"{self.name} has no latent site, so nothing is to be sampled; write one with "
+                "numpyro.sample(NAME, DISTRIBUTION), without obs"
+            )
+
+    def _terms(self, params: Mapping[str, Any], arrays: Any) -> Any:
+        """Log densities by site; of observed ones whether all values are possible, whether one is
+        NaN, and one that is not possible."""
+        args, kwargs = self._arguments(arrays)
+        values = constrain_fn(self._function, args, kwargs, dict(params))
+        terms, sites = compute_log_probs(self._function, args, kwargs, values)
+        worst = {}
+        for name in self._of_kind("observed"):
+            fn, value = sites[name]["fn"], jnp.asarray(sites[name]["value"])
+            if isinstance(fn, dist.MaskedDistribution) or fn.event_shape:
+                continue  # What is masked may be anything.
+            inside = fn.support(value) & jnp.ones(fn.shape(), bool)
+            value = jnp.broadcast_to(value, inside.shape)
+            example = jnp.ravel(value)[jnp.argmin(jnp.ravel(inside))] * 1.0
+            worst[name] = jnp.all(inside), jnp.any(jnp.isnan(value)), example
+        return terms, worst
+
+
+class _Places(Messenger):
+    """Notes where in the user's code each site is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+
+    def process_message(self, msg: Any) -> None:
+        self.found.setdefault(msg.get("name"), calling_place())
+
+
+def _kind(site: Mapping[str, Any]) -> str:
+    """What a site is to a sampler; empty: nothing."""
+    if site["type"] == "deterministic":
+        return "deterministic"
+    if site["type"] != "sample" or isinstance(site["fn"], dist.Unit):
+        return ""
+    return "observed" if site["is_observed"] else "latent"
+
+
+def _read(site: Mapping[str, Any]) -> _Site:
+    fn = type(_innermost(site["fn"])).__name__ if site["type"] == "sample" else ""
+    return _Site(_kind(site), fn, jnp.shape(site["value"]))
+
+
+def _innermost(fn: Any) -> Any:
+    """The distribution below expansions, masks and independent axes."""
+    wrappers = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
+    while isinstance(fn, wrappers):
+        fn = fn.base_dist
+    return fn
+
+
+def _is_flat(fn: Any) -> bool:
+    """Whether nothing can be drawn from a distribution, for it is improper."""
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return isinstance(fn, dist.ImproperUniform)
+
+
+def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether what has the one shape stays of it beside what has the other."""
+    try:
+        return jnp.broadcast_shapes(shape, other) == shape
+    except ValueError:
+        return False
+
+
+def _check_site(name: str, site: Mapping[str, Any], place: str) -> None:
+    """Refuses a site that gradients cannot sample, or whose data have another shape.
+
+    Raises:
+        UserError: as said.
+    """
+    where = f"{name!r}{f' at {place}' if place else ''}"
+    if site["type"] == "param":
+        raise UserError(
+            f"{where} is a numpyro.param, which has no prior and is not sampled; write "
+            "numpyro.sample, or give its value as an argument"
+        )
+    if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+        raise UserError(
+            f"plate {where} takes {site['args'][1]} of {site['args'][0]} rows at random, and a "
+            "posterior needs all; leave subsample_size out"
+        )
+    kind = _kind(site)
+    if kind not in ("latent", "observed"):
+        return
+    fn, shape = site["fn"], jnp.shape(site["value"])
+    if kind == "latent" and fn.support.is_discrete:
+        raise UserError(
+            f"latent site {where} is discrete ({type(_innermost(fn)).__name__}), which no gradient "
+            "moves; sum it out, as with numpyro.distributions.MixtureSameFamily, or observe it"
+        )
+    if kind == "latent" and isinstance(fn, dist.Delta):
+        raise UserError(
+            f"latent site {where} is a Delta, which has no density; write numpyro.deterministic"
+        )
+    if kind == "observed" and shape and not _covers(shape, fn.shape()):
+        plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])
+        raise UserError(
+            f"site {where} has data of the shape {shape}, and its distribution in "
+            f"{f'the plates {plates}' if plates else 'no plate'} the shape {fn.shape()}; both must "
+            "be the same"
+        )

@@ -1,0 +1,89 @@
+"""What a model that is sampled has to be, whoever wrote it: pure functions of its parameters."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+Params = Mapping[str, Any]
+"""Arrays by name, on the whole real line."""
+
+
+class Program(Protocol):
+    """A log density of named parameters, and what they mean.
+
+    Attributes:
+        name: of the model, in messages.
+        arrays: what the functions below take beside the parameters: the data, on the host.
+        shapes: of the parameters.
+    """
+
+    name: str
+    arrays: Any
+    shapes: dict[str, jax.ShapeDtypeStruct]
+
+    def log_density(self, params: Params, arrays: Any) -> jax.Array:
+        """Nats [], up to a constant."""
+
+    def values(self, params: Params, arrays: Any) -> dict[str, jax.Array]:
+        """The variables of the model, by name, those that follow from others last."""
+
+    @property
+    def latent(self) -> Sequence[str]:
+        """Names of the variables that do not follow from others."""
+
+    def start(self, rng_key: jax.Array, from_prior: bool, arrays: Any) -> dict[str, jax.Array]:
+        """Draws parameters where a chain may start, if their density is finite."""
+
+    def observations(
+        self, rng_key: jax.Array, params: Params, arrays: Any
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Of the observed variables the log likelihoods, elementwise, and new observations."""
+
+    def observed(self) -> dict[str, np.ndarray]:
+        """The observations."""
+
+    def fault(self, params: Mapping[str, np.ndarray]) -> str:
+        """What is wrong with the log density at parameters [C, ...]; empty where nothing is."""
+
+    @property
+    def remark(self) -> str:
+        """What a report should say of the model; empty: nothing."""
+
+    def identity(self) -> str:
+        """What makes it another model than others, beside its values."""
+
+
+def dispersed(rng_key: jax.Array, shapes: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """Draws parameters evenly from -2 to 2, as Stan does where nothing is known."""
+    keys = jax.random.split(rng_key, len(shapes))
+    return {
+        name: jax.random.uniform(key, leaf.shape, minval=-2, maxval=2)
+        for key, (name, leaf) in zip(keys, shapes.items(), strict=True)
+    }
+
+
+def scalar_names(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
+    """The names of all scalars of arrays, such as 'theta[0]', as ArviZ has them."""
+    return {
+        site: [
+            f"{site}[{', '.join(map(str, index))}]" if index else site
+            for index in np.ndindex(*shape)
+        ]
+        for site, shape in shapes.items()
+    }
+
+
+def digest(*parts: Any) -> str:
+    """A short hash of arrays and of what has a text."""
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray | jax.Array):
+            part = np.ascontiguousarray(part)
+            found.update(f"{part.dtype} {part.shape} ".encode())
+            found.update(part.tobytes())
+        else:
+            found.update(repr(part).encode())
+    return found.hexdigest()[:16]
