@@ -4,6 +4,7 @@ import pathlib
 import sys
 import sysconfig
 import traceback
+import types
 import unicodedata
 from typing import Any
 
@@ -89,7 +90,7 @@ def place_in_own_code(error: BaseException | None) -> str:
 
 def calling_place() -> str:
     """File and line of the innermost frame of the user's own code that led here; may be empty."""
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if _is_own(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"

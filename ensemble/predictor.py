@@ -340,7 +340,7 @@ def restore(work: Workdir) -> Restored:
 def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
     """What a checkpoint says; raises anything where it was forged."""
     method = registry.METHODS[meta["config"]["method"]]
-    if not (method.predicts and registry.TASKS[registry.task_of(meta["config"])].restore):
+    if not registry.predicts(meta["config"]):
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
     arrays, counters = without_newcomers(arrays, meta["counters"])
     num_members = counters["num_members"]

@@ -107,8 +107,12 @@ METHODS: Mapping[str, MethodEntry] = {
         # one before it, and takes longer to make them. Sampling is faster with it: decision 0005.
         xla_flags={"--xla_cpu_use_fusion_emitters": "false"},
     ),
-    "hmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS),
-    "nuts": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS),
+    "hmc": MethodEntry(
+        _SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS
+    ),
+    "nuts": MethodEntry(
+        _SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS
+    ),
     "mclmc": MethodEntry(
         _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, is_exact=False
     ),
@@ -252,6 +256,11 @@ def task_of(config: Mapping[str, Any]) -> str:
     """
     own = METHODS[config["method"]].tasks
     return next((task for task in own if is_meant(task, config)), own[0])
+
+
+def predicts(config: Mapping[str, Any]) -> bool:
+    """Whether a run leaves something that predicts examples, by its method and its task."""
+    return METHODS[config["method"]].predicts and bool(TASKS[task_of(config)].restore)
 
 
 def xla_flags(method: str | None) -> dict[str, str]:

@@ -111,8 +111,8 @@ def _of_model(report: Mapping[str, Any]) -> list[str]:
     for site, one in report["information_criteria"].items():
         if one["num_bad_k"]:
             found.append(
-                f"LOO of {site} is unreliable: {plural(one['num_bad_k'], 'observation')} of it "
-                "have a Pareto k above 0.7."
+                f"LOO of {site} is unreliable: the Pareto k is above 0.7 for "
+                f"{plural(one['num_bad_k'], 'observation')}."
             )
     return found
 

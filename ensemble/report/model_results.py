@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_collections
 import numpy as np
 
 from ensemble.draws import diagnostics
@@ -13,6 +14,7 @@ from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
+from ensemble.report.posterior import posterior_section
 from ensemble.storage.files import write_bytes
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Modelled, SiteDraws
@@ -42,9 +44,7 @@ class ModelResults:
     def sites(self) -> SiteDraws:
         """The variables of all draws that are kept."""
         positions, _ = self._draws.positions()
-        return self._model.site_draws(
-            {name: leaf[self._live] for name, leaf in positions.items()}
-        )
+        return self._model.site_draws({name: leaf[self._live] for name, leaf in positions.items()})
 
     @functools.cached_property
     def _scalars(self) -> dict[str, np.ndarray]:
@@ -69,8 +69,18 @@ class ModelResults:
         log_density = self._draws.scalars(self._first)[LOG_DENSITY][self._live]
         return diagnostics.summarise({LOG_DENSITY: log_density, **self._scalars})
 
-    def section(self) -> dict[str, Any]:
-        """Entries of report.json: `sites`, a row for each scalar, and `information_criteria`."""
+    def sections(
+        self, config: ml_collections.FrozenConfigDict, num_gradients: int, rate: float | None
+    ) -> dict[str, Any]:
+        """Entries of report.json: `sites`, a row for each scalar, and what they are worth.
+
+        Args:
+            config: of the run.
+            num_gradients: of all chains.
+            rate: gradients of single chains per second.
+        """
+        counted = self._draws.scalars(self._first)
+        of_live = {name: values[self._live] for name, values in counted.items()}
         num_values = sum(math.prod(one.shape[2:]) for one in self.sites.values.values())
         return {
             "sites": {
@@ -79,16 +89,19 @@ class ModelResults:
             },
             "num_values": num_values,
             "information_criteria": _information_criteria(self.sites),
+            "posterior": posterior_section(
+                of_live, self.found, config, num_gradients, rate, None, ()
+            ),
         }
 
-    def write(self, work: Workdir, warmup: int) -> None:
+    def write(self, work: Workdir) -> None:
         """Writes pictures, and `posterior.nc` with all groups of ArviZ."""
         work.plots.mkdir(parents=True, exist_ok=True)
-        for name, figure in self._figures(warmup).items():
+        for name, figure in self._figures().items():
             write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
         diagnostics.write_netcdf(work.path / "posterior.nc", self._inference_data())
 
-    def _figures(self, warmup: int) -> dict[str, Any]:
+    def _figures(self) -> dict[str, Any]:
         scalars = self._draws.scalars()
         worst = sorted(self._scalars, key=self._rhat, reverse=True)[:_NUM_TRACES]
         traces = {"log density": scalars[LOG_DENSITY]}
@@ -97,7 +110,7 @@ class ModelResults:
         ranked = {name: self._scalars[name] for name in self._scalars if self._rhat(name) > 0}
         return {
             "traces": chain_plots.trace_plot(
-                {**traces, "step size": scalars["step_size"]}, warmup, title
+                {**traces, "step size": scalars["step_size"]}, self._first, title
             ),
             "sites": chain_plots.trace_plot(
                 varying, 0, "The variables that agree least, draw by draw"
@@ -142,17 +155,14 @@ class ModelResults:
 def _row(values: np.ndarray, found: ScalarDiagnostics | None) -> dict[str, float]:
     """What the table says of a scalar [C, K]; diagnostics of a constant are NaN."""
     low, high = np.quantile(values, [0.05, 0.95])
-    unknown = found is None
+    names = ("mcse", "rhat", "ess_bulk", "ess_tail")
     spread = 1 if values.size > 1 else 0
     return {
         "mean": float(values.mean()),
         "sd": float(values.std(ddof=spread)),
         "q05": float(low),
         "q95": float(high),
-        "mcse": math.nan if unknown else found.mcse,
-        "rhat": math.nan if unknown else found.rhat,
-        "ess_bulk": math.nan if unknown else found.ess_bulk,
-        "ess_tail": math.nan if unknown else found.ess_tail,
+        **{name: getattr(found, name, math.nan) for name in names},
     }
 
 

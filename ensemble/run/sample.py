@@ -74,8 +74,8 @@ def sample(
     """Samples the posterior of a NumPyro model, or goes on with the run in `workdir`.
 
     Args:
-        model: a NumPyro model. With a `start`, a log density: a function from a position to nats [],
-            which JAX can differentiate.
+        model: a NumPyro model. With a `start`, a log density: a function from a position to nats
+            [], which JAX can differentiate.
         data: arguments of the model: a mapping by name, or a tuple by position; None: it takes
             none. Arrays are traced, numbers are not.
         method: 'nuts', 'hmc' or 'mclmc'.
@@ -101,12 +101,14 @@ def sample(
             f"model is a {type(model).__name__}, must be a function: a NumPyro model, or with a "
             "start a log density"
         )
-    able = [name for name, one in registry.METHODS.items() if "numpyro" in one.tasks]
-    if method not in able:
-        raise UserError(f"method={method!r} must be one of {', '.join(able)}")
     name = shown(getattr(model, "__name__", type(model).__name__))
     kind = "numpyro" if start is None else "logdensity"
-    given = {**_defaults(), "method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
+    given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
+    task = registry.task_of_model(given["model"])
+    able = [known for known, one in registry.METHODS.items() if task in one.tasks]
+    if given["method"] not in able:
+        raise UserError(f"method={given['method']!r} must be one of {', '.join(able)}")
+    given = {**_defaults(), **given}
     make_program = functools.partial(_program, model, data, start, name)
     with tempfile.TemporaryDirectory() as temporary:
         where = os.fspath(workdir) if workdir is not None else temporary

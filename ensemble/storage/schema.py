@@ -115,7 +115,8 @@ def checked_report(report: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"failed_members must name reasons of {numbers}")
     _check_notes(report)
     if registry.METHODS[report["config"]["method"]].predicts:
-        check_description(report["dataset"], report["config"]["likelihood"])
+        if registry.predicts(report["config"]):
+            check_description(report["dataset"], report["config"]["likelihood"])
         _check_posterior(report.get("posterior"))
     return report
 
@@ -138,7 +139,7 @@ def checked_meta(meta: Any) -> dict[str, Any]:
     if not isinstance(clock, dict) or not all(_is_number(one) for one in clock.values()):
         raise ValueError("its clock must be of numbers, or null")
     _check_notes(meta)
-    if has_members:
+    if registry.predicts(config):
         check_description(meta["dataset"], config["likelihood"])
     counters = meta["counters"]
     if "num_waiting" in counters and not counters["num_waiting"] < counters["num_members"]:

@@ -14,6 +14,8 @@ from flax import struct
 from jax.sharding import NamedSharding
 
 from ensemble.draws.running_sums import PredictiveSums, add_draws, evaluate_draws, zero_sums
+from ensemble.draws.store import LOG_PROB, VALUE
+from ensemble.likelihood import Likelihood
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.kernels import (
     Chain,
@@ -100,7 +102,7 @@ class Programs:
         self.config = config
         self.task = task
         scored = task.scored()
-        self.likelihood = None if scored is None else scored.likelihood
+        self._scored = scored
         self.traced = () if scored is None else tuple(scored.likelihood.traced)
         devices = processes.devices(config.num_devices)
         num_groups = math.gcd(config.num_chains, len(devices))
@@ -145,6 +147,12 @@ class Programs:
         self._gather = jax.jit(lambda trace: trace, out_shardings=named_sharding(self.mesh))
         self.tune_chains = jax.jit(self._tune_chains)
 
+    @property
+    def likelihood(self) -> Likelihood:
+        """Of the targets of splits, where there are some."""
+        assert self._scored is not None
+        return self._scored.likelihood
+
     def _check_memory(self) -> None:
         config, task = self.config, self.task
         num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
@@ -155,7 +163,7 @@ class Programs:
         state = 4 * num_params + 2 * (config.hmc.mass == "dense") * num_params**2
         state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
         num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
-        num_tracked = self._num_tracked
+        num_tracked = len(self.tracked_names)
         recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked
         num_bytes = 4 * config.num_chains * (state + recorded)
         what = f"config.num_chains={config.num_chains} chains of {num_params:,} parameters"
@@ -199,12 +207,13 @@ class Programs:
             num_moves=named_sharding(self.mesh, "chain"),
         )
 
-    @property
-    def _num_tracked(self) -> int:
-        """Scalars that are recorded of every draw, beside diagnostics and scores."""
+    @functools.cached_property
+    def tracked_names(self) -> list[str]:
+        """Of the scalars that are recorded of every draw, beside diagnostics and scores."""
         if isinstance(self.task, Modelled):
-            return len(self.task.tracked)
-        return len(self._tracked_examples) if self.tracked_split else 0
+            return [VALUE + name for name in self.task.tracked]
+        num_examples = len(self._tracked_examples) if self.tracked_split else 0
+        return [f"{LOG_PROB}{i:02d}" for i in range(num_examples)]
 
     @functools.cached_property
     def _tracked_examples(self) -> np.ndarray:
@@ -259,7 +268,7 @@ class Programs:
             is_divergent=numbers.astype(bool), num_gradients=numbers.astype(jnp.int32)
         )
         scores = dict.fromkeys(self.traced, numbers)
-        tracked = jnp.zeros((num_draws, num_chains, self._num_tracked))
+        tracked = jnp.zeros((num_draws, num_chains, len(self.tracked_names)))
         num_kept = num_draws // self.config.hmc.thin + 1
         positions = jax.tree.map(
             lambda leaf: jnp.zeros((num_kept, num_chains, *leaf.shape), leaf.dtype),
@@ -321,14 +330,15 @@ class Programs:
         chains, info = step(state.chains, t)
         params = self.params(chains, state.coordinates)
         counts = t >= self.num_left_out
-        likelihood = self.likelihood
-        add = functools.partial(add_draws, likelihood)
         sums, scores = {}, {}
         log_probs = jnp.zeros((self.config.num_chains, 0))
         if isinstance(self.task, Modelled):
             log_probs = jax.vmap(self.task.track)(params)
         for name, split in splits.items():
-            predict = jax.vmap(self._predict, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
+            likelihood, of_member = self.likelihood, self._predict
+            assert of_member is not None
+            add = functools.partial(add_draws, likelihood)
+            predict = jax.vmap(of_member, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
             predicted = predict(params, split.inputs)
             scores[name] = evaluate_draws(likelihood, predicted, split)
             sums[name] = jax.lax.cond(

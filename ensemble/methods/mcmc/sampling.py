@@ -15,11 +15,12 @@ import numpy as np
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.running_sums import averages
-from ensemble.draws.store import LOG_PROB, VALUE, Draws, draw_variables, tracked_scalars
+from ensemble.draws.store import Draws, draw_variables, tracked_scalars
 from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
 from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
+from ensemble.methods.mcmc.recording import append_draws
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import find_map, starting_points
 from ensemble.networks.layers import convolutions_as_products
@@ -191,23 +192,15 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         """Appends a chunk's draws to those on disk."""
         if info.trace is None:
             return
-        trace = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), info.draws())
-        scalars = {**trace.info._asdict(), **trace.scores}
-        log_probs = np.moveaxis(trace.log_probs, -1, 0)
-        names = [f"{LOG_PROB}{i:02d}" for i in range(len(log_probs))]
-        if isinstance(self.task, Modelled):
-            names = [VALUE + name for name in self.task.tracked]
-        tracked = dict(zip(names, log_probs, strict=True))
-        positions = transfer.fetch(info.positions)
+        positions = self._programs.layout.strip(transfer.fetch(info.positions), axis=2)
+        trace = info.draws()
         if not processes.is_main():
             return
-        positions = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), positions)
-        positions = self._programs.layout.strip(positions, axis=2)
         thin = self.config.hmc.thin
         kept = range(*(self._programs.num_kept(step) for step in (info.begun, info.step)))
         numbers = np.array([self._first_counted + (i + 1) * thin - 1 for i in kept], np.int64)
-        first, end = info.begun - self._num_tuning, info.step - self._num_tuning
-        draws.append(first, end, {**scalars, **tracked}, positions, numbers)
+        first = info.begun - self._num_tuning
+        append_draws(draws, first, trace, positions, numbers, self._programs.tracked_names)
 
     def num_recorded(self, state: SamplingState) -> int:
         """Draws that `record` has appended when a state is reached."""
@@ -279,18 +272,21 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         self, state: SamplingState, draws: Draws, timing: Mapping[str, float | None]
     ) -> dict[str, Any]:
         """What report.json says beside the scores."""
-        rate = timing["member_examples_per_second"]
-        live = self._live(state)
+        rate, live, task = timing["member_examples_per_second"], self._live(state), self.task
+        rate = None if rate is None else self._gradients(rate)
+        if isinstance(task, Modelled):
+            if not processes.is_main():
+                return {}
+            self._results = ModelResults(task, draws, self._first_counted, live)
+            return self._results.sections(self.config, self._num_gradients(draws), rate)
         average_draw = {
             name: self._average_draw(state, name, live)
             for name in REPORTED_SPLITS
             if name in self._programs.splits
         }
-        if isinstance(self.task, Modelled):
-            return self._model_sections(live, draws, rate)
-        own, maximum = self.task.draw_report(), None
+        own, maximum = task.draw_report(), None
         if own and own.needs_maximum:
-            maximum = find_map(self.task, self._programs.density, self.task.params_shapes())
+            maximum = find_map(task, self._programs.density, task.params_shapes())
         if not processes.is_main():
             return {}
         sections = {}
@@ -299,45 +295,24 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         return {
             **sections,
             "average_draw": average_draw,
-            "posterior": self._posterior_section(live, draws, self._diagnose(live, draws), rate),
+            "posterior": posterior_section(
+                {name: values[live] for name, values in draws.scalars(self._first_counted).items()},
+                self._diagnose(live, draws),
+                self.config,
+                self._num_gradients(draws),
+                rate,
+                self.tracked_split,
+                self._programs.traced,
+            ),
         }
-
-    def _posterior_section(
-        self, live: Sequence[int], draws: Draws, found: Diagnostics, rate: float | None
-    ) -> dict[str, Any]:
-        counted = draws.scalars(self._first_counted)
-        return posterior_section(
-            {name: values[list(live)] for name, values in counted.items()},
-            found,
-            self.config,
-            self._num_gradients(draws),
-            None if rate is None else self._gradients(rate),
-            self.tracked_split,
-            self._programs.traced,
-        )
-
-    def _model_results(self, live: Sequence[int], draws: Draws) -> ModelResults:
-        """The results of a model, whose variables are computed once."""
-        if self._results is None:
-            assert isinstance(self.task, Modelled)
-            self._results = ModelResults(self.task, draws, self._first_counted, live)
-        return self._results
-
-    def _model_sections(
-        self, live: Sequence[int], draws: Draws, rate: float | None
-    ) -> dict[str, Any]:
-        if not processes.is_main():
-            return {}
-        found = self._model_results(live, draws)
-        return {**found.section(), "posterior": self._posterior_section(live, draws, found.found, rate)}
 
     def write_results(self, state: SamplingState, work: Workdir, draws: Draws) -> None:
         """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
         live = self._live(state)
         if not processes.is_main():
             return
-        if isinstance(self.task, Modelled):
-            self._model_results(live, draws).write(work, self._first_counted)
+        if self._results is not None:
+            self._results.write(work)
             return
         write_posterior(
             work,

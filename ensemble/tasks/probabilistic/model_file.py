@@ -29,9 +29,8 @@ def load(model: str, data: str) -> NumPyroProgram:
     Raises:
         UserError: one of them cannot be used.
     """
-    kind, _, place = model.partition(":")
-    path, colon, name = place.rpartition(":")
-    if kind != "numpyro" or not colon or not path.endswith(".py"):
+    path, _, name = model.removeprefix("numpyro:").rpartition(":")
+    if not path.endswith(".py"):
         raise UserError(f"config.model={model!r} names no file; {_FORM}")
     function = _function(pathlib.Path(path), name, f"config.model={model!r}")
     arguments = read_arguments(data) if data else {}

@@ -104,7 +104,7 @@ class ModelTask:
             return jax.lax.map(of_chain, rng_keys)
 
         try:
-            params, is_finite = jax.device_get(find(rng_keys, program.arrays))
+            params, is_finite = transfer.fetch(find(rng_keys, program.arrays))
             chosen = is_finite if is_finite.any() else slice(None)
             fault = program.fault({name: leaf[chosen] for name, leaf in params.items()})
         except UserError:
@@ -171,7 +171,7 @@ class ModelTask:
                     lambda one: function(*one, arrays), (keys, flat), batch_size=_BATCH
                 )
 
-            found = jax.device_get(run(flat, keys, program.arrays))
+            found = transfer.fetch(run(flat, keys, program.arrays))
             return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), found)
 
         values = of_draws(lambda _, one, arrays: program.values(one, arrays), params, lead)

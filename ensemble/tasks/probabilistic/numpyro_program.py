@@ -15,6 +15,7 @@ from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 from numpyro.primitives import Messenger
 
 from ensemble.errors import UserError, calling_place, in_own_code
+from ensemble.sharding import transfer
 from ensemble.tasks.probabilistic.program import digest, dispersed
 
 _UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
@@ -132,7 +133,7 @@ class NumPyroProgram:
         of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro's, of what is said here.
-            terms, worst = jax.device_get(of_chains(params, self.arrays))
+            terms, worst = transfer.fetch(of_chains(params, self.arrays))
         for name, (is_inside, is_nan, example) in worst.items():
             where = f"site {name!r}{self._at(name)}"
             if np.all(is_nan):
@@ -152,9 +153,9 @@ class NumPyroProgram:
     @property
     def remark(self) -> str:
         """What a model without observations samples."""
-        if self._of_kind("observed"):
+        if self._of_kind("observed") or self._has_factors:
             return ""
-        return f"{self.name} observes nothing: unless it has factors, these are draws of its prior."
+        return f"{self.name} observes nothing: these are draws of its prior."
 
     # How a model is read.
 
@@ -171,9 +172,7 @@ class NumPyroProgram:
 
     def _trace(self, rng_key: jax.Array, arrays: Any, strategy: Any) -> dict[str, Any]:
         args, kwargs = self._arguments(arrays)
-        model = handlers.substitute(
-            handlers.seed(self._function, rng_key), substitute_fn=strategy
-        )
+        model = handlers.substitute(handlers.seed(self._function, rng_key), substitute_fn=strategy)
         found: dict[str, Any] = handlers.trace(model).get_trace(*args, **kwargs)
         return found
 
@@ -203,6 +202,10 @@ class NumPyroProgram:
             with places:
                 sites = self._trace(jax.random.key(0), arrays, init_to_uniform())
             self._places = places.found
+            self._has_factors = any(
+                site["type"] == "sample" and isinstance(site["fn"], dist.Unit)
+                for site in sites.values()
+            )
             self._sites = {name: _read(site) for name, site in sites.items() if _kind(site)}
             for name, site in sites.items():
                 _check_site(name, site, places.found.get(name, ""))
