@@ -16,6 +16,7 @@ import numpy as np
 from ensemble.errors import UserError, in_one_line, in_own_code
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
+_PREFIX = "numpyro:"
 _FORM = "it must be numpyro:FILE.py:NAME, a function in a file"
 
 
@@ -29,8 +30,8 @@ def load(model: str, data: str) -> NumPyroProgram:
     Raises:
         UserError: one of them cannot be used.
     """
-    path, _, name = model.removeprefix("numpyro:").rpartition(":")
-    if not path.endswith(".py"):
+    path, _, name = model.removeprefix(_PREFIX).rpartition(":")
+    if not model.startswith(_PREFIX) or not path.endswith(".py"):
         raise UserError(f"config.model={model!r} names no file; {_FORM}")
     function = _function(pathlib.Path(path), name, f"config.model={model!r}")
     arguments = read_arguments(data) if data else {}

@@ -1,0 +1,143 @@
+"""`ensemble.sample`: draws by site, what they are worth, and runs that go on elsewhere."""
+
+import arviz
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import posteriordb_models
+import pytest
+
+import ensemble
+from ensemble import UserError
+from ensemble.run.loop import create_task
+from ensemble.storage.workdir import Workdir
+
+Y = np.array([2.1, 1.2, 3.3, 2.4], np.float32)
+QUICK = {
+    "num_chains": 2,
+    "num_devices": 2,
+    "log_every_steps": 50,
+    "hmc.num_warmup": 100,
+    "hmc.num_samples": 100,
+    "hmc.num_leapfrog_steps": 4,
+}
+
+
+def mean_of(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 2))
+    numpyro.deterministic("twice", 2 * mu)
+    with numpyro.plate("row", len(y)):
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+
+def sample(workdir=None, **config):
+    config = {**QUICK, **config}
+    given = {"config": config, "workdir": workdir, "show_progress": False}
+    return ensemble.sample(mean_of, {"y": Y}, method="hmc", **given)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("sampled")
+    return workdir, sample(workdir)
+
+
+def test_draws_are_those_of_the_posterior(finished):
+    workdir, found = finished
+    precision = 1 / 4 + len(Y)
+    row = found.summary["mu"]
+    assert abs(row["mean"] - Y.sum() / precision) < 5 * row["mcse"]
+    assert row["sd"] == pytest.approx(precision**-0.5, rel=0.3)
+    assert found.draws["mu"].shape == (2, 100)
+    np.testing.assert_allclose(found.draws["twice"], 2 * found.draws["mu"], rtol=1e-6)
+    assert row["rhat"] < 1.2
+    groups = {"posterior", "sample_stats", "log_likelihood", "posterior_predictive"}
+    stored = arviz.from_netcdf(workdir / "posterior.nc")
+    assert {*groups, "observed_data"} == set(stored.groups())
+    np.testing.assert_array_equal(stored.posterior["mu"], found.draws["mu"])
+    loo = found.report["information_criteria"]["y"]
+    assert loo["elpd_loo"] == pytest.approx(arviz.loo(stored, scale="log").elpd_loo)
+    assert {"traces.png", "sites.png", "ranks.png"} <= {
+        p.name for p in (workdir / "plots").iterdir()
+    }
+    assert "twice" in str(found)
+    assert f"LOO of y: {loo['elpd_loo']:.1f} nats" in str(found)
+
+
+def test_a_run_goes_on_with_more_draws_on_other_devices(finished, tmp_path):
+    """The first half on two devices, the second on one: the same bits as in one go."""
+    _, whole = finished
+    first = sample(tmp_path, **{"hmc.num_samples": 50})
+    assert first.draws["mu"].shape == (2, 50)
+    found = sample(tmp_path, num_devices=1)
+    np.testing.assert_array_equal(found.draws["mu"], whole.draws["mu"])
+
+
+def test_another_model_in_the_workdir_is_refused(finished):
+    workdir, _ = finished
+
+    def mean_of(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 3))
+        numpyro.deterministic("twice", 2 * mu)
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+    with pytest.raises(UserError, match="holds a run on other data than model 'mean_of'"):
+        ensemble.sample(mean_of, {"y": Y}, method="hmc", config=QUICK, workdir=workdir)
+
+
+def test_nothing_that_a_workdir_names_runs(finished):
+    workdir, _ = finished
+    config = Workdir(workdir).read_config()
+    assert config["model"] == "numpyro:mean_of"
+    for use in (ensemble.load, ensemble.evaluate):
+        with pytest.raises(UserError, match="has sampled a"):
+            use(workdir)
+    with pytest.raises(UserError, match="names no file"):
+        create_task(ensemble.config_rules.validate(config), None)
+
+
+def test_a_log_density_has_a_start_of_any_form():
+    def density(position):
+        return -0.5 * jnp.sum((position["a"] - 3) ** 2) - 2 * position["b"] ** 2
+
+    start = {"a": np.full(2, 3.0), "b": 0.0}
+    found = ensemble.sample(density, start=start, method="mclmc", config=QUICK, show_progress=False)
+    assert found.draws["a"].shape == (2, 100, 2)
+    assert abs(found.summary["a[0]"]["mean"] - 3) < 1
+    assert found.report["notes"] == [] or "chains" in found.report["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"data": {"x": Y}}, r"data does not suit the model mean_of\(y\)"),
+        ({"data": 3}, "data are a int, must be a mapping"),
+        ({"method": "sgd"}, "method='sgd' must be one of hmc, nuts, mclmc"),
+        ({"config": {"temperature": 2.0}}, "numpyro.handlers.scale"),
+        ({"config": {"init_from": "map"}}, "must be 'uniform' or 'prior'"),
+        ({"config": {"prior": "normal(1)"}}, "the model has its priors"),
+        ({"start": 0.0}, "a log density, which has a start, closes over its data"),
+    ],
+)
+def test_what_cannot_be_sampled_is_said_in_a_line(arguments, line):
+    given = {"data": {"y": Y}, **arguments}
+    given["config"] = {**QUICK, **given.get("config", {})}
+    with pytest.raises(UserError, match=line) as caught:
+        ensemble.sample(mean_of, show_progress=False, **given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("method", ["nuts"])
+@pytest.mark.parametrize("name", posteriordb_models.MODELS)
+def test_posteriors_agree_with_stans_or_are_said_to_differ(name, method):
+    if not posteriordb_models.FOLDER.is_dir():
+        pytest.skip(f"{posteriordb_models.FOLDER} is not there")
+    arguments, reference = posteriordb_models.read(name)
+    model = posteriordb_models.MODELS[name]
+    found = ensemble.sample(
+        model, arguments, method=method, config={"num_devices": 1}, show_progress=False
+    )
+    z, _ = posteriordb_models.largest_z(found.draws, reference)
+    assert z < 4 or "agree" in " ".join(found.report["notes"])

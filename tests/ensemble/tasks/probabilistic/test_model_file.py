@@ -1,0 +1,68 @@
+"""Models and their arguments in files."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from ensemble import UserError
+from ensemble.tasks.probabilistic import model_file
+
+MODEL = """
+import numpyro
+import numpyro.distributions as dist
+
+
+def mean(y, num_rows=2):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    with numpyro.plate("row", num_rows):
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MODEL)
+    return path
+
+
+def test_json_and_npz_are_the_same_arguments(file, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"y": [0.5, 1.5], "num_rows": 2}))
+    np.savez(tmp_path / "a.npz", y=np.array([0.5, 1.5]), num_rows=2)
+    programs = [
+        model_file.load(f"numpyro:{file}:mean", str(tmp_path / name))
+        for name in ("a.json", "a.npz")
+    ]
+    assert programs[0].identity() == programs[1].identity()
+    assert programs[0].latent == ["mu"]
+
+
+@pytest.mark.parametrize(
+    ("model", "content", "line"),
+    [
+        ("numpyro:mean", None, "names no file; it must be numpyro:FILE.py:NAME"),
+        ("logdensity:{file}:mean", None, "names no file"),
+        ("numpyro:{file}.py:mean", None, "there is no file"),
+        ("numpyro:{file}:median", None, "has no function 'median'; its functions are mean"),
+        ("numpyro:{file}:mean", {"y": [1.0], "x": 3}, "unexpected keyword argument 'x'"),
+        ("numpyro:{file}:mean", {"num_rows": 3}, r"mean\(y, num_rows=2\): missing .* 'y'"),
+        ("numpyro:{file}:mean", {"y": [[1.0], [1.0, 2.0]]}, "'y' is ragged"),
+        ("numpyro:{file}:mean", {"y": ["a"]}, "'y' has values that are no numbers"),
+        ("numpyro:{file}:mean", [1.0], "must hold an object of arguments by name"),
+        ("numpyro:{file}:mean", {"y": [0.5, 1.5, 2.5]}, "mine.py:9 has data of the shape"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_line(file, tmp_path, model, content, line):
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps(content))
+    name = "" if content is None else str(data)
+    with pytest.raises(UserError, match=line):
+        model_file.load(model.replace("{file}", str(file)), name)
+
+
+def test_a_file_that_fails_is_named_with_its_line(file):
+    file.write_text(MODEL + "\n1 / 0\n")
+    with pytest.raises(UserError, match=re.escape(f"{file}:11 (ZeroDivisionError")):
+        model_file.load(f"numpyro:{file}:mean", "")

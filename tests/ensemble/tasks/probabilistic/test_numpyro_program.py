@@ -1,0 +1,163 @@
+"""A NumPyro model as functions: its density, its variables, and what is refused in one line."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+from numpyro.infer.reparam import LocScaleReparam
+from numpyro.infer.util import log_density
+
+from ensemble import UserError
+from ensemble.tasks.probabilistic.model_task import ModelTask
+from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
+
+KEY = jax.random.key(3)
+Y = np.linspace(0.1, 3, 9).astype(np.float32)
+
+
+def varied(y):
+    """Flat, dynamic and deterministic sites, and one that is written in its other form."""
+    low = numpyro.sample("low", dist.ImproperUniform(constraints.real, (), ()))
+    high = numpyro.sample("high", dist.ImproperUniform(constraints.greater_than(low), (), (2,)))
+    with numpyro.handlers.reparam(config={"shift": LocScaleReparam(0.0)}):
+        shift = numpyro.sample("shift", dist.Normal(low, 2.0))
+    middle = numpyro.deterministic("middle", (low + high) / 2)
+    with numpyro.plate("row", len(y)):
+        numpyro.sample("y", dist.Normal(shift + middle.sum(), 1.0), obs=y)
+
+
+def sized(y):
+    """An array's values say how large a site is."""
+    numpyro.sample("z", dist.Normal(0, 1).expand([int(y.max())]))
+
+
+def test_the_density_is_numpyros_and_draws_have_all_sites():
+    task = ModelTask(NumPyroProgram(varied, (Y,)))
+    program = task.program
+    for from_prior in (False, True):  # Of flat sites nothing can be drawn.
+        params = task.starts(jax.random.split(KEY, 3), from_prior)
+        one = {name: leaf[1] for name, leaf in params.items()}
+        assert program.latent == ["low", "high", "shift_decentered"]
+        values = program.values(one, program.arrays)
+        assert list(values) == ["low", "high", "shift_decentered", "shift", "middle"]
+        assert (values["high"] > values["low"]).all()
+        latents = {name: values[name] for name in program.latent}
+        expected, _ = log_density(varied, (Y,), {}, latents)
+        jacobian = one["high"].sum()  # high is low + exp(.)
+        found = program.log_density(one, program.arrays)
+        np.testing.assert_allclose(found, expected + jacobian, rtol=1e-5)
+    assert task.tracked == ("low", "high[0]", "high[1]", "shift_decentered")
+    np.testing.assert_allclose(task.track(one)[1:3], values["high"], rtol=1e-6)
+
+
+def test_arrays_are_arguments_unless_the_model_needs_their_values():
+    assert NumPyroProgram(varied, (Y,)).arrays
+    program = NumPyroProgram(sized, (Y,))
+    assert not program.arrays
+    assert program.shapes["z"].shape == (3,)
+
+
+def test_log_likelihoods_and_predictions_are_of_every_observation():
+    task = ModelTask(NumPyroProgram(varied, (Y,)))
+    params = {k: v[:, None] for k, v in task.starts(jax.random.split(KEY, 2), False).items()}
+    found = task.site_draws(params)
+    mean = found.values["shift"] + found.values["middle"].sum(-1)
+    expected = dist.Normal(mean[..., None], 1).log_prob(Y)
+    np.testing.assert_allclose(found.log_likelihood["y"], expected, rtol=1e-4)
+    assert found.predicted["y"].shape == (2, 1, 9)
+    assert np.std(found.predicted["y"] - mean[..., None]) == pytest.approx(1, abs=0.5)
+    np.testing.assert_array_equal(found.observed["y"], Y)
+
+
+def test_another_prior_or_other_data_are_another_model():
+    def model(y, width):
+        mu = numpyro.sample("mu", dist.Normal(0, width))
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+    def same(y, width):
+        return model(y, 2 * width)
+
+    arguments = [(model, Y, 1.0), (model, Y + 1, 1.0), (model, Y, 3.0), (same, Y, 1.0)]
+    prints = [
+        ModelTask(NumPyroProgram(one, (y, width))).describe()["fingerprint"]
+        for one, y, width in [*arguments, arguments[0]]
+    ]
+    assert len(set(prints)) == 4
+    assert prints[0] == prints[-1]
+
+
+def no_latent(y):
+    numpyro.sample("y", dist.Normal(0, 1), obs=y)
+
+
+def longer_plate(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    with numpyro.plate("row", 10):
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+
+def nan_density(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(jnp.log(-jnp.exp(mu)), 1), obs=y)
+
+
+def nan_factor(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    numpyro.factor("extra", jnp.sqrt(-jnp.exp(mu)))
+
+
+def positive_only(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    numpyro.sample("y", dist.LogNormal(mu, 1), obs=-y)
+
+
+def too_narrow_a_prior(y):
+    top = numpyro.sample("top", dist.Uniform(0, 2))
+    numpyro.sample("y", dist.Uniform(0, top), obs=y)
+
+
+def missing(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(mu, 1), obs=y * np.nan)
+
+
+def raises(y):
+    numpyro.sample("mu", dist.Normal(0, 1))
+    raise RuntimeError("no such thing")
+
+
+def discrete(y):
+    z = numpyro.sample("z", dist.Bernoulli(0.5))
+    numpyro.sample("y", dist.Normal(z, 1), obs=y)
+
+
+def part_of_the_rows(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    with numpyro.plate("row", 9, subsample_size=3) as rows:
+        numpyro.sample("y", dist.Normal(mu, 1), obs=y[rows])
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        (no_latent, "the model has no latent site, so nothing is to be sampled"),
+        (longer_plate, r"data of the shape \(9,\), .* plates 'row' of 10 the shape \(10,\)"),
+        (nan_density, "the log density of 'y' at .*:{line} is NaN there"),
+        (nan_factor, "the log density of 'extra' at .*:{line} is NaN there"),
+        (positive_only, "observation -0.1 of site 'y' at .*:{line} is outside .* LogNormal"),
+        (too_narrow_a_prior, "of site 'y' at .*:{line} is outside of .* Uniform allows"),
+        (missing, "site 'y' at .*:{line} has NaN among its observations"),
+        (raises, r"the model failed at .*:{line} \(RuntimeError: no such thing\)"),
+        (discrete, r"latent site 'z' at .* is discrete \(Bernoulli"),
+        (part_of_the_rows, "plate 'row' at .* takes 3 of 9 rows at random"),
+    ],
+)
+def test_a_model_that_cannot_be_sampled_is_refused_with_its_own_line(model, line):
+    code = model.__code__
+    last = max(number for *_, number in code.co_lines() if number)
+    with pytest.raises(UserError, match=line.format(line=last)) as caught:
+        ModelTask(NumPyroProgram(model, (Y,))).starts(jax.random.split(KEY, 2), False)
+    assert "\n" not in str(caught.value)
