@@ -68,6 +68,17 @@ def test_predicting(page):
     assert namespace["classifier"].score(namespace["X_test"], namespace["y_test"]) > 0.5
 
 
+@pytest.mark.check
+def test_numpyro(page):
+    (sampling,) = page("numpyro")
+    # As many draws as a test can wait for.
+    quick = '"runs/schools", config={"hmc.num_warmup": 100, "hmc.num_samples": 50}'
+    namespace = {}
+    exec(compile(sampling.replace('"runs/schools"', quick), "numpyro.md", "exec"), namespace)
+    assert namespace["found"].draws["theta"].shape == (4, 50, 8)
+    assert pathlib.Path("runs/schools/posterior.nc").exists()
+
+
 @pytest.mark.soak
 def test_your_data(page):
     training, mapping = page("your_data")
@@ -161,7 +172,7 @@ def test_distillation(page):
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
-    tested |= {"distillation", "tables"}
+    tested |= {"distillation", "tables", "numpyro"}
     assert with_python == tested | {INFERENCE.stem}
 
 

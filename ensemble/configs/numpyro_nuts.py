@@ -1,7 +1,7 @@
-"""A NumPyro model of your own: four chains by NUTS, with a diagonal mass.
+r"""A NumPyro model of your own: four chains by NUTS, with a diagonal mass.
 
-    python train.py --config=numpyro_nuts --config.model=numpyro:FILE.py:NAME \
-        --config.data=FILE.json --workdir=runs/mine
+    python train.py --config=configs/numpyro_nuts.py --workdir=runs/mine \
+        --config.model=numpyro:FILE.py:NAME --config.data=FILE.json
 
 The file is Python and has the model as a function NAME; the data file has its arguments by name.
 `ensemble.sample(model, data)` has the same defaults. Time and result are those of your model: not
