@@ -4,8 +4,8 @@ r"""A NumPyro model of your own: four chains by NUTS, with a diagonal mass.
         --config.model=numpyro:FILE.py:NAME --config.data=FILE.json
 
 The file is Python and has the model as a function NAME; the data file has its arguments by name.
-`ensemble.sample(model, data)` has the same defaults. Time and result are those of your model: not
-measured.
+`ensemble.sample(model, data)` has the same defaults. Time and result are those of your model:
+not measured.
 """
 
 import ml_collections
