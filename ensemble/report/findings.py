@@ -99,8 +99,14 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
 
 
 def _of_model(report: Mapping[str, Any]) -> list[str]:
-    """Draws of a model that diverged, and observations of which LOO says nothing."""
+    """An R-hat that cannot be had, divergent draws, observations of which LOO says nothing."""
     posterior, found = report["posterior"], []
+    if posterior["rhat_max"] is None or not np.isfinite(posterior["rhat_max"]):
+        found.append(
+            f"R-hat of {posterior['rhat_worst']} is no finite number: its draws are too few, not "
+            "finite, or each chain stays at a value of its own. Whether the chains agree cannot be "
+            "said."
+        )
     if posterior["divergences"]:
         found.append(
             f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "

@@ -1,5 +1,6 @@
 """What scores say against a run: nothing of a good one, and the likely cause of a bad one."""
 
+import re
 import types
 
 import numpy as np
@@ -156,3 +157,27 @@ def test_numbers_are_compared_with_their_mean():
     assert "not measurably better than always answering the mean" in line
     arrays = {"loc": targets[None] + rng.normal(size=400), "scale": np.full((1, 400), 1.0)}
     assert _of(arrays, [0.1], likelihood=likelihood, targets=targets) == []
+
+
+@pytest.mark.parametrize(
+    ("posterior", "num_bad_k", "says"),
+    [
+        ({"rhat_max": 1.001, "divergences": 0}, 0, []),
+        ({"rhat_max": np.nan, "divergences": 0}, 0, ["R-hat of mu is no finite number"]),
+        ({"rhat_max": 1.001, "divergences": 3}, 0, ["3 draws diverged: .*acceptance=0.8 to"]),
+        ({"rhat_max": 1.3, "divergences": 0}, 2, ["mass='dense'", "above 0.7 for 2 observ"]),
+    ],
+)
+def test_draws_of_a_model_that_cannot_be_relied_on(posterior, num_bad_k, says):
+    numbers = {"rhat_worst": "mu", "ess_bulk_min": 900, "num_warmup": 100, "num_samples": 100}
+    report = {
+        "failed_members": {},
+        "sites": {},
+        "information_criteria": {"y": {"num_bad_k": num_bad_k}},
+        "posterior": {**numbers, **posterior},
+        "config": {"hmc": {"target_acceptance": 0.8}},
+    }
+    lines = findings(report, None, {}, {}, REMEDY)
+    assert len(lines) == len(says)
+    for line, expected in zip(lines, says, strict=True):
+        assert re.search(expected, line)

@@ -102,7 +102,7 @@ def test_a_log_density_has_a_start_of_any_form():
         return -0.5 * jnp.sum((position["a"] - 3) ** 2) - 2 * position["b"] ** 2
 
     start = {"a": np.full(2, 3.0), "b": 0.0}
-    found = ensemble.sample(density, start=start, method="mclmc", config=QUICK, show_progress=False)
+    found = ensemble.sample(density, start=start, method="hmc", config=QUICK, show_progress=False)
     assert found.draws["a"].shape == (2, 100, 2)
     assert abs(found.summary["a[0]"]["mean"] - 3) < 1
     assert found.report["notes"] == [] or "chains" in found.report["notes"][0]
