@@ -94,7 +94,7 @@ def gp_pois_regr(N, x, k):
     f_tilde = normal("f_tilde", 1.0, (N,))
     covariance = alpha**2 * jnp.exp(-0.5 * ((x[:, None] - x) / rho) ** 2)
     # Stan's 1e-10 is nothing to float32.
-    f = jnp.linalg.cholesky(covariance + 1e-5 * jnp.eye(N)) @ f_tilde
+    f = jnp.linalg.cholesky(covariance + 1e-4 * jnp.eye(N)) @ f_tilde
     numpyro.deterministic("f", f)
     numpyro.sample("k", dist.Poisson(jnp.exp(f)), obs=k)
 
