@@ -123,6 +123,7 @@ def sample(
 
 def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any:
     """What the task takes; made when the devices are set up."""
+    # NumPyro may start JAX when it is imported: the devices must be set up before.
     from ensemble.tasks.probabilistic.density_program import DensityProgram
     from ensemble.tasks.probabilistic.model_file import check_arguments
     from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
