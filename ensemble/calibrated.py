@@ -47,12 +47,6 @@ class Calibration:
             fingerprint=description["fingerprint"],
         )
 
-        if self._stored.targets.dtype.names:
-            raise UserError(
-                f"{self._path} has targets that are censored or measured with errors; nothing is "
-                "calibrated on such targets: leave calibration and abstention out"
-            )
-
     def temperature(self) -> float:
         """Fits the temperature; it is 1, with a warning, where the predictions determine none.
 

@@ -70,6 +70,8 @@ class Feature(NamedTuple):
         moves: whether it is the whole of a column's value, so that it can move by itself.
         shift: the column's value is the input times `scale` plus `shift`.
         scale: see `shift`.
+        is_number: whether it is a number of the table, and not made of a date or a category.
+        is_flag: whether it says that the column's value is missing.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Feature(NamedTuple):
     moves: bool = False
     shift: float = 0.0
     scale: float = 1.0
+    is_number: bool = False
+    is_flag: bool = False
 
 
 class Table(Protocol):

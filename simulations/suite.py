@@ -7,11 +7,13 @@ import numpy as np
 
 from simulations import (
     abstention,
+    censored,
     chains,
     class_decisions,
     class_scores,
     comparisons,
     findings,
+    groups,
     members,
     number_comparisons,
     number_sentences,
@@ -23,11 +25,13 @@ from simulations.statement import Statement
 STATEMENTS: tuple[Statement, ...] = (
     *members.STATEMENTS,
     *abstention.STATEMENTS,
+    *censored.STATEMENTS,
     *chains.STATEMENTS,
     *class_decisions.STATEMENTS,
     *class_scores.STATEMENTS,
     *comparisons.STATEMENTS,
     *findings.STATEMENTS,
+    *groups.STATEMENTS,
     *number_comparisons.STATEMENTS,
     *number_sentences.STATEMENTS,
     *numbers.STATEMENTS,

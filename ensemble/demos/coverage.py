@@ -26,7 +26,7 @@ from ensemble.demos.fits import (
 )
 from ensemble.demos.known_truth import EDGE, FAR, FROM_PRIOR, GAP, NUM_EXAMPLES, TRUTHS, WAVES
 from ensemble.draws import diagnostics
-from ensemble.metrics.bootstrap import mean_intervals
+from ensemble.metrics import mean_intervals
 from ensemble.metrics.number_calibration import (
     Intervals,
     conformal_quantile,

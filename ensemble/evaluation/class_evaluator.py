@@ -23,7 +23,7 @@ from ensemble.evaluation.out_of_distribution import (
 )
 from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
 from ensemble.evaluation.shift import SHIFTS
-from ensemble.evaluation.strata import strata_of
+from ensemble.evaluation.strata import in_groups, strata_of
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.evaluation.thresholds import RULES, score_abstention
 from ensemble.evaluation.verdict import verdict
@@ -73,13 +73,13 @@ class ClassEvaluator:
         test = LabelledPredictions.of(subject.test)
         held_out = subject.calibration
         calibration = None if held_out is None else LabelledPredictions.of(held_out)
-        outside = _of_classes(predicted)
+        outside, strata = _of_classes(predicted), strata_of(subject.dataset)
+        section = score_predictions(test)
+        terms = metrics.terms(metrics.ensemble_log_probs(test.log_probs), test.targets)
         return {
-            "test": score_predictions(test),
+            "test": in_groups(section, lambda counts: terms.resampled(counts).scores(), strata),
             "classes": score_classes(test, subject.description["class_names"]),
-            "calibrated": score_calibrated(
-                test, calibration, options.nonempty_sets, strata_of(subject.dataset)
-            ),
+            "calibrated": score_calibrated(test, calibration, options.nonempty_sets, strata),
             "abstention": score_abstention(test, calibration, _rules(options)),
             "next_member": score_sizes(test),
             "shift": score_shifts(test, outside),
@@ -103,6 +103,7 @@ class ClassEvaluator:
         from ensemble.evaluation.page import TITLES, interval, number, percent
 
         test = evaluation["test"]
+        over = "groups" if "over_groups" in test else "examples"
 
         def row(name: str) -> list[str]:
             show = percent if "accuracy" in name else number
@@ -110,7 +111,7 @@ class ClassEvaluator:
             return [TITLES[name], show(test["ensemble"][name]), low_high, show(test["mean"][name])]
 
         names = [name for name in TITLES if name in test["ensemble"]]
-        return ["test", "ensemble", "95% over examples", "mean of members"], [row(n) for n in names]
+        return ["test", "ensemble", f"95% over {over}", "mean of members"], [row(n) for n in names]
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Scores against members, shifts, and the confusion of few classes."""

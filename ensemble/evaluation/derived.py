@@ -18,11 +18,11 @@ from ensemble.evaluation.profile import MARGIN, NUM_POINTS, profile_inputs
 from ensemble.evaluation.shift import SHIFTS, shift_images
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.table_shift import (
-    TABLE_SHIFTS,
     box,
     columns_of,
     is_table,
     shift_table,
+    shifts_of,
 )
 from ensemble.likelihood import Likelihood
 from ensemble.run.display import open_display
@@ -171,7 +171,7 @@ def _table_sets(dataset: Source, name: str) -> list[DerivedSet]:
             num_examples,
             functools.partial(shifted, kind, severity),
         )
-        for kind, shift in TABLE_SHIFTS.items()
+        for kind, shift in shifts_of(columns).items()
         for severity in SEVERITIES
     ]
 

@@ -30,6 +30,6 @@ class Evaluation(dict[str, Any]):
     @property
     def _evaluator(self) -> Evaluator:
         found: Evaluator = registry.load(
-            likelihoods.named(self["config"]["likelihood"]).evaluator
+            likelihoods.described(self["config"]["likelihood"], self["dataset"]).evaluator
         )()
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -236,7 +237,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def interval(pair: Sequence[float] | None, score: str = "") -> str:
     """`[low, high]`, as percent for accuracies; a dash where it cannot be told."""
-    if pair is None:
+    if pair is None or (pair[0] <= 0 and math.isinf(pair[1])):
         return "-"
     show = percent if "accuracy" in score else number
     return f"[{show(pair[0])}, {show(pair[1])}]"

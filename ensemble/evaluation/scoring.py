@@ -261,7 +261,9 @@ def _score_conformal(
     }
 
 
-def conformal_range(num_held_out: int, num_examples: int) -> list[float]:
+def conformal_range(
+    num_held_out: int, num_examples: int, level: float = CONFORMAL_LEVEL
+) -> list[float]:
     """What holds the coverage of at least 95% of pairs of calibration and test splits.
 
     The coverage of a test split is beta-binomial (Angelopoulos & Bates 2021, arXiv:2107.07511).
@@ -269,8 +271,9 @@ def conformal_range(num_held_out: int, num_examples: int) -> list[float]:
     Args:
         num_held_out: calibration examples.
         num_examples: test examples.
+        level: that is promised.
     """
-    rank = min(math.ceil((num_held_out + 1) * CONFORMAL_LEVEL - 1e-9), num_held_out)
+    rank = min(math.ceil((num_held_out + 1) * level - 1e-9), num_held_out)
     spread = scipy.stats.betabinom(num_examples, rank, num_held_out + 1 - rank)
     return [float(spread.ppf(tail)) / num_examples for tail in (0.025, 0.975)]
 

@@ -1,6 +1,7 @@
 """Coverage by group and over time: whether a promise that holds on average holds in each."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import shown
+from ensemble.metrics.grouped import SHARES, group_intervals
 from ensemble.source import Source, Strata
 
 NUM_PERIODS = 5
@@ -53,6 +55,54 @@ def by_stratum(held: NDArray, strata: Strata | None) -> list[dict[str, Any]]:
     return sections
 
 
+def over_groups(
+    intervals: Mapping[str, tuple[float, float] | None],
+    statistic: Callable[[NDArray], Mapping[str, float]],
+    strata: Strata | None,
+) -> dict[str, Any]:
+    """Widens intervals of scores where rows are split by groups, since rows of one may be alike.
+
+    Args:
+        intervals: 95% intervals by name, which take rows for independent, or None.
+        statistic: of how often each test row is counted [N]: scores by name.
+        strata: groups of the test rows; None, or times: intervals stay as they are.
+
+    Returns:
+        Of every score that has one the least interval that holds it, and that over groups
+        (`metrics.grouped.group_intervals`), which is unlimited where there are few groups.
+    """
+    if strata is None or strata.kind == _TIME:
+        return dict(intervals)
+    found: dict[str, Any] = dict(intervals)
+    for name, ends in group_intervals(statistic, strata.values).items():
+        if found.get(name) is None:
+            continue
+        low, high = min(ends[0], found[name][0]), max(ends[1], found[name][1])
+        is_share = name.startswith(SHARES)
+        least = -math.inf if name.startswith("nll") else 0.0
+        found[name] = (max(low, least), min(high, 1.0 if is_share else math.inf))
+    return found
+
+
+def in_groups(
+    section: dict[str, Any],
+    statistic: Callable[[NDArray], Mapping[str, float]],
+    strata: Strata | None,
+) -> dict[str, Any]:
+    """The same section `test` of an evaluation, with `interval` by `over_groups`.
+
+    Where this changed it, `over_groups` is the column that has the groups, and `interval_over`
+    says so.
+    """
+    if strata is None or strata.kind == _TIME:
+        return section
+    widened = over_groups(section["interval"], statistic, strata)
+    over = f"groups of {strata.column}; the members stay as they are"
+    return {
+        **section, "interval": widened, "interval_over": over, "over_groups": strata.column
+    }  # fmt: skip
+
+
 def sentence(sections: Sequence[Mapping[str, Any]], split: str) -> str:
     """What conformal promises are worth where rows are split by groups or by time.
 
@@ -90,8 +140,8 @@ def sentence(sections: Sequence[Mapping[str, Any]], split: str) -> str:
             "than chance"
         )
     return (
-        f"{text}. Intervals here take rows for independent of each other; where those of a group "
-        "are alike, they are too narrow."
+        f"{text}. Intervals of the scores of the test split are over groups; all others here take "
+        "rows for independent of each other, and are too narrow where those of a group are alike."
     )
 
 

@@ -11,7 +11,9 @@
 Means, standard deviations and ranges are those of the training rows, so that the amounts have no
 units. A mean in the place of a missing value is what a table often holds where a value is not
 known. Permuted columns keep their values and lose what these say of the target. The inputs that one
-column of a table with names becomes, as those of a category, are missing or permuted together.
+column of a table with names becomes, as those of a category, are missing or permuted together. What
+is noisy, scaled or beyond are numbers of the table where they are known: no categories, dates or
+flags of missing values. Means and deviations of numbers are of known values.
 """
 
 from __future__ import annotations
@@ -45,9 +47,16 @@ TABLE_SHIFTS: Mapping[str, Shift] = MappingProxyType(
 
 
 class Columns(NamedTuple):
-    """What the training rows say of each input, float64 [F].
+    """What the training rows say of each input [F].
 
-    `group` is the number of the table's column that it is of.
+    Attributes:
+        mean: of the known values.
+        deviation: of the same.
+        low: the least value.
+        high: the largest.
+        group: the number of the table's column that it is of.
+        is_number: whether it is a number that can move by itself.
+        flag: the input that is 1 where its value is missing; -1 where there is none.
     """
 
     mean: np.ndarray
@@ -55,6 +64,15 @@ class Columns(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     group: np.ndarray
+    is_number: np.ndarray
+    flag: np.ndarray
+
+    def known(self, inputs: np.ndarray) -> np.ndarray:
+        """Whether the value of each input is not missing, bool [N, F]."""
+        found = np.ones(inputs.shape, bool)
+        flagged = np.flatnonzero(self.flag >= 0)
+        found[:, flagged] = inputs[:, self.flag[flagged]] == 0
+        return found
 
 
 def is_table(source: Source) -> bool:
@@ -64,19 +82,43 @@ def is_table(source: Source) -> bool:
 
 def columns_of(source: Source) -> Columns:
     """Reads the training rows of a table."""
+    empty = np.zeros(0)
+    columns = Columns(empty, empty, empty, empty, *_meanings(source))
     count, total, squares = 0, 0.0, 0.0
     low, high = np.inf, -np.inf
     first = source.read("train", slice(0, 1)).inputs[0].astype(np.float64)
     for block in blocks(source, "train"):
         values = block.inputs.astype(np.float64) - first  # Near zero, for the sum of the squares.
-        count, total = count + len(values), total + values.sum(axis=0)
-        squares = squares + (values**2).sum(axis=0)
+        known = columns.known(block.inputs)
+        count, total = count + known.sum(axis=0), total + np.sum(values * known, axis=0)
+        squares = squares + np.sum(values**2 * known, axis=0)
         low, high = np.minimum(low, values.min(axis=0)), np.maximum(high, values.max(axis=0))
     mean = np.asarray(total) / count
     deviation = np.sqrt(np.maximum(np.asarray(squares) / count - mean**2, 0))
-    table = source.table
-    group = np.arange(len(first)) if table is None else [one.column for one in table.features]
-    return Columns(first + mean, deviation, first + low, first + high, np.array(group))
+    return columns._replace(
+        mean=first + mean, deviation=deviation, low=first + low, high=first + high
+    )
+
+
+def _meanings(source: Source) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`group`, `is_number` and `flag` of `Columns`; without names every input is a number."""
+    if source.table is None:
+        number = source.input_shape[0]
+        return np.arange(number), np.ones(number, bool), np.full(number, -1)
+    features = source.table.features
+    flags = {one.column: i for i, one in enumerate(features) if one.is_flag}
+    return (
+        np.array([one.column for one in features]),
+        np.array([one.is_number for one in features]),
+        np.array([flags.get(one.column, -1) if one.is_number else -1 for one in features]),
+    )
+
+
+def shifts_of(columns: Columns) -> Mapping[str, Shift]:
+    """The shifts that a table can have: without numbers some change nothing."""
+    if columns.is_number.any():
+        return TABLE_SHIFTS
+    return {name: one for name, one in TABLE_SHIFTS.items() if name in ("missing", "permuted")}
 
 
 def shift_table(
@@ -99,15 +141,15 @@ def shift_table(
     """
     amount = TABLE_SHIFTS[name].amounts[severity - 1]
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *name.encode()])))
-    rows = inputs.astype(np.float64)
+    rows, moves = inputs.astype(np.float64), columns.known(inputs) & columns.is_number
     num_rows, num_columns = len(rows), int(columns.group.max()) + 1
     if name == "missing":
         is_missing = rng.random((num_rows, num_columns)) < amount
         shifted = np.where(is_missing[:, columns.group], columns.mean, rows)
     elif name == "noisy":
-        shifted = rows + amount * columns.deviation * rng.standard_normal(rows.shape)
+        shifted = rows + moves * amount * columns.deviation * rng.standard_normal(rows.shape)
     elif name == "scaled":
-        shifted = columns.mean + amount * (rows - columns.mean)
+        shifted = np.where(moves, columns.mean + amount * (rows - columns.mean), rows)
     elif name == "permuted":
         shifted = rows.copy()
         for column in rng.permutation(num_columns)[: int(np.ceil(amount * num_columns - 1e-9))]:
@@ -116,7 +158,7 @@ def shift_table(
             shifted[:, columns.group == column] = rows[order][:, columns.group == column]
     else:
         shifted = rows.copy()
-        moving = np.flatnonzero(columns.high > columns.low)
+        moving = np.flatnonzero((columns.high > columns.low) & columns.is_number)
         column = rng.choice(moving, num_rows) if len(moving) else np.zeros(num_rows, int)
         span = (columns.high - columns.low)[column]
         ends = np.where(
@@ -125,6 +167,8 @@ def shift_table(
             columns.low[column] - amount * span,
         )
         shifted[np.arange(num_rows), column] = ends
+        flags = columns.flag[column]  # What lies beyond is known.
+        shifted[np.flatnonzero(flags >= 0), flags[flags >= 0]] = 0
     return shifted.astype(inputs.dtype)
 
 

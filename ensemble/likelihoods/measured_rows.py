@@ -67,6 +67,16 @@ def row_log_prob(
 # On the host.
 
 
+def with_errors(family: Family, arrays: Arrays, targets: np.ndarray) -> Arrays:
+    """Predictions [M, N, ...] of what was measured, where the targets [N] say how well."""
+    error = remark(targets, ERROR)
+    if error is None:
+        return arrays
+    if GRID in arrays:  # Chains: all but the moments is as measured.
+        return {**arrays, "noise": arrays["noise"] + error**2}
+    return family.with_error(arrays, error)
+
+
 def observed(family: Family, arrays: Arrays, targets: np.ndarray) -> tuple[Arrays, np.ndarray]:
     """The predictions of the targets that are known, as they are measured, and these.
 
@@ -78,11 +88,7 @@ def observed(family: Family, arrays: Arrays, targets: np.ndarray) -> tuple[Array
     Returns:
         Predictions [M, K, ...], and the numbers [K].
     """
-    error, censored = remark(targets, ERROR), remark(targets, CENSORED)
-    if error is not None and GRID in arrays:  # Chains: all but the moments is as measured.
-        arrays = {**arrays, "noise": arrays["noise"] + error**2}
-    elif error is not None:
-        arrays = family.with_error(arrays, error)
+    arrays, censored = with_errors(family, arrays, targets), remark(targets, CENSORED)
     if censored is None:
         return arrays, values(targets)
     known = ~censored

@@ -15,8 +15,9 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, Panel
 from ensemble.likelihoods.target_range import LARGEST, SMALLEST, normal_constant, target_range
+from ensemble.metrics import regression
 from ensemble.pictures import member_scores
-from ensemble.target_rows import values
+from ensemble.target_rows import CENSORED, remark, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,20 +43,11 @@ class Numbers:
     can_have_errors: bool = False
     remarks: tuple[str, ...] = ()
     """On training targets, of `ensemble.target_rows`."""
+    why_not_evaluated = ""
     evaluator = "ensemble.evaluation.numbers.number_evaluator:NumberEvaluator"
 
     def __init__(self, shift: float, scale: float, low: float, high: float):
         self.shift, self.scale, self.low, self.high = shift, scale, low, high
-
-    @property
-    def why_not_evaluated(self) -> str:
-        """What `evaluate.py` says of a run with it."""
-        if not self.remarks:
-            return ""
-        return (
-            f"has learned targets with {' and '.join(self.remarks)}, and evaluations take targets "
-            "for exact; its scores are in report.json"
-        )
 
     # From the data, and from what a workdir says of them.
 
@@ -153,6 +145,21 @@ class Numbers:
         """Always answers the normal distribution of the training targets."""
         learned = np.asarray(values(train_targets), np.float64)
         return normal_constant(float(learned.mean()), float(learned.std()), targets)
+
+    def gaussian_scores(
+        self, mean: np.ndarray, deviation: np.ndarray, targets: np.ndarray
+    ) -> dict[str, float]:
+        """Scores of a Gaussian for each example, of the targets that are known.
+
+        Beside probabilities of counts it has no NLL; where targets are censored, neither NLL nor
+        coverage.
+        """
+        censored = remark(targets, CENSORED)
+        known = np.ones(len(targets), bool) if censored is None else ~censored
+        left_out = ("nll",) if self.is_of_counts else () if known.all() else ("nll", "coverage")
+        terms = regression.gaussian_terms(mean[known], deviation[known], values(targets)[known])
+        found = regression.means(terms) if known.any() else {}
+        return {name: one for name, one in found.items() if not name.startswith(left_out)}
 
     def final_figures(
         self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]

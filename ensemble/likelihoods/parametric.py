@@ -26,7 +26,7 @@ from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
-from ensemble.target_rows import values
+from ensemble.target_rows import CENSORED, remark, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -260,10 +260,9 @@ class Parametric(Numbers):
             return {}
         mixture = self.distribution(known)
         low, middle, high = mixture.quantiles(np.array([0.05, 0.5, 0.95]))
-        pit = mixture.pit(targets)
         return {
             "predictions": intervals.predictions(middle, low, high, targets, title),
-            "calibration": intervals.coverage_curve(pit, title),
+            "calibration": intervals.coverage_curve(mixture.pit(targets), title),
         }
 
     def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
@@ -281,8 +280,8 @@ class Parametric(Numbers):
         """
 
         def nll(factor: float) -> float:
-            moved = self.distribution(self.scaled(arrays, factor))
-            return regression.mixture_nll(moved.log_densities(targets))
+            moved = self.scaled(arrays, factor)
+            return regression.mixture_nll(measured_rows.row_log_probs(self, moved, targets))
 
         return fit_scale(nll)
 
@@ -301,7 +300,9 @@ class Parametric(Numbers):
     def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
         """How wide the 90% interval is, w / (w + scale), and whether the median errs, [N] each."""
         low, middle, high = self.distribution(arrays).quantiles(np.array([0.05, 0.5, 0.95]))
-        errors = np.abs(middle - np.asarray(targets, np.float64)) > self.tolerance(tolerance)
+        if remark(targets, CENSORED) is not None:
+            raise ValueError("how wrong predictions of censored targets are is not known")
+        errors = np.abs(middle - values(targets).astype(np.float64)) > self.tolerance(tolerance)
         return self._doubts(high - low), errors
 
     def tolerance(self, wanted: float | None) -> float:

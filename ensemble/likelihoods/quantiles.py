@@ -50,9 +50,7 @@ class Quantiles(Numbers):
     has_density = False
     headline = ("pinball", "mae")
     progress = "absolute_error"
-    why_not_evaluated = (
-        "has learned quantiles, and evaluations are of distributions; its scores are in report.json"
-    )
+    evaluator = "ensemble.evaluation.quantiles.quantile_evaluator:QuantileEvaluator"
 
     def __init__(
         self, shift: float, scale: float, low: float, high: float, levels: str | Sequence[float]
@@ -73,15 +71,15 @@ class Quantiles(Numbers):
             "pinball": Column("pinball", has_units=True),
             "mae": Column("MAE", has_units=True),
         }
-        for low, high in self._intervals[:1]:
-            percent = _percent(self.levels[high] - self.levels[low])
+        for low, high in self.bands[:1]:
+            percent = percent_of(self.levels[high] - self.levels[low])
             found[f"coverage_{percent}"] = Column(f"in {percent}% %", 100, 1)
             found[f"width_{percent}"] = Column(f"{percent}% width", has_units=True)
         return found
 
     @property
-    def _intervals(self) -> list[tuple[int, int]]:
-        """Positions of the levels q and 1 - q, the widest interval first."""
+    def bands(self) -> list[tuple[int, int]]:
+        """Positions of the levels q and 1 - q, the widest band first."""
         mirrored = {round(1 - level, 9): j for j, level in enumerate(self.levels)}
         return [
             (i, mirrored[round(level, 9)])
@@ -181,19 +179,42 @@ class Quantiles(Numbers):
 
     def _all_scores(self, quantiles: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """Scores of quantiles [N, Q], by name."""
+        return regression.means(self.terms(quantiles, targets))
+
+    def averaged(self, arrays: Arrays) -> np.ndarray:
+        """The ensemble's quantiles [N, Q], from those of its members."""
+        return np.asarray(arrays[QUANTILES], np.float64).mean(axis=0)
+
+    def medians(self, quantiles: np.ndarray) -> np.ndarray:
+        """Those [...] among quantiles [..., Q]."""
+        return quantiles[..., self._middle]
+
+    def crps_terms(self, quantiles: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """CRPS [N] as quantiles [N, Q] tell it: twice the pinball loss, integrated over levels.
+
+        Each level stands for those that are nearer to it than to another (Gneiting and Ranjan 2011,
+        equation 10).
+        """
+        levels, missed = np.array(self.levels), targets[:, None] - quantiles
+        ends = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
+        return 2 * np.maximum(levels * missed, (levels - 1) * missed) @ np.diff(ends)
+
+    def terms(self, quantiles: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+        """What the scores are means of, [N] by name, as `metrics.regression.means` takes them."""
         errors = quantiles[:, self._middle] - targets
         found = {
-            "pinball": float(self._pinball(quantiles, targets, np).mean()),
-            "mae": float(np.abs(errors).mean()),
-            "rmse": float(np.sqrt(np.mean(errors**2))),
+            "pinball": self._pinball(quantiles, targets, np),
+            "mae": np.abs(errors),
+            "rmse": errors**2,
         }
-        for i, j in self._intervals:
+        for i, j in self.bands:
             low, high, level = quantiles[:, i], quantiles[:, j], self.levels[j] - self.levels[i]
-            percent = _percent(level)
-            found[f"coverage_{percent}"] = regression.coverage(low, high, targets)
-            found[f"width_{percent}"] = float(np.mean(high - low))
-            score = regression.interval_score(low, high, targets, level)
-            found[f"interval_score_{percent}"] = float(score.mean())
+            percent = percent_of(level)
+            found[f"coverage_{percent}"] = ((targets >= low) & (targets <= high)).astype(float)
+            found[f"width_{percent}"] = high - low
+            found[f"interval_score_{percent}"] = regression.interval_score(
+                low, high, targets, level
+            )
         return found
 
     def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
@@ -214,6 +235,13 @@ class Quantiles(Numbers):
         what = "always answering the quantiles of the training targets"
         return Constant(what, "pinball", mean, False, mean, losses, losses)
 
+    def gaussian_scores(
+        self, mean: np.ndarray, deviation: np.ndarray, targets: np.ndarray
+    ) -> dict[str, float]:
+        """Scores of a Gaussian's quantiles for each example."""
+        quantiles = mean[:, None] + deviation[:, None] * scipy.special.ndtri(self.levels)
+        return self._all_scores(quantiles, np.asarray(targets, np.float64))
+
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""
         scores, members = section["ensemble"], section["members"]
@@ -223,8 +251,8 @@ class Quantiles(Numbers):
         else:
             saving = 100 * (1 - scores["pinball"] / float(np.mean(members["pinball"])))
             text = f"The ensemble of {num_members} {text}, {-saving:+.1f}% from its mean member"
-        for i, j in self._intervals[:1]:
-            percent = _percent(self.levels[j] - self.levels[i])
+        for i, j in self.bands[:1]:
+            percent = percent_of(self.levels[j] - self.levels[i])
             held = 100 * scores[f"coverage_{percent}"]
             text += f"; its {percent}% intervals hold {held:.0f}% of the targets"
         return f"{text}."
@@ -235,8 +263,8 @@ class Quantiles(Numbers):
         targets = source.targets(split)
         shares = np.mean(targets[:, None] <= quantiles, axis=0)
         found = {"calibration": intervals.quantile_curve(self.levels, shares, len(targets), title)}
-        for i, j in self._intervals[:1]:
-            percent = _percent(self.levels[j] - self.levels[i])
+        for i, j in self.bands[:1]:
+            percent = percent_of(self.levels[j] - self.levels[i])
             middle, low, high = (quantiles[:, k] for k in (self._middle, i, j))
             found["predictions"] = intervals.predictions(middle, low, high, targets, title, percent)
         return found
@@ -301,5 +329,6 @@ def _averaged(members: Any, middle: int) -> dict[str, Any]:
     }
 
 
-def _percent(level: float) -> str:
+def percent_of(level: float) -> str:
+    """How much a band is to hold, as names of scores have it."""
     return f"{100 * level:.4g}"

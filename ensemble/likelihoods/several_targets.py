@@ -43,9 +43,8 @@ class SeveralTargets:
     """
 
     takes_logits = False
-    why_not_evaluated = (
-        "has learned several targets, and evaluations are of one; its scores are in report.json"
-    )
+    why_not_evaluated = ""
+    evaluator = "ensemble.evaluation.several_evaluator:SeveralEvaluator"
 
     def __init__(self, of: Sequence[Likelihood]):
         self.of, first = tuple(of), of[0]
@@ -57,7 +56,6 @@ class SeveralTargets:
         if first.has_density:  # And so draws.
             self.draw_scores, self.traced = first.draw_scores, first.traced
             self.relative = first.relative
-        self.evaluator = first.evaluator
         self.needs_teacher = getattr(first, "needs_teacher", False)
 
     # From the data, and from what a workdir says of them.
@@ -152,7 +150,7 @@ class SeveralTargets:
     def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Scores [..., B] of one predictor: the NLL of all targets, else the mean over them."""
         return self._over_targets(
-            self._each(lambda one, d: one.example_scores(_of(predicted, d), targets[..., d]))
+            self._each(lambda one, d: one.example_scores(of_target(predicted, d), targets[..., d]))
         )
 
     def mixture_scores(
@@ -161,7 +159,9 @@ class SeveralTargets:
         """Scores [B] of the mixture over live members: the NLL of all targets, else the mean."""
         found = self._over_targets(
             self._each(
-                lambda one, d: one.mixture_scores(_of(predicted, d), targets[..., d], live, over)
+                lambda one, d: one.mixture_scores(
+                    of_target(predicted, d), targets[..., d], live, over
+                )
             )
         )
         if "nll" in found:
@@ -178,7 +178,7 @@ class SeveralTargets:
 
     def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Those of every target [C, N, ..., D]; `relative` has the joint density behind them."""
-        terms = self._each(lambda one, d: one.draw_terms(_of(predicted, d), targets[..., d]))
+        terms = self._each(lambda one, d: one.draw_terms(of_target(predicted, d), targets[..., d]))
         log_density = terms[self.relative]
         joint = log_density.sum(axis=-1, keepdims=True)
         return {**terms, self.relative: jnp.concatenate([log_density, joint], axis=-1)}
@@ -187,7 +187,7 @@ class SeveralTargets:
 
     def average(self, means: Arrays) -> dict[str, np.ndarray]:
         """The mixtures over the draws of chains, of every target and jointly."""
-        found = self._each(lambda one, d: one.average(_of(means, d)))
+        found = self._each(lambda one, d: one.average(of_target(means, d)))
         return {**found, JOINT: means[self.relative][..., -1].astype(np.float32)}
 
     def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
@@ -205,28 +205,33 @@ class SeveralTargets:
             if name != JOINT and (one.ndim < 3 or one.shape[-1] != self.num_targets):
                 raise ValueError(f"{name} {one.shape} must be [M, N, ..., {self.num_targets}]")
         for d, likelihood in enumerate(self.of):
-            likelihood.check_predictions(_of(arrays, d), None if targets is None else targets[:, d])
+            likelihood.check_predictions(
+                of_target(arrays, d), None if targets is None else targets[:, d]
+            )
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean `loss` [M] of every member: the NLL of all targets, else the mean over them."""
         found = np.stack(
-            [one.member_nll(_of(arrays, d), targets[:, d]) for d, one in enumerate(self.of)], -1
+            [one.member_nll(of_target(arrays, d), targets[:, d]) for d, one in enumerate(self.of)],
+            -1,
         )
         return self._over_targets({self.loss: found})[self.loss]
 
-    def _joint_log_densities(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+    def joint_log_densities(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Log densities [M, N] of the members at all targets; of chains, those that were kept."""
         if JOINT in arrays:
             return arrays[JOINT]
         likelihoods: Any = self.of
         return sum(
-            one.distribution(_of(arrays, d)).log_densities(targets[:, d])
+            one.distribution(of_target(arrays, d)).log_densities(targets[:, d])
             for d, one in enumerate(likelihoods)
         )
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, Any]:
         """Scores of all targets as `example_scores` has them, and under `targets` of each."""
-        sections = [one.summarise(_of(arrays, d), targets[:, d]) for d, one in enumerate(self.of)]
+        sections = [
+            one.summarise(of_target(arrays, d), targets[:, d]) for d, one in enumerate(self.of)
+        ]
         found: dict[str, Any] = {}
         for group in ("ensemble", "members", "diversity"):
             columns = {
@@ -235,14 +240,16 @@ class SeveralTargets:
             }
             found[group] = {name: one.tolist() for name, one in self._over_targets(columns).items()}
         if self.has_density:
-            joint = self._joint_log_densities(arrays, targets)
+            joint = self.joint_log_densities(arrays, targets)
             found["ensemble"]["nll"] = regression.mixture_nll(joint)
             found["members"]["nll"] = (-joint.mean(axis=1)).tolist()
         return {**found, TARGETS: [one["ensemble"] for one in sections]}
 
     def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
         """Mean over the targets of each one's, and the joint NLL where there is one."""
-        each = [one.example_terms(_of(arrays, d), targets[:, d]) for d, one in enumerate(self.of)]
+        each = [
+            one.example_terms(of_target(arrays, d), targets[:, d]) for d, one in enumerate(self.of)
+        ]
         found = ExampleTerms(
             *(
                 np.mean([getattr(one, name) for one in each], axis=0)
@@ -251,7 +258,7 @@ class SeveralTargets:
         )
         if not self.has_density:
             return found
-        joint = self._joint_log_densities(arrays, targets)
+        joint = self.joint_log_densities(arrays, targets)
         return found._replace(losses=-regression.mixture_log_density(joint), member_losses=-joint)
 
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
@@ -268,6 +275,18 @@ class SeveralTargets:
             np.mean([one.terms for one in found], axis=0),
             self._over_targets({self.loss: losses})[self.loss],
         )
+
+    def gaussian_scores(
+        self, mean: np.ndarray, deviation: np.ndarray, targets: np.ndarray
+    ) -> dict[str, float]:
+        """As of one target: the NLL of all, of independent Gaussians, else the mean over them."""
+        likelihoods: Any = self.of
+        found = [
+            one.gaussian_scores(mean[:, d], deviation[:, d], targets[:, d])
+            for d, one in enumerate(likelihoods)
+        ]
+        columns = {name: np.array([one[name] for one in found]) for name in found[0]}
+        return {name: float(one) for name, one in self._over_targets(columns).items()}
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member, in the mean target."""
@@ -293,7 +312,7 @@ class SeveralTargets:
         drawn: dict[str, Figure] = {}
         for d, one in enumerate(self.of[:_MAX_DRAWN]):
             column: Any = _Column(source, d)
-            found = one.figures(_of(arrays, d), column, split, f"{title}, target {d}")
+            found = one.figures(of_target(arrays, d), column, split, f"{title}, target {d}")
             drawn |= {f"{name}_{d}": figure for name, figure in found.items()}
         return drawn
 
@@ -301,7 +320,7 @@ class SeveralTargets:
         self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]
     ) -> dict[str, Figure]:
         """Draws the members' scores beside the ensemble's."""
-        return self._first.final_figures(_of(arrays, 0), targets[:, 0], section)
+        return self._first.final_figures(of_target(arrays, 0), targets[:, 0], section)
 
     def curves(self) -> Sequence[Panel]:
         """The panels of one target's learning curves."""
@@ -309,7 +328,7 @@ class SeveralTargets:
 
     def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
         """The mean over targets of the uncertainty, in units of the targets' deviations."""
-        found = [one.spread(_of(arrays, d)) for d, one in enumerate(self.of)]
+        found = [one.spread(of_target(arrays, d)) for d, one in enumerate(self.of)]
         return found[0][0], self._standardised_mean([values for _, values in found])
 
     def _standardised_mean(self, values: Sequence[np.ndarray]) -> np.ndarray:
@@ -333,7 +352,7 @@ class SeveralTargets:
 
     def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = 1.0) -> Any:
         """What an ensemble says of the D targets of N inputs."""
-        found = [one.prediction(_of(arrays, d), None) for d, one in enumerate(self.of)]
+        found = [one.prediction(of_target(arrays, d), None) for d, one in enumerate(self.of)]
         return join_targets(found, arrays)
 
     def uncertainty(self, prediction: Any) -> np.ndarray:
@@ -358,7 +377,7 @@ class SeveralTargets:
         self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name: [N, D, ...], and `member_NAME` [M, N, ..., D]."""
-        found = self._each(lambda one, d: one.exported(_of(predicted, d), None))
+        found = self._each(lambda one, d: one.exported(of_target(predicted, d), None))
         return {
             name: one if name.startswith("member_") else jnp.moveaxis(one, -1, 1)
             for name, one in found.items()
@@ -376,6 +395,6 @@ class _Column:
         return self._source.targets(split)[:, self._d]
 
 
-def _of(arrays: Mapping[str, Any], d: int) -> dict[str, Any]:
+def of_target(arrays: Mapping[str, Any], d: int) -> dict[str, Any]:
     """The arrays [..., D] of target d."""
     return {name: one[..., d] for name, one in arrays.items() if name != JOINT}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ensemble.metrics.censoring import kaplan_meier
 from ensemble.pictures.plot_style import (
     ENSEMBLE_COLOR,
     MEMBER_COLOR,
@@ -68,27 +69,35 @@ def predictions(
     return figure
 
 
-def coverage_curve(pit: ArrayLike, title: str, calibrated: ArrayLike | None = None) -> Figure:
+def coverage_curve(
+    pit: ArrayLike,
+    title: str,
+    calibrated: ArrayLike | None = None,
+    censored: ArrayLike | None = None,
+) -> Figure:
     """Found against nominal coverage of central intervals, and the histogram of the PIT.
 
     Args:
         pit: `[N]`, the predictive CDF at the targets; uniform where predictions are calibrated.
         title: what is shown.
         calibrated: `[N]`, the same after calibration; None leaves it out.
+        censored: `[N]` bool: the target is at least this; what is found is then estimated, as far
+            as that reaches. None: all targets are known.
     """
-    pit = np.sort(np.asarray(pit, np.float64))
+    num_examples = np.size(pit)
+    is_censored = np.zeros(num_examples, bool) if censored is None else np.asarray(censored)
     asked = "do intervals hold what they say?"
     figure = new_figure(f"{title}: {asked}" if title else "", width=9.0, height=4.4)
     curve, histogram = figure.subplots(1, 2)
     nominal = np.linspace(0, 1, 101)
 
     def found_by(pit: ArrayLike) -> np.ndarray:
-        # A central interval of that level holds a target whose PIT is so near to a half.
-        distance = 2 * np.abs(np.asarray(pit, np.float64) - 0.5)
-        return np.array([np.mean(distance <= level) for level in nominal])
+        estimated = kaplan_meier(pit, is_censored)
+        ends = [(0.5 - level / 2, 0.5 + level / 2) for level in nominal]
+        return np.array([estimated.share(*both) for both in ends], np.float64)
 
     found = found_by(pit)
-    deviation = np.sqrt(nominal * (1 - nominal) / len(pit))
+    deviation = np.sqrt(nominal * (1 - nominal) / num_examples)
     band: dict[str, Any] = {"color": MEMBER_COLOR, "alpha": 0.2, "linewidth": 0}
     low, high = np.clip(nominal - 1.96 * deviation, 0, 1), np.clip(nominal + 1.96 * deviation, 0, 1)
     curve.fill_between(nominal, low, high, label="95% by chance, at each level", **band)
@@ -99,9 +108,11 @@ def coverage_curve(pit: ArrayLike, title: str, calibrated: ArrayLike | None = No
         curve.plot(nominal, found_by(calibrated), label="with a factor on the scale", **line)
     style(curve, xlabel="nominal coverage", ylabel="found coverage")
     legend(curve)
-    counts, edges = np.histogram(pit, bins=_NUM_BINS, range=(0, 1))
+    bars = kaplan_meier(pit, is_censored)
+    weights = bars.mass * num_examples
+    counts, edges = np.histogram(bars.values, bins=_NUM_BINS, range=(0, 1), weights=weights)
     histogram.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=ENSEMBLE_COLOR)
-    expected = len(pit) / _NUM_BINS
+    expected = num_examples / _NUM_BINS
     spread = 1.96 * np.sqrt(expected * (1 - 1 / _NUM_BINS))
     histogram.axhspan(max(expected - spread, 0), expected + spread, **band)
     histogram.axhline(expected, color=MEMBER_COLOR, linestyle="--", linewidth=1)

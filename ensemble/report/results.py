@@ -11,6 +11,7 @@ from ensemble.method import FAILURES, Examined, Info, Method, Predicting, State,
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
+from ensemble.report.simple_predictors import simple_scores
 from ensemble.storage.files import write_bytes
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
@@ -104,9 +105,12 @@ def build_report(
         "stopped_early": [k for k, s in status.items() if s == Status.STOPPED_EARLY],
         "num_train_examples": num_train_examples,
         **{
-            name: scored.likelihood.summarise(
-                predictions[name].arrays, scored.dataset.targets(name)
-            )
+            name: {
+                **scored.likelihood.summarise(
+                    predictions[name].arrays, scored.dataset.targets(name)
+                ),
+                **simple_scores(scored, name),
+            }
             for name in REPORTED_SPLITS
             if scored is not None and name in scored.dataset.sizes
         },

@@ -8,6 +8,7 @@ import numpy as np
 from ensemble import likelihoods, registry
 from ensemble.likelihood import Column
 from ensemble.pictures import plot_style
+from ensemble.report import simple_predictors
 from ensemble.report.results import reported_split
 
 
@@ -84,6 +85,10 @@ def _scores_table(report: Mapping[str, Any], split: str) -> Table:
         *summary,
         None,
         row(whole, [ensemble[name] for name in titles]),
+        *(
+            row(label, [scores.get(name, np.nan) for name in titles])
+            for label, scores in simple_predictors.rows_of(report[split])
+        ),
     ]
     width = max(len(cells[0]) for cells in rows if cells)
     return Table([split, *(title for title, *_ in titles.values())], rows, width)

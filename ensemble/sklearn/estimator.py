@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from ensemble.batched_prediction import MAX_BATCH_SIZE
 from ensemble.config import flatten, method_block
 from ensemble.config_rules import validate
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shown
 from ensemble.predictor import Predictor
 from ensemble.registry import METHODS
 from ensemble.run.loop import train
@@ -92,23 +92,27 @@ class Estimator(BaseEstimator):
 
     def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, np.ndarray]:
         """Inputs, of a data frame its columns, and targets [N], as scikit-learn checks them."""
+        y = _finite(y, is_number=of_y.get("y_numeric", False))
         if not is_table(X):
+            _check_finite(X)
             inputs, targets = validate_data(self, X, y, **of_y, **_INPUTS)
             return inputs, targets
+        columns = of_frame(X, "X")
         targets = validate_data(self, "no_validation", y, **of_y)
         validate_data(self, X, targets, skip_check_array=True)  # Names.
         check_consistent_length(X, targets)
-        return of_frame(X, "X"), targets
+        return columns, targets
 
     def _predict(self, X: Any) -> tuple[Any, int]:
         """What the ensemble says of X and of padding behind it, and how many examples X has."""
         check_is_fitted(self)
         table = self.predictor_.dataset.table
         if table is None:
+            _check_finite(X)
             inputs = validate_data(self, X, reset=False, **_INPUTS)
         else:
-            validate_data(self, X, reset=False, skip_check_array=True)  # Names.
             inputs = table.encode(X)
+            validate_data(self, X, reset=False, skip_check_array=True)  # Names.
         # All forward passes have one shape: one program is compiled, and what is said of an example
         # is the same, to the last bit, whatever else is in X.
         padded = pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)
@@ -183,6 +187,56 @@ class Estimator(BaseEstimator):
 
 def _num_examples(data: Mapping[str, Any]) -> int:
     return len(next(data[key] for key in ("train_labels", "train_targets") if key in data))
+
+
+def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
+    """Targets in which none is missing, infinite or, where they are numbers, a text.
+
+    Raises:
+        UserError: as said.
+    """
+    try:
+        values = np.asarray(y)
+    except ValueError:
+        raise UserError("y is ragged; give [N], one target for each example, or [N, D]") from None
+    if is_number and values.dtype.kind in "OUS":
+        y = values = np.reshape([_number(one) for one in values.ravel()], values.shape)
+    is_bad = np.zeros(values.shape, bool)
+    if values.dtype.kind == "f":
+        is_bad = ~np.isfinite(values)
+    elif values.dtype.kind == "O":
+        bad = [one is None or one != one for one in values.ravel()]
+        is_bad = np.reshape(np.array(bad, bool), values.shape)
+    if is_bad.any():
+        first = tuple(np.argwhere(is_bad)[0])
+        raise UserError(
+            f"y is {values[first]} for example {first[0]}, and {np.sum(is_bad)} of {values.size} "
+            "targets are missing or infinite: leave such examples out"
+        )
+    return y
+
+
+def _number(value: Any) -> float:
+    try:
+        return float("nan" if value is None else value)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"y holds {shown(str(value))}, which is no number; EnsembleClassifier is for classes"
+        ) from None
+
+
+def _check_finite(X: Any) -> None:
+    """Checks arrays of numbers; scikit-learn checks all else of them.
+
+    Raises:
+        UserError: a number is missing or infinite.
+    """
+    if isinstance(X, np.ndarray) and X.dtype.kind == "f" and not np.isfinite(X).all():
+        first = np.argwhere(~np.isfinite(X))[0]
+        raise UserError(
+            f"X holds NaN or inf, first in example {first[0]}; arrays must be finite: fill such "
+            "values, or give a data frame, whose missing values are learned"
+        )
 
 
 def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any]:

@@ -358,3 +358,26 @@ def test_data_frames_are_learned_as_tables(wine):
         )
     with pytest.raises(ValueError, match="ash"):
         classifier.predict(new.drop(columns="ash"))
+
+
+@pytest.mark.parametrize(
+    ("y", "what"),
+    [
+        ([np.nan, 1, 2, 3], "y is nan for example 0, and 1 of 4 targets are missing or infinite"),
+        ([0, 1, np.inf, 3], "y is inf for example 2"),
+        ([[0, 1], [0, None], [1, 2], [3, 4]], "y is nan for example 1, and 1 of 8"),
+        (["0", "1", "two", "3"], "y holds two, which is no number; EnsembleClassifier is for"),
+        ([[0], [1, 2], [3], [4]], "y is ragged"),
+    ],
+)
+def test_bad_targets_are_one_line(y, what):
+    with pytest.raises(UserError, match=what) as raised:
+        EnsembleRegressor().fit(np.zeros((4, 2)), y)
+    assert "\n" not in str(raised.value)
+
+
+def test_bad_inputs_are_one_line():
+    with pytest.raises(UserError, match="X holds NaN or inf, first in example 1"):
+        EnsembleRegressor().fit(np.array([[0, 1], [np.nan, 2], [3, 4]]), [0.0, 1, 2])
+    with pytest.raises(UserError, match="y is None for example 1"):
+        EnsembleClassifier().fit(np.zeros((3, 2)), ["a", None, "b"])

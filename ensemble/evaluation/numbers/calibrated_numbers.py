@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.errors import UserError
+from ensemble.evaluation.numbers.known_rows import is_known, known_rows, nll_terms
 from ensemble.evaluation.numbers.number_intervals import Interval, intervals, of_mean
+from ensemble.evaluation.numbers.number_scores import score_rows
 from ensemble.evaluation.scoring import CONFORMAL_LEVEL, conformal_range
 from ensemble.evaluation.strata import by_stratum
 from ensemble.likelihood import Arrays, NumberLikelihood
-from ensemble.metrics import number_calibration, regression
+from ensemble.metrics import number_calibration
 from ensemble.source import Strata
 from ensemble.storage.predictions import StoredPredictions
 
@@ -64,19 +66,15 @@ def _score_scale(
 ) -> dict[str, Any]:
     try:
         factor = likelihood.fit_temperature(calibration.arrays, calibration.targets)
-        arrays = likelihood.scaled(test.arrays, factor)
+        scaled = test._replace(arrays=likelihood.scaled(test.arrays, factor))
     except (UserError, ValueError) as error:
         return {"value": 1.0, "reason": f"not available: {error}"}
-    before = likelihood.distribution(test.arrays)
-    after = before if factor == 1 else likelihood.distribution(arrays)
-    terms = after.terms(test.targets)
-    change = terms["nll"] - before.terms(test.targets)["nll"]
+    after = test if factor == 1 else scaled
+    change = nll_terms(likelihood, after) - nll_terms(likelihood, test)
     return {
         "value": factor,
         "num_examples": len(calibration.targets),
-        "ensemble": regression.means(terms),
-        "interval": intervals(terms),
-        "pit": number_calibration.pit_uniformity(after.pit(test.targets)),
+        **score_rows(likelihood, after),
         "nll_change": float(change.mean()),
         "nll_change_interval": of_mean(change),
         "on_folds": _change_on_folds(likelihood, calibration),
@@ -87,13 +85,12 @@ def _change_on_folds(
     likelihood: NumberLikelihood, calibration: StoredPredictions
 ) -> Interval | None:
     """What a factor brings on other examples, as far as the calibration split can tell."""
-    arrays, targets = calibration.arrays, calibration.targets
+    arrays, targets, members = calibration
     if len(targets) < FEW_EXAMPLES:
         return None
 
     def surprisal(arrays: Arrays, chosen: NDArray) -> NDArray:
-        densities = likelihood.distribution(arrays).log_densities(targets[chosen])
-        return -regression.mixture_log_density(densities)
+        return nll_terms(likelihood, StoredPredictions(arrays, targets[chosen], members))
 
     folds = np.random.default_rng(0).permutation(len(targets)) % NUM_FOLDS
     change = np.empty(len(targets))
@@ -104,7 +101,7 @@ def _change_on_folds(
         )
         try:
             factor = likelihood.fit_temperature(others, targets[folds != k])
-        except ValueError:
+        except (UserError, ValueError):
             return None
         after = surprisal(likelihood.scaled(inside, factor), folds == k)
         change[folds == k] = after - surprisal(inside, folds == k)
@@ -117,6 +114,12 @@ def _score_conformal(
     calibration: StoredPredictions,
     strata: Strata | None,
 ) -> dict[str, Any]:
+    if not (is_known(calibration.targets).all() and is_known(test.targets).all()):
+        reason = (
+            "not available: what censored targets are, and so whether they are held, is unknown"
+        )
+        return {key: {"reason": reason} for key in METHODS}
+    test, calibration = (known_rows(likelihood, one) for one in (test, calibration))
     num_held_out, level = len(calibration.targets), CONFORMAL_LEVEL
     needed = math.ceil(level / (1 - level) - 1e-9)
     if num_held_out < needed:

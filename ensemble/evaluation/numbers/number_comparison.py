@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ensemble.evaluation import recipe
 from ensemble.evaluation.comparison import OVER, check_comparable, members_of
 from ensemble.evaluation.next_member import Subset
+from ensemble.evaluation.numbers.known_rows import is_known, known_rows, nll_terms
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihood import NumberLikelihood
 from ensemble.metrics import jackknife, regression
@@ -36,21 +37,37 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
 
     Returns:
         `workdir`, `method`, `likelihood`, `num_members` of the other, and what
-        `compare_predictions` returns.
+        `compare_predictions` returns. Where targets are censored, scores are of the known ones,
+        without coverage, and the NLL is of all.
 
     Raises:
         UserError: they were not tested on the same examples.
     """
     check_comparable(subject, other)
+    likelihoods = [cast(NumberLikelihood, one.likelihood) for one in (subject, other)]
+    stored = [subject.test, other.test]
     ours, theirs = (
-        Predicted(cast(NumberLikelihood, one.likelihood), one.test) for one in (subject, other)
+        Predicted(one, known_rows(one, test)) for one, test in zip(likelihoods, stored, strict=True)
     )
+    found = compare_predictions(ours, theirs, members_of(subject, other))
+    if not is_known(subject.test.targets).all():
+        for section in ("ensemble", "difference", "interval"):
+            found[section] = {
+                name: one
+                for name, one in found[section].items()
+                if not name.startswith(("nll", "coverage"))
+            }
+        nll = [{"nll": nll_terms(one, test)} for one, test in zip(likelihoods, stored, strict=True)]
+        before, after = map(regression.means, nll)
+        found["ensemble"] |= after
+        found["difference"]["nll"] = after["nll"] - before["nll"]
+        found["interval"] |= paired_intervals(*nll)
     return {
         "workdir": str(other.work.path),
         "method": other.config["method"],
         "likelihood": other.likelihood.name,
         "num_members": len(other.test.members),
-        **compare_predictions(ours, theirs, members_of(subject, other)),
+        **found,
     }
 
 

@@ -14,12 +14,18 @@ from ensemble.evaluation.evaluator import Options, Predicted
 from ensemble.evaluation.next_member import Subset, sizes_section
 from ensemble.evaluation.numbers import number_scores, unfamiliar
 from ensemble.evaluation.numbers.calibrated_numbers import score_calibrated
+from ensemble.evaluation.numbers.known_rows import (
+    is_known,
+    known_rows,
+    member_log_probs,
+    nll_terms,
+)
 from ensemble.evaluation.numbers.number_comparison import compare
 from ensemble.evaluation.numbers.number_verdict import verdict
 from ensemble.evaluation.numbers.widths import RULES, score_abstention
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.profile import can_profile
-from ensemble.evaluation.strata import strata_of
+from ensemble.evaluation.strata import in_groups, strata_of
 from ensemble.evaluation.table_shift import is_table
 from ensemble.likelihood import NumberLikelihood
 from ensemble.metrics import regression
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ensemble.evaluation.subject import Subject
-    from ensemble.source import Source
+    from ensemble.source import Source, Strata
 
 SMALL_GAIN = 0.01
 """Nats: who gains less by one more member may stop."""
@@ -41,16 +47,15 @@ class NumberEvaluator:
     """Evaluates runs whose targets are numbers."""
 
     def check(self, subject: Subject, options: Options) -> None:
-        """Refuses what is for classes, and runs that predict more than a number of an example.
+        """Refuses what is for classes, and a test split of which nothing is known.
 
         Raises:
             UserError: as said.
         """
-        targets = subject.test.targets
-        if targets.ndim != 1 or targets.dtype.names:
+        if not is_known(subject.test.targets).any():
             raise UserError(
-                f"{subject.work.path} has more than one number as a target, and evaluations are of "
-                "single numbers so far; its scores are in report.json"
+                f"{subject.work.path} has censored targets alone in its test split, of which "
+                "there are no scores but the NLL in report.json"
             )
         if options.nonempty_sets:
             raise UserError(
@@ -80,13 +85,12 @@ class NumberEvaluator:
             again = predicted[derived.TEST_AGAIN].arrays
             beside = StoredPredictions(again, test.targets, test.members)
         calibration = subject.calibration
+        known, strata = known_rows(likelihood, test), strata_of(source)
         return {
-            "test": number_scores.score_predictions(likelihood, test),
+            "test": _over_groups(likelihood, test, strata),
             "simple": number_scores.score_simple(likelihood, test, source, subject.why_no_data),
-            "calibrated": score_calibrated(
-                likelihood, test, calibration, strata_of(subject.dataset)
-            ),
-            "uncertainty": number_scores.score_uncertainty(likelihood, test),
+            "calibrated": score_calibrated(likelihood, test, calibration, strata),
+            "uncertainty": number_scores.score_uncertainty(likelihood, known),
             "abstention": score_abstention(likelihood, test, calibration, _rules(options)),
             "next_member": score_sizes(likelihood, test),
             "beyond": unfamiliar.score_beyond(likelihood, test, source),
@@ -113,6 +117,7 @@ class NumberEvaluator:
         from ensemble.evaluation.numbers.number_page import COLUMNS, cell, interval
 
         test, simple = evaluation["test"], evaluation["simple"]
+        over = "groups" if "over_groups" in test else "examples"
         beside = {
             title: simple[name]["ensemble"]
             for name, title in (("least_squares", "least squares"), ("constant", "a constant"))
@@ -123,13 +128,13 @@ class NumberEvaluator:
                 column.title,
                 cell(test["ensemble"][name], name),
                 interval(test["interval"][name], name),
-                cell(test["mean"][name], name),
+                cell(test["mean"].get(name), name),
                 *(cell(one.get(name), name) for one in beside.values()),
             ]
             for name, column in COLUMNS.items()
             if name in test["ensemble"]
         ]
-        return ["test", "ensemble", "95% over examples", "mean of members", *beside], rows
+        return ["test", "ensemble", f"95% over {over}", "mean of members", *beside], rows
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Found coverage, scores against members, and shifts."""
@@ -147,25 +152,48 @@ class NumberEvaluator:
         return cast(NumberLikelihood, subject.likelihood)
 
 
+def _over_groups(
+    likelihood: NumberLikelihood, test: StoredPredictions, strata: Strata | None
+) -> dict[str, Any]:
+    """Scores of the test split, with intervals over groups where rows are split by these.
+
+    Of censored targets only the NLL's is, and those of scores of known targets.
+    """
+    section, known = number_scores.score_predictions(likelihood, test), is_known(test.targets)
+    if strata is None:
+        return section
+    some = known_rows(likelihood, test)
+    terms = likelihood.distribution(some.arrays).terms(some.targets)
+    if known.all():
+        return in_groups(section, regression.resampled_means(terms), strata)
+    nll = {"nll": nll_terms(likelihood, test)}
+    section = in_groups(section, regression.resampled_means(nll), strata)
+    terms = {name: one for name, one in terms.items() if not name.startswith(("nll", "coverage"))}
+    among = strata._replace(values=strata.values[known])
+    return in_groups(section, regression.resampled_means(terms), among)
+
+
 def score_sizes(likelihood: NumberLikelihood, test: StoredPredictions) -> dict[str, Any]:
     """Scores ensembles of 1..M members, as `next_member.score_sizes` does for classes."""
+    known = known_rows(likelihood, test)
+    log_probs = member_log_probs(likelihood, test)
 
     def distribution(subset: Subset) -> Any:
         chosen = list(subset)
-        return likelihood.distribution({name: one[chosen] for name, one in test.arrays.items()})
+        return likelihood.distribution({name: one[chosen] for name, one in known.arrays.items()})
 
     def scores(subset: Subset) -> dict[str, float]:
         some = distribution(subset)
         return regression.means(
             {
-                "nll": -regression.mixture_log_density(some.log_densities(test.targets)),
-                "rmse": (some.moments()[0] - test.targets) ** 2,
-                "crps": some.crps(test.targets),
+                "nll": -log_density(subset),
+                "rmse": (some.moments()[0] - known.targets) ** 2,
+                "crps": some.crps(known.targets),
             }
         )
 
     def log_density(subset: Subset) -> np.ndarray:
-        return regression.mixture_log_density(distribution(subset).log_densities(test.targets))
+        return regression.mixture_log_density(log_probs[list(subset)])
 
     sizes = len(test.members), len(test.targets)
     return sizes_section(*sizes, scores, log_density, SMALL_GAIN)

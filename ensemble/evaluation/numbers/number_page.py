@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ensemble.evaluation.evaluator import Predicted
+from ensemble.evaluation.numbers.known_rows import is_known, known_rows, pit_of
 from ensemble.evaluation.numbers.number_evaluator import SIZE_TITLES
 from ensemble.evaluation.numbers.unfamiliar import DETECTION
 from ensemble.evaluation.page import drawable_records, fill, percent
@@ -60,15 +62,17 @@ def draw(
 ) -> dict[str, Figure]:
     """Draws every picture that there are data for, by name."""
     likelihood, test = cast(NumberLikelihood, subject.likelihood), subject.test
-    distribution = likelihood.distribution(test.arrays)
-    low, middle, high = distribution.quantiles(np.array([0.05, 0.5, 0.95]))
+    known = known_rows(likelihood, test)
+    low, middle, high = likelihood.distribution(known.arrays).quantiles(np.array([0.05, 0.5, 0.95]))
     calibrated, scale = None, evaluation["calibrated"]["scale"]
     if is_available(scale):
-        scaled = likelihood.distribution(likelihood.scaled(test.arrays, scale["value"]))
-        calibrated = scaled.pit(test.targets)
+        arrays = likelihood.scaled(test.arrays, scale["value"])
+        calibrated = pit_of(likelihood, test._replace(arrays=arrays))
     drawn = {
-        "predictions": intervals.predictions(middle, low, high, test.targets, ""),
-        "calibration": intervals.coverage_curve(distribution.pit(test.targets), "", calibrated),
+        "predictions": intervals.predictions(middle, low, high, known.targets, ""),
+        "calibration": intervals.coverage_curve(
+            pit_of(likelihood, test), "", calibrated, ~is_known(test.targets)
+        ),
         "uncertainty": number_plots.errors_against_uncertainty(evaluation["uncertainty"]),
     }
     if len(evaluation["members"]) > 1:
@@ -122,7 +126,9 @@ def cell(value: float | None, score: str) -> str:
 
 def interval(pair: Sequence[float] | None, score: str) -> str:
     """`[low, high]` of a score."""
-    return "-" if pair is None else f"[{cell(pair[0], score)}, {cell(pair[1], score)}]"
+    if pair is None or (pair[0] <= 0 and math.isinf(pair[1])):
+        return "-"
+    return f"[{cell(pair[0], score)}, {cell(pair[1], score)}]"
 
 
 def short(value: float | None) -> str:

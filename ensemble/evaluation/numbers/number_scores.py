@@ -8,6 +8,14 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from ensemble.errors import UserError
+from ensemble.evaluation.numbers.known_rows import (
+    as_measured,
+    describe_remarks,
+    is_known,
+    known_rows,
+    nll_terms,
+    score_censored,
+)
 from ensemble.evaluation.numbers.number_intervals import (
     OVER,
     intervals,
@@ -17,11 +25,11 @@ from ensemble.evaluation.numbers.number_intervals import (
 from ensemble.likelihood import NumberDistribution, NumberLikelihood
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import pit_uniformity
-from ensemble.source import Source, blocks, check_in_memory
+from ensemble.report.simple_predictors import least_squares
+from ensemble.source import Source
 from ensemble.storage.predictions import StoredPredictions
+from ensemble.target_rows import values
 
-MAX_COLUMNS = 2000
-"""Of least squares: with more, its equations take longer than the ensemble."""
 NUM_BINS = 10
 """Of examples by their predicted uncertainty."""
 NUM_LISTED = 10
@@ -46,22 +54,49 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
         None, as `number_intervals.intervals` says, and `interval_over`, what they are over;
         `members`: a list [M] by score; `mean` and `sd` of the members by score; `pit`, as
         `metrics.number_calibration.pit_uniformity` says; `distinct_targets`, how many there are.
+        Of targets that are measured or censored also how many, as `known_rows.describe_remarks`;
+        where some are censored, coverage and PIT are those of `known_rows.score_censored`, with
+        `coverage_bounds`, the NLL is of all targets, and the other scores are of the known ones.
     """
-    summary = likelihood.summarise(test.arrays, test.targets)
-    distribution = likelihood.distribution(test.arrays)
-    terms = {**distribution.terms(test.targets), **variances(distribution)}
-    members = summary["members"]
+    summary, found = likelihood.summarise(test.arrays, test.targets), score_rows(likelihood, test)
+    members, partly_known = summary["members"], found.get("coverage_bounds", ())
+    # Shares of the known targets are no shares of all.
+    members = {name: one for name, one in members.items() if name not in partly_known}
+    scores = {**summary["ensemble"], **summary["diversity"]}
     spread = 1 if len(test.members) > 1 else 0  # Degrees of freedom that the mean takes.
     return {
         "num_examples": len(test.targets),
-        "distinct_targets": len(np.unique(test.targets)),
-        "ensemble": {**summary["ensemble"], **summary["diversity"]},
-        "interval": intervals(terms),
+        **describe_remarks(test),
+        "distinct_targets": len(np.unique(values(test.targets)[is_known(test.targets)])),
+        **found,
         "interval_over": OVER,
+        "ensemble": {**scores, **{name: found["ensemble"][name] for name in partly_known}},
         "members": members,
-        "mean": {name: float(np.mean(values)) for name, values in members.items()},
-        "sd": {name: float(np.std(values, ddof=spread)) for name, values in members.items()},
-        "pit": pit_uniformity(distribution.pit(test.targets)),
+        "mean": {name: float(np.mean(each)) for name, each in members.items()},
+        "sd": {name: float(np.std(each, ddof=spread)) for name, each in members.items()},
+    }
+
+
+def score_rows(likelihood: NumberLikelihood, stored: StoredPredictions) -> dict[str, Any]:
+    """Scores the ensemble by what is known of the targets.
+
+    Returns:
+        `ensemble`, `interval` and `pit`, as `score_predictions` does, and `coverage_bounds` where
+        targets are censored.
+    """
+    known = known_rows(likelihood, stored)
+    distribution = likelihood.distribution(known.arrays)
+    terms = {**distribution.terms(known.targets), **variances(distribution)}
+    scores, ends = regression.means(terms), intervals(terms)
+    if len(known.targets) == len(stored.targets):
+        pit = pit_uniformity(distribution.pit(known.targets))
+        return {"ensemble": scores, "interval": ends, "pit": pit}
+    nll, found = {"nll": nll_terms(likelihood, stored)}, score_censored(likelihood, stored)
+    return {
+        "ensemble": {**scores, **regression.means(nll), **found["coverage"]},
+        "interval": {**ends, **intervals(nll), **found["interval"]},
+        "pit": found["pit"],
+        "coverage_bounds": found["bounds"],
     }
 
 
@@ -87,74 +122,35 @@ def score_simple(
         `least_squares`: a line through all of the training examples, with the residuals' standard
         deviation. Of each `ensemble` scores and their `interval`, and `excess_interval`, paired, of
         its RMSE less the ensemble's, of `EXCESS_LEVEL`, or None; or the `reason` why there are
-        none. Beside counts, which have probabilities, there is no NLL of their densities.
+        none. Beside counts, which have probabilities, there is no NLL of their densities; beside
+        censored targets, whose bounds both learn as if they were values, neither NLL nor coverage.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}
         return {"constant": absent, "least_squares": absent}
-    squares = (likelihood.distribution(test.arrays).moments()[0] - test.targets) ** 2
+    ensemble, known = known_rows(likelihood, test), is_known(test.targets)
+    squares = (likelihood.distribution(ensemble.arrays).moments()[0] - ensemble.targets) ** 2
+
+    left_out: tuple[str, ...] = () if known.all() else ("nll", "coverage")
+    left_out = ("nll",) if likelihood.is_of_counts else left_out
 
     def scored(terms: Terms) -> dict[str, Any]:
-        kept = {
-            name: one
-            for name, one in terms.items()
-            if not (likelihood.is_of_counts and name.startswith("nll"))
-        }
+        kept = {name: one for name, one in terms.items() if not name.startswith(left_out)}
         return {
             "ensemble": regression.means(kept),
             "interval": intervals(kept),
             "excess_interval": {"rmse": of_rmse_difference(squares, terms["rmse"], EXCESS_LEVEL)},
         }
 
-    train, targets = source.targets("train").astype(np.float64), source.targets("test")
+    train, targets = values(source.targets("train")).astype(np.float64), ensemble.targets
     scale = np.full(len(targets), train.std())
     constant = regression.gaussian_terms(np.full(len(targets), train.mean()), scale, targets)
     try:
         means, deviation = least_squares(source)
     except UserError as error:
         return {"constant": scored(constant), "least_squares": {"reason": f"{error}"}}
-    line = regression.gaussian_terms(means, np.full(len(targets), deviation), targets)
+    line = regression.gaussian_terms(means[known], np.full(len(targets), deviation), targets)
     return {"constant": scored(constant), "least_squares": scored(line)}
-
-
-def least_squares(source: Source) -> tuple[NDArray, float]:
-    """Predicts the test split by least squares, with an intercept.
-
-    The residuals' variance is divided by the degrees of freedom that are left.
-
-    Args:
-        source: whose training split is fitted.
-
-    Returns:
-        Predictions [N] of the test split, and the standard deviation of the residuals.
-
-    Raises:
-        UserError: there are too many columns, or too few examples for them.
-    """
-    num_columns, num_rows = int(np.prod(source.input_shape)), source.sizes["train"]
-    if num_columns > MAX_COLUMNS:
-        raise UserError(f"not available: of {num_columns:,} columns it would take long")
-    check_in_memory(source, "train")
-    inputs = np.concatenate([block.inputs for block in blocks(source, "train")])
-    rows = inputs.reshape(num_rows, -1).astype(np.float64)
-    centre, scale = rows.mean(axis=0), rows.std(axis=0)
-    scale[scale == 0] = 1
-
-    def design(inputs: NDArray) -> NDArray:
-        values = (inputs.reshape(len(inputs), -1) - centre) / scale
-        return np.concatenate([np.ones((len(values), 1)), values], axis=1)
-
-    targets = source.targets("train").astype(np.float64)
-    weights, _, rank, _ = np.linalg.lstsq(design(rows), targets, rcond=None)
-    freedom = num_rows - int(rank)
-    residuals = targets - design(rows) @ weights
-    deviation = float(np.sqrt((residuals**2).sum() / freedom)) if freedom > 0 else 0.0
-    if not deviation > 1e-9 * targets.std():
-        raise UserError(
-            f"not available: {num_rows:,} examples of {num_columns:,} columns leave no residuals"
-        )
-    means = np.concatenate([design(block.inputs) @ weights for block in blocks(source, "test")])
-    return means, deviation
 
 
 def score_uncertainty(likelihood: NumberLikelihood, test: StoredPredictions) -> dict[str, Any]:
@@ -203,7 +199,8 @@ def least_certain(
         interval, the standard deviations `noise` and `disagreement`; `inputs`, where examples have
         at most twelve, of tables texts by column.
     """
-    distribution = likelihood.distribution(test.arrays)
+    distribution = likelihood.distribution(as_measured(likelihood, test))
+    targets, known = values(test.targets), is_known(test.targets)
     _, noise, disagreement = distribution.moments()
     low, middle, high = distribution.quantiles(np.array([0.05, 0.5, 0.95]))
     chosen = np.argsort(-(noise + disagreement), kind="stable")[:NUM_LISTED]
@@ -216,7 +213,8 @@ def least_certain(
     return [
         {
             "index": int(n),
-            "target": float(test.targets[n]),
+            "target": float(targets[n]),
+            **({} if known[n] else {"is_censored": True}),
             "median": float(middle[n]),
             "low": float(low[n]),
             "high": float(high[n]),

@@ -42,8 +42,9 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     """
     test, scale = evaluation["test"], evaluation["calibrated"]["scale"]
     sentences = [quality(test, len(evaluation["members"])), beside(test, evaluation["simple"])]
-    sentences += posterior(evaluation)
-    sentences.append(trust(test))
+    sentences += [*posterior(evaluation), trust(test)]
+    if "num_measured" in test or "num_censored" in test:
+        sentences.append(remarks(test))
     if test["distinct_targets"] < _FEW_DISTINCT * test["num_examples"]:
         sentences.append(
             f"The {test['num_examples']:,} targets have only {test['distinct_targets']} distinct "
@@ -133,23 +134,30 @@ def trust(test: Mapping[str, Any]) -> str:
     """
     coverage, (low, high) = test["ensemble"]["coverage_90"], test["interval"]["coverage_90"]
     number, pit = test["num_examples"], test["pit"]
-    numbers = f"90% intervals hold {coverage:.1%} [{low:.1%}, {high:.1%}] of the targets"
+    numbers = f"90% intervals hold {_held(test['ensemble'])} [{low:.1%}, {high:.1%}] of the targets"
     uniform = f"the PIT is {pit['distance']:.3f} from uniform, p = {pit['p_value']:.2g}"
     if number < FEW_EXAMPLES:
         return (
             f"With {number} test examples nothing can be said of its calibration (its {numbers})."
         )
     is_doubted = pit["p_value"] < _SURE
-    if _coverage_p_value(round(coverage * number), number) < _SURE:
-        if coverage > _LEVEL and not is_doubted:  # As of counts, whose intervals hold their ends.
+    if "num_censored" in test or "over_groups" in test:  # Rows that do not count one by one.
+        is_wrong, is_low = not low <= _LEVEL <= high, high < _LEVEL
+    else:
+        is_wrong = _coverage_p_value(round(coverage * number), number) < _SURE
+        is_low = coverage < _LEVEL
+    if is_wrong:
+        if not is_low and not is_doubted:  # As of counts, whose intervals hold their ends.
             return (
                 f"It is not too sure: its {numbers}, and nothing speaks against its PIT "
                 f"({uniform})."
             )
-        word = "too sure" if coverage < _LEVEL else "too cautious"
+        word = "too sure" if is_low else "too cautious"
         return f"It is {word}: its {numbers}, and {uniform}."
     if is_doubted:
         return f"Its {numbers}, but its distributions are not right: {uniform}."
+    if "num_censored" in test and (high - low) / 2 > _WIDE:
+        return f"Nothing that is known speaks against its distributions: its {numbers}, {uniform}."
     seen = visible_coverage(number)
     seen_text = (
         f"with so many examples, one of {seen:.0%} would be noticed in {_POWER:.0%} of cases"
@@ -187,6 +195,37 @@ def _coverage_p_value(num_held: int, num_examples: int) -> float:
     return float(min(1.0, 2 * min(below, above)))
 
 
+def remarks(test: Mapping[str, Any]) -> str:
+    """How targets are scored that are censored, or measured with errors.
+
+    Args:
+        test: as `number_scores.score_predictions` returns it.
+    """
+    sentences = []
+    if "num_measured" in test:
+        sentences.append(
+            f"{test['num_measured']:,} of {test['num_examples']:,} targets have an error of "
+            "measurement: all are scored as they were measured, so the error's variance is added "
+            "to what is predicted."
+        )
+    if "num_censored" in test:
+        low, high = test["coverage_bounds"]["coverage_90"]
+        sentences.append(
+            f"{test['num_censored']:,} of {test['num_examples']:,} targets are censored: the NLL "
+            "is of all; coverage and PIT are estimated for all (Kaplan and Meier), which supposes "
+            "that being censored says nothing of a target but its bound. Without supposing that, "
+            f"90% intervals hold between {low:.1%} and {high:.1%} of these targets. All other "
+            "scores are of the targets that are known, which are lower than others like them."
+        )
+    return " ".join(sentences)
+
+
+def _held(scores: Mapping[str, Any]) -> str:
+    """The share that 90% intervals hold."""
+    share = scores["coverage_90"]
+    return "an unknown share" if share is None else f"{share:.1%}"
+
+
 def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """What the factor of the scale does to the test split.
 
@@ -197,7 +236,7 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     before, after = test["ensemble"], section["ensemble"]
     what = (
         f"NLL from {before['nll']:.4g} to {after['nll']:.4g}, 90% intervals from "
-        f"{before['coverage_90']:.1%} to {after['coverage_90']:.1%} of the targets"
+        f"{_held(before)} to {_held(after)} of the targets"
     )
     found = section.get("on_folds")
     factor = f"{section['value']:.2f}"

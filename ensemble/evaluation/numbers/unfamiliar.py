@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation import derived
+from ensemble.evaluation.numbers.known_rows import is_known, known_rows
 from ensemble.evaluation.numbers.number_intervals import LEVEL, intervals, of_rmse_ratio
 from ensemble.evaluation.numbers.number_scores import variances
 from ensemble.evaluation.shift import SHIFTS
@@ -26,8 +27,10 @@ DETECTION = ("epistemic", "total", "aleatoric")
 
 def quick_terms(likelihood: NumberLikelihood, arrays: Arrays, targets: NDArray) -> dict[str, Any]:
     """Terms of the scores that need no quantiles, which many draws on many shifts would take long
-    for: NLL, RMSE, coverage of 90% intervals, and the mixture's standard deviation."""
-    distribution = likelihood.distribution(arrays)
+    for: NLL, RMSE, coverage of 90% intervals, and the mixture's standard deviation; of the rows
+    whose target is known."""
+    known = known_rows(likelihood, StoredPredictions(arrays, targets, np.arange(0)))
+    distribution, targets = likelihood.distribution(known.arrays), known.targets
     mean, noise, disagreement = distribution.moments()
     return {
         "rmse": (mean - targets) ** 2,
@@ -138,6 +141,7 @@ def score_beyond(
     if source is None or not is_table(source):
         return None
     columns, inputs = columns_of(source), SplitInputs(source, "test")[:]
+    inputs = inputs[is_known(test.targets)]
     is_beyond = ((inputs < columns.low) | (inputs > columns.high)).any(axis=1)
     terms = quick_terms(likelihood, test.arrays, test.targets)
     sections: dict[str, dict[str, Any]] = {}

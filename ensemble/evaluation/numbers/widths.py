@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ensemble import metrics
+from ensemble.evaluation.numbers.known_rows import is_known, known_rows
 from ensemble.evaluation.numbers.number_intervals import intervals
 from ensemble.evaluation.thresholds import score_rule
 from ensemble.likelihood import NumberLikelihood
@@ -39,7 +40,12 @@ def score_abstention(
         `max_width`, the width of a 90% interval below which predictions are accepted, None if all
         are; and in `test` the `scores` of what is accepted, with their 95% `score_intervals`.
     """
-    terms = likelihood.distribution(test.arrays).terms(test.targets)
+    held_out = test if calibration is None else calibration
+    if not (is_known(test.targets).all() and is_known(held_out.targets).all()):
+        reason = "not available: how wrong predictions of censored targets are is not known"
+        return [{"rule": str(rule), "reason": reason} for rule in rules]
+    known = known_rows(likelihood, test)
+    terms = likelihood.distribution(known.arrays).terms(known.targets)
     if np.isnan(terms["width_90"]).any():
         reason = "not available: the intervals have no known width"
         return [{"rule": str(rule), "reason": reason} for rule in rules]

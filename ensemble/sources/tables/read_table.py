@@ -83,7 +83,7 @@ def encode(columns, table):
     """Makes inputs [N, F] float32 of columns by name, and remarks on what training did not have."""
     learned = [one for one in table["columns"] if one["kind"] != "drop"]
     if absent := [repr(one["name"]) for one in learned if one["name"] not in columns]:
-        raise ValueError(f"the table lacks the column {', '.join(absent)}, which was learned")
+        raise ValueError(f"the table lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}")
     parts, remarks = [], []
     for one in learned:
         make = of_categories if one["kind"] == "category" else of_numbers

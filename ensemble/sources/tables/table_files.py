@@ -120,7 +120,8 @@ def check_names(found: Iterable[str], expected: Iterable[str], what: str) -> Non
     """
     absent = [name for name in expected if name not in found]
     if absent:
-        raise UserError(f"{what} lacks the column {named(absent)}, which other files of it have")
+        word = "column" if len(absent) == 1 else "columns"
+        raise UserError(f"{what} lacks the {word} {named(absent)}, which other files of it have")
 
 
 def _read_file(form: str, file: Path, name: str) -> dict[str, Column]:

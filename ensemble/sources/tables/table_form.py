@@ -161,10 +161,11 @@ def _features(one: Mapping[str, Any], i: int) -> list[Feature]:
     if one["kind"] == "category":
         return [Feature(f"{name}={text}", i) for text in _shared(one)]
     phases = [f"{wave} of {name} in {PERIODS[p]}" for p in one["periods"] for wave in _WAVES]
-    others = [*phases] + [f"{name} is missing"] * bool(one["flag"])
+    flags = [Feature(f"{name} is missing", i, is_flag=True)] * bool(one["flag"])
     title = f"{name}, days since 1970" if one["kind"] == "date" else name
-    value = Feature(title, i, not phases, one["shift"], one["scale"])
-    return [value, *(Feature(other, i) for other in others)]
+    is_number = one["kind"] == "number"
+    value = Feature(title, i, not phases, one["shift"], one["scale"], is_number)
+    return [value, *(Feature(phase, i) for phase in phases), *flags]
 
 
 _WAVES = ("sine", "cosine")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ensemble.evaluation.strata import by_stratum, sentence
+from ensemble.evaluation.strata import by_stratum, in_groups, sentence
 from ensemble.source import Strata
 
 
@@ -45,3 +45,23 @@ def test_groups_and_times_are_said_in_words():
     assert "of the last period, 1970-02-03 to 1970-02-10, they hold 12.5%" in text
     assert "marginal" in sentence([], "group:patient")
     assert sentence([], "") == ""
+
+
+def test_intervals_of_scores_are_over_groups_and_never_narrower_than_over_rows():
+    held = np.repeat([1.0, 0.0, 1.0, 1.0] * 3, 10)
+    section = {"interval": {"coverage_90": (0.6, 0.87), "other": (0.0, 1.0)}}
+
+    def statistic(counts):
+        return {"coverage_90": float(held @ counts / counts.sum())}
+
+    groups = Strata("patient", "group", np.repeat(list("abcdefghijkl"), 10))
+    found = in_groups(section, statistic, groups)
+    low, high = found["interval"]["coverage_90"]
+    assert 0.2 < low < 0.5
+    assert 0.9 < high < 1
+    assert found["interval"]["other"] == (0, 1)
+    assert found["over_groups"] == "patient"
+    alike = in_groups(section, lambda counts: {"other": 0.75}, groups)
+    assert alike["interval"]["other"] == (0, 1)
+    days = Strata("when", "time", np.arange(120.0))
+    assert in_groups(section, statistic, days) == section == in_groups(section, statistic, None)

@@ -1,10 +1,21 @@
 """Shifted tables: what each kind does, and that severities differ by nothing else."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 from small_runs import make_blobs
 
-from ensemble.evaluation.table_shift import TABLE_SHIFTS, box, columns_of, is_table, shift_table
+from ensemble.evaluation.table_shift import (
+    TABLE_SHIFTS,
+    box,
+    columns_of,
+    is_table,
+    shift_table,
+    shifts_of,
+)
+from ensemble.source import Feature, Source
 from ensemble.sources.dataset import dataset_from_arrays
 
 
@@ -85,3 +96,41 @@ def test_the_inputs_of_a_category_are_shifted_together(source, rows, name):
     assert (of_category.all(axis=1) | ~of_category.any(axis=1)).mean() > 0.99
     assert 0 < changed.mean() < 1
     assert name != "missing" or (of_category[:, 0] != others[:, 0]).any()
+
+
+class _Table:
+    """A number that may be missing, its flag, and a category of two."""
+
+    features = (
+        Feature("size", 0, True, 0, 1, is_number=True),
+        Feature("size is missing", 0, is_flag=True),
+        Feature("town=a", 1),
+        Feature("town=b", 1),
+    )
+
+
+def test_noise_is_added_to_numbers_that_are_known_and_to_nothing_else(source):
+    rng = np.random.default_rng(0)
+    gaps = rng.random(400) < 0.25
+    size = np.where(gaps, 50, rng.normal(0, 10, 400))
+    town = np.eye(2)[rng.integers(2, size=400)]
+    rows = np.column_stack([size, gaps, town]).astype(np.float32)
+    own = dataset_from_arrays({"inputs": rows, "targets": size}, "arrays")
+    table = SimpleNamespace(
+        table=_Table(), input_shape=(4,), read=own.read, sizes=own.sizes, splits=own.splits
+    )
+    columns = columns_of(cast(Source, table))
+    assert columns.deviation[0] == pytest.approx(10, rel=0.15)  # Of the known values.
+    assert abs(columns.mean[0]) < 2
+    for name in ("noisy", "scaled"):
+        changed = shift_table(rows, name, 5, columns) != rows
+        assert not changed[:, 1:].any()
+        np.testing.assert_array_equal(changed[:, 0], ~gaps)
+    noise = (shift_table(rows, "noisy", 2, columns) - rows)[~gaps, 0]
+    assert noise.std() == pytest.approx(0.2 * columns.deviation[0], rel=0.1)
+    beyond = shift_table(rows, "beyond", 3, columns)
+    assert (beyond[:, 0] > columns.high[0]).any()
+    assert not beyond[:, 1].any()
+    np.testing.assert_array_equal(beyond[:, 2:], rows[:, 2:])
+    none = columns._replace(is_number=np.zeros(4, bool))
+    assert list(shifts_of(none)) == ["missing", "permuted"]

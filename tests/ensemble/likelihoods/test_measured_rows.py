@@ -223,10 +223,9 @@ def test_every_program_takes_such_targets(tmp_path):
     inputs = data["inputs"][:5]
     expected = run.predictor(inputs).mean
     np.testing.assert_allclose(ensemble.load(tmp_path / "run")(inputs).mean, expected, rtol=1e-4)
-    with pytest.raises(UserError, match="targets with censored and target_errors, and evaluations"):
-        ensemble.evaluate(tmp_path / "run")
-    with pytest.raises(UserError, match="nothing is calibrated on such targets"):
-        ensemble.load(tmp_path / "run", calibrated=True)
+    assert ensemble.load(tmp_path / "run", calibrated=True)(inputs).mean.shape == (5,)
+    with pytest.raises(UserError, match="how wrong predictions of censored targets are"):
+        ensemble.load(tmp_path / "run", abstain="coverage=0.8")
     sampling = {"method": "hmc", "prior": "normal(1)", "num_chains": 2, "hmc.num_warmup": 10}
     sampling |= {"hmc.num_samples": 10, "hmc.num_leapfrog_steps": 4, "log_every_steps": 5}
     chains = ensemble.train(

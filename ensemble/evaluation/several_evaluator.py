@@ -1,0 +1,259 @@
+"""What an evaluation computes of several targets: that of each, and the NLL of all together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ensemble import likelihoods, metrics, registry
+from ensemble.errors import UserError
+from ensemble.evaluation import sentences
+from ensemble.evaluation.evaluator import Evaluator, Options, Predicted
+from ensemble.evaluation.next_member import sizes_section
+from ensemble.evaluation.numbers.number_evaluator import SMALL_GAIN
+from ensemble.likelihoods.several_targets import SeveralTargets, of_target
+from ensemble.metrics import regression
+from ensemble.storage.predictions import MemberPredictions, StoredPredictions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ensemble.evaluation.subject import Subject
+    from ensemble.source import Source
+
+MAX_SHOWN = 8
+"""Targets that the verdict and the table are about; the page and evaluation.json have all."""
+_NUM_SENTENCES = 3  # Of a target in the verdict: its errors, simpler predictors, and trust.
+
+
+class SeveralEvaluator:
+    """Evaluates each target as if it were alone, by the evaluator of its kind."""
+
+    def check(self, subject: Subject, options: Options) -> None:
+        """Refuses what cannot be evaluated of one of the targets.
+
+        Raises:
+            UserError: as said.
+        """
+        for one in _each(subject):
+            _kind(subject.config).check(one, options)
+
+    def default_sets(self, source: Source, others: Sequence[str]) -> list[str]:
+        """Those of numbers: classes have no several targets."""
+        from ensemble.evaluation.numbers.number_evaluator import NumberEvaluator
+
+        return NumberEvaluator().default_sets(source, others)
+
+    def predicts_test_again(self, subject: Subject) -> bool:
+        """As of one target."""
+        return _kind(subject.config).predicts_test_again(_each(subject)[0])
+
+    def compare(self, subject: Subject, other: Subject) -> dict[str, Any]:
+        """Compares two workdirs, target by target, and by the NLL of all.
+
+        Returns:
+            Of the other `workdir`, `method`, `likelihood` and `num_members`; `targets`: what the
+            evaluator of one target says of each; where both have densities `ensemble`,
+            `difference` and `interval` of the `nll` of all targets.
+
+        Raises:
+            UserError: they were not tested on the same examples.
+        """
+        ours, theirs = _each(subject), _each(other)
+        if len(ours) != len(theirs):
+            raise UserError(
+                f"--compare={other.work.path} has learned {len(theirs)} targets, "
+                f"{subject.work.path} {len(ours)}; both must be tested on the same data"
+            )
+        kind = _kind(subject.config)
+        found: dict[str, Any] = {
+            "workdir": str(other.work.path),
+            "method": other.config["method"],
+            "likelihood": other.likelihood.name,
+            "num_members": len(other.test.members),
+            "targets": [kind.compare(*pair) for pair in zip(ours, theirs, strict=True)],
+        }
+        if subject.likelihood.has_density and other.likelihood.has_density:
+            terms = _nll_terms(other)
+            change = terms - _nll_terms(subject)
+            found["ensemble"] = {"nll": float(terms.mean())}
+            found["difference"] = {"nll": float(change.mean())}
+            found["interval"] = metrics.mean_intervals({"nll": change})
+        return found
+
+    def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
+        """The NLL of all targets under `test`, one more member, and `targets`: those of each."""
+        kind = _kind(subject.config)
+        parts = [
+            kind.sections(one, _predicted(predicted, d), options)
+            for d, one in enumerate(_each(subject))
+        ]
+        return {**_joint(subject), "targets": parts}
+
+    def verdict(self, evaluation: Mapping[str, Any]) -> list[str]:
+        """The NLL of all, the first sentences on each target, and what further members bring."""
+        test, found = evaluation["test"], []
+        if "nll" in test["ensemble"]:
+            low, high = test["interval"]["nll"]
+            found.append(
+                f"The NLL of all {len(evaluation['targets'])} targets together is "
+                f"{test['ensemble']['nll']:.4g} nats [{low:.4g}, {high:.4g}] on "
+                f"{test['num_examples']:,} test examples, "
+                f"{test['ensemble']['nll'] - test['mean']['nll']:+.3f} from its mean member."
+            )
+        found += sentences.posterior(evaluation)
+        kind = _kind(evaluation["config"])
+        parts = parts_of(evaluation)
+        for d, part in enumerate(parts[:MAX_SHOWN]):
+            found.append(f"Target {d}: {' '.join(kind.verdict(part)[:_NUM_SENTENCES])}")
+        if len(parts) > MAX_SHOWN:
+            found.append(f"The report has the other {len(parts) - MAX_SHOWN} targets.")
+        return [one for one in [*found, *sentences.closing(evaluation)] if one]
+
+    def render(self, evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+        """The page of an evaluation, with a part for each target."""
+        from ensemble.evaluation import several_page  # It imports Matplotlib: a second.
+
+        kind = _kind(subject.config)
+        parts = parts_of(evaluation)
+        pages = [
+            kind.render({**part, "verdict": kind.verdict(part)}, one, _predicted(predicted, d))
+            for d, (part, one) in enumerate(zip(parts, _each(subject), strict=True))
+        ]
+        return several_page.render(evaluation, subject, pages, [kind.table(one) for one in parts])
+
+    def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+        """Each score of the first targets with its interval, and the NLL of all."""
+        kind, test = _kind(evaluation["config"]), evaluation["test"]
+        tables = [kind.table(one)[1] for one in parts_of(evaluation)[:MAX_SHOWN]]
+        each = zip(*tables, strict=True)
+        rows = [[one[0][0], *(f"{cell[1]} {cell[2]}" for cell in one)] for one in each]
+        if "nll" in test["ensemble"]:
+            low, high = test["interval"]["nll"]
+            said = f"{test['ensemble']['nll']:.4f} [{low:.4f}, {high:.4f}]"
+            rows.append(["NLL of all", said, *[""] * (len(tables) - 1)])
+        return ["test", *(f"target {d}" for d in range(len(tables)))], rows
+
+    def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
+        """The pictures of the first targets."""
+        kind = _kind(evaluation["config"])
+        return {
+            f"{name}_{d}": figure
+            for d, part in enumerate(parts_of(evaluation)[:MAX_SHOWN])
+            for name, figure in kind.figures(part).items()
+        }
+
+
+def parts_of(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The evaluations of each target, as the evaluator of one has them; `target` is its number."""
+    whole: dict[str, Any] = {
+        "notes": [],
+        "posterior": None,
+        "temperature": 1.0,
+    }  # Said of all of them.
+    return [
+        {
+            **evaluation,
+            **part,
+            **whole,
+            "target": d,
+            "compare": [one["targets"][d] for one in evaluation.get("compare", ())],
+        }
+        for d, part in enumerate(evaluation["targets"])
+    ]
+
+
+def _kind(config: Mapping[str, Any]) -> Evaluator:
+    """The evaluator of one target."""
+    found: Evaluator = registry.load(likelihoods.named(config["likelihood"]).evaluator)()
+    return found
+
+
+def _several(subject: Subject) -> SeveralTargets:
+    return cast(SeveralTargets, subject.likelihood)
+
+
+def _nll_terms(subject: Subject) -> np.ndarray:
+    """NLL [N] of all targets of each test example, nats."""
+    test = subject.test
+    joint = _several(subject).joint_log_densities(test.arrays, test.targets)
+    return -regression.mixture_log_density(joint)
+
+
+def _joint(subject: Subject) -> dict[str, Any]:
+    """Scores of all targets together, `test` and `next_member`, where there is a density."""
+    test, likelihood = subject.test, _several(subject)
+    section: dict[str, Any] = {"num_examples": len(test.targets), "ensemble": {}}
+    if not likelihood.has_density:
+        return {"test": section, "next_member": {"sentence": ""}}
+    joint = likelihood.joint_log_densities(test.arrays, test.targets)
+    terms, members = -regression.mixture_log_density(joint), -joint.mean(axis=1)
+    section |= {
+        "ensemble": {"nll": float(terms.mean())},
+        "interval": metrics.mean_intervals({"nll": terms}),
+        "members": {"nll": members.tolist()},
+        "mean": {"nll": float(members.mean())},
+        "sd": {"nll": float(members.std(ddof=int(len(members) > 1)))},
+    }
+
+    def log_density(subset: Sequence[int]) -> np.ndarray:
+        return regression.mixture_log_density(joint[list(subset)])
+
+    sizes = sizes_section(
+        len(members),
+        len(terms),
+        lambda one: {"nll": float(-log_density(one).mean())},
+        log_density,
+        SMALL_GAIN,
+    )
+    return {"test": section, "next_member": sizes}
+
+
+def _predicted(predicted: Predicted, d: int) -> Predicted:
+    """Predictions of one target by set."""
+    return {name: MemberPredictions(of_target(one.arrays, d)) for name, one in predicted.items()}
+
+
+def _each(subject: Subject) -> list[Subject]:
+    """What is evaluated, once for every target: `_OneTarget` in the place of a `Subject`."""
+    return [cast("Subject", _OneTarget(subject, d)) for d in range(subject.likelihood.num_targets)]
+
+
+class _OneTarget:
+    """A subject with one of its targets."""
+
+    def __init__(self, subject: Subject, d: int):
+        self._subject, self._d = subject, d
+        self.likelihood = _several(subject).of[d]
+        self.dataset = None if subject.dataset is None else _OneColumn(subject.dataset, d)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
+
+    @property
+    def test(self) -> StoredPredictions:
+        return self._of(self._subject.test)
+
+    @property
+    def calibration(self) -> StoredPredictions | None:
+        found = self._subject.calibration
+        return None if found is None else self._of(found)
+
+    def _of(self, stored: StoredPredictions) -> StoredPredictions:
+        arrays = of_target(stored.arrays, self._d)
+        return StoredPredictions(arrays, stored.targets[:, self._d], stored.members)
+
+
+class _OneColumn:
+    """A source with one of its targets."""
+
+    def __init__(self, source: Source, d: int):
+        self._source, self._d = source, d
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def targets(self, split: str) -> np.ndarray:
+        return self._source.targets(split)[:, self._d]

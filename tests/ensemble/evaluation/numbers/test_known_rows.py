@@ -1,0 +1,98 @@
+"""Evaluations of targets that are censored, or measured with an error."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import small_config
+
+import ensemble
+from ensemble.evaluation.numbers import number_verdict
+from ensemble.evaluation.numbers.calibrated_numbers import score_calibrated
+from ensemble.evaluation.numbers.known_rows import known_rows
+from ensemble.evaluation.numbers.number_scores import score_predictions
+from ensemble.likelihoods import of_data
+from ensemble.storage.predictions import StoredPredictions
+from ensemble.target_rows import joined
+
+NUM = 400
+
+
+def stored(seed, censored=False, error=0.0):
+    """A right model of a Gaussian target, and targets of which some are bounded or measured."""
+    rng = np.random.default_rng(seed)
+    loc = rng.normal(0, 3, NUM).astype(np.float32)
+    y, errors = loc + rng.normal(size=NUM), np.full(NUM, error, np.float32)
+    columns = {"targets": (y + errors * rng.normal(size=NUM)).astype(np.float32)}
+    if error:
+        columns["target_errors"] = errors
+    if censored:
+        bounds = (rng.normal(1, 2, NUM) + loc / 2).astype(np.float32)
+        columns["censored"] = columns["targets"] > bounds
+        columns["targets"] = np.minimum(columns["targets"], bounds)
+    arrays = {"loc": np.stack([loc, loc]), "scale": np.ones((2, NUM), np.float32)}
+    return StoredPredictions(arrays, joined(columns), np.arange(2)), y
+
+
+@pytest.fixture(scope="module")
+def likelihood():
+    return of_data("gaussian", np.random.default_rng(0).normal(size=NUM), ())
+
+
+def test_measured_targets_are_scored_as_they_were_measured(likelihood):
+    test, _ = stored(0, error=2.0)
+    section = score_predictions(likelihood, test)
+    assert section["num_measured"] == NUM
+    assert section["pit"]["p_value"] > 0.05
+    assert abs(section["ensemble"]["coverage_90"] - 0.9) < 0.05
+    plain = score_predictions(likelihood, test._replace(targets=test.targets["targets"]))
+    assert plain["pit"]["p_value"] < 1e-6  # As if all of the error were noise of the target.
+    factor = score_calibrated(likelihood, test, stored(1, error=2.0)[0])
+    assert factor["scale"]["value"] == pytest.approx(1, abs=0.4)
+    assert abs(factor["conformal"]["quantiles"]["coverage"] - 0.9) < 0.05
+
+
+def test_coverage_of_censored_targets_is_bounded_and_estimated(likelihood):
+    test, y = stored(0, censored=True)
+    section = score_predictions(likelihood, test)
+    num_censored = test.targets["censored"].sum()
+    assert section["num_censored"] == num_censored > 50
+    held = np.mean(np.abs(y - test.arrays["loc"][0]) < 1.6449)
+    low, high = section["coverage_bounds"]["coverage_90"]
+    assert low < held < high < low + num_censored / NUM
+    assert section["ensemble"]["coverage_90"] == pytest.approx(held, abs=0.03)
+    assert section["interval"]["coverage_90"][0] < low
+    assert section["pit"]["p_value"] > 0.05
+    known = known_rows(likelihood, test)
+    naive = likelihood.distribution(known.arrays).pit(known.targets)
+    assert naive.mean() < 0.45  # Targets that are known are lower than others like them.
+    assert section["ensemble"]["nll"] == pytest.approx(
+        likelihood.summarise(test.arrays, test.targets)["ensemble"]["nll"]
+    )
+    found = score_calibrated(likelihood, test, stored(1, censored=True)[0])
+    assert found["scale"]["value"] == pytest.approx(1, abs=0.15)
+    assert "censored" in found["conformal"]["quantiles"]["reason"]
+    assert "Nothing that is known" in number_verdict.trust(section)
+    wide = test._replace(arrays={**test.arrays, "scale": 3 * test.arrays["scale"]})
+    assert "not right" in number_verdict.trust(score_predictions(likelihood, wide))
+
+
+@pytest.mark.check
+def test_runs_are_evaluated(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2)).astype(np.float32)
+    y, bounds = x[:, 0] + 0.3 * rng.normal(size=300), rng.normal(0.5, 1, 300)
+    data = {"inputs": x, "targets": np.minimum(y, bounds), "censored": y > bounds}
+    data["target_errors"] = np.full(300, 0.1)
+    config = small_config(likelihood="gaussian", optimizer="adam", num_epochs=5)
+    ensemble.train(config, data, str(tmp_path / "run"), show_progress=False)
+    found = ensemble.evaluate(
+        tmp_path / "run", compare=tmp_path / "run", data=data, show_progress=False
+    )
+    assert found["compare"][0]["difference"]["nll"] == 0
+    assert found["test"]["num_measured"] == found["test"]["num_examples"]
+    assert found["shift"]["noisy"]["ensemble"]["rmse"][0] == found["test"]["ensemble"]["rmse"]
+    assert "RMSE" in repr(found)
+    page = (tmp_path / "run" / "evaluation" / "report.html").read_text()
+    assert re.search(r"at least -?\d", page)
+    assert "Kaplan and Meier" in page

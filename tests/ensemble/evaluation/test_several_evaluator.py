@@ -1,0 +1,50 @@
+"""Evaluations of several targets: each as if it were alone, and the NLL of all."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from conftest import built_once, small_config
+
+import ensemble
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 2)).astype(np.float32)
+NOISE = RNG.normal(size=(300, 2))
+Y = np.stack([X[:, 0], 100 + 20 * X[:, 1]], axis=1) + NOISE * [0.3, 20]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    def build(path):
+        config = small_config(likelihood="gaussian", optimizer="adam", num_epochs=5)
+        data = {"inputs": X, "targets": Y}
+        ensemble.train(config, data, str(path), show_progress=False)
+
+    with built_once(tmp_path_factory, "several", build) as path:
+        yield path
+
+
+def test_each_target_is_evaluated_and_the_nll_is_of_all(run, tmp_path):
+    found = ensemble.evaluate(
+        run, tmp_path, compare=run, data={"inputs": X, "targets": Y}, show_progress=False
+    )
+    report = json.loads((run / "report.json").read_text())["test"]
+    for d, part in enumerate(found["targets"]):
+        scores = part["test"]["ensemble"]
+        assert scores["rmse"] == report["targets"][d]["rmse"]
+        low, high = part["test"]["interval"]["crps"]
+        assert low < scores["crps"] < high
+        assert part["calibrated"]["scale"]["value"] > 0
+        assert part["shift"]["noisy"]["ensemble"]["rmse"][0] == scores["rmse"]
+        assert part["simple"]["least_squares"]["ensemble"]["rmse"] > 0
+    low, high = found["test"]["interval"]["nll"]
+    assert low < found["test"]["ensemble"]["nll"] < high
+    assert found["compare"][0]["difference"]["nll"] == 0
+    assert "NLL of all" in repr(found)
+    assert sum(one.startswith("Target") for one in found["verdict"]) == 2
+    page = (tmp_path / "report.html").read_text()
+    names = re.findall(r'\bid="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    assert {"target-0-scores", "target-1-scores"} <= set(names)
