@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ensemble import metrics
 from ensemble.evaluation import strata
+from ensemble.evaluation.numbers.number_intervals import intervals
 from ensemble.metrics import grouped, regression
 from ensemble.source import Strata
 from simulations.statement import Replicate, Statement
@@ -39,11 +39,13 @@ def scores(num_groups: int, size: int, unequal: bool, shared: float) -> Replicat
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
         groups, terms = draw(rng, num_groups)
         statistic = regression.resampled_means(terms)
-        rows = metrics.intervals(statistic, len(groups), num_resamples=100)
+        rows = intervals(terms)
         found = strata.over_groups(rows, statistic, Strata("g", "group", groups.astype(str), False))
         if len(np.unique(groups)) < grouped.MIN_GROUPS:
             return dict.fromkeys(found)  # Unlimited: nothing is stated.
-        return {name: bool(low <= truth[name] <= high) for name, (low, high) in found.items()}
+        return {
+            name: pair and bool(pair[0] <= truth[name] <= pair[1]) for name, pair in found.items()
+        }
 
     return replicate
 

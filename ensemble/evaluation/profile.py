@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.evaluation.table_shift import columns_of, is_table
-from ensemble.likelihood import Arrays, NumberLikelihood
+from ensemble.likelihood import Arrays
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.source import Feature, Source, in_memory
 
 NUM_POINTS = 41

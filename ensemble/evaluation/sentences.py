@@ -115,5 +115,5 @@ def closing(evaluation: Mapping[str, Any]) -> list[str]:
         evaluation: the content of evaluation.json so far.
     """
     notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
-    compared = map(recipe.sentence, evaluation["compare"])
+    compared = [recipe.sentence(one) for one in evaluation["compare"] if "recipe" in one]
     return [*compared, evaluation["next_member"]["sentence"], *notes]

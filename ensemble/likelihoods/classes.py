@@ -15,6 +15,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
+from ensemble.likelihoods.class_functions import at_labels, entropies, is_right
 from ensemble.likelihoods.label_prediction import UNCERTAINTIES, Prediction
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
@@ -109,12 +110,12 @@ class Classes:
 
     def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
         """Log-probability [B] of the labels, nats."""
-        return _at_labels(self.class_log_probs(outputs), targets)
+        return at_labels(self.class_log_probs(outputs), targets)
 
     def smoothed_log_prob(self, outputs: jax.Array, targets: Any, smoothing: float) -> jax.Array:
         """The same with a share of the target spread evenly over the classes: SGD's objective."""
         log_probs = self.class_log_probs(outputs)
-        return (1 - smoothing) * _at_labels(log_probs, targets) + smoothing * log_probs.mean(-1)
+        return (1 - smoothing) * at_labels(log_probs, targets) + smoothing * log_probs.mean(-1)
 
     def expected_log_prob(
         self, params: Mapping[str, Any], outputs: jax.Array, taught: Mapping[str, jax.Array]
@@ -129,10 +130,10 @@ class Classes:
     def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Accuracy, NLL in nats and Brier score [..., B] of one predictor."""
         log_probs = predicted[LOG_PROBS]
-        of_label = _at_labels(log_probs, targets)
+        of_label = at_labels(log_probs, targets)
         squares = jnp.sum(jnp.exp(log_probs) ** 2, axis=-1)
         return {
-            "accuracy": _is_right(log_probs, targets),
+            "accuracy": is_right(log_probs, targets),
             "nll": -of_label,
             "brier": squares - 2 * jnp.exp(of_label) + 1,
         }
@@ -147,7 +148,7 @@ class Classes:
         total = over.sum(jnp.sum(jnp.exp(log_probs - top), axis=0))
         count = over.sum(jnp.sum(live.astype(jnp.float32)))
         mean = top + jnp.log(total) - jnp.log(count)
-        return {"nll": -_at_labels(mean, targets), "accuracy": _is_right(mean, targets)}
+        return {"nll": -at_labels(mean, targets), "accuracy": is_right(mean, targets)}
 
     def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Log-probabilities [C, N, K] and their entropies [C, N] in nats."""
@@ -376,8 +377,8 @@ class Classes:
         """
         log_probs = predicted[LOG_PROBS]
         mean = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
-        entropies = predicted.get(ENTROPIES, _entropies(log_probs))
-        total, aleatoric = _entropies(mean), entropies.mean(axis=0)
+        of_members = predicted.get(ENTROPIES, entropies(log_probs))
+        total, aleatoric = entropies(mean), of_members.mean(axis=0)
         return {
             "probs": jnp.exp(mean) if temperature is None else jax.nn.softmax(mean / temperature),
             "total": total,
@@ -392,18 +393,3 @@ class Classes:
 def gain(accuracy: float, mean_accuracy: float) -> str:
     """What an ensemble's accuracy is beside its mean member's, shares of 1."""
     return f"{100 * (accuracy - mean_accuracy):+.2f} points from its mean member"
-
-
-def _at_labels(log_probs: jax.Array, targets: Any) -> jax.Array:
-    """The entries [..., B] of log-probabilities [..., B, C] at the labels [B]."""
-    labels = jnp.broadcast_to(targets, log_probs.shape[:-1])[..., None]
-    return jnp.take_along_axis(log_probs, labels, axis=-1)[..., 0]
-
-
-def _is_right(log_probs: jax.Array, targets: Any) -> jax.Array:
-    return (jnp.argmax(log_probs, axis=-1) == targets).astype(jnp.float32)
-
-
-def _entropies(log_probs: jax.Array) -> jax.Array:
-    """Entropy over the last axis, nats, with 0 log 0 = 0."""
-    return -jnp.sum(jnp.exp(log_probs) * jnp.where(jnp.isneginf(log_probs), 0, log_probs), axis=-1)

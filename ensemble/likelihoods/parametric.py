@@ -142,8 +142,8 @@ class Parametric(Numbers):
         """NLL of the mixture, and the squared error of its mean, [B]."""
         log_density = measured_rows.row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
         count = over.sum(jnp.sum(live.astype(jnp.float32)))
-        means = self.mean(predicted, jnp)
-        mean = over.sum(jnp.sum(jnp.where(live[:, None], means, 0), axis=0)) / count
+        means = jnp.where(live[:, None], self.mean(predicted, jnp), 0)
+        mean = over.sum(jnp.sum(means, axis=0)) / count
         return {
             "nll": -mixture_log_density(log_density, live, over),
             "squared_error": (mean - values(targets)) ** 2,
@@ -151,10 +151,8 @@ class Parametric(Numbers):
 
     def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Log density and CDF at the target as measured, CDF on the grid, standardised moments."""
-        special = jax.scipy.special
-        shift, scale = self.units
+        special, (shift, scale) = jax.scipy.special, self.units
         mean = (self.mean(predicted, jnp) - shift) / scale
-        noise = self.variance(predicted, jnp, scale)
         grid = jnp.asarray(self.grid, jnp.float32)
         measured = measured_rows.as_measured(self, predicted, targets)
         return {
@@ -162,7 +160,7 @@ class Parametric(Numbers):
             "cdf": self.cdf(measured, values(targets), jnp, special),
             "mean": mean,
             "square": mean**2,
-            "noise": noise,
+            "noise": self.variance(predicted, jnp, scale),
             GRID: self.cdf(self.at_many(measured), grid, jnp, special),
         }
 
@@ -171,14 +169,12 @@ class Parametric(Numbers):
     def average(self, means: Arrays) -> dict[str, np.ndarray]:
         """The mixtures over the draws of chains, in the target's units."""
         shift, scale = self.units
-        variance = scale**2
-        spread = np.maximum(means["square"] - means["mean"] ** 2, 0)
         found = {
             "log_density": means[self.relative],
             "cdf": means["cdf"],
             "mean": shift + scale * means["mean"],
-            "noise": variance * means["noise"],
-            "spread": variance * spread,
+            "noise": scale**2 * means["noise"],
+            "spread": scale**2 * np.maximum(means["square"] - means["mean"] ** 2, 0),
             GRID: means[GRID],
         }
         return {name: one.astype(np.float32) for name, one in found.items()}

@@ -13,8 +13,9 @@ from ensemble.evaluation.numbers.number_intervals import Interval, intervals, of
 from ensemble.evaluation.numbers.number_scores import score_rows
 from ensemble.evaluation.scoring import CONFORMAL_LEVEL, conformal_range
 from ensemble.evaluation.strata import by_stratum
-from ensemble.likelihood import Arrays, NumberLikelihood
+from ensemble.likelihood import Arrays
 from ensemble.metrics import number_calibration
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.source import Strata
 from ensemble.storage.predictions import StoredPredictions
 

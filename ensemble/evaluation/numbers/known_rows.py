@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import metrics
-from ensemble.likelihood import Arrays, NumberLikelihood
+from ensemble.likelihood import Arrays
 from ensemble.likelihoods import measured_rows
 from ensemble.metrics import censoring, regression
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.storage.predictions import StoredPredictions
 from ensemble.target_rows import CENSORED, ERROR, remark, values
 

@@ -11,8 +11,8 @@ from ensemble.evaluation.comparison import OVER, check_comparable, members_of
 from ensemble.evaluation.next_member import Subset
 from ensemble.evaluation.numbers.known_rows import is_known, known_rows, nll_terms
 from ensemble.evaluation.subject import Subject
-from ensemble.likelihood import NumberLikelihood
 from ensemble.metrics import jackknife, regression
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.storage.predictions import StoredPredictions
 
 

@@ -27,8 +27,8 @@ from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.profile import can_profile
 from ensemble.evaluation.strata import in_groups, strata_of
 from ensemble.evaluation.table_shift import is_table
-from ensemble.likelihood import NumberLikelihood
 from ensemble.metrics import regression
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.pictures import member_scores
 from ensemble.storage.predictions import StoredPredictions
 

@@ -15,7 +15,8 @@ from ensemble.evaluation.numbers.unfamiliar import DETECTION
 from ensemble.evaluation.page import drawable_records, fill, percent
 from ensemble.evaluation.profile import widest_fan
 from ensemble.evaluation.scoring import is_available
-from ensemble.likelihood import Column, NumberLikelihood
+from ensemble.likelihood import Column
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.pictures import curves, intervals, member_scores, number_plots, uncertainty
 
 if TYPE_CHECKING:

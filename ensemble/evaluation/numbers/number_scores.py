@@ -22,9 +22,9 @@ from ensemble.evaluation.numbers.number_intervals import (
     of_rank_correlation,
     of_rmse_difference,
 )
-from ensemble.likelihood import NumberDistribution, NumberLikelihood
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import pit_uniformity
+from ensemble.number_likelihood import NumberDistribution, NumberLikelihood
 from ensemble.report.simple_predictors import least_squares
 from ensemble.source import Source
 from ensemble.storage.predictions import StoredPredictions

@@ -13,8 +13,9 @@ from ensemble.evaluation.numbers.number_intervals import LEVEL, intervals, of_rm
 from ensemble.evaluation.numbers.number_scores import variances
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.table_shift import TABLE_SHIFTS, columns_of, is_table
-from ensemble.likelihood import Arrays, NumberLikelihood
+from ensemble.likelihood import Arrays
 from ensemble.metrics import regression
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.source import Source, SplitInputs
 from ensemble.storage.predictions import MemberPredictions, StoredPredictions
 
@@ -118,8 +119,7 @@ def _score_detection(inside: Mapping[str, NDArray], outside: Mapping[str, NDArra
     }
     for name in DETECTION:
         ranked = metrics.rank(inside[name], outside[name])
-        sizes = len(inside[name]), len(outside[name])
-        section[name] = {**ranked.scores(), "interval": metrics.intervals(ranked.scores, *sizes)}
+        section[name] = {**ranked.scores(), "interval": ranked.intervals()}
     return section
 
 

@@ -9,8 +9,8 @@ from ensemble import metrics
 from ensemble.evaluation.numbers.known_rows import is_known, known_rows
 from ensemble.evaluation.numbers.number_intervals import intervals
 from ensemble.evaluation.thresholds import score_rule
-from ensemble.likelihood import NumberLikelihood
 from ensemble.metrics import regression
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.storage.predictions import StoredPredictions
 
 RULES = ("max_error=0.05", "max_error=0.1", "max_error=0.2", "coverage=0.9", "coverage=0.5")

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
-from ensemble.evaluation.comparison import check_comparable
+from ensemble.evaluation.comparison import OVER, check_comparable
 from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.numbers.number_comparison import paired_intervals
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.quantiles import quantile_scores, quantile_verdict
 from ensemble.evaluation.strata import in_groups, strata_of
@@ -74,20 +73,16 @@ class QuantileEvaluator:
             quantile_scores.terms_of(ours, ours.averaged(one.test.arrays), targets)
             for one in (subject, other)
         )
-        before, after = map(regression.resampled_means, (first, second))
-
-        def difference(counts: NDArray) -> dict[str, float]:
-            one, another = before(counts), after(counts)
-            return {name: another[name] - one[name] for name in one}
-
+        before, after = map(regression.means, (first, second))
         return {
             "workdir": str(other.work.path),
             "method": other.config["method"],
             "likelihood": other.likelihood.name,
             "num_members": len(other.test.members),
-            "ensemble": regression.means(second),
-            "difference": difference(np.ones(len(targets), int)),
-            "interval": metrics.intervals(difference, len(targets)),
+            "ensemble": after,
+            "difference": {name: after[name] - before[name] for name in before},
+            "interval": paired_intervals(first, second),
+            "interval_over": OVER,
         }
 
     def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:

@@ -101,8 +101,10 @@ def cell(value: float | None, score: str) -> str:
     return percent(value, 1) if score.startswith("coverage") else f"{value:.4g}"
 
 
-def interval(pair: Sequence[float], score: str) -> str:
-    """`[low, high]` of a score."""
+def interval(pair: Sequence[float] | None, score: str) -> str:
+    """`[low, high]` of a score; a dash where it cannot be told."""
+    if pair is None:
+        return "-"
     return f"[{cell(pair[0], score)}, {cell(pair[1], score)}]"
 
 

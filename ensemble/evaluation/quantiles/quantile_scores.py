@@ -14,7 +14,8 @@ from scipy.stats import spearmanr
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
-from ensemble.evaluation.numbers.number_scores import NUM_LISTED, intervals
+from ensemble.evaluation.numbers.number_intervals import intervals, of_rank_correlation
+from ensemble.evaluation.numbers.number_scores import NUM_LISTED
 from ensemble.evaluation.scoring import conformal_range
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.strata import by_stratum
@@ -176,12 +177,8 @@ def score_uncertainty(likelihood: Quantiles, test: StoredPredictions) -> dict[st
     if np.ptp(widths) < 1e-6 * widths.mean() or np.ptp(errors) == 0:
         return {"rank_correlation": None, "interval": None}
 
-    def correlation(counts: NDArray) -> dict[str, float]:
-        index = np.repeat(np.arange(len(counts)), counts)
-        return {"rank_correlation": float(spearmanr(widths[index], errors[index]).statistic)}
-
-    interval = metrics.intervals(correlation, len(errors), num_resamples=200)["rank_correlation"]
-    return {"rank_correlation": float(spearmanr(widths, errors).statistic), "interval": interval}
+    found = float(spearmanr(widths, errors).statistic)
+    return {"rank_correlation": found, "interval": of_rank_correlation(widths, errors)}
 
 
 def score_shifts(
@@ -226,9 +223,7 @@ def score_detections(
         section: dict[str, Any] = {"num_examples": len(outside["width"])}
         for key in DETECTION:
             ranked = metrics.rank(inside[key], outside[key])
-            sizes = len(inside[key]), len(outside[key])
-            interval = metrics.intervals(ranked.scores, *sizes)
-            section[key] = {**ranked.scores(), "interval": interval}
+            section[key] = {**ranked.scores(), "interval": ranked.intervals()}
         return section
 
     return {
