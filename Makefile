@@ -27,6 +27,7 @@ lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import w
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m scripts.forbidden_names
+	$(BIN)/python -m scripts.simulated_intervals
 
 audit: $(VENV)/requirements  ## Looks for known vulnerabilities of all that is required, by PyPI.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'

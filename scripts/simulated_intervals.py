@@ -18,7 +18,15 @@ MAKERS = {
     "influence_interval", "error_interval", "error_bound", "score_intervals",
     "balanced_accuracy_interval", "ppf", "isf", "betaincinv", "stdtrit",
 }  # fmt: skip
-NO_STATEMENTS: dict[str, str] = {}
+_OF_NUMBERS = "its terms are means as in the statement numbers.scores, by the same functions"
+NO_STATEMENTS: dict[str, str] = {
+    "ensemble.evaluation.quantiles.quantile_scores.score_predictions": _OF_NUMBERS,
+    "ensemble.evaluation.quantiles.quantile_scores.score_simple": _OF_NUMBERS,
+    "ensemble.evaluation.quantiles.quantile_scores._score_band": _OF_NUMBERS,
+    "ensemble.evaluation.several_evaluator.SeveralEvaluator.compare": _OF_NUMBERS,
+    "ensemble.evaluation.several_evaluator._joint": _OF_NUMBERS,
+    "ensemble.demos.coverage._report_truth": "over data sets, drawn in a picture",
+}
 """Functions, and why nothing is stated by what they make."""
 
 

@@ -324,6 +324,8 @@ STATEMENTS = (
             "ensemble.metrics.detection.RankedScores.intervals",
             "ensemble.metrics.detection.RankedScores._fpr95_interval",
             "ensemble.evaluation.out_of_distribution.score_detection",
+            "ensemble.evaluation.numbers.unfamiliar._score_detection",
+            "ensemble.evaluation.quantiles.quantile_scores.score_detections",
         ),
         settings={
             "150 and 17": {"num_in": 150, "num_out": 17, "distance": 1.0},

@@ -59,7 +59,11 @@ STATEMENTS = (
         name="groups.scores",
         claim="Scores of rows that are split by groups, with intervals over groups",
         over="groups",
-        made_by=("ensemble.metrics.grouped.group_intervals",),
+        made_by=(
+            "ensemble.metrics.grouped.group_intervals",
+            "ensemble.metrics.grouped._reach",
+            "ensemble.metrics.grouped._share",
+        ),
         settings={
             "10 groups of 10 rows": _setting(10, 10, 1.0),
             "8 groups of 10 rows": _setting(8, 10, 0.5),

@@ -207,7 +207,7 @@ STATEMENTS = (
         made_by=(
             "ensemble.evaluation.numbers.number_intervals.intervals",
             "ensemble.evaluation.numbers.number_intervals.of_mean",
-            "ensemble.evaluation.numbers.number_scores.score_predictions",
+            "ensemble.evaluation.numbers.number_scores.score_rows",
             "ensemble.evaluation.numbers.unfamiliar.score_beyond",
             "ensemble.evaluation.numbers.widths._score",
         ),

@@ -135,7 +135,10 @@ STATEMENTS = (
         name="posterior.mean",
         claim="The mean of a parameter, or of a score of single draws, of a posterior",
         over="chains",
-        made_by=("ensemble.draws.diagnostics.mean_interval",),
+        made_by=(
+            "ensemble.draws.diagnostics.mean_interval",
+            "ensemble.report.posterior.posterior_section",
+        ),
         settings={
             "C = 4, worth 210": _chains(4, 1000, 0.9),
             "C = 1, worth 210": _chains(1, 4000, 0.9),

@@ -42,6 +42,7 @@ class SeveralEvaluator:
 
     def default_sets(self, source: Source, others: Sequence[str]) -> list[str]:
         """Those of numbers: classes have no several targets."""
+        # Evaluators of one target are imported by their names in the registry.
         from ensemble.evaluation.numbers.number_evaluator import NumberEvaluator
 
         return NumberEvaluator().default_sets(source, others)

@@ -115,13 +115,13 @@ class QuantileEvaluator:
 
     def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         """Each score of the ensemble, its interval, the members' mean, and simpler predictors."""
-        from ensemble.evaluation.quantiles import quantile_page
+        from ensemble.evaluation.quantiles import quantile_page  # As in `render`.
 
         return quantile_page.table(evaluation)
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """How many targets lie below each quantile."""
-        from ensemble.evaluation.quantiles import quantile_page
+        from ensemble.evaluation.quantiles import quantile_page  # As in `render`.
 
         return {"calibration": quantile_page.draw_levels(evaluation["test"])}
 
