@@ -53,6 +53,7 @@ budget.TEST_SECONDS = 0.1
 """
 
 
+@pytest.mark.soak
 @pytest.mark.costs(6)  # It runs tests of its own.
 def test_what_is_over_the_limit_twice_fails(tmp_path):
     (tmp_path / "test_them.py").write_text(TESTS)

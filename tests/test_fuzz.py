@@ -444,6 +444,7 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
     return work
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_of_every_kind_end_well(kind, share, runs, tmp_path, monkeypatch):

@@ -286,6 +286,7 @@ def test_what_is_behind_hard_links_is_not_changed(trained, tmp_path, blobs):
     assert {outside: outside.read_bytes() for outside in before} == before
 
 
+@pytest.mark.soak
 def test_events_of_a_copy_by_hard_links_are_not_cut(trained, tmp_path, blobs):
     [events] = (trained / "events").glob("run.out.tfevents.*")
     with open(events, "ab") as file:
@@ -363,6 +364,7 @@ def test_a_folder_where_a_file_should_be_is_refused(run, name):
         ensemble.load(run)
 
 
+@pytest.mark.soak
 def test_a_folder_where_a_result_goes_is_one_line(run):
     (run / "evaluation" / "report.html").mkdir(parents=True)
     with pytest.raises(UserError, match=r"cannot be written: report\.html: Is a directory"):
@@ -417,6 +419,7 @@ def places(value, path=()):
 WRONG = (None, -1, 10**400, 0.5, "x", [], {}, [[1]], True)
 
 
+@pytest.mark.soak
 def test_entries_of_every_wrong_type_end_in_one_line_or_do_no_harm(runs, tmp_path):  # noqa: F811
     shutil.copytree(runs / "hmc", tmp_path / "run")
     path = tmp_path / "run" / "report.json"
@@ -519,6 +522,7 @@ def test_the_report_escapes_all_that_it_shows(tmp_path):
         assert name in html.unescape(text)
 
 
+@pytest.mark.soak
 def test_the_report_shows_characters_that_nobody_sees(tmp_path):
     write_run(tmp_path / "run", {"num_epochs": 1}, ["\u202eevil", "\x1b[2J", "c"], name="\u200bx")
     ensemble.evaluate(tmp_path / "run", tmp_path / "out", [])

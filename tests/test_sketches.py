@@ -111,6 +111,7 @@ def test_a_line_of_the_registry_makes_a_task_of_a_file(blobs, tmp_path, monkeypa
     np.testing.assert_allclose(found, result.predictor(blobs["inputs"][:9]).probs, atol=1e-6)
 
 
+@pytest.mark.soak
 def test_a_ring_is_walked_on():
     config = validate(
         {

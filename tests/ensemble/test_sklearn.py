@@ -167,6 +167,7 @@ def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
     assert search.score(test_inputs, test_labels) > -0.5
 
 
+@pytest.mark.soak
 @pytest.mark.costs(5)  # A process of its own.
 def test_it_is_stored_without_its_examples_and_predicts_the_same(fitted, wine, tmp_path):
     inputs, test_inputs, _, _ = wine

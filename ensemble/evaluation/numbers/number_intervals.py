@@ -105,8 +105,8 @@ def _is_of_few(terms: Mapping[str, ArrayLike], name: str) -> bool:
     """Whether this is an interval score of intervals that miss few targets."""
     if not name.startswith(_INTERVAL_SCORE):
         return False
-    held = np.asarray(terms[name.replace(_INTERVAL_SCORE, "coverage")])
-    return bool(len(held) - held.sum() < FEW_MISSED)
+    held = terms.get(name.replace(_INTERVAL_SCORE, "coverage"))  # None of targets partly known.
+    return held is None or bool(np.sum(~np.asarray(held, bool)) < FEW_MISSED)
 
 
 def _root(interval: Interval | None) -> Interval | None:

@@ -107,20 +107,18 @@ class Programs:
         devices = processes.devices(config.num_devices)
         num_groups = math.gcd(config.num_chains, len(devices))
         self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
-        if isinstance(task, Modelled):
-            self.density = log_density_of_model(task, self.mesh)
-        else:
-            self.density = make_log_density(
-                task, in_memory(task.dataset, "train"), self.mesh, config.temperature
-            )
         self.sizes = dict(task.sizes)
-        splits = [name for name in self.sizes if name != "train"]
-        in_memories = {name: in_memory(scored.dataset, name) for name in splits if scored}
+        if isinstance(task, Modelled):
+            self.density, in_memories = log_density_of_model(task, self.mesh), {}
+        else:
+            in_memories = {name: in_memory(task.dataset, name) for name in self.sizes}
+            train = in_memories.pop("train")
+            self.density = make_log_density(task, train, self.mesh, config.temperature)
         self.splits = {
             name: place_split(split.inputs, split.targets, self.mesh)
             for name, split in in_memories.items()
         }
-        self.tracked_split = next((k for k in ("validation", "test") if k in splits), None)
+        self.tracked_split = next((k for k in ("validation", "test") if k in self.splits), None)
         self.layout = self.density.layout
         self.padded_shapes = self.layout.padded_shapes(task.params_shapes())
         self._predict = self.density.predict

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line, in_own_code
+from ensemble.storage import npz
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
 _PREFIX = "numpyro:"
@@ -73,8 +74,8 @@ def read_arguments(file: str) -> dict[str, Any]:
         raise UserError(f"config.data={file!r}: there is no file {path.absolute()}")
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                return {name: _plain(arrays[name]) for name in arrays.files}
+            arrays = npz.read_arrays(path, npz.max_bytes())
+            return {name: _plain(array) for name, array in arrays.items()}
         if path.suffix != ".json":
             raise ValueError("its name must end in .json or .npz")
         found = json.loads(path.read_text())

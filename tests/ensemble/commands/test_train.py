@@ -193,6 +193,7 @@ def test_misused_a_process_of_its_own_ends_in_one_line_too(config_file, tmp_path
     assert done.stdout == ""
 
 
+@pytest.mark.soak
 def test_saved_on_eight_devices_resumed_on_two(config_file, tmp_path):
     straight, moved = tmp_path / "straight", tmp_path / "moved"
     assert run(config_file, straight, "--config.num_epochs=4").returncode == 0

@@ -150,6 +150,7 @@ def derived_names(evaluation):
     return ["shift", *evaluation["out_of_distribution"]]
 
 
+@pytest.mark.soak
 def test_kept_predictions_of_other_members_are_not_used(trained, other, tmp_path):
     first = ensemble.evaluate(trained, tmp_path / "out", ["uniform"])
     kept = (tmp_path / "out" / "predictions" / "uniform.npz").read_bytes()
@@ -383,6 +384,7 @@ def test_a_run_without_a_test_split_cannot_be_scored(blobs, tmp_path):
         ensemble.evaluate(tmp_path)
 
 
+@pytest.mark.soak
 def test_dead_members_are_left_out_and_all_dead_are_refused(blobs, tmp_path):
     config = small_config(model="explosive", ensemble_size=8, learning_rate=0.002, num_epochs=2)
     ensemble.train(config, data=blobs, workdir=str(tmp_path / "some"))

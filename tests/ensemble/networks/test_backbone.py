@@ -139,6 +139,7 @@ def test_heads_learn_features_and_predict_raw_inputs(function, blobs, tmp_path):
         loaded(np.asarray(features))
 
 
+@pytest.mark.soak
 def test_another_backbone_is_noticed_wherever_members_are_read(blobs, tmp_path):
     networks.register("mine", networks.on_features(of_jax, "logistic_regression"))
     train(blobs, tmp_path)
@@ -168,6 +169,7 @@ def test_a_run_without_a_backbone_is_not_read_with_one(blobs_run):
         ensemble.load(blobs_run, num_devices=1)
 
 
+@pytest.mark.soak
 def test_features_are_computed_once_for_more_members_and_other_heads(blobs, tmp_path):
     counts = []
 

@@ -94,6 +94,7 @@ def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
     np.testing.assert_allclose(exported["probs"], expected.probs, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_the_number_of_devices_changes_nothing(blobs):
     one, eight = (
         ensemble.train(
@@ -104,6 +105,7 @@ def test_the_number_of_devices_changes_nothing(blobs):
     np.testing.assert_allclose(eight.member_log_probs, one.member_log_probs, atol=1e-4)
 
 
+@pytest.mark.soak
 def test_it_is_sampled_under_a_prior_by_its_paths(blobs, tmp_path):
     config = {
         "model": "pair",

@@ -269,6 +269,7 @@ def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
     np.testing.assert_allclose(exported["probs"], expected.probs, atol=1e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.costs(6)
 def test_it_is_sampled_under_a_prior_by_its_paths(blobs, tmp_path):
     config = {
@@ -318,6 +319,7 @@ def get_config():
 """
 
 
+@pytest.mark.soak
 @pytest.mark.costs(12)  # Three programs.
 def test_the_programs_find_it_by_the_config_file(blobs, tmp_path):
     np.savez(tmp_path / "blobs.npz", **blobs)

@@ -143,6 +143,7 @@ def test_an_ensemble_grows_to_one_size_at_a_time(killed, blobs, size, line):
     assert (killed / "config.json").read_text() == before
 
 
+@pytest.mark.soak
 def test_newcomers_that_all_fail_do_not_end_the_others(blobs, tmp_path):
     config = small_config(model="explosive", ensemble_size=3, learning_rate=0.002, num_epochs=2)
     before = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report
@@ -154,6 +155,7 @@ def test_newcomers_that_all_fail_do_not_end_the_others(blobs, tmp_path):
     assert after["test"] == before["test"]
 
 
+@pytest.mark.soak
 def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs, tmp_path):
     config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
     before = ensemble.train(config, data=blobs, workdir=str(tmp_path))
@@ -167,6 +169,7 @@ def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs, tmp_path)
     assert checkpoint_of(tmp_path)[1]["counters"]["step"] >= step
 
 
+@pytest.mark.soak
 def test_a_workdir_of_an_earlier_version_that_was_growing_goes_on(killed, finished, blobs, caplog):
     """It kept the newcomers in the checkpoint of the others, and counted its steps in `ticks`."""
     arrays, meta = checkpoint_of(killed)

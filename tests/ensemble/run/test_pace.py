@@ -114,6 +114,7 @@ def test_cut_after_every_step_a_run_is_the_same(whole, tmp_path, monkeypatch):
     np.testing.assert_equal(files_of(tmp_path), files)
 
 
+@pytest.mark.soak
 def test_interrupted_between_two_lines_of_metrics_it_ends_the_same(whole, tmp_path, monkeypatch):
     name, expected, files = whole
     monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(9)))
@@ -143,6 +144,7 @@ def test_cut_within_an_epoch_a_run_goes_on_on_other_devices(tmp_path, monkeypatc
     np.testing.assert_allclose(found["log_probs"], expected["log_probs"], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.soak
 def test_a_clock_that_jumps_back_changes_nothing(tmp_path, monkeypatch):
     train("shared_member", tmp_path / "whole", 10**9, monkeypatch)
     monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(3)))

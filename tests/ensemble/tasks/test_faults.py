@@ -65,6 +65,7 @@ def test_else_it_is_no_fault_of_the_network(w):
 CHAIN = {"method": "hmc", "num_chains": 1, "hmc.num_warmup": 2, "hmc.num_samples": 10}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", [{"ensemble_size": 1, "num_epochs": 1}, CHAIN])
 def test_a_run_says_it_in_place_of_the_remedy_of_its_method(method):
     ensemble.networks.register("log_of_inputs", lambda num_outputs: Network(log_of_inputs))

@@ -116,6 +116,7 @@ def test_chains_are_vmapped_over_their_axis(groups, shards):
         )
 
 
+@pytest.mark.soak
 def test_the_temperature_is_of_the_likelihood_alone():
     task = make_task()
     mesh, params = mesh_of(1, 2), random_params()
@@ -153,6 +154,7 @@ def test_products_are_of_the_highest_precision_in_both_directions():
     assert "precision=None" not in jaxpr
 
 
+@pytest.mark.soak
 def test_padding_is_no_input_of_zeros():
     """Whose gradient may be NaN, which no mask takes away."""
 

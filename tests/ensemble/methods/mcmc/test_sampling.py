@@ -239,6 +239,7 @@ def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, b
         np.testing.assert_allclose(predicted["log_probs"], also_predicted["log_probs"], atol=1e-3)
 
 
+@pytest.mark.soak
 def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     hmc = {"num_warmup": 4, "num_burn_in": 6, "num_samples": 6, "thin": 2}
     config = sampling_config(hmc=hmc, log_every_steps=8)  # A chunk ends where the burn-in does.
@@ -271,6 +272,7 @@ def test_a_run_goes_on_on_other_devices(blobs, tmp_path):
             np.testing.assert_allclose(moved[name], stayed[name], atol=1e-3)
 
 
+@pytest.mark.soak
 def test_a_start_from_a_posterior_is_the_last_draw_of_each_chain(finished, blobs, tmp_path):
     workdir, _ = finished
     config = sampling_config(
@@ -371,6 +373,7 @@ def test_a_resumed_run_is_judged_when_the_straight_one_was(blobs, tmp_path):
     assert result.report["posterior"]["num_samples"] == straight
 
 
+@pytest.mark.soak
 def test_a_temperature_is_written_into_every_result(blobs):
     config = sampling_config(temperature=0.5, hmc={"num_warmup": 4, "num_samples": 4})
     report = ensemble.train(config, data=blobs).report

@@ -89,6 +89,7 @@ def test_a_dirichlet_tells_what_members_disagree_on(student, blobs_run, blobs):
     np.testing.assert_allclose(exported["epistemic"], learned.epistemic, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.soak
 def test_a_student_s_workdir_is_as_any_other(student, blobs_run, blobs):
     workdir, result = student
     work = Workdir(workdir)
@@ -105,6 +106,7 @@ def test_a_student_s_workdir_is_as_any_other(student, blobs_run, blobs):
     assert found["epistemic"] > 0
 
 
+@pytest.mark.soak
 def test_another_teacher_is_noticed(student, blobs, tmp_path):
     shutil.copytree(student[0], tmp_path / "run")
     ensemble.train(small_config(seed=0, num_epochs=1), data=blobs, workdir=str(tmp_path / "other"))
@@ -115,6 +117,7 @@ def test_another_teacher_is_noticed(student, blobs, tmp_path):
             ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))
 
 
+@pytest.mark.soak
 def test_the_number_of_devices_changes_no_result(blobs_run, blobs):
     reports = [
         ensemble.distill(
@@ -161,6 +164,7 @@ def test_what_cannot_be_learned_is_refused(overrides, line, blobs_run, blobs):
         ensemble.distill(blobs_run, None, overrides, blobs)
 
 
+@pytest.mark.soak
 @pytest.mark.soak
 def test_the_student_of_a_posterior_is_trained_as_strangers_data_are(blobs, tmp_path):
     config = {"model": "logistic_regression", "method": "hmc", "num_chains": 1}
