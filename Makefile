@@ -20,6 +20,7 @@ check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every s
 
 soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they ended.
 	$(PYTEST) -m soak -o faulthandler_timeout=0 --soak_results=benchmarks/results/soak.json $(TESTS)
+	$(BIN)/python -m simulations
 
 lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom and know whom.
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """The page that shows what was stated beside what was found."""
 
 import itertools
+import textwrap
 from collections.abc import Iterable
 
 from simulations import suite
@@ -26,17 +27,17 @@ def text(results: dict) -> str:
     Args:
         results: as `__main__` writes them.
     """
-    parts = [HEAD]
-    found = suite.rows(results)
+    found = list(suite.rows(results))
+    num_missed = sum(not row["is_met"] for row in found)
+    parts = [HEAD, f"{num_missed} of {len(found)} rows miss this, and are marked.\n"]
     for statement, rows in itertools.groupby(found, lambda row: row["statement"]):
         many = list(rows)
-        number = many[0]["replications"]
         latest = max(results[statement.name].values(), key=lambda one: one["date"])
-        parts.append(
-            f"## {statement.name}\n\n{statement.claim}. Over {statement.over}; "
-            f"{_promise(statement)}; {number:,} replications; commit {latest['commit']}, "
-            f"{latest['date']}.\n\n{table(many)}"
+        text_of_it = (
+            f"{statement.claim}. Over {statement.over}; {_promise(statement)}; last at commit "
+            f"{latest['commit']}, {latest['date']}."
         )
+        parts.append(f"## {statement.name}\n\n{textwrap.fill(text_of_it, 116)}\n\n{table(many)}")
     return "\n".join(parts)
 
 
@@ -49,13 +50,14 @@ def _promise(statement: suite.Statement) -> str:
 
 def table(rows: Iterable[dict]) -> str:
     """A Markdown table of rows of `suite.rows`."""
-    lines = ["| setting | of | found | stated | |", "|---|---|---|---|---|"]
+    lines = ["| setting | of | found | stated | replications | |", "|---|---|---|---|---|---|"]
     for row in rows:
         found = "never stated" if row["found"] is None else f"{row['found']:.1%}"
         if row["statement"].kind == VERDICT and row["found"] is not None:
             found = f"{row['found'] * row['stated']:.1%} wrong"
         remark = "" if row["is_met"] else "**missed**"
         lines.append(
-            f"| {row['setting']} | {row['part']} | {found} | {row['stated']:.0%} | {remark} |"
+            f"| {row['setting']} | {row['part']} | {found} | {row['stated']:.0%} | "
+            f"{row['replications']:,} | {remark} |"
         )
     return "\n".join(lines) + "\n"

@@ -280,6 +280,7 @@ def test_a_number_is_predicted_with_its_uncertainty():
         clone(regressor).fit(X_train, np.ones(len(X_train)))
 
 
+@pytest.mark.soak
 def test_network_weights_and_method_are_parameters(wine):
     inputs, test_inputs, labels, test_labels = wine
     classifier = small_classifier(

@@ -1,12 +1,14 @@
 """The picture of an ensemble in docs/results.md."""
 
 import numpy as np
+import pytest
 
 from ensemble import metrics
 from ensemble.pictures.plot_style import figure_to_array
 from scripts import draw_demo
 
 
+@pytest.mark.soak
 def test_it_draws_right_and_wrong_predictions():
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 10

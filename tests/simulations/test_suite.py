@@ -7,7 +7,7 @@ import pytest
 from simulations import suite
 from simulations.statement import VERDICT, Statement
 
-FEW = 60
+FEW = 30
 
 
 def make_statement(share, **changes):

@@ -32,6 +32,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.soak
 def test_a_network_is_laid_beside_its_teacher(run, tmp_path):
     flags = (f"--workdir={run}/run", f"--out={tmp_path}/one", "--config.num_epochs=3")
     done = run_here(*COMMAND, *flags)

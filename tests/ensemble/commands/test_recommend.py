@@ -139,6 +139,7 @@ def test_who_has_watched_less_is_known_less(finished):
     assert spread[order[:10]].mean() > 1.1 * spread[order[-10:]].mean()
 
 
+@pytest.mark.soak
 def test_who_has_watched_less_is_recommended_less_surely(finished):
     workdir, _ = finished
     dataset = create_task(validate(watch_config()), None).dataset

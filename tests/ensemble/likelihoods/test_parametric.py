@@ -126,7 +126,9 @@ def test_densities_cdfs_and_moments_are_scipy_s_in_the_target_s_units(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.soak) if name in ("student_t", "poisson") else name
+        pytest.param(name, marks=pytest.mark.soak)
+        if name in ("student_t", "poisson", "negative_binomial")
+        else name
         for name in TENANTS
     ],
 )

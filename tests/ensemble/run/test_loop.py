@@ -285,6 +285,7 @@ class Faint(nn.Module):
         return nn.Dense(self.num_classes)(x) + (large - large)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("early_stopping_epochs", [0, 2])
 def test_a_member_that_predicts_nan_is_left_out_too(blobs, tmp_path, early_stopping_epochs):
     config = small_config(

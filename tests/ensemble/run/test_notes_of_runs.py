@@ -53,6 +53,7 @@ def test_float_pictures_of_another_scale_are_learned_and_said():
     assert any("floating-point numbers from" in line for line in report["notes"])
 
 
+@pytest.mark.soak
 def test_a_schedule_that_is_stretched_is_said_and_not_forgotten(blobs, tmp_path):
     config = small_config(schedule="warmup_cosine", ensemble_size=2, num_devices=1)
     workdir = str(tmp_path)

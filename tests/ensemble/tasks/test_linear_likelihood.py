@@ -70,7 +70,15 @@ def several_blocks(monkeypatch):
     monkeypatch.setattr(linear_likelihood, "_MIN_ROWS", 8)
 
 
-@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (4, 2)])
+@pytest.mark.parametrize(
+    ("groups", "shards"),
+    [
+        (1, 1),
+        (1, 8),
+        (2, 2),
+        *(pytest.param(*one, marks=pytest.mark.soak) for one in [(1, 2), (1, 4), (4, 2)]),
+    ],
+)
 def test_it_agrees_with_the_general_way(groups, shards):
     task = make_task()
     general = dataclasses.replace(task, network=LinenNetwork(General(NUM_CLASSES)))

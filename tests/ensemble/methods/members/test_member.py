@@ -60,6 +60,7 @@ def test_the_how_to_s_loop_trains_an_ensemble():
     assert all(not np.allclose(kernels[0], kernel) for kernel in kernels[1:])
 
 
+@pytest.mark.soak
 def test_the_default_model_is_the_how_to_s_cnn():
     state = create_train_state(jax.random.split(jax.random.key(0), NUM_DEVICES), 0.1, 0.9)
     assert isinstance(state, train_state.TrainState)

@@ -295,6 +295,7 @@ def test_growth_gives_the_members_of_a_fresh_run(blobs):
     np.testing.assert_allclose(scored(large, state), scored(fresh, run(fresh)[0]), atol=1e-4)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_newcomers_follow_the_schedule_of_the_whole_run(blobs, schedule):
     """The others are half way; after the newcomers have joined, all go on to the goal."""

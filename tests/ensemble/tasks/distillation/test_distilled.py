@@ -29,6 +29,7 @@ def make(run, data, **overrides):
     return create_task(validate(config), data)
 
 
+@pytest.mark.soak
 def test_members_learn_what_the_teacher_says_and_not_the_targets(blobs_run, blobs):
     task = make(blobs_run, blobs)
     inputs, targets = task.dataset.read("train", np.arange(5))
