@@ -50,6 +50,7 @@ def test_empty_sets_are_explained_and_left_out_on_request(many_classes):
     assert evaluation["calibrated"]["conformal"]["sizes"][0] == 0
 
 
+@pytest.mark.soak
 def test_one_live_member_disagrees_with_nobody(blobs, tmp_path):
     config = small_config(ensemble_size=1, num_devices=1, num_epochs=1)
     ensemble.train(config, blobs, str(tmp_path))

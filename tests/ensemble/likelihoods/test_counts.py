@@ -41,6 +41,7 @@ def test_float32_holds_the_cdf_of_a_million():
     np.testing.assert_allclose(found, scipy.stats.poisson(1e6).cdf(k), atol=2e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("rate", [5, 1e4])
 def test_float32_holds_the_cdf_of_few_and_of_many(rate):
     k = np.unique(np.floor(np.maximum(0, rate + np.sqrt(rate) * np.linspace(-5, 5, 40))))

@@ -98,6 +98,7 @@ def test_more_members_join(finished, workdir, blobs):
     assert ensemble.load(workdir).members == tuple(range(7))
 
 
+@pytest.mark.soak
 def test_the_joined_checkpoint_is_the_newest_and_the_run_goes_on_from_it(workdir, blobs):
     step = checkpoint_of(workdir)[1]["counters"]["step"]
     ensemble.train(small_config(ensemble_size=5), data=blobs, workdir=str(workdir))
@@ -126,6 +127,7 @@ def test_a_kill_while_growing_changes_no_bit(killed, finished, blobs, tmp_path):
     )
 
 
+@pytest.mark.soak
 def test_newcomers_that_have_not_joined_can_be_dropped(killed, finished, blobs):
     result = ensemble.train(small_config(), data=blobs, workdir=str(killed))
     assert result.report["test"] == finished[1].report["test"]
