@@ -209,7 +209,7 @@ def report(found: Mapping[str, Found], seed: int) -> dict[str, Any]:
         `level`, `points`, `regions` as distances from zero, and in `truths` by truth, method and
         variant: in `regions` the `coverage`, its 95% `interval` and the `mean_width`, and in
         `by_point` lists of `coverage`,
-        `low` and `high`. Intervals are over data sets, by the bootstrap.
+        `low` and `high`. Intervals are over data sets, `metrics.mean_intervals`.
     """
     first = next(iter(found.values()))
     return {

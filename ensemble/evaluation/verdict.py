@@ -123,6 +123,11 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
             f"With {test['num_examples']} test examples nothing can be said of its calibration "
             f"(confidence less accuracy: {100 * gap:+.2f} points)."
         )
+    if "over_groups" in test:
+        return (
+            f"Rows of one group may be alike, so whether confidence less accuracy, "
+            f"{100 * gap:+.2f} points, is more than chance cannot be told (ECE {ece:.4f})."
+        )
     # A calibrated predictor is to fail neither of two tests in 95% of cases: each is at half of it.
     if found["overconfidence"] <= FALSE_ALARMS / 2:
         word, side = ("over", "above") if gap > 0 else ("under", "below")

@@ -176,7 +176,7 @@ def _score_intervals(
     """Scores conformal intervals on the test split.
 
     Returns:
-        `coverage`, `mean_width`, and the bootstrap `interval` of each; `num_empty`; `by_stratum`,
+        `coverage`, `mean_width`, and the `interval` of each; `num_empty`; `by_stratum`,
         as `strata.by_stratum` says, empty where there are none.
     """
     held = made.hold(targets)

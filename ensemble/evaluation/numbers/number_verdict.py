@@ -140,8 +140,13 @@ def trust(test: Mapping[str, Any]) -> str:
         return (
             f"With {number} test examples nothing can be said of its calibration (its {numbers})."
         )
+    if "over_groups" in test:  # Rows of one group may be alike: tests count them one by one.
+        word = "too sure" if high < _LEVEL else "too cautious" if low > _LEVEL else ""
+        if word:
+            return f"It is {word}: its {numbers}, over groups."
+        return f"Over groups nothing speaks against its intervals: its {numbers}."
     is_doubted = pit["p_value"] < _SURE
-    if "num_censored" in test or "over_groups" in test:  # Rows that do not count one by one.
+    if "num_censored" in test:  # Of which some are held, or not, to an unknown share.
         is_wrong, is_low = not low <= _LEVEL <= high, high < _LEVEL
     else:
         is_wrong = _coverage_p_value(round(coverage * number), number) < _SURE

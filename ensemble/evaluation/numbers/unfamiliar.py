@@ -135,7 +135,7 @@ def score_beyond(
 
     Returns:
         `within` and `beyond`: `num_examples`; where there are any, `ensemble` scores; where there
-        are enough for a bootstrap, their `interval`. None of data that are no table, or that cannot
+        are enough, their `interval`. None of data that are no table, or that cannot
         be had.
     """
     if source is None or not is_table(source):

@@ -90,6 +90,9 @@ def test_runs_are_evaluated(tmp_path):
         tmp_path / "run", compare=tmp_path / "run", data=data, show_progress=False
     )
     assert found["compare"][0]["difference"]["nll"] == 0
+    # The NLL is of all targets, coverage of none that are partly known.
+    assert found["compare"][0]["ensemble"]["nll"] == found["test"]["ensemble"]["nll"]
+    assert "coverage_90" not in found["compare"][0]["difference"]
     assert found["test"]["num_measured"] == found["test"]["num_examples"]
     assert found["shift"]["noisy"]["ensemble"]["rmse"][0] == found["test"]["ensemble"]["rmse"]
     assert "RMSE" in repr(found)

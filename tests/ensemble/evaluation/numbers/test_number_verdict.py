@@ -4,6 +4,8 @@ import pytest
 
 from ensemble.evaluation.numbers import number_verdict as verdict
 
+GROUPS = {"over_groups": "patient"}
+
 
 def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rmse=2.0):
     return {
@@ -29,6 +31,10 @@ def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rms
         (make_test(coverage=0.96), "It is not too sure: its 90% intervals hold 96.0%"),
         (make_test(p_value=0.001), "but its distributions are not right: the PIT is 0.020 from"),
         (make_test(half_width=0.07), "The test split is too small to tell"),
+        # Rows of a group may be alike: no p-value of single rows, and no power.
+        (make_test(p_value=1e-9) | GROUPS, "Over groups nothing speaks against its intervals"),
+        (make_test(coverage=0.8) | GROUPS, "It is too sure: its 90% intervals hold 80.0% [78.0%"),
+        (make_test(coverage=0.8, half_width=0.2) | GROUPS, "Over groups nothing speaks against"),
         (make_test(num_examples=20), "With 20 test examples nothing can be said"),
     ],
 )
