@@ -16,8 +16,10 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false "  # They take more than half of the time to compile.
+    "--xla_cpu_parallel_codegen_split_count=1 "  # Each part of a program costs.
     "--xla_cpu_collective_call_terminate_timeout_seconds=600"  # Two cores may be busy.
 )
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # They cost a tenth.
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_MAPS = 30_000  # Linux allows 65,530.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "xla"))
@@ -193,6 +195,13 @@ def few_memory_maps():
 
 FIRST = ("test_train.py", "test_assembly.py", "test_sgd.py", "test_sampling.py")
 """Files whose tests take long together: begun late, one process would wait for them alone."""
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what is imported: it looked at all of it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
