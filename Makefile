@@ -46,14 +46,15 @@ bench: $(VENV)/requirements  ## Measures training, evaluation and sampling again
 clean:
 	rm -rf $(VENV)
 
+# Python compiles what is imported: not all of what is installed, which takes half a minute.
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/requirements: requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements.txt
 	touch $@
 
 $(VENV)/requirements-dev: requirements-dev.txt $(VENV)/requirements
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements-dev.txt
 	touch $@
