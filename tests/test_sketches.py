@@ -66,6 +66,7 @@ def test_sgd_learns_with_batch_statistics_and_dropout(dataset):
     assert -log_prob.mean() < losses[0]
 
 
+@pytest.mark.soak
 def test_a_numpyro_model_is_sampled_on_many_devices(dataset):
     task = NumPyroModel(logistic, dataset, make_likelihood(dataset))
     split, mesh = in_memory(dataset, "train"), create_mesh(2, 4, jax.devices())

@@ -35,7 +35,7 @@ def test_the_parts_of_the_variance_are_moved_and_not_changed(arrays):
     np.testing.assert_allclose(
         found.aleatoric + found.epistemic, found.standard_deviation**2, rtol=1e-5
     )
-    exported = SPLIT.exported({name: jnp.asarray(one) for name, one in arrays.items()}, None)
+    exported = jax.jit(SPLIT.exported)(arrays, None)
     for part in ("aleatoric", "epistemic"):
         np.testing.assert_allclose(exported[part], getattr(found, part), rtol=1e-4)
         mean = SPLIT.summarise(arrays, TARGETS)["diversity"][part]

@@ -1,5 +1,6 @@
 """Mixtures of members that predict a number: scores, moments and quantiles, against SciPy."""
 
+import jax
 import numpy as np
 import pytest
 from test_continuous import NAMES, TARGETS, predicted, scipys
@@ -43,7 +44,7 @@ def test_a_prediction_has_the_mixture_s_moments_and_quantiles(name):
     np.testing.assert_allclose(found.standard_deviation**2, total, rtol=1e-6)
     for level, values in zip(LEVELS, found.quantiles.T, strict=True):
         np.testing.assert_allclose(its.cdf(values).mean(axis=0), level, atol=1e-6)
-    exported = likelihood.exported(arrays, None)
+    exported = jax.jit(likelihood.exported)(arrays, None)
     for key in ("mean", "standard_deviation", "aleatoric", "epistemic", "quantiles"):
         np.testing.assert_allclose(exported[key], getattr(found, key), rtol=1e-3, atol=2e-3)
     np.testing.assert_array_equal(exported["member_loc"], arrays["loc"])

@@ -84,7 +84,7 @@ def predicted(name):
     shape = (NUM_MEMBERS, NUM_TARGETS, likelihood.num_outputs)
     outputs = jnp.asarray(rng.normal(size=shape), jnp.float32)
     params = jax.tree.map(lambda leaf: leaf + 0.3, likelihood.init(jax.random.key(0)))
-    found = jax.vmap(likelihood.predict, in_axes=(None, 0))(params, outputs)
+    found = jax.jit(jax.vmap(likelihood.predict, in_axes=(None, 0)))(params, outputs)
     return likelihood, {key: np.asarray(one) for key, one in found.items()}
 
 
@@ -147,7 +147,7 @@ def test_crps_and_quantiles_are_those_of_the_mixture(name):
     quadrature = width * np.sum((cdf - (points >= targets[0])) ** 2)
     tolerance = 1e-6 if name in COUNTS else 5e-3
     assert mixture.crps(targets)[0] == pytest.approx(quadrature, rel=tolerance)
-    exported = likelihood.exported(arrays, None)
+    exported = jax.jit(likelihood.exported)(arrays, None)
     found = likelihood.prediction(arrays, None)
     for level, values in zip(LEVELS, found.quantiles.T, strict=True):
         at_value = its.cdf(values).mean(axis=0)
@@ -174,10 +174,10 @@ def test_gradients_are_finite_far_from_the_targets_and_scales_stay_positive(name
     def total(params, outputs):
         return likelihood.log_prob(params, outputs, targets).sum()
 
-    value, gradients = jax.value_and_grad(total, argnums=(0, 1))(params, outputs)
+    value, gradients = jax.jit(jax.value_and_grad(total, argnums=(0, 1)))(params, outputs)
     assert np.isfinite(value)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
-    parts = likelihood.predict(params, outputs)
+    parts = jax.jit(likelihood.predict)(params, outputs)
     likelihood.check_predictions({key: np.asarray(one)[None] for key, one in parts.items()})
     variance = likelihood.variance(parts, jnp, likelihood.units[1])
     assert np.isfinite(variance).all()

@@ -74,7 +74,7 @@ def test_predictions_are_those_of_each_target(case):
     p = whole.prediction(arrays, None)
     exported: dict[str, jax.Array] = {}
     if whole.num_outputs == 3:  # Compiling it takes seconds.
-        exported = whole.exported({name: jnp.asarray(one) for name, one in arrays.items()}, None)
+        exported = jax.jit(whole.exported)(arrays, None)
     for d, (one, mine) in enumerate(zip(alone, of_each, strict=True)):
         expected = one.prediction(mine, None)
         for name in ("mean", "standard_deviation", "quantiles", "aleatoric", "epistemic"):

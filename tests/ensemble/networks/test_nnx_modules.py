@@ -228,7 +228,8 @@ def test_it_equals_the_linen_module_that_has_its_weights():
     )
 
 
-@pytest.mark.parametrize("model", [pytest.param("plain", marks=pytest.mark.soak), "rich"])
+@pytest.mark.soak
+@pytest.mark.parametrize("model", ["plain", "rich"])
 def test_the_number_of_devices_changes_nothing(blobs, model):
     one, two, eight = (
         ensemble.train(

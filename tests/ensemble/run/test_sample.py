@@ -65,6 +65,7 @@ def test_draws_are_those_of_the_posterior(finished):
     assert f"LOO of y: {loo['elpd_loo']:.1f} nats" in str(found)
 
 
+@pytest.mark.soak
 def test_a_run_goes_on_with_more_draws_on_other_devices(finished, tmp_path):
     """The first half on two devices, the second on one: the same bits as in one go."""
     _, whole = finished

@@ -51,7 +51,7 @@ def whitened_hessian(task, coordinates, temperature=1.0):
         likelihood = jnp.take_along_axis(log_probs, jnp.asarray(labels)[:, None], 1).sum()
         return -likelihood / temperature - task.log_prior(params)
 
-    return np.asarray(jax.hessian(energy)(flat))
+    return np.asarray(jax.jit(jax.hessian(energy))(flat))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.25])

@@ -107,6 +107,7 @@ def test_mclmc_is_tuned_once_the_same_each_time_and_within_its_budget(mass):
     assert make_sampler(Settings("mclmc", num_warmup=0), counted).tune is None
 
 
+@pytest.mark.soak
 def test_mclmc_finds_small_scales_far_from_zero():
     """Where E[x^2] - E[x]^2 is rounding."""
     scales = np.array([0.1, 1.0, 0.3, 1.0, 1.0, 1.0])
@@ -117,6 +118,7 @@ def test_mclmc_finds_small_scales_far_from_zero():
     np.testing.assert_allclose(found / scales, 1, atol=0.4)
 
 
+@pytest.mark.soak
 def test_mclmc_is_tuned_again_where_the_start_is_far_from_a_narrow_density():
     """There energy errors overflow, and the step size that is found first is 0."""
 

@@ -121,9 +121,16 @@ def test_one_member_is_the_plain_single_model(blobs):
     dataset = method.task.dataset
     train = dataset.splits["train"]
     model = networks.create("tiny", 3).module
-    params = model.init(jax.random.fold_in(KEY, 0), jnp.ones((1, 6)))["params"]
+    params = jax.jit(model.init)(jax.random.fold_in(KEY, 0), jnp.ones((1, 6)))["params"]
     optimizer = optax.sgd(0.1, momentum=0.9)
     opt_state = optimizer.init(params)
+
+    @jax.jit
+    def step(params, opt_state, inputs, labels):
+        updates, opt_state = optimizer.update(
+            jax.grad(loss_fn)(params, inputs, labels), opt_state, params
+        )
+        return optax.apply_updates(params, updates), opt_state
 
     def loss_fn(params, inputs, labels):
         logits = model.apply({"params": params}, inputs)
@@ -133,9 +140,7 @@ def test_one_member_is_the_plain_single_model(blobs):
         for index, mask in zip(*epoch_batches(len(train.targets), 29, 0, epoch), strict=True):
             index = index[mask > 0]
             inputs = normalise(train.inputs[index], dataset.shift, dataset.scale)
-            grads = jax.grad(loss_fn)(params, inputs, train.targets[index])
-            updates, opt_state = optimizer.update(grads, opt_state, params)
-            params = optax.apply_updates(params, updates)
+            params, opt_state = step(params, opt_state, inputs, train.targets[index])
     test = normalise(dataset.splits["test"].inputs, dataset.shift, dataset.scale)
     expected = jax.nn.log_softmax(model.apply({"params": params}, test))
     np.testing.assert_allclose(scored(method, run(method)[0])[0], expected, atol=1e-4)
@@ -334,8 +339,16 @@ def test_a_round_trip_through_the_host_changes_no_bit(blobs):
     )
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "warmup_cosine"])
+@pytest.mark.parametrize(
+    ("optimizer", "schedule"),
+    [
+        ("sgd", "constant"),
+        ("sgd", "cosine"),
+        ("sgd", "warmup_cosine"),
+        ("adam", "cosine"),
+        ("adamw", "warmup_cosine"),
+    ],
+)
 def test_every_optimiser_and_schedule_learns(blobs, optimizer, schedule):
     rate = 0.1 if optimizer == "sgd" else 0.02
     method = make_method(

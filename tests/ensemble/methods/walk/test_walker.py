@@ -67,7 +67,7 @@ def test_threefry_is_that_of_jax():
 
 def test_pairs_are_normal_and_independent():
     bits = jax.random.bits(jax.random.key(0), (2, 100_000))
-    pairs = np.stack(normal_pair(*bits))
+    pairs = np.stack(jax.jit(normal_pair)(*bits))
     for values in (*pairs, np.sum(pairs, axis=0) / np.sqrt(2), np.diff(pairs, axis=0)[0] / 2**0.5):
         assert scipy.stats.kstest(values, scipy.stats.norm.cdf).pvalue > 1e-3
     np.testing.assert_allclose(
