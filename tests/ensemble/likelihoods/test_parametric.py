@@ -104,23 +104,29 @@ def test_densities_cdfs_and_moments_are_scipy_s_in_the_target_s_units(name):
     its = judge(name, arrays)
     log_density = getattr(its, "logpmf" if name in COUNTS else "logpdf")(targets)
     on_host = {key: np.asarray(one, np.float64) for key, one in arrays.items()}
-    for xp, special, parts, tolerance in (
-        (np, scipy.special, on_host, 1e-9),
-        (jnp, jax.scipy.special, arrays, 3e-5),
+
+    def all_of(parts, targets, xp, special):
+        return {
+            "log_density": likelihood.log_density(parts, targets, xp, special),
+            "cdf": likelihood.cdf(parts, targets, xp, special),
+            "between": likelihood.cdf(parts, targets - 0.4, xp, special),  # Of counts.
+            "mean": likelihood.mean(parts, xp),
+            "variance": likelihood.variance(parts, xp),
+            "scaled": likelihood.variance(parts, xp, 10.0),
+        }
+
+    on_devices = jax.jit(lambda parts, targets: all_of(parts, targets, jnp, jax.scipy.special))
+    for found, tolerance in (
+        (all_of(on_host, targets, np, scipy.special), 1e-9),
+        (on_devices(arrays, np.float32(targets)), 3e-5),
     ):
-        targets = xp.asarray(targets, parts[likelihood.parts[0]].dtype)
         near = {"rtol": tolerance, "atol": tolerance}
-        found = likelihood.log_density(parts, targets, xp, special)
-        np.testing.assert_allclose(found, log_density, **near)
-        for values in (targets, targets - 0.4):  # Of counts, between them too.
-            found = likelihood.cdf(parts, values, xp, special)
-            np.testing.assert_allclose(found, its.cdf(values), **near)
-        np.testing.assert_allclose(likelihood.mean(parts, xp), its.mean(), rtol=tolerance)
-        np.testing.assert_allclose(
-            likelihood.variance(parts, xp), its.var(), rtol=max(tolerance, 2e-6)
-        )
-        scaled = likelihood.variance(parts, xp, 10.0)
-        np.testing.assert_allclose(100 * scaled, its.var(), rtol=max(tolerance, 5e-6))
+        np.testing.assert_allclose(found["log_density"], log_density, **near)
+        np.testing.assert_allclose(found["cdf"], its.cdf(targets), **near)
+        np.testing.assert_allclose(found["between"], its.cdf(targets - 0.4), **near)
+        np.testing.assert_allclose(found["mean"], its.mean(), rtol=tolerance)
+        np.testing.assert_allclose(found["variance"], its.var(), rtol=max(tolerance, 2e-6))
+        np.testing.assert_allclose(100 * found["scaled"], its.var(), rtol=max(tolerance, 5e-6))
 
 
 @pytest.mark.parametrize(
@@ -174,16 +180,19 @@ def test_gradients_are_finite_far_from_the_targets_and_scales_stay_positive(name
     def total(params, outputs):
         return likelihood.log_prob(params, outputs, targets).sum()
 
-    value, gradients = jax.jit(jax.value_and_grad(total, argnums=(0, 1)))(params, outputs)
-    assert np.isfinite(value)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
-    parts = jax.jit(likelihood.predict)(params, outputs)
+    @jax.jit
+    def all_of(params, outputs):
+        parts = likelihood.predict(params, outputs)
+        variance = likelihood.variance(parts, jnp, likelihood.units[1])
+        of_total = jax.value_and_grad(total, argnums=(0, 1))(params, outputs)
+        return of_total, parts, variance, likelihood.draw_terms(parts, targets)
+
+    of_total, parts, variance, terms = all_of(params, outputs)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(of_total))
     likelihood.check_predictions({key: np.asarray(one)[None] for key, one in parts.items()})
-    variance = likelihood.variance(parts, jnp, likelihood.units[1])
     assert np.isfinite(variance).all()
     scale = parts["scale"] / likelihood.scale if "scale" in parts else np.sqrt(variance)
     assert (scale > 0.99 * MIN_SCALE).all()
-    terms = likelihood.draw_terms(parts, targets)
     assert all(np.isfinite(one).all() for one in terms.values())
 
 
@@ -205,7 +214,9 @@ def test_the_start_is_where_the_targets_are(name):
 @pytest.mark.parametrize("name", [name for name in TENANTS if name != "gaussian_split"])
 def test_a_chain_of_draws_is_their_mixture(name):
     (likelihood, arrays), targets = predicted(name), TENANTS[name][0]
-    terms = likelihood.draw_terms(arrays, targets)  # Three draws of one chain, as three chains.
+    terms = jax.jit(likelihood.draw_terms)(
+        arrays, targets
+    )  # Three draws of one chain, as three chains.
     means = {
         key: np.asarray(one, np.float64).mean(axis=0)[None]
         for key, one in terms.items()
