@@ -37,7 +37,15 @@ def test_same_parameters_from_the_same_key():
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
-@pytest.mark.parametrize("shape", [(28, 28, 1), (8, 8, 1), (32, 32, 3), (9, 13, 2), (5, 4, 1)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (28, 28, 1),
+        (9, 13, 2),
+        (5, 4, 1),
+        *(pytest.param(shape, marks=pytest.mark.soak) for shape in [(8, 8, 1), (32, 32, 3)]),
+    ],
+)
 def test_same_logits_and_gradients(shape):
     images = jax.random.uniform(jax.random.key(1), (6, *shape))
     labels = jnp.arange(6)

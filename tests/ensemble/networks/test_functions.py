@@ -75,6 +75,7 @@ def arrays_of(workdir):
     return Checkpointer(Workdir(workdir).checkpoints).restore_latest(read_only=True)[0]
 
 
+@pytest.mark.soak
 @pytest.mark.costs(6)
 def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
     config = small_config(model="pair", ensemble_size=2)

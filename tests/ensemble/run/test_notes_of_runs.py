@@ -44,6 +44,7 @@ def test_a_good_run_says_nothing(blobs):
     assert ensemble.train(config, blobs, show_progress=False).report["notes"] == []
 
 
+@pytest.mark.soak
 def test_float_pictures_of_another_scale_are_learned_and_said():
     labels = RNG.integers(0, 2, 200)
     pictures = RNG.uniform(0, 100, (200, 9, 9, 1)) + 155 * labels[:, None, None, None]

@@ -158,7 +158,7 @@ def test_a_clock_that_jumps_back_changes_nothing(tmp_path, monkeypatch):
     assert_same(tmp_path / "broken", result_of(tmp_path / "whole"))
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_slow_steps_are_saved_before_a_line_of_metrics_is_due(tmp_path, monkeypatch):
     monkeypatch.setitem(RUNS, "hmc", {**RUNS["hmc"], "keep_checkpoints": 100})
     train("hmc", tmp_path / "quick", 1, monkeypatch)

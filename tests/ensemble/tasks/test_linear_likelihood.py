@@ -73,10 +73,9 @@ def several_blocks(monkeypatch):
 @pytest.mark.parametrize(
     ("groups", "shards"),
     [
-        (1, 1),
         (1, 8),
         (2, 2),
-        *(pytest.param(*one, marks=pytest.mark.soak) for one in [(1, 2), (1, 4), (4, 2)]),
+        *(pytest.param(*one, marks=pytest.mark.soak) for one in [(1, 1), (1, 2), (1, 4), (4, 2)]),
     ],
 )
 def test_it_agrees_with_the_general_way(groups, shards):

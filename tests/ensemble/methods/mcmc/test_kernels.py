@@ -158,6 +158,7 @@ def test_the_mass_is_the_covariance_of_the_last_window(mass):
     assert len(np.unique(info.step_size[150:])) == 1
 
 
+@pytest.mark.soak
 def test_an_adapted_mass_pays_off():
     scale = np.array([1.0, 30.0], np.float32)
 
@@ -213,7 +214,7 @@ def test_the_energy_error_is_what_the_proposal_is_judged_by():
     np.testing.assert_allclose(info.log_density, jax.vmap(log_gamma)(positions), atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["hmc", "mclmc"])
+@pytest.mark.parametrize("method", ["hmc", pytest.param("mclmc", marks=pytest.mark.soak)])
 def test_the_energy_error_is_of_second_order(method):
     def error(k):
         settings = Settings(method, 0.4 / 2**k, 3 * 2**k, jitter=0, num_warmup=0)
