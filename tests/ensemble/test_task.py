@@ -133,7 +133,7 @@ def test_a_restored_task_predicts_alike():
     for name in LEARNED:
         task, config = make(name)
         keys = jax.random.split(KEY, 2)
-        variables = jax.tree.map(np.asarray, jax.vmap(task.init_variables)(keys))
+        variables = jax.tree.map(np.asarray, jax.jit(jax.vmap(task.init_variables))(keys))
         description = json.loads(json.dumps(task.describe()))
         restore = registry.load(registry.TASKS[registry.task_of(config)].restore)
         restored = restore(config.to_dict(), description, variables["params"])

@@ -32,13 +32,13 @@ def case(request):
     outputs = jnp.asarray(np.random.default_rng(1).normal(size=(3, NUM, 3 * size)))
     steps = jnp.array([0.0, 0.3, 0.6])
     own = jax.tree.map(lambda leaf: leaf + steps, whole.init(jax.random.key(0)))
-    found = jax.vmap(whole.predict, in_axes=(None, 0))(own, outputs)
+    found = jax.jit(jax.vmap(whole.predict, in_axes=(None, 0)))(own, outputs)
     of_each = []
     for d, one in enumerate(alone):
         mine = {name: leaf[d] for name, leaf in own.items()}
-        predict = jax.vmap(one.predict, in_axes=(None, 0))
+        predict = jax.jit(jax.vmap(one.predict, in_axes=(None, 0)))
         of_each.append(predict(mine, outputs[..., size * d : size * (d + 1)]))
-    log_prob = jax.vmap(whole.log_prob, in_axes=(None, 0, None))(own, outputs, TARGETS)
+    log_prob = jax.jit(jax.vmap(whole.log_prob, in_axes=(None, 0, None)))(own, outputs, TARGETS)
     on_host = [{name: np.asarray(one) for name, one in arrays.items()} for arrays in of_each]
     return whole, alone, {k: np.asarray(v) for k, v in found.items()}, on_host, log_prob
 

@@ -47,7 +47,7 @@ def test_the_density_is_numpyros_and_draws_have_all_sites():
         latents = {name: values[name] for name in program.latent}
         expected, _ = log_density(varied, (Y,), {}, latents)
         jacobian = one["high"].sum()  # high is low + exp(.)
-        found = program.log_density(one, program.arrays)
+        found = jax.jit(program.log_density)(one, program.arrays)
         np.testing.assert_allclose(found, expected + jacobian, rtol=1e-5)
     assert task.tracked == ("low", "high[0]", "high[1]", "shift_decentered")
     np.testing.assert_allclose(task.track(one)[1:3], values["high"], rtol=1e-6)
