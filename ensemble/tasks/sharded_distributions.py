@@ -2,14 +2,17 @@
 
 import contextvars
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro
 from numpyro.distributions import Distribution
+from numpyro.primitives import Messenger
 
 from ensemble.errors import UserError
+from ensemble.sharding.mesh import DATA
 
 MARK = "sharded_plate"  # In a site's `infer`: the name of its sharded plate, and the axis.
 total_sizes: contextvars.ContextVar[dict[str, int]] = contextvars.ContextVar("total_sizes")
@@ -87,46 +90,39 @@ class Sharded(Distribution):
         return type(self)(self.base_dist.to_event(reinterpreted_batch_ndims), self.axis_name)
 
 
-class _ShardedRows(Sharded):
-    """Rows of a plate: one number crosses the devices, not one a row."""
-
-    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
-        log_prob = self.base_dist.log_prob(value)
-        _check_rows(log_prob.shape, self.batch_shape)
-        return jax.lax.psum(jnp.sum(log_prob), self.axis_name)
-
-
 class sharded_plate(numpyro.plate):
     """NumPyro's `plate`, with rows that are split over the devices of a mesh's axis.
 
-    Outside `shard_map` it is an ordinary plate. Inside, a shard has `ceil(size / shards)` rows;
-    what is over in the last shards is masked: it adds nothing to a log density.
+    Run as it is, it is an ordinary plate. `sharded_model.make_model` and `ensemble.sample` run the
+    model once on every shard, with `ceil(size / shards)` rows, and leave out of the density what is
+    over in the last shards.
 
-    A row's distribution may depend on the row and on what is shared, but on no statistic over rows:
-    inside, there are those of one shard only.
+    A row's distribution may depend on the row and on what is shared, but on no other row.
 
-    Unlike `plate` it hands out no indices, for a model's arguments are split already. NumPyro's
-    `reparam` does not see through it: write the site in its other form by hand.
+    Unlike `plate` it hands out no indices, for a model's arguments are split already, and takes no
+    `subsample_size`, for a posterior needs all rows.
 
     Args:
         name: of the plate.
         size: rows in all, of all shards together.
-        axis_name: of the mesh.
+        axis_name: of the mesh; that of `ensemble.sample` if it is not given.
         dim: of the plate, negative; the rightmost free one if it is not given.
+
+    Raises:
+        UserError: inside a `shard_map` of somebody else, who does not know of the padding.
     """
 
-    def __init__(self, name: str, size: int, axis_name: str, dim: int | None = None):
+    def __init__(self, name: str, size: int, axis_name: str = DATA, dim: int | None = None):
         self.axis_name = axis_name
-        self._mask = None
-        try:
-            index = _shard_index(axis_name)
-        except NameError:
-            super().__init__(name, size, dim=dim)
-            return
-        size = total_sizes.get({}).get(name, size)
-        num_rows = math.ceil(size / jax.lax.axis_size(axis_name))
-        self._mask = index * num_rows + jnp.arange(num_rows) < size
-        super().__init__(name, num_rows, dim=dim)
+        sizes = total_sizes.get({})
+        if sizes:
+            size = rows_of_shard(sizes[name], axis_name)
+        elif _is_mapped(axis_name):
+            raise UserError(
+                f"sharded_plate {name!r} is inside a shard_map that does not know its padding; use "
+                "make_model or ensemble.sample, which map the model themselves"
+            )
+        super().__init__(name, size, dim=dim)
 
     def __enter__(self) -> None:
         super().__enter__()
@@ -142,19 +138,71 @@ class sharded_plate(numpyro.plate):
                 "Sharded"
             )
         msg["infer"] = {**msg["infer"], MARK: (self.name, self.axis_name)}
-        if self._mask is not None:
-            _check_rows(msg["fn"].batch_shape[self.dim], self.size)
-            mask = self._mask.reshape((-1,) + (1,) * (-self.dim - 1))
-            msg["fn"] = _ShardedRows(msg["fn"].mask(mask), self.axis_name)
 
 
-def _check_rows(found: Any, expected: Any) -> None:
+class ShardsPart(Messenger):
+    """Leaves of a model's density what one shard adds to the sum over the shards.
+
+    That is its own rows, without those that pad, and on the first shard what all share. It comes
+    outside of all handlers of the model, so that these see what they see of an ordinary plate.
+
+    Args:
+        fn: the model.
+        sizes: rows of every sharded plate.
+        axis_name: of the mesh.
+    """
+
+    def __init__(self, fn: Any, sizes: Mapping[str, int], axis_name: str):
+        super().__init__(fn)
+        self._sizes, self._axis_name = sizes, axis_name
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample":
+            return
+        shard = _shard_index(self._axis_name)
+        if MARK not in msg["infer"]:
+            msg["fn"] = msg["fn"].mask(shard == 0)
+            return
+        plate, _ = msg["infer"][MARK]
+        dim = dim_of(msg, plate)
+        num_rows = rows_of_shard(self._sizes[plate], self._axis_name)
+        whole = msg["fn"].shape()
+        found = whole if msg["value"] is None else jnp.shape(msg["value"])
+        if msg["fn"].batch_shape[dim] != num_rows or not _fits(found, whole):
+            raise UserError(
+                f"site {msg['name']!r} of a sharded_plate is of shape {found}, a shard has "
+                f"{num_rows} rows; data with rows must be arguments of the model, which are split"
+            )
+        is_row = shard * num_rows + jnp.arange(num_rows) < self._sizes[plate]
+        msg["fn"] = msg["fn"].mask(is_row.reshape((-1,) + (1,) * (-dim - 1)))
+
+
+def dim_of(site: Mapping[str, Any], plate: str) -> int:
+    """The negative axis that a plate has among the batch axes of a site in it."""
+    [dim] = [frame.dim for frame in site["cond_indep_stack"] if frame.name == plate]
+    return int(dim)
+
+
+def rows_of_shard(size: int, axis_name: str) -> int:
+    """Rows that each shard has of a plate, the padding included."""
+    return math.ceil(size / jax.lax.axis_size(axis_name))
+
+
+def _fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether values of a shape can be of a site that has another; of none they can."""
     # Of one row a shard, broadcasting would make many.
-    if found != expected:
-        raise UserError(
-            f"a site of a sharded_plate is of shape {found}, a shard's rows are {expected}; data "
-            "must be arguments of the model, which are split, or have the shard's rows"
-        )
+    try:
+        return jnp.broadcast_shapes(shape, whole) == tuple(whole)
+    except ValueError:
+        return False
+
+
+def _is_mapped(axis_name: str) -> bool:
+    try:
+        jax.lax.axis_index(axis_name)
+    except NameError:
+        return False
+    return True
 
 
 def _shard_index(axis_name: str) -> jax.Array:

@@ -1,25 +1,44 @@
-"""NumPyro models whose variables are split over devices, beside others that all devices share.
+"""NumPyro models whose rows are split over devices, beside variables that all devices share.
 
 A model is written once, with `sharded_plate` where NumPyro has `plate`. Run as it is, that is an
 ordinary plate: the whole model, for draws. Inside `jax.shard_map` it is a shard's part of the rows,
 and log densities are summed over the shards. `make_model` puts the two together for samplers.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro import handlers
-from numpyro.infer import Predictive
+from numpyro.distributions import biject_to
+from numpyro.infer import Predictive, init_to_uniform
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy, unconstrain_fn
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_own_code
 from ensemble.sharding import transfer
-from ensemble.tasks.sharded_distributions import MARK, total_sizes, varies
+from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.tasks.model_arguments import Arguments
+from ensemble.tasks.sharded_distributions import MARK, ShardsPart, dim_of, total_sizes, varies
+
+Params = Mapping[str, Any]
+
+
+class Rows(NamedTuple):
+    """Where the rows of an array lie.
+
+    Attributes:
+        size: how many there are, without padding.
+        axis: that counts them, from the left.
+    """
+
+    size: int
+    axis: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,66 +54,75 @@ class ShardedModel:
         mesh: on which the rows lie.
         axis_name: of the mesh's axis that rows are spread over.
         sizes: rows of every sharded plate.
-        plates: of every latent site; None for one that all shards share.
-        data: arguments and keyword arguments of the model, padded and on the devices.
-        num_rows: the same trees, of their rows without padding.
+        rows: of every latent site; None for one that all shards share.
+        arguments: of the model, on the host.
+        data: arrays among the arguments, on the devices; those with rows are padded.
+        data_rows: the same, where they have rows; None for those that all shards share.
     """
 
     model: Callable[..., Any]
     mesh: Mesh
     axis_name: str
     sizes: dict[str, int]
-    plates: dict[str, str | None]
-    data: Any
-    num_rows: Any
+    rows: dict[str, Rows | None]
+    arguments: Arguments
+    data: dict[str, jax.Array]
+    data_rows: dict[str, Rows | None]
 
     @property
     def mask(self) -> dict[str, np.ndarray]:
-        """For `leafwise_metric`: of a sharded latent [rows], false for padding; [] of others."""
-        num_shards = self.mesh.shape[self.axis_name]
-        return {
-            site: np.ones((), bool) if plate is None else _pad(self.sizes[plate], num_shards)[1]
-            for site, plate in self.plates.items()
-        }
+        """For `leafwise_metric`: of a sharded latent false for rows that pad; [] of others."""
+
+        def of_site(rows: Rows | None) -> np.ndarray:
+            if rows is None:
+                return np.ones((), bool)
+            is_row = np.arange(self._num_places(rows)) < rows.size
+            return is_row.reshape((1,) * rows.axis + (-1,))
+
+        return {site: of_site(rows) for site, rows in self.rows.items()}
+
+    def pad(self, params: Params) -> dict[str, Any]:
+        """Pads sharded latents by their last row, which is a valid one."""
+        return {site: self._pad(leaf, self.rows[site]) for site, leaf in params.items()}
 
     def prior(self, rng_key: jax.Array) -> dict[str, jax.Array]:
-        """Draws all latent variables; the same on any number of shards."""
-        return self._jitted["prior"](rng_key, self.data)
+        """Draws all latent variables; the same on any number of shards.
+
+        Raises:
+            UserError: a prior is improper, so that nothing can be drawn from it.
+        """
+        with _drawn():
+            return self._jitted["prior"](rng_key, self.data)
 
     def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
-        """Parameters where a chain may start: a draw from the prior, spread over the mesh."""
-        return self._jitted["init"](rng_key, self.data)
+        """Parameters where a chain may start: a draw from the prior, spread over the mesh.
 
-    def bind(self, data: Any) -> Callable[[dict[str, jax.Array]], jax.Array]:
+        Raises:
+            UserError: as `prior`.
+        """
+        with _drawn():
+            return self._jitted["init"](rng_key, self.data)
+
+    def bind(self, data: Any) -> Callable[[Params], jax.Array]:
         """The log density of the parameters given `self.data`, nats, as samplers see it.
 
         A jitted program takes the data as an argument and binds them inside: closed over, they
         would be a constant of it, whole on every device. Chains are vmapped, with the mesh's
-        other axis as `spmd_axis_name` if they are spread too.
+        other axis as `spmd_axis_name` if they are spread too. It can be differentiated once, in
+        reverse; value and gradient are one pass over the rows, and one sum over the shards.
         """
-        specs = {
-            site: PartitionSpec() if plate is None else PartitionSpec(self.axis_name)
-            for site, plate in self.plates.items()
-        }
-        mapped = jax.shard_map(
-            self._log_density_on_shard,
-            mesh=self.mesh,
-            in_specs=(specs, PartitionSpec(self.axis_name)),
-            out_specs=PartitionSpec(),
-            check_vma=True,
-        )
-        return lambda params: mapped(params, data)
+        return with_own_gradient(self._mapped(self._value_and_grad_on_shard, is_grad=True), data)
 
-    def log_density(self, params: dict[str, jax.Array]) -> jax.Array:
+    def log_density(self, params: Params) -> jax.Array:
         """log p(data, params), nats, the bijectors' Jacobians included: `bind(self.data)`."""
         return self._jitted["log_density"](params, self.data)
 
-    def constrain(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    def constrain(self, params: Params) -> dict[str, jax.Array]:
         """The model's own values of the parameters of one draw, without padding."""
         return self._jitted["constrain"](params, self.data)
 
     def predictive(
-        self, rng_key: jax.Array, params: dict[str, jax.Array], *args: Any, **kwargs: Any
+        self, rng_key: jax.Array, params: Params, *args: Any, **kwargs: Any
     ) -> dict[str, jax.Array]:
         """Draws what is not latent, given draws of the parameters: NumPyro's `Predictive`.
 
@@ -111,9 +139,30 @@ class ShardedModel:
         predict = Predictive(self.model, jax.vmap(self.constrain)(params), parallel=True)
         return predict(rng_key, *args, **kwargs)
 
+    # How arrays lie.
+
+    def _num_places(self, rows: Rows) -> int:
+        return transfer.padded_size(rows.size, self.mesh, self.axis_name)
+
+    def _pad(self, leaf: Any, rows: Rows | None) -> Any:
+        return leaf if rows is None else transfer.pad(leaf, self._num_places(rows), rows.axis, None)
+
+    def _strip(self, leaf: Any, rows: Rows | None) -> Any:
+        return leaf if rows is None else transfer.strip(leaf, rows.size, rows.axis)
+
+    def _spec(self, rows: Rows | None) -> PartitionSpec:
+        return PartitionSpec() if rows is None else PartitionSpec(*[None] * rows.axis, self.axis_name)
+
+    def _specs(self, rows: Mapping[str, Rows | None]) -> dict[str, PartitionSpec]:
+        return {name: self._spec(one) for name, one in rows.items()}
+
     def _whole(self, data: Any) -> Any:
         """Arguments of the model without padding."""
-        return jax.tree.map(lambda leaf, num_rows: leaf[:num_rows], data, self.num_rows)
+        return self.arguments.having(
+            {name: self._strip(leaf, self.data_rows[name]) for name, leaf in data.items()}
+        )
+
+    # Programs.
 
     @functools.cached_property
     def _jitted(self) -> dict[str, Any]:
@@ -124,62 +173,113 @@ class ShardedModel:
     def _prior(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
         args, kwargs = self._whole(data)
         sites = handlers.trace(handlers.seed(self.model, rng_key)).get_trace(*args, **kwargs)
-        return {site: sites[site]["value"] for site in self.plates}
+        return {site: sites[site]["value"] for site in self.rows}
 
     def _init(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
         draw = self._prior(rng_key, data)
-        params = unconstrain_fn(self.model, *self._whole(data), draw)
-
-        def place(site: str, leaf: jax.Array) -> jax.Array:
-            plate, spec = self.plates[site], PartitionSpec()
-            if plate is not None:
-                index, _ = _pad(len(leaf), self.mesh.shape[self.axis_name])
-                leaf, spec = leaf[index], PartitionSpec(self.axis_name)
-            return jax.lax.with_sharding_constraint(leaf, NamedSharding(self.mesh, spec))
-
-        return {site: place(site, leaf) for site, leaf in params.items()}
-
-    def _constrain(self, params: dict[str, jax.Array], data: Any) -> dict[str, jax.Array]:
-        whole = {
-            site: leaf if (plate := self.plates[site]) is None else leaf[: self.sizes[plate]]
+        params = self.pad(unconstrain_fn(self.model, *self._whole(data), draw))
+        return {
+            site: jax.lax.with_sharding_constraint(
+                leaf, NamedSharding(self.mesh, self._spec(self.rows[site]))
+            )
             for site, leaf in params.items()
         }
+
+    def _constrain(self, params: Params, data: Any) -> dict[str, jax.Array]:
+        whole = {site: self._strip(leaf, self.rows[site]) for site, leaf in params.items()}
         return constrain_fn(self.model, *self._whole(data), whole)
 
-    def _log_density_on_shard(self, params: dict[str, jax.Array], data: Any) -> jax.Array:
-        args, kwargs = data
-        token = total_sizes.set(self.sizes)
-        try:
+    def _mapped(self, function: Callable[..., Any], is_grad: bool) -> Callable[..., Any]:
+        """A function of parameters and data, on every shard."""
+        of_params = self._specs(self.rows)
+        mapped = jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=(of_params, self._specs(self.data_rows)),
+            out_specs=(PartitionSpec(), of_params) if is_grad else PartitionSpec(),
+            check_vma=True,
+        )
+        return lambda params, data: mapped(dict(params), data)
+
+    def _value_and_grad_on_shard(self, params: Params, data: Any) -> tuple[jax.Array, Params]:
+        def part(params: Params) -> jax.Array:
+            model = ShardsPart(self.model, self.sizes, self.axis_name)
+            args, kwargs = self.arguments.having(data)
             # TPUs and TF32 would round the products to some 3 digits, which are nats here.
             with jax.default_matmul_precision("highest"):
-                log_density = -potential_energy(self.model, args, kwargs, params)
-            if varies(log_density):
-                values = constrain_fn(self.model, args, kwargs, params)
-                terms, _ = compute_log_probs(self.model, args, kwargs, values)
-                sites = ", ".join(repr(name) for name, term in terms.items() if varies(term))
-                raise UserError(
-                    f"the log density of {sites} differs from shard to shard; what depends on "
-                    "sharded variables must be inside the sharded_plate"
-                )
+                return -jnp.asarray(potential_energy(model, args, kwargs, params))
+
+        # Varying, so that the gradient is this shard's own: of parameters that all shards share
+        # it would be summed already, once for each place where they are used.
+        own = {
+            site: jax.lax.pcast(leaf, self.axis_name, to="varying") if rows is None else leaf
+            for (site, rows), leaf in zip(self.rows.items(), map(params.get, self.rows), strict=True)
+        }
+        with self._on_shard():
+            value, grads = jax.value_and_grad(part)(own)
+        shared = {site: grad for site, grad in grads.items() if self.rows[site] is None}
+        value, shared = jax.lax.psum((value, shared), self.axis_name)
+        return value, {**grads, **shared}
+
+    @contextlib.contextmanager
+    def _on_shard(self) -> Iterator[None]:
+        """Sharded plates have the rows of one shard."""
+        token = total_sizes.set(self.sizes)
+        try:
+            yield
         finally:
             total_sizes.reset(token)
-        return log_density
+
+    def _check_parts(self, shapes: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+        """Refuses a model that does not run on a shard's rows, or is no sum over the shards."""
+
+        def check(params: Params, data: Any) -> jax.Array:
+            args, kwargs = self.arguments.having(data)
+            with self._on_shard():
+                values = constrain_fn(self.model, args, kwargs, params)
+                terms, sites = compute_log_probs(self.model, args, kwargs, values)
+            differing = [
+                repr(name)
+                for name, term in terms.items()
+                if MARK not in sites[name]["infer"] and varies(jnp.asarray(term))
+            ]
+            if differing:
+                raise UserError(
+                    f"the log density of {', '.join(differing)} differs from shard to shard; what "
+                    "depends on rows must be inside the sharded_plate"
+                )
+            return jnp.float32(0)
+
+        params = jax.eval_shape(self.pad, shapes)
+        try:
+            jax.eval_shape(self._mapped(check, is_grad=False), params, self.data)
+            jax.eval_shape(lambda params, data: self.bind(data)(params), params, self.data)
+        except UserError:
+            raise
+        except Exception as error:  # A model is a program, and may raise anything.
+            raise UserError(
+                f"the model runs on all rows, but failed on those of one shard {in_own_code(error)}"
+                "; data with rows must be arguments of the model, which are split"
+            ) from error
 
 
-def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any) -> ShardedModel:
+def make_model(
+    model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any
+) -> ShardedModel:
     """Spreads a NumPyro model and its data over a mesh.
 
     Args:
         model: with a `sharded_plate`, whose axis the mesh has.
         mesh: of axes of type Auto, such as `sharding.mesh.create_mesh`'s.
-        *args: of the model: arrays with a row for every row of a sharded plate, or trees of them.
-            They are split as the plate is. What all shards share the model closes over.
+        *args: of the model: arrays, or trees of them. An array whose first axis is as long as a
+            sharded plate is split as the plate is. All shards share the others, what is no array,
+            and what the model closes over.
         **kwargs: likewise.
 
     Raises:
         UserError: the model or its arguments cannot be split so, or a latent site is discrete.
     """
-    sites = _trace(model, args, kwargs)
+    sites, shapes = _trace(model, args, kwargs)
     marks = {name: site["infer"][MARK] for name, site in sites.items() if MARK in site["infer"]}
     axis_names = {axis_name for _, axis_name in marks.values()}
     if len(axis_names) != 1 or not axis_names <= set(mesh.axis_names):
@@ -195,58 +295,63 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
                 f"{size} rows of {plate!r} cannot be spread over {mesh.shape[axis_name]} shards; "
                 f"use at most {size} devices"
             )
-    plates: dict[str, str | None] = {}
-    for name, site in sites.items():
-        if site["type"] == "sample" and not site["is_observed"]:
-            plates[name], _ = marks.get(name, (None, None))
-            _check_latent(name, site, plates[name])
-    sharding = NamedSharding(mesh, PartitionSpec(axis_name))
-
-    def count(leaf: Any) -> int:
-        shape = np.shape(leaf)
-        if not shape or shape[0] not in sizes.values():
-            raise UserError(
-                f"an argument of the model has the shape {shape}, the rows of sharded plates are "
-                f"{sizes}; arguments are split, what all shards share must be closed over"
-            )
-        return shape[0]
-
-    def place(leaf: Any, num_rows: int) -> jax.Array:
-        index, _ = _pad(num_rows, mesh.shape[axis_name])
-        return transfer.put(np.asarray(leaf)[index], sharding)
-
-    num_rows = jax.tree.map(count, (args, kwargs))
-    data = jax.tree.map(place, (args, kwargs), num_rows)
-    return ShardedModel(model, mesh, axis_name, sizes, plates, data, num_rows)
-
-
-def _trace(model: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
-    """The sites of the whole model, of which no value is computed."""
-    found: dict[str, Any] = {}
-
-    def run(args: Any, kwargs: Any) -> None:
-        seeded = handlers.seed(model, jax.random.key(0))
-        for name, site in handlers.trace(seeded).get_trace(*args, **kwargs).items():
-            found[name] = {"infer": {}, **site}
-
-    jax.eval_shape(run, args, kwargs)
+    rows: dict[str, Rows | None] = {}
+    for name in shapes:
+        site = sites[name]
+        rows[name] = None
+        if name in marks:
+            plate, _ = marks[name]
+            rows[name] = Rows(sizes[plate], len(site["fn"].batch_shape) + dim_of(site, plate))
+    arguments = Arguments(args, kwargs)
+    data_rows = {
+        name: Rows(leaf.shape[0]) if leaf.shape[:1] and leaf.shape[0] in sizes.values() else None
+        for name, leaf in arguments.arrays.items()
+    }
+    found = ShardedModel(model, mesh, axis_name, sizes, rows, arguments, {}, data_rows)
+    for name, leaf in arguments.arrays.items():
+        where = NamedSharding(mesh, found._spec(data_rows[name]))
+        found.data[name] = transfer.put(found._pad(np.asarray(leaf), data_rows[name]), where)
+    found._check_parts(shapes)
     return found
 
 
-def _check_latent(name: str, site: dict[str, Any], plate: str | None) -> None:
-    if site["fn"].support.is_discrete:
-        raise UserError(
-            f"latent site {name!r} is discrete, which no gradient moves; observe it, or sum it out"
-        )
-    dims = {frame.name: frame.dim for frame in site["cond_indep_stack"]}
-    if plate is not None and -dims[plate] != len(site["fn"].batch_shape):
-        raise UserError(
-            f"site {name!r} must have the rows of {plate!r} as its first axis; make that the "
-            f"outermost plate, by dim={-len(site['fn'].batch_shape)}"
-        )
+def _trace(model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[dict[str, Any], Any]:
+    """The sites of the whole model, of which no value is computed, and shapes of its parameters."""
+    found: dict[str, Any] = {}
+
+    def run(args: Any, kwargs: Any) -> dict[str, jax.Array]:
+        seeded = handlers.seed(model, jax.random.key(0))
+        started = handlers.substitute(seeded, substitute_fn=init_to_uniform())
+        for name, site in handlers.trace(started).get_trace(*args, **kwargs).items():
+            found[name] = {"infer": {}, **site}
+        latent = {
+            name: site
+            for name, site in found.items()
+            if site["type"] == "sample" and not site["is_observed"]
+        }
+        for name, site in latent.items():
+            if site["fn"].support.is_discrete:
+                raise UserError(
+                    f"latent site {name!r} is discrete, which no gradient moves; observe it, or "
+                    "sum it out"
+                )
+        return {
+            name: biject_to(site["fn"].support).inv(site["value"]) for name, site in latent.items()
+        }
+
+    arguments = Arguments(args, kwargs)
+    shapes = jax.eval_shape(lambda arrays: run(*arguments.having(arrays)), arguments.arrays)
+    # JAX sorts names; a model has an order of its own.
+    return found, {name: shapes[name] for name in found if name in shapes}
 
 
-def _pad(num_rows: int, num_shards: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the rows, and whether each is a real one; the last row pads, for it is valid."""
-    places = np.arange(num_rows + -num_rows % num_shards)
-    return np.minimum(places, num_rows - 1), places < num_rows
+@contextlib.contextmanager
+def _drawn() -> Iterator[None]:
+    """Says in words that a prior cannot be drawn from."""
+    try:
+        yield
+    except NotImplementedError as error:
+        raise UserError(
+            "a prior of the model is improper, so that nothing can be drawn from it; give it a "
+            "proper one, or use ensemble.sample, which starts elsewhere"
+        ) from error
