@@ -154,11 +154,11 @@ class OwnLogDensity(NamedTuple):
     """A log density of all parameters together, with its data.
 
     Attributes:
-        place: puts the data on the devices of a mesh.
-        bind: `(placed) -> logdensity_fn`, from the parameters to nats [].
+        data: on the devices.
+        bind: `(data) -> logdensity_fn`, from the parameters to nats [].
     """
 
-    place: Callable[[Mesh], Any]
+    data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
 
 
@@ -291,8 +291,12 @@ class Modelled(Task, Protocol):
     def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes of one chain's parameters."""
 
-    def own_log_density(self) -> OwnLogDensity:
-        """What is sampled."""
+    def own_log_density(self, mesh: Mesh) -> OwnLogDensity:
+        """What is sampled, with its data on the devices of a mesh.
+
+        Raises:
+            UserError: it cannot lie on this mesh.
+        """
 
     def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:
         """Finds where chains may start: parameters [C, ...] with a finite density and gradient.

@@ -11,7 +11,7 @@ import numpyro
 from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
 
-from ensemble.errors import UserError
+from ensemble.errors import UserError, calling_place
 from ensemble.sharding.mesh import DATA
 
 MARK = "sharded_plate"  # In a site's `infer`: the name of its sharded plate, and the axis.
@@ -170,8 +170,9 @@ class ShardsPart(Messenger):
         found = whole if msg["value"] is None else jnp.shape(msg["value"])
         if msg["fn"].batch_shape[dim] != num_rows or not _fits(found, whole):
             raise UserError(
-                f"site {msg['name']!r} of a sharded_plate is of shape {found}, a shard has "
-                f"{num_rows} rows; data with rows must be arguments of the model, which are split"
+                f"site {msg['name']!r} at {calling_place()} has the shape {found}, and a shard "
+                f"has {num_rows} rows of {plate!r}; data with rows must be arguments of the model, "
+                "which are split"
             )
         is_row = shard * num_rows + jnp.arange(num_rows) < self._sizes[plate]
         msg["fn"] = msg["fn"].mask(is_row.reshape((-1,) + (1,) * (-dim - 1)))

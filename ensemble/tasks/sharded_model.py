@@ -81,6 +81,12 @@ class ShardedModel:
 
         return {site: of_site(rows) for site, rows in self.rows.items()}
 
+    @property
+    def shardings(self) -> dict[str, NamedSharding]:
+        """Where the parameters of one chain lie."""
+        specs = self._specs(self.rows)
+        return {site: NamedSharding(self.mesh, spec) for site, spec in specs.items()}
+
     def pad(self, params: Params) -> dict[str, Any]:
         """Pads sharded latents by their last row, which is a valid one."""
         return {site: self._pad(leaf, self.rows[site]) for site, leaf in params.items()}
@@ -178,12 +184,7 @@ class ShardedModel:
     def _init(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
         draw = self._prior(rng_key, data)
         params = self.pad(unconstrain_fn(self.model, *self._whole(data), draw))
-        return {
-            site: jax.lax.with_sharding_constraint(
-                leaf, NamedSharding(self.mesh, self._spec(self.rows[site]))
-            )
-            for site, leaf in params.items()
-        }
+        return jax.lax.with_sharding_constraint(params, self.shardings)
 
     def _constrain(self, params: Params, data: Any) -> dict[str, jax.Array]:
         whole = {site: self._strip(leaf, self.rows[site]) for site, leaf in params.items()}
@@ -252,8 +253,8 @@ class ShardedModel:
 
         params = jax.eval_shape(self.pad, shapes)
         try:
-            jax.eval_shape(self._mapped(check, is_grad=False), params, self.data)
             jax.eval_shape(lambda params, data: self.bind(data)(params), params, self.data)
+            jax.eval_shape(self._mapped(check, is_grad=False), params, self.data)
         except UserError:
             raise
         except Exception as error:  # A model is a program, and may raise anything.

@@ -83,8 +83,8 @@ def make_log_density(
 
 def log_density_of_model(model: Modelled, mesh: Mesh) -> LogDensity:
     """The log density of a model that is sampled as it is, with its data on the devices."""
-    own = model.own_log_density()
-    return LogDensity(own.place(mesh), own.bind, None)
+    own = model.own_log_density(mesh)
+    return LogDensity(own.data, own.bind, None)
 
 
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from ensemble.errors import UserError, in_own_code
 from ensemble.tasks.probabilistic.program import digest, dispersed
@@ -81,6 +82,10 @@ class DensityProgram:
     def observed(self) -> dict[str, np.ndarray]:
         """None is known."""
         return {}
+
+    def on_shards(self, mesh: Mesh) -> None:
+        """It knows of no rows."""
+        return None
 
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """That of a density which is finite nowhere."""

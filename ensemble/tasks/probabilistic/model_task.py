@@ -18,10 +18,12 @@ from ensemble.sharding.mesh import named_sharding
 from ensemble.task import OwnLogDensity, SiteDraws
 from ensemble.tasks.probabilistic import model_file
 from ensemble.tasks.probabilistic.program import Program, digest, scalar_names
+from ensemble.tasks.sharded_rows import check_rows
 
 _MAX_TRACKED = 100
 _NUM_TRIES = 100
 _NUM_POINTS = 3
+_NUM_CHECKED = 2  # Points at which rows are checked.
 _BATCH = 64
 _MAX_OBSERVED = 2**26  # Numbers of log likelihoods, and of predictions: 256 MiB each.
 
@@ -69,14 +71,19 @@ class ModelTask:
         """The shapes of one chain's parameters."""
         return self.program.shapes
 
-    def own_log_density(self) -> OwnLogDensity:
-        """The model's, with its data whole on every device."""
-
-        def place(mesh: Mesh) -> Any:
-            return transfer.put(self.program.arrays, named_sharding(mesh))
-
+    def own_log_density(self, mesh: Mesh) -> OwnLogDensity:
+        """The model's: the rows of its sharded plates are split, other data whole everywhere."""
+        program = self.program
+        split = program.on_shards(mesh)
+        if split is None:
+            data = transfer.put(program.arrays, named_sharding(mesh))
+            return OwnLogDensity(
+                data, lambda arrays: lambda params: program.log_density(params, arrays)
+            )
+        keys = jax.random.split(jax.random.key(0), _NUM_CHECKED)
+        check_rows(split, self.starts(keys, from_prior=False))
         return OwnLogDensity(
-            place, lambda arrays: lambda params: self.program.log_density(params, arrays)
+            split.data, lambda data: lambda params: split.bind(data)(split.pad(params))
         )
 
     def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.sharding import Mesh
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
@@ -16,7 +17,11 @@ from numpyro.primitives import Messenger
 
 from ensemble.errors import UserError, calling_place, in_own_code
 from ensemble.sharding import transfer
+from ensemble.sharding.mesh import DATA
+from ensemble.tasks.model_arguments import Arguments
 from ensemble.tasks.probabilistic.program import digest, dispersed
+from ensemble.tasks.sharded_distributions import MARK
+from ensemble.tasks.sharded_model import ShardedModel, make_model
 
 _UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 """What JAX raises where a program needs the values of an array, and not its shape alone."""
@@ -61,13 +66,8 @@ class NumPyroProgram:
     ):
         self.name = name
         self._function = function
-        leaves, self._structure = jax.tree.flatten((args, dict(kwargs or {})))
-        self._leaves = leaves
-        self.arrays: dict[str, Any] = {
-            str(i): leaf
-            for i, leaf in enumerate(leaves)
-            if isinstance(leaf, np.ndarray | jax.Array)
-        }
+        self._given = Arguments(args, kwargs)
+        self.arrays: dict[str, Any] = self._given.arrays
         try:
             self.shapes = self._inspected(self.arrays)
         except _UNTRACED:
@@ -79,14 +79,14 @@ class NumPyroProgram:
 
     def log_density(self, params: Mapping[str, Any], arrays: Any) -> jax.Array:
         """Log p(data, latents) with the Jacobians of the transforms, nats []."""
-        args, kwargs = self._arguments(arrays)
+        args, kwargs = self._given.having(arrays)
         # TPUs and TF32 would round products to some 3 digits, which are nats here.
         with jax.default_matmul_precision("highest"):
             return -jnp.asarray(potential_energy(self._function, args, kwargs, dict(params)))
 
     def values(self, params: Mapping[str, Any], arrays: Any) -> dict[str, jax.Array]:
         """Latent and deterministic sites."""
-        args, kwargs = self._arguments(arrays)
+        args, kwargs = self._given.having(arrays)
         with jax.default_matmul_precision("highest"):
             found = constrain_fn(
                 self._function, args, kwargs, dict(params), return_deterministic=True
@@ -108,7 +108,7 @@ class NumPyroProgram:
         self, rng_key: jax.Array, params: Mapping[str, Any], arrays: Any
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         """Log likelihoods and new values of the observed sites."""
-        args, kwargs = self._arguments(arrays)
+        args, kwargs = self._given.having(arrays)
         names = self._of_kind("observed")
         with jax.default_matmul_precision("highest"):
             found = constrain_fn(self._function, args, kwargs, dict(params))
@@ -126,7 +126,18 @@ class NumPyroProgram:
 
     def identity(self) -> str:
         """The sites, and the arguments."""
-        return digest(str(self._structure), sorted(self._sites.items(), key=str), *self._leaves)
+        given = self._given
+        return digest(given.form, sorted(self._sites.items(), key=str), *given.leaves)
+
+    def on_shards(self, mesh: Mesh) -> ShardedModel | None:
+        """The model with the rows of its sharded plates spread over the mesh, if it has some."""
+        if not self._has_sharded_rows or mesh.shape[DATA] == 1:
+            return None
+        args, kwargs = self._given.having({})
+        try:
+            return make_model(self._function, mesh, *args, **kwargs)
+        except UserError as error:
+            raise UserError(f"{self.name} cannot be split over devices: {error}") from error
 
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """Sites that are not finite in any chain, or observations that none allows."""
@@ -159,10 +170,6 @@ class NumPyroProgram:
 
     # How a model is read.
 
-    def _arguments(self, arrays: Mapping[str, Any]) -> Any:
-        leaves = [arrays.get(str(i), leaf) for i, leaf in enumerate(self._leaves)]
-        return jax.tree.unflatten(self._structure, leaves)
-
     def _at(self, name: str) -> str:
         """Where in the user's code a site is written, if that is known."""
         return f" at {self._places[name]}" if self._places.get(name) else ""
@@ -171,7 +178,7 @@ class NumPyroProgram:
         return [name for name, site in self._sites.items() if site.kind == kind]
 
     def _trace(self, rng_key: jax.Array, arrays: Any, strategy: Any) -> dict[str, Any]:
-        args, kwargs = self._arguments(arrays)
+        args, kwargs = self._given.having(arrays)
         model = handlers.substitute(handlers.seed(self._function, rng_key), substitute_fn=strategy)
         found: dict[str, Any] = handlers.trace(model).get_trace(*args, **kwargs)
         return found
@@ -206,6 +213,7 @@ class NumPyroProgram:
                 site["type"] == "sample" and isinstance(site["fn"], dist.Unit)
                 for site in sites.values()
             )
+            self._has_sharded_rows = any(MARK in one.get("infer", {}) for one in sites.values())
             self._sites = {name: _read(site) for name, site in sites.items() if _kind(site)}
             for name, site in sites.items():
                 _check_site(name, site, places.found.get(name, ""))
@@ -232,7 +240,7 @@ class NumPyroProgram:
     def _terms(self, params: Mapping[str, Any], arrays: Any) -> Any:
         """Log densities by site; of observed ones whether all values are possible, whether one is
         NaN, and one that is not possible."""
-        args, kwargs = self._arguments(arrays)
+        args, kwargs = self._given.having(arrays)
         values = constrain_fn(self._function, args, kwargs, dict(params))
         terms, sites = compute_log_probs(self._function, args, kwargs, values)
         worst = {}

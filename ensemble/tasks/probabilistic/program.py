@@ -6,6 +6,9 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
+
+from ensemble.tasks.sharded_model import ShardedModel
 
 Params = Mapping[str, Any]
 """Arrays by name, on the whole real line."""
@@ -44,6 +47,13 @@ class Program(Protocol):
 
     def observed(self) -> dict[str, np.ndarray]:
         """The observations."""
+
+    def on_shards(self, mesh: Mesh) -> ShardedModel | None:
+        """The model with its rows spread over the mesh; None where all is whole on every device.
+
+        Raises:
+            UserError: its rows cannot be split.
+        """
 
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """What is wrong with the log density at parameters [C, ...]; empty where nothing is."""

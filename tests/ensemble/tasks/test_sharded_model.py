@@ -273,19 +273,17 @@ def levels(y=None):
 LEVELS = np.random.default_rng(3).normal(size=NUM_GROUPS).astype("f4")
 
 
-def test_a_plate_draws_on_its_shards():
-    def draw(rng_key):
-        sites = handlers.trace(handlers.seed(levels, rng_key)).get_trace()
-        values = {name: sites[name]["value"] for name in ("centre", "level", "y")}
-        return values, log_density(levels, (), {}, values)[0]
+def test_a_plate_in_the_shard_map_of_somebody_else_is_refused():
+    """Nobody would mask its padding, nor sum over the shards."""
+    values = {"centre": 0.0, "level": jnp.zeros(NUM_GROUPS)}
+    with pytest.raises(UserError, match="'group' is inside a shard_map that does not know its pad"):
+        on_shards(lambda: log_density(levels, (LEVELS,), {}, values)[0], (), P())()
 
-    specs = {"centre": P(), "level": P(DATA), "y": P(DATA)}
-    values, total = on_shards(draw, P(), (specs, P()))(KEY)
-    assert values["level"].shape == (16,)
-    assert len(set(np.asarray(values["level"]).tolist())) == 16
-    whole = {name: value[:NUM_GROUPS] if value.ndim else value for name, value in values.items()}
-    expected, _ = log_density(levels, (), {}, whole)
-    assert float(total) == pytest.approx(float(expected), rel=1e-6)
+
+def test_nothing_is_drawn_from_an_improper_prior():
+    site = dist.ImproperUniform(dist.constraints.real, (), ())
+    with pytest.raises(UserError, match="a prior of the model is improper"):
+        make_model(functools.partial(plated, site), mesh_of(8)).init(KEY)
 
 
 def sample_levels(method, num_shards, num_chain_groups):
@@ -375,11 +373,6 @@ def two_plates():
         numpyro.sample("x", dist.Normal(0, 1))
 
 
-def inner_plate():
-    with sharded_plate("rows", 16, DATA), numpyro.plate("columns", 3):
-        numpyro.sample("x", dist.Normal(0, 1))
-
-
 def closed_over():
     x = numpyro.sample("x", dist.Normal(0, 1))
     with sharded_plate("rows", 8, DATA):
@@ -394,36 +387,14 @@ def closed_over():
         (lambda: plated(Sharded(dist.Normal(), DATA)), (), "site 'x' is sharded twice; leave out"),
         (two_plates, (), "site 'x' is sharded twice; leave out all but one"),
         (
-            inner_plate,
-            (),
-            "site 'x' must have the rows of 'rows' as its first axis; make that the ",
-        ),
-        (
             lambda: numpyro.sample("x", dist.Normal()),
             (),
             r"axes of the model's sharded plates are ",
         ),
-        (
-            lambda y: plated(dist.Normal()),
-            (np.ones(3),),
-            r"argument of the model has the shape \(3",
-        ),
-        (lambda y: plated(dist.Normal()), (3,), r"shape \(\), the rows of sharded plates are "),
+        (outside, (), "the log density of 'total' differs from shard to shard; what depends on "),
+        (closed_over, (), r"site 'y' at .* has the shape \(8,\), and a shard has 1 rows of 'rows'"),
     ],
 )
 def test_models_that_cannot_be_split_are_refused(model, args, line):
     with pytest.raises(UserError, match=line):
         make_model(model, mesh_of(8), *args)
-
-
-@pytest.mark.parametrize(
-    ("model", "line"),
-    [
-        (outside, "the log density of 'total' differs from shard to shard; what depends on shar"),
-        (closed_over, r"a site of a sharded_plate is of shape \(8,\), a shard's rows are \(1,\)"),
-    ],
-)
-def test_log_densities_that_are_not_sums_of_shards_are_refused(model, line):
-    model = make_model(model, mesh_of(8))
-    with pytest.raises(UserError, match=line):
-        model.log_density(model.init(KEY))

@@ -1,0 +1,98 @@
+"""Whether a model's rows may be split over devices: a check by numbers, before anything is drawn.
+
+A mean over the rows, in a row's distribution, would on a shard be the mean of its rows: a wrong
+density without an error. So rows are replaced by others, which must change no term of the rest; and
+the density of all shards must be that of the whole model.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
+
+from ensemble.errors import UserError
+from ensemble.sharding import transfer
+from ensemble.tasks.sharded_distributions import MARK, dim_of
+from ensemble.tasks.sharded_model import Rows, ShardedModel
+
+_TOLERANCE = 1e-3  # Nats of a term; rounding is far below it, and a statistic that moves above.
+_SHARE = 1e-4  # Of all terms' sizes together: what rounding may do to their sum.
+
+
+def check_rows(model: ShardedModel, params: Mapping[str, np.ndarray]) -> None:
+    """Refuses a model whose rows are not independent given what they share.
+
+    The whole model is computed on one device, three times for each point.
+
+    Args:
+        model: over any number of shards; over one everything is right.
+        params: [P, ...] points with a finite density, unconstrained, without padding, on the host.
+
+    Raises:
+        UserError: with the site that depends on other rows.
+    """
+    marks: dict[str, tuple[str, int]] = {}
+
+    @jax.jit
+    def whole(params: Any, arrays: Any) -> Any:
+        args, kwargs = model.arguments.having(arrays)
+        with jax.default_matmul_precision("highest"):
+            values = constrain_fn(model.model, args, kwargs, params)
+            terms, sites = compute_log_probs(
+                model.model, args, kwargs, values, sum_log_prob=False
+            )
+            total = -jnp.asarray(potential_energy(model.model, args, kwargs, params))
+        for name, site in sites.items():
+            if MARK in site.get("infer", {}):
+                plate, _ = site["infer"][MARK]
+                marks[name] = plate, dim_of(site, plate)
+        return terms, total
+
+    on_shards = jax.jit(lambda params, data: model.bind(data)(params))
+    arrays = {name: np.asarray(leaf) for name, leaf in model.arguments.arrays.items()}
+    num_points = len(next(iter(params.values())))
+    for i in range(num_points):
+        point = {name: np.asarray(leaf[i]) for name, leaf in params.items()}
+        terms, total = jax.device_get(whole(point, arrays))
+        for kept in (0, 1):  # Rows of an even number, and of an odd one.
+            others = whole(
+                {name: _replaced(leaf, model.rows[name], kept) for name, leaf in point.items()},
+                {name: _replaced(leaf, model.data_rows[name], kept) for name, leaf in arrays.items()},
+            )
+            others, _ = jax.device_get(others)
+            for name, (plate, dim) in marks.items():
+                _check_terms(name, plate, *(_rows(one[name], dim, kept) for one in (terms, others)))
+        padded = transfer.put(model.pad(point), model.shardings)
+        found = float(transfer.fetch(on_shards(padded, model.data)))
+        size = sum(float(np.sum(np.abs(term))) for term in terms.values())
+        if not abs(found - total) <= _TOLERANCE + _SHARE * size:
+            raise UserError(
+                f"the log density of all rows is {total:.6g} nats, the sum over the shards "
+                f"{found:.6g}: the model uses how many rows an argument has, or their numbers, "
+                "which a shard has others of; give these as an argument"
+            )
+
+
+def _check_terms(name: str, plate: str, before: np.ndarray, after: np.ndarray) -> None:
+    if not np.allclose(before, after, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
+        raise UserError(
+            f"site {name!r} of a row of {plate!r} depends on other rows, as by a mean over them, "
+            "and a shard has a part of the rows; give such a statistic of data as an argument, or "
+            "use numpyro.plate, which is not split"
+        )
+
+
+def _replaced(leaf: np.ndarray, rows: Rows | None, kept: int) -> np.ndarray:
+    """An array with one of the kept rows, every second one, in place of all the others."""
+    if rows is None:
+        return leaf
+    numbers = np.arange(rows.size)
+    return np.take(leaf, np.where(numbers % 2 == kept, numbers, kept % rows.size), rows.axis)
+
+
+def _rows(term: np.ndarray, dim: int, kept: int) -> np.ndarray:
+    """Every second row of terms, whose rows a negative axis counts."""
+    return np.take(term, np.arange(kept, term.shape[dim], 2), dim)
