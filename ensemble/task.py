@@ -156,10 +156,12 @@ class OwnLogDensity(NamedTuple):
     Attributes:
         data: on the devices.
         bind: `(data) -> logdensity_fn`, from the parameters to nats [].
+        layout: of the parameters: which are split over the devices, and padded.
     """
 
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
+    layout: Layout = Layout()
 
 
 class SoftmaxRegression(NamedTuple):
@@ -291,8 +293,12 @@ class Modelled(Task, Protocol):
     def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes of one chain's parameters."""
 
-    def own_log_density(self, mesh: Mesh) -> OwnLogDensity:
+    def own_log_density(self, mesh: Mesh, may_split: bool) -> OwnLogDensity:
         """What is sampled, with its data on the devices of a mesh.
+
+        Args:
+            mesh: of the devices, with the axes of `ensemble.sharding.mesh`.
+            may_split: whether parameters may be split, beside their rows of the data.
 
         Raises:
             UserError: it cannot lie on this mesh.

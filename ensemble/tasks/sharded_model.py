@@ -23,6 +23,8 @@ from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 from ensemble.errors import UserError, in_own_code
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.sharding.layout import Layout
+from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
 from ensemble.tasks.sharded_distributions import MARK, ShardsPart, dim_of, total_sizes, varies
 
@@ -86,6 +88,17 @@ class ShardedModel:
         """Where the parameters of one chain lie."""
         specs = self._specs(self.rows)
         return {site: NamedSharding(self.mesh, spec) for site, spec in specs.items()}
+
+    @property
+    def layout(self) -> Layout:
+        """Where samplers may keep the parameters; all whole where it has no words for the rows."""
+        split = {site: rows for site, rows in self.rows.items() if rows is not None}
+        if len(set(split.values())) != 1 or self.axis_name != DATA:
+            return Layout()
+        [rows] = set(split.values())
+        if rows.axis:
+            return Layout()
+        return Layout(tuple(split), rows.size, self._num_places(rows), "row")
 
     def pad(self, params: Params) -> dict[str, Any]:
         """Pads sharded latents by their last row, which is a valid one."""

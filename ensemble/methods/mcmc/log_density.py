@@ -81,10 +81,16 @@ def make_log_density(
     return LogDensity(own.place(), bind, own.predict or predict, own.layout)
 
 
-def log_density_of_model(model: Modelled, mesh: Mesh) -> LogDensity:
-    """The log density of a model that is sampled as it is, with its data on the devices."""
-    own = model.own_log_density(mesh)
-    return LogDensity(own.data, own.bind, None)
+def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDensity:
+    """The log density of a model that is sampled as it is, with its data on the devices.
+
+    Args:
+        model: that is sampled.
+        mesh: of `create_mesh`.
+        may_split: whether the sampler leaves parameters on their shards.
+    """
+    own = model.own_log_density(mesh, may_split)
+    return LogDensity(own.data, own.bind, None, own.layout)
 
 
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:

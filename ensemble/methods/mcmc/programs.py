@@ -27,6 +27,7 @@ from ensemble.methods.mcmc.kernels import (
 )
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
 from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_density
+from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
@@ -109,7 +110,9 @@ class Programs:
         self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
         self.sizes = dict(task.sizes)
         if isinstance(task, Modelled):
-            self.density, in_memories = log_density_of_model(task, self.mesh), {}
+            # Another mass, and mclmc, join all parameters to one vector.
+            may_split = config.hmc.mass == "identity" and not SAMPLERS[config.method].tunes_at_once
+            self.density, in_memories = log_density_of_model(task, self.mesh, may_split), {}
         else:
             in_memories = {name: in_memory(task.dataset, name) for name in self.sizes}
             train = in_memories.pop("train")
@@ -331,7 +334,7 @@ class Programs:
         sums, scores = {}, {}
         log_probs = jnp.zeros((self.config.num_chains, 0))
         if isinstance(self.task, Modelled):
-            log_probs = jax.vmap(self.task.track)(params)
+            log_probs = jax.vmap(self.task.track)(self.layout.strip(params, axis=1))
         for name, split in splits.items():
             likelihood, of_member = self.likelihood, self._predict
             assert of_member is not None

@@ -71,8 +71,13 @@ class ModelTask:
         """The shapes of one chain's parameters."""
         return self.program.shapes
 
-    def own_log_density(self, mesh: Mesh) -> OwnLogDensity:
-        """The model's: the rows of its sharded plates are split, other data whole everywhere."""
+    def own_log_density(self, mesh: Mesh, may_split: bool) -> OwnLogDensity:
+        """The model's: the rows of its sharded plates are split, other data whole everywhere.
+
+        Latents of these rows are split too if they may be, lie in plates of one size, and have it
+        as their first axis. Else they are whole on every device, and only their part of the
+        density is computed by shards.
+        """
         program = self.program
         split = program.on_shards(mesh)
         if split is None:
@@ -80,8 +85,12 @@ class ModelTask:
             return OwnLogDensity(
                 data, lambda arrays: lambda params: program.log_density(params, arrays)
             )
+        # On one device too, where all is right: what runs there shall run on others.
         keys = jax.random.split(jax.random.key(0), _NUM_CHECKED)
         check_rows(split, self.starts(keys, from_prior=False))
+        layout = split.layout
+        if may_split and layout.names:
+            return OwnLogDensity(split.data, split.bind, layout)
         return OwnLogDensity(
             split.data, lambda data: lambda params: split.bind(data)(split.pad(params))
         )

@@ -17,7 +17,6 @@ from numpyro.primitives import Messenger
 
 from ensemble.errors import UserError, calling_place, in_own_code
 from ensemble.sharding import transfer
-from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
 from ensemble.tasks.probabilistic.program import digest, dispersed
 from ensemble.tasks.sharded_distributions import MARK
@@ -131,7 +130,7 @@ class NumPyroProgram:
 
     def on_shards(self, mesh: Mesh) -> ShardedModel | None:
         """The model with the rows of its sharded plates spread over the mesh, if it has some."""
-        if not self._has_sharded_rows or mesh.shape[DATA] == 1:
+        if not self._has_sharded_rows:
             return None
         args, kwargs = self._given.having({})
         try:

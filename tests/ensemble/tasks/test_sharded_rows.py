@@ -180,5 +180,5 @@ def looped(x):
 def test_a_model_whose_rows_cannot_be_split_is_refused(model, line):
     last = max(number for *_, number in model.__code__.co_lines() if number)
     with pytest.raises(UserError, match=line.format(line=last)) as caught:
-        ModelTask(NumPyroProgram(model, (X,))).own_log_density(mesh_of(4))
+        ModelTask(NumPyroProgram(model, (X,))).own_log_density(mesh_of(4), True)
     assert "\n" not in str(caught.value)

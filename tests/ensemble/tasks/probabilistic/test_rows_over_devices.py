@@ -1,0 +1,62 @@
+"""`ensemble.sample` of a model whose rows, and their latents, lie over devices."""
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import ensemble
+from ensemble.sharding.mesh import create_mesh
+from ensemble.tasks.probabilistic.model_task import ModelTask
+from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
+from ensemble.tasks.sharded_distributions import sharded_plate
+
+Y = np.linspace(-1, 2, 13).astype(np.float32)
+
+
+def hospitals(y):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    with sharded_plate("hospital", len(y)):
+        effect = numpyro.sample("effect", dist.Normal(mean, 1))
+        numpyro.sample("y", dist.Normal(effect, 0.5), obs=y)
+
+
+def sample(num_devices, num_samples, workdir=None):
+    config = {
+        "num_chains": 1,
+        "num_devices": num_devices,
+        "log_every_steps": 10,
+        "hmc.mass": "identity",
+        "hmc.step_size": 0.2,
+        "hmc.num_leapfrog_steps": 5,
+        "hmc.num_warmup": 0,
+        "hmc.num_samples": num_samples,
+    }
+    return ensemble.sample(
+        hospitals, {"y": Y}, method="hmc", config=config, workdir=workdir, show_progress=False
+    )
+
+
+@pytest.mark.check
+def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(tmp_path):
+    sample(4, 10, tmp_path)
+    found = sample(1, 20, tmp_path)
+    whole = sample(1, 20)
+    assert found.draws["effect"].shape == (1, 20, 13)
+    assert (np.diff(whole.draws["mean"]) != 0).mean() > 0.5
+    for name, draws in whole.draws.items():
+        np.testing.assert_allclose(found.draws[name], draws, atol=1e-4)
+
+
+@pytest.mark.parametrize("may_split", [False, True])
+def test_latents_lie_beside_their_rows_if_they_may(may_split):
+    task = ModelTask(NumPyroProgram(hospitals, (Y,)))
+    density = task.own_log_density(create_mesh(1, 4, jax.devices()), may_split)
+    assert density.layout.names == (("effect",) if may_split else ())
+    params = density.layout.pad(task.starts(jax.random.split(jax.random.key(0), 1), False), axis=1)
+    assert params["effect"].shape == (1, 16 if may_split else 13)
+    one = jax.tree.map(lambda leaf: leaf[0], params)
+    found = density.bind(density.data)(one)
+    expected = task.program.log_density(density.layout.strip(one), task.program.arrays)
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
