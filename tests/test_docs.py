@@ -70,13 +70,20 @@ def test_predicting(page):
 
 @pytest.mark.check
 def test_numpyro(page):
-    (sampling,) = page("numpyro")
+    sampling, splitting = page("numpyro")
     # As many draws as a test can wait for.
     quick = '"runs/schools", config={"hmc.num_warmup": 100, "hmc.num_samples": 50}'
     namespace = {}
     exec(compile(sampling.replace('"runs/schools"', quick), "numpyro.md", "exec"), namespace)
     assert namespace["found"].draws["theta"].shape == (4, 50, 8)
     assert pathlib.Path("runs/schools/posterior.nc").exists()
+    exec(
+        splitting.replace(
+            '"num_chains": 1', '"num_chains": 1, "hmc.num_warmup": 20, "hmc.num_samples": 9'
+        ),
+        namespace,
+    )
+    assert namespace["found"].draws["w"].shape == (1, 9, 3)
 
 
 @pytest.mark.soak

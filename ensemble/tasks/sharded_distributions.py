@@ -171,8 +171,8 @@ class ShardsPart(Messenger):
         if msg["fn"].batch_shape[dim] != num_rows or not _fits(found, whole):
             raise UserError(
                 f"site {msg['name']!r} at {calling_place()} has the shape {found}, and a shard "
-                f"has {num_rows} rows of {plate!r}; data with rows must be arguments of the model, "
-                "which are split"
+                f"has {num_rows} rows of {plate!r}; data with rows must be arrays among the "
+                "model's arguments, which are split"
             )
         is_row = shard * num_rows + jnp.arange(num_rows) < self._sizes[plate]
         msg["fn"] = msg["fn"].mask(is_row.reshape((-1,) + (1,) * (-dim - 1)))

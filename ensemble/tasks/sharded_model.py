@@ -170,7 +170,8 @@ class ShardedModel:
         return leaf if rows is None else transfer.strip(leaf, rows.size, rows.axis)
 
     def _spec(self, rows: Rows | None) -> PartitionSpec:
-        return PartitionSpec() if rows is None else PartitionSpec(*[None] * rows.axis, self.axis_name)
+        axes = [] if rows is None else [*[None] * rows.axis, self.axis_name]
+        return PartitionSpec(*axes)
 
     def _specs(self, rows: Mapping[str, Rows | None]) -> dict[str, PartitionSpec]:
         return {name: self._spec(one) for name, one in rows.items()}
@@ -226,8 +227,8 @@ class ShardedModel:
         # Varying, so that the gradient is this shard's own: of parameters that all shards share
         # it would be summed already, once for each place where they are used.
         own = {
-            site: jax.lax.pcast(leaf, self.axis_name, to="varying") if rows is None else leaf
-            for (site, rows), leaf in zip(self.rows.items(), map(params.get, self.rows), strict=True)
+            site: leaf if self.rows[site] else jax.lax.pcast(leaf, self.axis_name, to="varying")
+            for site, leaf in params.items()
         }
         with self._on_shard():
             value, grads = jax.value_and_grad(part)(own)
@@ -273,13 +274,11 @@ class ShardedModel:
         except Exception as error:  # A model is a program, and may raise anything.
             raise UserError(
                 f"the model runs on all rows, but failed on those of one shard {in_own_code(error)}"
-                "; data with rows must be arguments of the model, which are split"
+                "; data with rows must be arrays among its arguments, which are split"
             ) from error
 
 
-def make_model(
-    model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any
-) -> ShardedModel:
+def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any) -> ShardedModel:
     """Spreads a NumPyro model and its data over a mesh.
 
     Args:

@@ -41,9 +41,7 @@ def check_rows(model: ShardedModel, params: Mapping[str, np.ndarray]) -> None:
         args, kwargs = model.arguments.having(arrays)
         with jax.default_matmul_precision("highest"):
             values = constrain_fn(model.model, args, kwargs, params)
-            terms, sites = compute_log_probs(
-                model.model, args, kwargs, values, sum_log_prob=False
-            )
+            terms, sites = compute_log_probs(model.model, args, kwargs, values, sum_log_prob=False)
             total = -jnp.asarray(potential_energy(model.model, args, kwargs, params))
         for name, site in sites.items():
             if MARK in site.get("infer", {}):
@@ -58,11 +56,8 @@ def check_rows(model: ShardedModel, params: Mapping[str, np.ndarray]) -> None:
         point = {name: np.asarray(leaf[i]) for name, leaf in params.items()}
         terms, total = jax.device_get(whole(point, arrays))
         for kept in (0, 1):  # Rows of an even number, and of an odd one.
-            others = whole(
-                {name: _replaced(leaf, model.rows[name], kept) for name, leaf in point.items()},
-                {name: _replaced(leaf, model.data_rows[name], kept) for name, leaf in arrays.items()},
-            )
-            others, _ = jax.device_get(others)
+            replaced = _replaced(point, model.rows, kept), _replaced(arrays, model.data_rows, kept)
+            others, _ = jax.device_get(whole(*replaced))
             for name, (plate, dim) in marks.items():
                 _check_terms(name, plate, *(_rows(one[name], dim, kept) for one in (terms, others)))
         padded = transfer.put(model.pad(point), model.shardings)
@@ -85,12 +80,18 @@ def _check_terms(name: str, plate: str, before: np.ndarray, after: np.ndarray) -
         )
 
 
-def _replaced(leaf: np.ndarray, rows: Rows | None, kept: int) -> np.ndarray:
-    """An array with one of the kept rows, every second one, in place of all the others."""
-    if rows is None:
-        return leaf
-    numbers = np.arange(rows.size)
-    return np.take(leaf, np.where(numbers % 2 == kept, numbers, kept % rows.size), rows.axis)
+def _replaced(
+    arrays: Mapping[str, np.ndarray], rows_of: Mapping[str, Rows | None], kept: int
+) -> dict[str, np.ndarray]:
+    """Arrays with one of the kept rows, every second one, in place of all the others."""
+
+    def one(leaf: np.ndarray, rows: Rows | None) -> np.ndarray:
+        if rows is None:
+            return leaf
+        numbers = np.arange(rows.size)
+        return np.take(leaf, np.where(numbers % 2 == kept, numbers, kept % rows.size), rows.axis)
+
+    return {name: one(leaf, rows_of[name]) for name, leaf in arrays.items()}
 
 
 def _rows(term: np.ndarray, dim: int, kept: int) -> np.ndarray:

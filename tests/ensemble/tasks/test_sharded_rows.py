@@ -169,12 +169,15 @@ def looped(x):
         (neighbours, "site 'x' of a row of 'row' depends on other rows"),
         (counted, "the sum over the shards .* the model uses how many rows an argument has"),
         (numbered, "the sum over the shards .* the model uses how many rows an argument has"),
-        (total_outside, "log density of 'total' differs from shard to shard; what depends on rows"),
+        (total_outside, "density of 'total' differs from shard to shard; what depends on rows"),
         (plain_plate_beside, "the log density of 'y' differs from shard to shard"),
-        (closed_over, r"site 'x' at .*:{line} has the shape \(13,\), and a shard has 4 rows of 'row'"),
+        (
+            closed_over,
+            r"'x' at .*:{line} has the shape \(13,\), and a shard has 4 rows of 'row'",
+        ),
         (drawn_rows, "unexpected keyword argument 'subsample_size'"),
         (some_inner_rows, "plate 'inner' at .* takes 2 of 4 rows at random"),
-        (looped, "failed on those of one shard at .* must be arguments of the model"),
+        (looped, "failed on those of one shard at .* must be arrays among its arguments"),
     ],
 )
 def test_a_model_whose_rows_cannot_be_split_is_refused(model, line):
