@@ -23,7 +23,6 @@ from ensemble.tasks.sharded_rows import check_rows
 _MAX_TRACKED = 100
 _NUM_TRIES = 100
 _NUM_POINTS = 3
-_NUM_CHECKED = 2  # Points at which rows are checked.
 _BATCH = 64
 _MAX_OBSERVED = 2**26  # Numbers of log likelihoods, and of predictions: 256 MiB each.
 
@@ -86,8 +85,10 @@ class ModelTask:
                 data, lambda arrays: lambda params: program.log_density(params, arrays)
             )
         # On one device too, where all is right: what runs there shall run on others.
-        keys = jax.random.split(jax.random.key(0), _NUM_CHECKED)
-        check_rows(split, self.starts(keys, from_prior=False))
+        keys = jax.random.split(jax.random.key(0), _NUM_POINTS)
+        points = jax.vmap(lambda key: program.start(key, False, program.arrays))(keys)
+        if not check_rows(split, points):
+            check_rows(split, self.starts(keys, from_prior=False))
         layout = split.layout
         if may_split and layout.names:
             return OwnLogDensity(split.data, split.bind, layout)
