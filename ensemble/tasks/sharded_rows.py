@@ -59,13 +59,13 @@ def check_rows(model: ShardedModel, params: Mapping[str, Any]) -> bool:
     num_points, num_checked = len(next(iter(params.values()))), 0
     for i in range(num_points):
         point = {name: np.asarray(leaf[i]) for name, leaf in params.items()}
-        terms, total = jax.device_get(whole(point, arrays))
+        terms, total = transfer.fetch(whole(point, arrays))
         if not np.isfinite(total) or num_checked == _NUM_CHECKED:
             continue
         num_checked += 1
         for kept in (0, 1):  # Rows of an even number, and of an odd one.
             replaced = _replaced(point, model.rows, kept), _replaced(arrays, model.data_rows, kept)
-            others, _ = jax.device_get(whole(*replaced))
+            others, _ = transfer.fetch(whole(*replaced))
             for name, (plate, dim) in marks.items():
                 _check_terms(name, plate, *(_rows(one[name], dim, kept) for one in (terms, others)))
         padded = transfer.put(model.pad(point), model.shardings)
