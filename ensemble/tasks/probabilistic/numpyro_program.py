@@ -17,6 +17,7 @@ from numpyro.primitives import Messenger
 
 from ensemble.errors import UserError, calling_place, in_own_code
 from ensemble.sharding import transfer
+from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
 from ensemble.tasks.probabilistic.program import digest, dispersed
 from ensemble.tasks.sharded_distributions import MARK
@@ -134,9 +135,20 @@ class NumPyroProgram:
             return None
         args, kwargs = self._given.having({})
         try:
-            return make_model(self._function, mesh, *args, **kwargs)
+            found = make_model(self._function, mesh, *args, **kwargs)
         except UserError as error:
             raise UserError(f"{self.name} cannot be split over devices: {error}") from error
+        except _UNTRACED as error:
+            raise UserError(
+                f"{self.name} cannot be split over devices: it needs the values of an array "
+                f"{in_own_code(error)}; give what it needs, such as a size, as an argument"
+            ) from error
+        if found.axis_name != DATA:
+            raise UserError(
+                f"{self.name} has a sharded_plate with axis_name={found.axis_name!r}, must be "
+                f"{DATA!r}; leave it out"
+            )
+        return found
 
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """Sites that are not finite in any chain, or observations that none allows."""

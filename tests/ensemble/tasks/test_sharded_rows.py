@@ -161,9 +161,23 @@ def looped(x):
         numpyro.sample("x", dist.Normal(mean + sums, 1.0), obs=x)
 
 
+def sized(x):
+    effect = numpyro.sample("effect", dist.Normal().expand([int(x.max()) + 1]))
+    with sharded_plate("row", len(x)):
+        numpyro.sample("x", dist.Normal(effect[0], 1.0), obs=x)
+
+
+def over_the_chains(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    with sharded_plate("row", len(x), "ensemble"):
+        numpyro.sample("x", dist.Normal(mean, 1.0), obs=x)
+
+
 @pytest.mark.parametrize(
     ("model", "line"),
     [
+        (sized, "it needs the values of an array at .* give what it needs, such as a size"),
+        (over_the_chains, "axis_name='ensemble', must be 'data'; leave it out"),
         (centred_data, "site 'x' of a row of 'row' depends on other rows, as by a mean over them"),
         (centred_latents, "site 'x' of a row of 'row' depends on other rows"),
         (neighbours, "site 'x' of a row of 'row' depends on other rows"),
