@@ -115,9 +115,9 @@ class sharded_plate(numpyro.plate):
     def __init__(self, name: str, size: int, axis_name: str = DATA, dim: int | None = None):
         self.axis_name = axis_name
         sizes = total_sizes.get({})
-        if sizes:
+        if name in sizes:
             size = rows_of_shard(sizes[name], axis_name)
-        elif _is_mapped(axis_name):
+        elif not sizes and _is_mapped(axis_name):
             raise UserError(
                 f"sharded_plate {name!r} is inside a shard_map that does not know its padding; use "
                 "make_model or ensemble.sample, which map the model themselves"

@@ -143,6 +143,11 @@ class NumPyroProgram:
                 f"{self.name} cannot be split over devices: it needs the values of an array "
                 f"{in_own_code(error)}; give what it needs, such as a size, as an argument"
             ) from error
+        except Exception as error:  # A model is a program, and may raise anything.
+            raise UserError(
+                f"{self.name} cannot be split over devices: it failed {in_own_code(error)}; use "
+                "numpyro.plate, whose rows are whole on every device"
+            ) from error
         if found.axis_name != DATA:
             raise UserError(
                 f"{self.name} has a sharded_plate with axis_name={found.axis_name!r}, must be "

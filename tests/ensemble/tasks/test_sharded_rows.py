@@ -173,9 +173,15 @@ def over_the_chains(x):
         numpyro.sample("x", dist.Normal(mean, 1.0), obs=x)
 
 
+def scoped(x):
+    with handlers.scope(prefix="part"):
+        closed_over(x)
+
+
 @pytest.mark.parametrize(
     ("model", "line"),
     [
+        (scoped, "cannot be split over devices: it failed .*; use numpyro.plate"),
         (sized, "it needs the values of an array at .* give what it needs, such as a size"),
         (over_the_chains, "axis_name='ensemble', must be 'data'; leave it out"),
         (centred_data, "site 'x' of a row of 'row' depends on other rows, as by a mean over them"),
