@@ -17,6 +17,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
+from ensemble.draws.diagnostics import AGREE, judge_chains
+
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "shared/posteriordb"
 
 
@@ -184,14 +186,16 @@ def read(name):
     return arguments, json.loads((FOLDER / name / "reference.json").read_text())
 
 
-def largest_z(draws, reference):
-    """The largest distance of a mean or sd from Stan's, in joint standard errors, and of what.
+def z_scores(draws, reference):
+    """Distances of means and sds from Stan's, in joint Monte Carlo errors, by statistic and name.
+
+    The error of a sd is by the effective sample size of squares about the mean, which is ArviZ's.
 
     Args:
         draws: [C, T, ...] by name.
         reference: of `read`.
     """
-    worst = (0.0, "")
+    found = {"mean": {}, "sd": {}}
     for name, one in reference.items():
         site, _, index = name.rstrip("]").partition("[")
         values = np.asarray(draws[site], np.float64)
@@ -199,6 +203,24 @@ def largest_z(draws, reference):
             values = values[(..., *(int(i) - 1 for i in re.split(",", index)))]
         for statistic, value in (("mean", values.mean()), ("sd", values.std(ddof=1))):
             mcse = float(arviz.mcse(values, method=statistic))
-            z = abs(value - one[statistic]) / math.hypot(mcse, one[f"mcse_{statistic}"])
-            worst = max(worst, (z, f"{statistic} of {name}"))
+            error = math.hypot(mcse, one[f"mcse_{statistic}"])
+            found[statistic][name] = abs(value - one[statistic]) / error
+    return found
+
+
+def largest_z(draws, reference):
+    """The largest of `z_scores`, and of what it is; infinite where one cannot be had."""
+    worst = (0.0, "")
+    for statistic, of_names in z_scores(draws, reference).items():
+        for name, z in of_names.items():
+            worst = max(worst, (math.inf if math.isnan(z) else z, f"{statistic} of {name}"))
     return worst
+
+
+def says_converged(report):
+    """Whether a run says of itself that its draws can be relied on."""
+    posterior = report["posterior"]
+    told = judge_chains(
+        posterior["rhat_max"], posterior["ess_bulk_min"], posterior["rhat_chance"]
+    )
+    return told == AGREE and not report["failed_members"]

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from ensemble.errors import UserError, in_own_code
+from ensemble.errors import UserError, in_one_line
 from ensemble.tasks.probabilistic.program import digest, dispersed
+from ensemble.tasks.probabilistic.refusals import check_function, failed
 
 
 class DensityProgram:
@@ -28,11 +29,18 @@ class DensityProgram:
     def __init__(self, logdensity_fn: Callable[[Any], jax.Array], start: Any, name: str):
         self.name = name
         self._function = logdensity_fn
+        check_function(logdensity_fn, name)
         paths, self._structure = jax.tree_util.tree_flatten_with_path(start)
-        self.arrays = {
-            ".".join(_key(key) for key in path) or "x": np.asarray(leaf, np.float32)
-            for path, leaf in paths
-        }
+        try:
+            self.arrays = {
+                ".".join(_key(key) for key in path) or "x": np.asarray(leaf, np.float32)
+                for path, leaf in paths
+            }
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"the start of {name} must be an array of real numbers, or a tree of them: "
+                f"{in_one_line(error)}"
+            ) from None
         if not self.arrays or not all(leaf.size for leaf in self.arrays.values()):
             raise UserError(f"the start of {name} is empty; it must be an array, or a tree of them")
         self.shapes = {
@@ -41,11 +49,12 @@ class DensityProgram:
         try:
             found = jax.eval_shape(self._of, self.shapes)
         except Exception as error:  # It is a program, and may raise anything.
-            raise UserError(f"{name} failed {in_own_code(error)}") from error
-        if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+            raise failed(name, error) from error
+        kind, shape = jnp.result_type(found), jnp.shape(found)
+        if shape or not jnp.issubdtype(kind, jnp.floating):
             raise UserError(
-                f"{name} returns {found} for one position, must be one real number, nats; sum over "
-                "the axes"
+                f"{name} returns {kind}{list(shape)} for one position, must be one real number, "
+                "nats; sum over the axes"
             )
 
     def _of(self, params: Mapping[str, Any]) -> Any:

@@ -50,7 +50,7 @@ def _function(path: pathlib.Path, name: str, what: str) -> Callable[..., Any]:
         module = importlib.util.module_from_spec(spec)
         sys.modules.setdefault(path.stem, module)  # As dataclasses expect.
         spec.loader.exec_module(module)
-    except Exception as error:  # It is a program, and may raise anything.
+    except (Exception, SystemExit) as error:  # It is a program, and may raise anything.
         raise UserError(f"{what} cannot be loaded, it failed {in_own_code(error)}") from error
     function = getattr(module, name, None)
     if not callable(function):

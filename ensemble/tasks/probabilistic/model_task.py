@@ -11,13 +11,14 @@ import ml_collections
 import numpy as np
 from jax.sharding import Mesh
 
-from ensemble.errors import UserError, in_own_code
+from ensemble.errors import UserError
 from ensemble.notes import note
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import named_sharding
 from ensemble.task import OwnLogDensity, SiteDraws
 from ensemble.tasks.probabilistic import model_file
 from ensemble.tasks.probabilistic.program import Program, digest, scalar_names
+from ensemble.tasks.probabilistic.refusals import failed
 from ensemble.tasks.sharded_rows import check_rows
 
 _MAX_TRACKED = 100
@@ -127,7 +128,7 @@ class ModelTask:
         except UserError:
             raise
         except Exception as error:  # The model is a program, and may raise anything.
-            raise UserError(f"{program.name} failed {in_own_code(error)}") from error
+            raise failed(program.name, error) from error
         if not is_finite.all():
             k = int(np.argmin(is_finite))
             why = fault or "its gradient is not finite there; scale the parameters to about 1"

@@ -20,11 +20,16 @@ from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
 from ensemble.tasks.probabilistic.program import digest, dispersed
+from ensemble.tasks.probabilistic.refusals import (
+    UNTRACED,
+    check_data,
+    check_function,
+    check_sites,
+    failed,
+    plain_arguments,
+)
 from ensemble.tasks.sharded_distributions import MARK
 from ensemble.tasks.sharded_model import ShardedModel, make_model
-
-_UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
-"""What JAX raises where a program needs the values of an array, and not its shape alone."""
 
 
 class _Site(NamedTuple):
@@ -66,11 +71,12 @@ class NumPyroProgram:
     ):
         self.name = name
         self._function = function
-        self._given = Arguments(args, kwargs)
+        check_function(function, name)
+        self._given = Arguments(*plain_arguments((args, dict(kwargs or {})), name))
         self.arrays: dict[str, Any] = self._given.arrays
         try:
             self.shapes = self._inspected(self.arrays)
-        except _UNTRACED:
+        except UNTRACED:
             self.arrays = {}
             self.shapes = self._inspected({})
         self._check()
@@ -225,6 +231,7 @@ class NumPyroProgram:
             with places:
                 sites = self._trace(jax.random.key(0), arrays, init_to_uniform())
             self._places = places.found
+            check_data(sites, places.found)
             self._has_factors = any(
                 site["type"] == "sample" and isinstance(site["fn"], dist.Unit)
                 for site in sites.values()
@@ -233,18 +240,20 @@ class NumPyroProgram:
             self._sites = {name: _read(site) for name, site in sites.items() if _kind(site)}
             for name, site in sites.items():
                 _check_site(name, site, places.found.get(name, ""))
+            again = self._trace(jax.random.key(0), arrays, init_to_uniform())
+            check_sites(self.name, sites, again, places.found)
             return self._unconstrained(jax.random.key(0), arrays, flat_only=False)
 
         try:
             shapes = jax.eval_shape(run, arrays)
             jax.eval_shape(self.log_density, shapes, arrays)
             return shapes
-        except (UserError, *_UNTRACED) as error:
-            if isinstance(error, UserError) or arrays:
-                raise
-            raise UserError(f"{self.name} failed {in_own_code(error)}") from error
+        except UserError:
+            raise
         except Exception as error:  # A model is a program, and may raise anything.
-            raise UserError(f"{self.name} failed {in_own_code(error)}") from error
+            if arrays and isinstance(error, UNTRACED):
+                raise
+            raise failed(self.name, error) from error
 
     def _check(self) -> None:
         if not self.shapes:

@@ -1,0 +1,90 @@
+"""The page docs/posteriordb.md, drawn from benchmarks/results/posteriordb.json."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import scipy.stats
+
+LIMIT = 4.0
+"""Joint Monte Carlo errors within which a mean and a sd agree."""
+
+
+def agrees(row: Mapping[str, Any]) -> bool:
+    """Whether all means and sds are those of the reference."""
+    return all(row[f"z_{one}"]["value"] < LIMIT for one in ("mean", "sd"))
+
+
+def by_chance(num_scalars: int) -> float:
+    """What the largest |z| of a right sampler stays below in 95% of runs, of so many scalars.
+
+    For independent means and sds; correlated ones stay below less.
+    """
+    return float(scipy.stats.norm.isf((1 - 0.95 ** (1 / (2 * num_scalars))) / 2))
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each posterior and method."""
+    lines = [
+        "| posterior | method | worst z of a mean | of a sd | by chance | R-hat | bulk ESS | "
+        "divergent | converged | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda one: (one["posterior"], one["method"])):
+        of = [f"{row[key]['value']:.2f} ({row[key]['of']})" for key in ("z_mean", "z_sd")]
+        cells = [
+            row["posterior"],
+            row["method"],
+            *of,
+            f"{by_chance(row['num_scalars']):.2f}",
+            f"{row['rhat_max']:.3f}",
+            f"{row['ess_bulk_min']:,}",
+            str(row["divergences"]),
+            "yes" if row["converged"] else "no, and says so",
+            f"{row['cpu_seconds']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How often each method agrees, and says that it has converged."""
+    lines = [
+        "| method | posteriors | agree | of these, converged | differ, and say so | differ silently |",
+        "|---|---|---|---|---|---|",
+    ]
+    for method in sorted({row["method"] for row in rows}):
+        mine = [row for row in rows if row["method"] == method]
+        right = [row for row in mine if agrees(row)]
+        differ = [row for row in mine if not agrees(row)]
+        silent = [row for row in differ if row["converged"]]
+        cells = [
+            len(mine), len(right), sum(row["converged"] for row in right),
+            len(differ) - len(silent), len(silent),
+        ]  # fmt: skip
+        lines.append(f"| {method} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page."""
+    commits = sorted({row["commit"] for row in rows})
+    days = sorted({row["date"][:10] for row in rows})
+    return f"""# Beside Stan's reference draws
+
+[posteriordb](https://github.com/stan-dev/posteriordb) has posteriors with 10,000 reference draws each. Fourteen of them
+are written as NumPyro models, and sampled by `ensemble.sample` with default settings: four chains, 1,000 draws of
+warm-up and 1,000 that count. Every parameter's mean and sd is compared with the reference. *z* is the distance divided
+by the joint Monte Carlo error of both; the error of a sd is by the effective sample size of squares. The table has the
+worst of all parameters, and what the worst of a right sampler stays below in 95% of runs by chance. A posterior agrees
+where all z are below {LIMIT:g}. Where one does not, the run must say itself that its chains have not converged.
+
+{summary(rows)}
+
+A run says that it has converged if the largest R-hat is below 1.01 and the least bulk ESS above 400.
+
+{table(rows)}
+
+`python benchmarks/posteriordb.py` runs what is missing in
+[the results](../benchmarks/results/posteriordb.json), and with `--page` draws this page from them. The CPU seconds
+include compilation; other programs ran beside. Commits: {", ".join(commits)}; {" to ".join(dict.fromkeys((days[0], days[-1])))}.
+"""

@@ -1,0 +1,158 @@
+"""What is said in one line of a model, or a density, that is no program for a sampler."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.errors import UserError, in_one_line, in_own_code, place_in_own_code
+
+UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+"""What JAX raises where a program needs the values of an array, and not its shape alone."""
+
+_MAX_INTEGER = 2**31 - 1
+_NO_ARRAYS = (list, tuple, dict, str, bytes)
+
+
+def failed(name: str, error: Exception, place: str = "") -> UserError:
+    """What to raise where a user's program has failed.
+
+    Args:
+        name: of the program.
+        error: that it raised.
+        place: in the user's code, where the error's traceback does not tell.
+    """
+    place = place_in_own_code(error) or place
+    if isinstance(error, UNTRACED):
+        where = f" at {place}" if place else ""
+        return UserError(
+            f"{name} failed{where} ({type(error).__name__}): it needs the values of an array that "
+            "JAX traces; write jnp.where or jax.lax.cond in place of if, and jax.numpy in place of "
+            "numpy"
+        )
+    if place_in_own_code(error) or not place:
+        return UserError(f"{name} failed {in_own_code(error)}")
+    return UserError(
+        f"{name} failed at {place} ({type(error).__name__}: {in_one_line(error, limit=200)})"
+    )
+
+
+def check_function(function: Callable[..., Any], name: str) -> None:
+    """Refuses what is called without running to its end: a class, a generator, a coroutine.
+
+    Args:
+        function: the model, or the log density.
+        name: of it.
+
+    Raises:
+        UserError: as said.
+    """
+    code = function if inspect.isroutine(function) else getattr(function, "__call__", None)
+    for is_one, kind, remedy in (
+        (inspect.isclass(function), "a class", "give an instance that can be called"),
+        (inspect.isgeneratorfunction(code), "a generator", "write it without yield"),
+        (inspect.iscoroutinefunction(code), "a coroutine", "write it without async"),
+    ):
+        if is_one:
+            raise UserError(f"{name} is {kind}, must be a function; {remedy}")
+
+
+def plain_arguments(args: Any, name: str) -> Any:
+    """Makes arrays of what has the form of one, such as a column of pandas.
+
+    Args:
+        args: of the model, in any tree.
+        name: of the model.
+
+    Raises:
+        UserError: an array holds no numbers, or whole numbers beyond 32 bits.
+    """
+
+    def plain(path: Any, leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array | np.generic) or not hasattr(leaf, "__array__"):
+            return leaf
+        array, where = np.asarray(leaf), f"the argument {_shown(path)} of {name}"
+        if array.dtype.kind not in "biufc":
+            raise UserError(f"{where} has the dtype {array.dtype}, must have numbers")
+        is_whole = array.dtype.kind in "iu" and array.size
+        if is_whole and max(int(array.max()), -int(array.min())) > _MAX_INTEGER:
+            raise UserError(
+                f"{where} has whole numbers beyond {_MAX_INTEGER}, which JAX would cut off; make "
+                "them floats, or smaller"
+            )
+        return array
+
+    return jax.tree_util.tree_map_with_path(plain, args)
+
+
+def _shown(path: Any) -> str:
+    """A path into `(args, kwargs)` as its name, or its number."""
+    keys = [getattr(key, "key", getattr(key, "idx", "")) for key in path[1:]]
+    return ".".join(map(str, keys))
+
+
+def check_data(sites: Mapping[str, Any], places: Mapping[str, str]) -> None:
+    """Refuses observations that are no array.
+
+    Args:
+        sites: a trace of the model.
+        places: where in the user's code sites are written, by name.
+
+    Raises:
+        UserError: as said.
+    """
+    for key, site in sites.items():
+        if site["type"] == "sample" and isinstance(site["value"], _NO_ARRAYS):
+            raise UserError(
+                f"site {key!r} at {places.get(key)} has data that are a "
+                f"{type(site['value']).__name__}, must be an array; write numpy.asarray"
+            )
+
+
+def check_sites(
+    name: str, sites: Mapping[str, Any], again: Mapping[str, Any], places: Mapping[str, str]
+) -> None:
+    """Refuses a model that changes from call to call, or a site without a real log density.
+
+    Args:
+        name: of the model.
+        sites: a trace of it.
+        again: another trace.
+        places: where in the user's code sites are written, by name.
+
+    Raises:
+        UserError: as said.
+    """
+    shapes = [
+        {key: jnp.shape(one["value"]) for key, one in of.items() if one["type"] == "sample"}
+        for of in (sites, again)
+    ]
+    for key in {**shapes[0], **shapes[1]}:
+        found = [str(one.get(key, "absent")) for one in shapes]
+        if found[0] != found[1]:
+            where = f" at {places[key]}" if places.get(key) else ""
+            raise UserError(
+                f"{name} changes from call to call: its site {key!r}{where} is {found[0]} in one "
+                f"and {found[1]} in the next; a model depends on its arguments alone"
+            )
+    for key, site in sites.items():
+        if site["type"] != "sample":
+            continue
+        value = site["value"]
+        if site["is_observed"] and not np.size(value) and not site["fn"].event_shape:
+            raise UserError(
+                f"site {key!r} at {places.get(key)} has data of the shape {jnp.shape(value)}, which "
+                "are empty; leave them out, with the site"
+            )
+        try:
+            log_prob = site["fn"].log_prob(value)
+        except Exception as error:  # A distribution may raise anything.
+            raise failed(f"site {key!r} of {name}", error, places.get(key, "")) from error
+        if not jnp.issubdtype(jnp.result_type(log_prob), jnp.floating):
+            raise UserError(
+                f"site {key!r} at {places.get(key)} has a log density of the dtype "
+                f"{jnp.result_type(log_prob)}, must be real; are its data numbers of another kind?"
+            )
