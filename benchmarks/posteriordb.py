@@ -33,7 +33,7 @@ def run(name: str, method: str) -> dict[str, Any]:
         name: of the posterior.
         method: with default settings.
     """
-    sys.path.insert(0, str(side_by_side.ROOT / "tests"))
+    sys.path[:0] = [str(side_by_side.ROOT), str(side_by_side.ROOT / "tests")]
     import posteriordb_models as models
 
     import ensemble
@@ -51,7 +51,7 @@ def run(name: str, method: str) -> dict[str, Any]:
     row: dict[str, Any] = {"posterior": name, "method": method, "num_scalars": len(reference)}
     for statistic, of_names in models.z_scores(found.draws, reference).items():
         worst = max(of_names, key=of_names.__getitem__)
-        row[f"z_{statistic}"] = {"value": round(of_names[worst], 3), "of": worst}
+        row[f"z_{statistic}"] = {"value": round(float(of_names[worst]), 3), "of": worst}
     posterior = found.report["posterior"]
     return row | {
         "converged": models.says_converged(found.report),

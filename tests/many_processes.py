@@ -55,9 +55,27 @@ SMALL = {
 }
 """By task: what its methods set, of which each takes the keys that it has; they save often."""
 
+MODEL = "numpyro_model"
+"""A run of `small_model.py`, beside those of the methods."""
+OF_MODEL = {
+    "method": "nuts",
+    "model": f"numpyro:{pathlib.Path(__file__).with_name('small_model.py')}:schools",
+    "init_from": "uniform",
+    "num_chains": 4,
+    "log_every_steps": 4,
+    "eval_every_epochs": 1,
+    "hmc.mass": "diagonal",
+    "hmc.thin": 1,
+    "hmc.num_warmup": 20,
+    "hmc.num_samples": 20,
+}
+
 
 def every_method():
-    """For each registered method a configuration and data, of the first task that it can learn."""
+    """For each registered method a configuration and data, of the first task that it can learn.
+
+    And those of a NumPyro model.
+    """
     import ensemble
 
     found = {}
@@ -66,7 +84,9 @@ def every_method():
         config = ensemble.default_config()  # What a method has no use for is left out.
         config.update_from_flattened_dict({**SMALL[task], "method": method})
         found[method] = config, make_blobs() if task == "supervised" else None
-    return found
+    config = ensemble.default_config()
+    config.update_from_flattened_dict(OF_MODEL)
+    return {**found, MODEL: (config, None)}
 
 
 def train_methods(root, names):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics
 
 _MAX_POINTS = 2000
-_MAX_COLUMNS, _MAX_PANELS, _MAX_ROWS = 3, 6, 8
+_MAX_COLUMNS, MAX_PANELS, _MAX_ROWS = 3, 6, 8
 _MAX_MARGINALS = 12
 _NUM_BINS, _MIN_DRAWS_OF_BIN = 20, 5
 _MIN_DRAWS = 50
@@ -120,6 +120,52 @@ def rank_plot(scalars: Mapping[str, NDArray], diagnostics: Diagnostics, title: s
     return figure
 
 
+def pair_plot(scalars: Mapping[str, NDArray], is_divergent: NDArray, title: str) -> Figure:
+    """Draws of every two variables beside each other, and of each alone on the diagonal.
+
+    Args:
+        scalars: `[C, T]` each; all are drawn.
+        is_divergent: `[C, T]`: draws that are marked, for they crowd where a posterior is narrow.
+        title: of the figure.
+
+    Returns:
+        The figure; of very many draws evenly spread ones, and all that diverged.
+    """
+    names, marked = list(scalars), np.asarray(is_divergent, bool).ravel()
+    size = max(len(names), 1)
+    figure = new_figure(title, width=max(5.0, 1.2 + 1.7 * size), height=max(3.5, 1.1 + 1.5 * size))
+    grid = figure.subplots(size, size, squeeze=False)
+    if not names:
+        grid[0, 0].set_axis_off()
+        grid[0, 0].text(0.5, 0.5, "no scalar varies", transform=grid[0, 0].transAxes, ha="center")
+        return figure
+    flat = [np.asarray(one, np.float64).ravel() for one in scalars.values()]
+    drawn = np.arange(0, len(marked), max(1, -(-len(marked) // _MAX_POINTS)))
+    for i, j in np.ndindex(size, size):
+        axes = grid[i, j]
+        if j > i:
+            axes.set_axis_off()
+            continue
+        style(axes, literal(names[i]) if i == j else "")
+        axes.tick_params(labelleft=j == 0 and i > 0, labelbottom=i == size - 1, labelsize=7)
+        if i == j:
+            axes.hist(flat[i], bins=_NUM_BINS, color=ENSEMBLE_COLOR)
+            axes.set_yticks([])
+            continue
+        dots: dict[str, Any] = {"linestyle": "", "marker": "."}
+        axes.plot(
+            flat[j][drawn], flat[i][drawn], color=ENSEMBLE_COLOR, markersize=2, alpha=0.3, **dots
+        )
+        if marked.any():
+            axes.plot(
+                flat[j][marked], flat[i][marked], color=WRONG_COLOR, markersize=5,
+                label="divergent draws", **dots,
+            )  # fmt: skip
+    if marked.any() and size > 1:
+        legend(grid[-1, 0], figure, loc="outside lower center")
+    return figure
+
+
 def marginal_plot(edges: NDArray, cdf: NDArray, title: str) -> Figure:
     """Histograms of the draws of a density, a panel per dimension.
 
@@ -171,7 +217,7 @@ def _chosen(scalars: Mapping[str, NDArray], diagnostics: Diagnostics) -> list[st
     ranked = [name for name in ranked if not np.isnan(diagnostics.scalars[name].ess_bulk)]
     worst = sorted(ranked, key=lambda name: -np.nan_to_num(diagnostics.scalars[name].rhat))
     first = [name for name in ranked if name == next(iter(scalars))]
-    return (first + [name for name in worst if name not in first])[:_MAX_PANELS]
+    return (first + [name for name in worst if name not in first])[:MAX_PANELS]
 
 
 def _draw_ranks(axes: Axes, values: NDArray, name: str, diagnostics: ScalarDiagnostics) -> None:

@@ -46,6 +46,11 @@ class ModelResults:
         positions, _ = self._draws.positions()
         return self._model.site_draws({name: leaf[self._live] for name, leaf in positions.items()})
 
+    @property
+    def _num_values(self) -> int:
+        """Scalars of all variables."""
+        return sum(math.prod(one.shape[2:]) for one in self.sites.values.values())
+
     @functools.cached_property
     def _scalars(self) -> dict[str, np.ndarray]:
         """Every scalar [C, K], or 1,000 evenly spread ones, by name."""
@@ -81,13 +86,12 @@ class ModelResults:
         """
         counted = self._draws.scalars(self._first)
         of_live = {name: values[self._live] for name, values in counted.items()}
-        num_values = sum(math.prod(one.shape[2:]) for one in self.sites.values.values())
         return {
             "sites": {
                 name: _row(values, self.found.scalars.get(name))
                 for name, values in self._scalars.items()
             },
-            "num_values": num_values,
+            "num_values": self._num_values,
             "information_criteria": _information_criteria(self.sites),
             "posterior": posterior_section(
                 of_live, self.found, config, num_gradients, rate, None, ()
@@ -108,17 +112,36 @@ class ModelResults:
         title = "The chains, draw by draw"
         varying = {name: self._scalars[name] for name in worst}
         ranked = {name: self._scalars[name] for name in self._scalars if self._rhat(name) > 0}
+        least = sorted(ranked, key=lambda name: self.found.scalars[name].ess_bulk)
+        paired = {name: ranked[name] for name in least[: chain_plots.MAX_PANELS]}
+        _, numbers = self._draws.positions()
+        diverged = self._draws.scalars(self._first)["is_divergent"][self._live]
         return {
             "traces": chain_plots.trace_plot(
                 {**traces, "step size": scalars["step_size"]}, self._first, title
             ),
             "sites": chain_plots.trace_plot(
-                varying, 0, "The variables that agree least, draw by draw"
+                varying,
+                0,
+                f"Chains that agree least, draw by draw{self._left_out(len(varying))}",
             ),
             "ranks": chain_plots.rank_plot(
-                ranked, self.found, "Do the chains agree? Ranks of their draws"
+                ranked,
+                self.found,
+                "Do the chains agree? Ranks of their draws"
+                f"{self._left_out(min(len(ranked), chain_plots.MAX_PANELS))}",
+            ),
+            "pairs": chain_plots.pair_plot(
+                paired,
+                diverged[:, numbers - self._first],
+                f"Pairs, least bulk ESS first{self._left_out(len(paired))}",
             ),
         }
+
+    def _left_out(self, num_shown: int) -> str:
+        """What a title says of scalars that are not drawn."""
+        total = self._num_values
+        return "" if num_shown >= total else f" ({num_shown} of {total:,} variables are shown)"
 
     def _rhat(self, name: str) -> float:
         """R-hat, that of a constant 0, for nothing can be said of it."""

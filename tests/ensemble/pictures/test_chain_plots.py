@@ -206,3 +206,29 @@ def test_marginals_are_the_densities_of_the_dimensions(num_dimensions):
         (stairs,) = axes.patches
         np.testing.assert_allclose(stairs.get_data().values, (np.arange(8) + 0.5) / 16)
         np.testing.assert_array_equal(stairs.get_data().edges, edges[0])
+
+
+# Pairs.
+
+
+def test_pairs_show_every_two_variables_and_all_draws_that_diverged():
+    scalars = {"$a": normal(2, 3000), "b": normal(2, 3000, seed=1), "c": normal(2, 3000, seed=2)}
+    diverged = np.zeros((2, 3000), bool)
+    diverged[1, 7] = True
+    figure = chain_plots.pair_plot(scalars, diverged, "Pairs")
+    draw(figure)
+    grid = np.reshape(figure.axes, (3, 3))
+    for i, j in np.ndindex(3, 3):
+        assert grid[i, j].axison == (j <= i)
+        if j < i:
+            dots, marked = grid[i, j].get_lines()
+            one, other = list(scalars.values())[j], list(scalars.values())[i]
+            assert len(dots.get_xdata()) == 2000
+            assert (marked.get_xdata(), marked.get_ydata()) == (one[1, 7], other[1, 7])
+        elif i == j:
+            assert sum(bar.get_height() for bar in grid[i, j].patches) == 6000
+
+
+def test_pairs_of_nothing_or_one_variable_are_pictures_too():
+    draw(chain_plots.pair_plot({}, np.zeros((2, 0), bool), "Pairs"))
+    draw(chain_plots.pair_plot({"a": normal(2, 9)}, np.ones((2, 9), bool), "Pairs"))

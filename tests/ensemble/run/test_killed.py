@@ -19,8 +19,8 @@ from kills import assert_same, kill_often, result_of
 import ensemble
 from ensemble import registry
 
-METHODS = list(registry.METHODS)
-OF_ONE_CLASS = ("nuts", "mclmc")
+METHODS = [*registry.METHODS, many_processes.MODEL]
+OF_ONE_CLASS = ("nuts", "mclmc", many_processes.MODEL)
 """Methods whose class another method has, too."""
 MARKED = [
     pytest.param(one, marks=pytest.mark.soak if one in OF_ONE_CLASS else pytest.mark.check)

@@ -58,7 +58,7 @@ def test_draws_are_those_of_the_posterior(finished):
     np.testing.assert_array_equal(stored.posterior["mu"], found.draws["mu"])
     loo = found.report["information_criteria"]["y"]
     assert loo["elpd_loo"] == pytest.approx(arviz.loo(stored, scale="log").elpd_loo)
-    assert {"traces.png", "sites.png", "ranks.png"} <= {
+    assert {"traces.png", "sites.png", "ranks.png", "pairs.png"} <= {
         p.name for p in (workdir / "plots").iterdir()
     }
     assert "twice" in str(found)
