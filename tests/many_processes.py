@@ -58,13 +58,15 @@ SMALL = {
 MODEL = "numpyro_model"
 """A run of `small_model.py`, beside those of the methods."""
 OF_MODEL = {
-    "method": "nuts",
+    "method": "hmc",
     "model": f"numpyro:{pathlib.Path(__file__).with_name('small_model.py')}:schools",
     "init_from": "uniform",
     "num_chains": 4,
     "log_every_steps": 4,
     "eval_every_epochs": 1,
     "hmc.mass": "diagonal",
+    "hmc.step_size": 0.1,
+    "hmc.num_leapfrog_steps": 4,
     "hmc.thin": 1,
     "hmc.num_warmup": 20,
     "hmc.num_samples": 20,

@@ -22,6 +22,7 @@ from ensemble.tasks.model_arguments import Arguments
 from ensemble.tasks.probabilistic.program import digest, dispersed
 from ensemble.tasks.probabilistic.refusals import (
     UNTRACED,
+    can_draw,
     check_data,
     check_function,
     check_sites,
@@ -121,6 +122,8 @@ class NumPyroProgram:
             latents = handlers.substitute(self._function, data=found)
             sites = handlers.trace(handlers.seed(latents, rng_key)).get_trace(*args, **kwargs)
             log_probs = {name: sites[name]["fn"].log_prob(sites[name]["value"]) for name in names}
+            if self._undrawn:
+                return log_probs, {}
             free = handlers.uncondition(handlers.seed(latents, rng_key))
             drawn = handlers.trace(free).get_trace(*args, **kwargs)
         return log_probs, {name: drawn[name]["value"] for name in names}
@@ -185,7 +188,13 @@ class NumPyroProgram:
 
     @property
     def remark(self) -> str:
-        """What a model without observations samples."""
+        """What a model without observations samples, or why it predicts none."""
+        if self._undrawn:
+            listed = ", ".join(f"{name!r}{self._at(name)}" for name in self._undrawn)
+            return (
+                f"There is no posterior predictive: the distribution of {listed} has no sample "
+                "method."
+            )
         if self._of_kind("observed") or self._has_factors:
             return ""
         return f"{self.name} observes nothing: these are draws of its prior."
@@ -240,6 +249,9 @@ class NumPyroProgram:
             self._sites = {name: _read(site) for name, site in sites.items() if _kind(site)}
             for name, site in sites.items():
                 _check_site(name, site, places.found.get(name, ""))
+            self._undrawn = [
+                name for name in self._of_kind("observed") if not can_draw(sites[name]["fn"])
+            ]
             again = self._trace(jax.random.key(0), arrays, init_to_uniform())
             check_sites(self.name, sites, again, places.found)
             return self._unconstrained(jax.random.key(0), arrays, flat_only=False)

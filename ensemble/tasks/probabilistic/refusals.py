@@ -88,6 +88,15 @@ def plain_arguments(args: Any, name: str) -> Any:
     return jax.tree_util.tree_map_with_path(plain, args)
 
 
+def can_draw(fn: Any) -> bool:
+    """Whether a distribution has values of its own, as those of users may not."""
+    try:
+        fn.sample(jax.random.key(0))
+    except NotImplementedError:
+        return False
+    return True
+
+
 def _shown(path: Any) -> str:
     """A path into `(args, kwargs)` as its name, or its number."""
     keys = [getattr(key, "key", getattr(key, "idx", "")) for key in path[1:]]

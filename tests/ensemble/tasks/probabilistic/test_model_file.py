@@ -62,7 +62,34 @@ def test_what_cannot_be_used_is_said_in_a_line(file, tmp_path, model, content, l
         model_file.load(model.replace("{file}", str(file)), name)
 
 
-def test_a_file_that_fails_is_named_with_its_line(file):
-    file.write_text(MODEL + "\n1 / 0\n")
-    with pytest.raises(UserError, match=re.escape(f"{file}:11 (ZeroDivisionError")):
+@pytest.mark.parametrize(
+    ("added", "line"),
+    [
+        ("1 / 0", "{file}:11 (ZeroDivisionError"),
+        ("def other()", "mine.py, line 11"),
+        ("import sys; sys.exit(0)", "{file}:11 (SystemExit: 0)"),
+    ],
+)
+def test_a_file_that_fails_is_named_with_its_line(file, added, line):
+    file.write_text(f"{MODEL}\n{added}\n")
+    with pytest.raises(UserError, match=re.escape(line.format(file=file))):
         model_file.load(f"numpyro:{file}:mean", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("empty.json", b"", "cannot be used as arguments: Expecting value: line 1"),
+        ("broken.json", b'{"y": [1,', "cannot be used as arguments: Expecting value: line 1"),
+        ("binary.json", b"\x93\xff", "cannot be used as arguments: 'utf-8' codec"),
+        ("empty.npz", b"", "cannot be used as arguments: File is not a zip file"),
+        ("broken.npz", b"PK\x03\x04", "cannot be used as arguments: File is not a zip file"),
+        ("rows.csv", b"y", "its name must end in .json or .npz"),
+        ("absent.json", None, "there is no file .*absent.json"),
+    ],
+)
+def test_a_file_of_data_that_cannot_be_read_is_named(tmp_path, name, content, line):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"config.data='.*{name}'.*{line}"):
+        model_file.read_arguments(str(tmp_path / name))

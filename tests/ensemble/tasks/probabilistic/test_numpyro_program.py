@@ -72,6 +72,26 @@ def test_log_likelihoods_and_predictions_are_of_every_observation():
     np.testing.assert_array_equal(found.observed["y"], Y)
 
 
+class Undrawn(dist.Normal):
+    """As users write a likelihood: its density alone."""
+
+    def sample(self, key, sample_shape=()):
+        raise NotImplementedError
+
+
+def test_a_likelihood_that_draws_nothing_has_no_predictions():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        numpyro.sample("y", Undrawn(mu * jnp.ones(9), 1), obs=y)
+
+    task = ModelTask(NumPyroProgram(model, (Y,)))
+    params = {k: v[:, None] for k, v in task.starts(jax.random.split(KEY, 2), False).items()}
+    found = task.site_draws(params)
+    assert found.predicted == {}
+    assert found.log_likelihood["y"].shape == (2, 1, 9)
+    assert "the distribution of 'y' at" in task.program.remark
+
+
 def test_another_prior_or_other_data_are_another_model():
     def model(y, width):
         mu = numpyro.sample("mu", dist.Normal(0, width))
