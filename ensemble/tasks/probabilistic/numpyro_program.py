@@ -147,7 +147,7 @@ class NumPyroProgram:
             found = make_model(self._function, mesh, *args, **kwargs)
         except UserError as error:
             raise UserError(f"{self.name} cannot be split over devices: {error}") from error
-        except _UNTRACED as error:
+        except UNTRACED as error:
             raise UserError(
                 f"{self.name} cannot be split over devices: it needs the values of an array "
                 f"{in_own_code(error)}; give what it needs, such as a size, as an argument"

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.errors import UserError, in_one_line, in_own_code, place_in_own_code
+from ensemble.errors import UserError, in_one_line, place_in_own_code
 
 UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 """What JAX raises where a program needs the values of an array, and not its shape alone."""
@@ -25,19 +25,14 @@ def failed(name: str, error: Exception, place: str = "") -> UserError:
         error: that it raised.
         place: in the user's code, where the error's traceback does not tell.
     """
-    place = place_in_own_code(error) or place
+    says = f"{type(error).__name__}: {in_one_line(error, limit=200)}"
     if isinstance(error, UNTRACED):
-        where = f" at {place}" if place else ""
-        return UserError(
-            f"{name} failed{where} ({type(error).__name__}): it needs the values of an array that "
-            "JAX traces; write jnp.where or jax.lax.cond in place of if, and jax.numpy in place of "
-            "numpy"
+        says = (
+            f"{type(error).__name__}: it needs the values of an array that JAX traces; write "
+            "jnp.where or jax.lax.cond in place of if, and jax.numpy in place of numpy"
         )
-    if place_in_own_code(error) or not place:
-        return UserError(f"{name} failed {in_own_code(error)}")
-    return UserError(
-        f"{name} failed at {place} ({type(error).__name__}: {in_one_line(error, limit=200)})"
-    )
+    place = place_in_own_code(error) or place
+    return UserError(f"{name} failed {f'at {place} ' if place else ''}({says})")
 
 
 def check_function(function: Callable[..., Any], name: str) -> None:
@@ -88,6 +83,11 @@ def plain_arguments(args: Any, name: str) -> Any:
     return jax.tree_util.tree_map_with_path(plain, args)
 
 
+def _at(key: str, places: Mapping[str, str]) -> str:
+    """A site, and where in the user's code it is written, if that is known."""
+    return f"{key!r} at {places[key]}" if places.get(key) else repr(key)
+
+
 def can_draw(fn: Any) -> bool:
     """Whether a distribution has values of its own, as those of users may not."""
     try:
@@ -116,8 +116,8 @@ def check_data(sites: Mapping[str, Any], places: Mapping[str, str]) -> None:
     for key, site in sites.items():
         if site["type"] == "sample" and isinstance(site["value"], _NO_ARRAYS):
             raise UserError(
-                f"site {key!r} at {places.get(key)} has data that are a "
-                f"{type(site['value']).__name__}, must be an array; write numpy.asarray"
+                f"site {_at(key, places)} has data that are a {type(site['value']).__name__}, must "
+                "be an array; write numpy.asarray"
             )
 
 
@@ -142,10 +142,9 @@ def check_sites(
     for key in {**shapes[0], **shapes[1]}:
         found = [str(one.get(key, "absent")) for one in shapes]
         if found[0] != found[1]:
-            where = f" at {places[key]}" if places.get(key) else ""
             raise UserError(
-                f"{name} changes from call to call: its site {key!r}{where} is {found[0]} in one "
-                f"and {found[1]} in the next; a model depends on its arguments alone"
+                f"{name} changes from call to call: its site {_at(key, places)} is {found[0]} in "
+                f"one and {found[1]} in the next; a model depends on its arguments alone"
             )
     for key, site in sites.items():
         if site["type"] != "sample":
@@ -153,8 +152,8 @@ def check_sites(
         value = site["value"]
         if site["is_observed"] and not np.size(value) and not site["fn"].event_shape:
             raise UserError(
-                f"site {key!r} at {places.get(key)} has data of the shape {jnp.shape(value)}, which "
-                "are empty; leave them out, with the site"
+                f"site {_at(key, places)} has data of the shape {jnp.shape(value)}, which are "
+                "empty; leave them out, with the site"
             )
         try:
             log_prob = site["fn"].log_prob(value)
@@ -162,6 +161,6 @@ def check_sites(
             raise failed(f"site {key!r} of {name}", error, places.get(key, "")) from error
         if not jnp.issubdtype(jnp.result_type(log_prob), jnp.floating):
             raise UserError(
-                f"site {key!r} at {places.get(key)} has a log density of the dtype "
+                f"site {_at(key, places)} has a log density of the dtype "
                 f"{jnp.result_type(log_prob)}, must be real; are its data numbers of another kind?"
             )

@@ -130,9 +130,9 @@ def test_what_cannot_be_sampled_is_said_in_a_line(arguments, line):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("method", ["nuts"])
+@pytest.mark.parametrize("method", ["nuts", "hmc"])
 @pytest.mark.parametrize("name", posteriordb_models.MODELS)
-def test_posteriors_agree_with_stans_or_are_said_to_differ(name, method):
+def test_posteriors_agree_with_stans_or_are_said_not_to_have_converged(name, method):
     if not posteriordb_models.FOLDER.is_dir():
         pytest.skip(f"{posteriordb_models.FOLDER} is not there")
     arguments, reference = posteriordb_models.read(name)
@@ -140,5 +140,5 @@ def test_posteriors_agree_with_stans_or_are_said_to_differ(name, method):
     found = ensemble.sample(
         model, arguments, method=method, config={"num_devices": 1}, show_progress=False
     )
-    z, _ = posteriordb_models.largest_z(found.draws, reference)
-    assert z < 4 or "agree" in " ".join(found.report["notes"])
+    worst = posteriordb_models.largest_z(found.draws, reference)
+    assert worst[0] < 4 or not posteriordb_models.says_converged(found.report), worst

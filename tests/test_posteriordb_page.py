@@ -1,0 +1,34 @@
+"""The page of posteriordb's posteriors is that of the results, which keep what is promised."""
+
+import importlib.util
+import json
+
+import pytest
+from conftest import ROOT
+
+RESULTS = json.loads((ROOT / "benchmarks" / "results" / "posteriordb.json").read_text())["rows"]
+
+
+@pytest.fixture(scope="module")
+def page():
+    path = ROOT / "benchmarks" / "posteriordb_page.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_that_of_the_results(page):
+    assert (ROOT / "docs" / "posteriordb.md").read_text() == page.text(RESULTS)
+
+
+@pytest.mark.parametrize(("method", "least"), [("nuts", 12), ("hmc", 10)])
+def test_no_run_is_silently_wrong_and_most_agree(page, method, least):
+    mine = [row for row in RESULTS if row["method"] == method]
+    assert len(mine) == 14
+    assert all(page.agrees(row) or not row["converged"] for row in mine)
+    assert sum(map(page.agrees, mine)) >= least
+
+
+def test_the_largest_of_one_mean_and_sd_by_chance(page):
+    assert page.by_chance(1) == pytest.approx(2.236, abs=1e-3)  # Sidak's for two.
