@@ -49,7 +49,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """How often each method agrees, and says that it has converged."""
     lines = [
-        "| method | posteriors | agree | of these, converged | differ, and say so | differ silently |",
+        "| method | posteriors | agree | of these, converged | differ, and say so | "
+        "differ silently |",
         "|---|---|---|---|---|---|",
     ]
     for method in sorted({row["method"] for row in rows}):
@@ -67,24 +68,27 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:
     """The page."""
-    commits = sorted({row["commit"] for row in rows})
-    days = sorted({row["date"][:10] for row in rows})
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    last = max(row["date"] for row in rows)[:10]
     return f"""# Beside Stan's reference draws
 
-[posteriordb](https://github.com/stan-dev/posteriordb) has posteriors with 10,000 reference draws each. Fourteen of them
-are written as NumPyro models, and sampled by `ensemble.sample` with default settings: four chains, 1,000 draws of
-warm-up and 1,000 that count. Every parameter's mean and sd is compared with the reference. *z* is the distance divided
-by the joint Monte Carlo error of both; the error of a sd is by the effective sample size of squares. The table has the
-worst of all parameters, and what the worst of a right sampler stays below in 95% of runs by chance. A posterior agrees
-where all z are below {LIMIT:g}. Where one does not, the run must say itself that its chains have not converged.
+[posteriordb](https://github.com/stan-dev/posteriordb) has posteriors with 10,000 reference draws
+each. Fourteen of them are written as NumPyro models, and sampled by `ensemble.sample` with default
+settings: four chains, 1,000 draws of warm-up and 1,000 that count. Every parameter's mean and sd is
+compared with the reference. *z* is the distance divided by the joint Monte Carlo error of both; the
+error of a sd is by the effective sample size of squares. The table has the worst of all parameters,
+and what the worst of a right sampler stays below in 95% of runs by chance. A posterior agrees where
+all z are below {LIMIT:g}. Where one does not, the run must say itself that its chains have not
+converged.
 
 {summary(rows)}
 
-A run says that it has converged if the largest R-hat is below 1.01 and the least bulk ESS above 400.
+A run says that it has converged if the largest R-hat is below 1.01 and the least bulk ESS above
+400.
 
 {table(rows)}
 
 `python benchmarks/posteriordb.py` runs what is missing in
-[the results](../benchmarks/results/posteriordb.json), and with `--page` draws this page from them. The CPU seconds
-include compilation; other programs ran beside. Commits: {", ".join(commits)}; {" to ".join(dict.fromkeys((days[0], days[-1])))}.
+[the results](../benchmarks/results/posteriordb.json), and with `--page` draws this page from them.
+The CPU seconds include compilation, and other programs ran beside. Commit {commits}, {last}.
 """

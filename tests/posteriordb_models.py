@@ -220,7 +220,5 @@ def largest_z(draws, reference):
 def says_converged(report):
     """Whether a run says of itself that its draws can be relied on."""
     posterior = report["posterior"]
-    told = judge_chains(
-        posterior["rhat_max"], posterior["ess_bulk_min"], posterior["rhat_chance"]
-    )
+    told = judge_chains(posterior["rhat_max"], posterior["ess_bulk_min"], posterior["rhat_chance"])
     return told == AGREE and not report["failed_members"]

@@ -45,7 +45,7 @@ def check_function(function: Callable[..., Any], name: str) -> None:
     Raises:
         UserError: as said.
     """
-    code = function if inspect.isroutine(function) else getattr(function, "__call__", None)
+    code = function if inspect.isroutine(function) else type(function).__call__
     for is_one, kind, remedy in (
         (inspect.isclass(function), "a class", "give an instance that can be called"),
         (inspect.isgeneratorfunction(code), "a generator", "write it without yield"),
