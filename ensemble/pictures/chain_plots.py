@@ -142,7 +142,7 @@ def pair_plot(scalars: Mapping[str, NDArray], is_divergent: NDArray, title: str)
     flat = [np.asarray(one, np.float64).ravel() for one in scalars.values()]
     drawn = np.arange(0, len(marked), max(1, -(-len(marked) // _MAX_POINTS)))
     for i, j in np.ndindex(size, size):
-        axes = grid[i, j]
+        axes: Axes = grid.item(i, j)
         if j > i:
             axes.set_axis_off()
             continue
