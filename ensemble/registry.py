@@ -95,7 +95,11 @@ class SourceEntry:
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
 _CHAINS = "ensemble.methods.mcmc.sampler_keys:BLOCK"
+_MINIBATCH = "ensemble.methods.minibatch.minibatch_sampling:MinibatchSampling"
 _DRAWS = "ensemble.draws.store:predictive"
+# XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one before
+# it, and takes longer to make them. Sampling by all the data is faster with it: decision 0005.
+_OF_STEPS = {"--xla_cpu_use_fusion_emitters": "false"}
 
 METHODS: Mapping[str, MethodEntry] = {
     "sgd": MethodEntry(
@@ -103,9 +107,7 @@ METHODS: Mapping[str, MethodEntry] = {
         "ensemble.methods.members.sgd_keys:BLOCK",
         tasks=("supervised", "distillation"),
         predictive="ensemble.methods.members.member:predictive",
-        # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the
-        # one before it, and takes longer to make them. Sampling is faster with it: decision 0005.
-        xla_flags={"--xla_cpu_use_fusion_emitters": "false"},
+        xla_flags=_OF_STEPS,
     ),
     "hmc": MethodEntry(
         _SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS
@@ -115,6 +117,24 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "mclmc": MethodEntry(
         _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, is_exact=False
+    ),
+    "sgld": MethodEntry(
+        _MINIBATCH,
+        "ensemble.methods.minibatch.minibatch_keys:SGLD",
+        ("supervised",),
+        True,
+        _DRAWS,
+        is_exact=False,
+        xla_flags=_OF_STEPS,
+    ),
+    "sghmc": MethodEntry(
+        _MINIBATCH,
+        "ensemble.methods.minibatch.minibatch_keys:SGHMC",
+        ("supervised",),
+        True,
+        _DRAWS,
+        is_exact=False,
+        xla_flags=_OF_STEPS,
     ),
     "rwm": MethodEntry(
         "ensemble.methods.walk.random_walk:RandomWalk",

@@ -313,6 +313,14 @@ MAX_DRAWS = 100
 LOG_DENSITY, LOG_PROB, VALUE = "log_density", "log_prob_", "value:"
 """The scalars whose convergence counts: this one, and those whose names begin so."""
 
+NUM_TRACKED = 100
+"""Examples whose target's log-probability is recorded at every draw."""
+
+
+def tracked_examples(num_examples: int) -> np.ndarray:
+    """Numbers of the examples of a split whose log-probability is recorded, evenly spread."""
+    return np.linspace(0, num_examples - 1, min(NUM_TRACKED, num_examples)).astype(int)
+
 
 def is_diagnostic(name: str) -> bool:
     """Whether a scalar says how a draw was made, and not what was drawn."""

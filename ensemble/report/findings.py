@@ -69,7 +69,7 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
     """Chains that disagree."""
     posterior = report.get("posterior", {})
     rhat, ess = posterior.get("rhat_max"), posterior.get("ess_bulk_min")
-    if "num_warmup" not in posterior or rhat is None or ess is None:
+    if rhat is None or ess is None or not {"num_warmup", "remedy"} & posterior.keys():
         return []
     if np.isnan(rhat):
         return []
@@ -88,13 +88,15 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         if "sites" in report
         else "start from trained members with config.init_from, or choose a smaller network"
     )
+    longer = posterior.get("remedy") or (
+        f"Raise config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
+        f"{posterior['num_warmup']}"
+    )
     who = "halves of the chain" if posterior.get("num_chains") == 1 else "chains"
     return [
         f"The {who} {told}: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
         f"is good{by_chance}) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). "
-        "Intervals and averages of these draws may be off. Raise "
-        f"config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
-        f"{posterior['num_warmup']}, {others}."
+        f"Intervals and averages of these draws may be off. {longer}, {others}."
     ]
 
 

@@ -46,6 +46,34 @@ def posterior_section(
         no interval where it cannot be told.
     """
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
+    return {
+        **convergence_section(counted, found, traced),
+        "accept": float(counted["acceptance_rate"].mean()),
+        "divergences": int(counted["is_divergent"].sum()),
+        "energy_error": float(np.median(np.abs(counted["energy_error"]))),
+        "step_size": counted["step_size"][:, -1].tolist(),
+        "num_gradients": num_gradients,
+        "gradients_per_second": gradients_per_second,
+        "ess_per_second": found.ess_bulk_min / seconds if seconds else None,
+        "ess_per_gradient": found.ess_bulk_min / num_gradients,
+        "num_warmup": config.hmc.num_warmup,
+        "num_burn_in": config.hmc.num_burn_in,
+        "num_chains": config.num_chains,
+        "temperature": config.temperature,
+        "tracked_split": tracked_split,
+    }
+
+
+def convergence_section(
+    counted: Mapping[str, np.ndarray], found: Diagnostics, traced: Sequence[str]
+) -> dict[str, Any]:
+    """What the report's entry `posterior` has of chains whatever moves them.
+
+    Args:
+        counted: scalars [C, T] of the draws that count, of the live chains.
+        found: the diagnostics of those whose convergence counts.
+        traced: scores of single draws that are among the scalars.
+    """
     ess = [one.ess_bulk for one in found.scalars.values()]
     monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
     return {
@@ -59,20 +87,7 @@ def posterior_section(
         "ess_bulk_median": float(np.median(ess)) if ess else math.nan,
         "num_scalars": len(found.scalars),
         "num_constant": found.num_constant,
-        "accept": float(counted["acceptance_rate"].mean()),
-        "divergences": int(counted["is_divergent"].sum()),
-        "energy_error": float(np.median(np.abs(counted["energy_error"]))),
-        "step_size": counted["step_size"][:, -1].tolist(),
-        "num_gradients": num_gradients,
-        "gradients_per_second": gradients_per_second,
-        "ess_per_second": found.ess_bulk_min / seconds if seconds else None,
-        "ess_per_gradient": found.ess_bulk_min / num_gradients,
-        "num_warmup": config.hmc.num_warmup,
-        "num_burn_in": config.hmc.num_burn_in,
         "num_samples": counted[LOG_DENSITY].shape[1],
-        "num_chains": config.num_chains,
-        "temperature": config.temperature,
-        "tracked_split": tracked_split,
         "monte_carlo": {
             name: {
                 "mean": one.mean,
@@ -101,7 +116,9 @@ def posterior_figures(
         "acceptance_rate": "acceptance",
     }
     traces = {
-        title: scalars[name] for name, title in names.items() if np.isfinite(scalars[name]).any()
+        title: scalars[name]
+        for name, title in names.items()
+        if name in scalars and np.isfinite(scalars[name]).any()
     }
     return {
         "traces": chain_plots.trace_plot(traces, first, "The chains, draw by draw"),

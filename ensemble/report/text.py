@@ -279,10 +279,13 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         text += ", "
     else:
         text += "too few or degenerate draws for R-hat, "
-    accepted = f"{posterior['accept']:.0%} accepted"
-    if not registry.METHODS[report["method"]].is_exact:
-        accepted = "unadjusted, so somewhat biased"
-    text += f"{accepted}, {posterior['divergences']} divergent."
+    if "draw_temperature" in posterior:
+        text += f"drawn at temperature {posterior['draw_temperature']:.2f} by gradients of batches."
+    else:
+        accepted = f"{posterior['accept']:.0%} accepted"
+        if not registry.METHODS[report["method"]].is_exact:
+            accepted = "unadjusted, so somewhat biased"
+        text += f"{accepted}, {posterior['divergences']} divergent."
     if posterior["temperature"] != 1:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:

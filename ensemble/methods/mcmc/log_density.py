@@ -125,7 +125,12 @@ def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikeli
     return OwnLogLikelihood(place, value_and_grad, "examples", len(split.targets))
 
 
-def _check(task: Learned, parts: str, num_parts: int, mesh: Mesh, temperature: float) -> None:
+def check_posterior(task: Learned) -> None:
+    """Refuses a task that has no posterior: its loss depends on more than parameters and data.
+
+    Raises:
+        UserError: the network behaves differently in training, or examples are weighted.
+    """
     if not task.traits.examples_are_independent:
         raise UserError(
             "a posterior needs a likelihood that is a function of the parameters alone: networks "
@@ -136,6 +141,10 @@ def _check(task: Learned, parts: str, num_parts: int, mesh: Mesh, temperature: f
             "sample_weight is for config.method='sgd': in a posterior every example counts once; "
             "leave it out"
         )
+
+
+def _check(task: Learned, parts: str, num_parts: int, mesh: Mesh, temperature: float) -> None:
+    check_posterior(task)
     num_shards = mesh.shape[DATA]
     if num_parts < num_shards:
         raise UserError(

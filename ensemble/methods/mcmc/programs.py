@@ -14,7 +14,7 @@ from flax import struct
 from jax.sharding import NamedSharding
 
 from ensemble.draws.running_sums import PredictiveSums, add_draws, evaluate_draws, zero_sums
-from ensemble.draws.store import LOG_PROB, VALUE
+from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
 from ensemble.likelihood import Likelihood
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.kernels import (
@@ -35,9 +35,6 @@ from ensemble.sharding.placed_split import PlacedSplit, place_split
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned, Modelled
-
-NUM_TRACKED = 100
-"""Examples whose target's log-probability is recorded at every draw."""
 
 
 class SamplingState(struct.PyTreeNode):
@@ -220,9 +217,7 @@ class Programs:
     def _tracked_examples(self) -> np.ndarray:
         """Numbers of the examples whose log-probability is recorded, evenly spread."""
         assert self.tracked_split is not None
-        num_examples = self.sizes[self.tracked_split]
-        count = min(NUM_TRACKED, num_examples)
-        return np.linspace(0, num_examples - 1, count).astype(int)
+        return tracked_examples(self.sizes[self.tracked_split])
 
     def _make_sampler(self, coordinates: Coordinates, data: Any) -> Sampler:
         """The sampler, in the coordinates in which the chains move."""

@@ -44,7 +44,7 @@ PRIOR, MAP, UNIFORM = "prior", "map", "uniform"
 
 
 def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
-    found, method = _of_likelihood(values), values["method"]
+    found, method = likelihood_conflicts(values), values["method"]
     num_chains, mass = values["num_chains"], values["hmc.mass"]
     thin, num_samples = values["hmc.thin"], values["hmc.num_samples"]
     durations = ("hmc.num_warmup", "hmc.num_burn_in", "hmc.num_samples")
@@ -84,7 +84,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
     return found
 
 
-def _of_likelihood(values: Mapping[str, Any]) -> list[Conflict]:
+def likelihood_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
     """A likelihood that has no posterior."""
     from ensemble import likelihoods  # They import JAX; the keys do not.
 

@@ -1,7 +1,21 @@
 """The optax transform of a configuration."""
 
+from typing import NamedTuple
+
 import ml_collections
 import optax
+
+
+class Descent(NamedTuple):
+    """How members descend.
+
+    Attributes:
+        learning_rate: by step, as it is reported.
+        optimizer: that turns gradients of the mean loss into steps.
+    """
+
+    learning_rate: optax.Schedule
+    optimizer: optax.GradientTransformation
 
 
 def learning_rate_schedule(

@@ -25,7 +25,11 @@ from ensemble.methods.members.member_programs import (
     totals_to_host,
     zero_metrics,
 )
-from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
+from ensemble.methods.members.optimizers import (
+    Descent,
+    create_optimizer,
+    learning_rate_schedule,
+)
 from ensemble.methods.members.train_step import Metrics
 from ensemble.notes import note
 from ensemble.sharding import transfer
@@ -76,6 +80,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         task: what the members learn.
         first: number of the first member; those before it are elsewhere.
         goal: steps to take, where it is not the number that the configuration says.
+        descent: how members descend, where the configuration does not say it.
 
     Raises:
         UserError: the data do not suit it, or it takes too many steps, or too much memory.
@@ -90,6 +95,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         task: Learned,
         first: int = 0,
         goal: int | None = None,
+        descent: Descent | None = None,
     ):
         self.config = config
         self.indices = tuple(range(first, config.ensemble_size))
@@ -101,8 +107,10 @@ class SGD(Method[SGDState, ChunkInfo]):
         self._last_step = config.num_steps or config.num_epochs * self.steps_per_epoch
         self.num_steps = self._last_step if goal is None else goal
         self._check_size()
-        self.learning_rate = learning_rate_schedule(config, self._last_step)
-        self.optimizer = create_optimizer(config, self.learning_rate)
+        if descent is None:
+            learning_rate = learning_rate_schedule(config, self._last_step)
+            descent = Descent(learning_rate, create_optimizer(config, learning_rate))
+        self.learning_rate, self.optimizer = descent
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
         self.remedy = (
             f"lower config.learning_rate={config.learning_rate}, with "

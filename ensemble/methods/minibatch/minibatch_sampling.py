@@ -1,0 +1,456 @@
+"""The methods `sgld` and `sghmc`: chains that move as the members of `sgd` do, and leave draws.
+
+Batches, devices, checkpoints and failures are those of SGD, whose optimiser is a step of Langevin
+dynamics here. A step is one of every chain. At every draw the chains predict the splits, which goes
+into running sums; the draw itself goes to the disk.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble.config import flatten
+from ensemble.config_rules import validate
+from ensemble.draws import diagnostics
+from ensemble.draws.diagnostics import Diagnostics
+from ensemble.draws.running_sums import PredictiveSums, averages
+from ensemble.draws.store import LOG_DENSITY, Draws, draw_variables, tracked_scalars
+from ensemble.errors import UserError
+from ensemble.likelihood import Arrays
+from ensemble.method import Method, Stacked, Status, check_not_longer
+from ensemble.methods.mcmc.log_density import check_posterior
+from ensemble.methods.mcmc.sampler_keys import PRIOR
+from ensemble.methods.mcmc.start import members_of
+from ensemble.methods.members import sgd_keys
+from ensemble.methods.members.optimizers import Descent
+from ensemble.methods.members.sgd import SGD, SGDState
+from ensemble.methods.members.sgd import ChunkInfo as StepsInfo
+from ensemble.methods.minibatch import draw_record, minibatch_report
+from ensemble.methods.minibatch.draw_record import Draw, SplitSums
+from ensemble.methods.minibatch.langevin import langevin, temperature
+from ensemble.methods.minibatch.minibatch_keys import SGHMC
+from ensemble.methods.minibatch.tempered import tempered
+from ensemble.methods.minibatch.timetable import schedule, timetable
+from ensemble.notes import note
+from ensemble.report.posterior import write_posterior
+from ensemble.report.results import REPORTED_SPLITS
+from ensemble.sharding import processes, transfer
+from ensemble.storage.checkpoint import check_shapes
+from ensemble.storage.memory import check_memory
+from ensemble.storage.predictions import MemberPredictions
+from ensemble.storage.workdir import Workdir
+from ensemble.task import Learned
+
+DRAWN = "drawn"
+"""What a checkpoint calls that of a state which SGD has not."""
+_NOISE = 3  # Folded into a chain's key; those of `ensemble.methods.members.member.Stream` precede.
+
+
+class ChainsState(NamedTuple):
+    """Everything the next chunk needs.
+
+    Attributes:
+        members: the chains, as SGD has its members.
+        sums: of the predictions of the draws, by split.
+        energy: [2, C] float64, sum and number of the losses of the steps since the last draw.
+        counted: [2, C], the part of SGD's own sums that is in `energy` already.
+        pending: draws that have not been reported.
+    """
+
+    members: SGDState
+    sums: dict[str, PredictiveSums]
+    energy: np.ndarray
+    counted: np.ndarray
+    pending: tuple[Draw, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """Steps that the chains have taken."""
+        return self.members.step
+
+
+class ChunkInfo(NamedTuple):
+    """The diagnostics of one chunk.
+
+    Attributes:
+        steps: SGD's, of its last steps, with the metrics of all since the last report.
+        first: step before the chunk.
+        compiles: whether it has the first draw of this process.
+        draws: since the last report; none where the chunk is cut.
+    """
+
+    steps: StepsInfo
+    first: int
+    compiles: bool
+    draws: tuple[Draw, ...]
+
+    @property
+    def step(self) -> int:
+        """The step after the chunk."""
+        return self.steps.step
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a limit ended it."""
+        return self.steps.is_cut
+
+
+class MinibatchSampling(Method[ChainsState, ChunkInfo]):
+    """Stochastic gradient Langevin dynamics of every chain.
+
+    Args:
+        config: validated, of `ensemble.config`.
+        task: the network, its data and its prior.
+
+    Raises:
+        UserError: the task has no posterior, or does not fit the memory.
+    """
+
+    noun = "chain"
+    charts = SGD.charts
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned):
+        check_posterior(task)
+        self.config = config
+        self.task = task
+        self._times = timetable(config)
+        self.num_steps = self._times.num_steps
+        self.remedy = f"lower config.learning_rate={config.learning_rate}"
+        held_out = [name for name in task.sizes if name != "train"]
+        self.tracked_split = next((k for k in ("validation", "test") if k in held_out), None)
+        self._check_memory()
+        self._decay = float(config.get("momentum", 0.0))
+        steps = schedule(config)
+        optimizer = langevin(
+            steps.learning_rate,
+            steps.is_noisy,
+            task.num_train_examples,
+            self._decay,
+            config.sgmcmc.num_burn_in * (config.sgmcmc.preconditioner != "none"),
+        )
+        self._members = SGD(
+            _config_of_members(config, self.num_steps),
+            tempered(task, config.temperature),
+            descent=Descent(steps.learning_rate, optimizer),
+        )
+        self.indices = self._members.indices
+        self.steps_per_epoch = self._members.steps_per_epoch
+        self._splits = {name: SplitSums(task, name, len(self.indices)) for name in held_out}
+        self._has_drawn = False
+        self._diagnosed: tuple[Any, Diagnostics] | None = None
+
+    def _check_memory(self) -> None:
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
+        num_chains, every = self.config.num_chains, self._times.steps_per_draw
+        # Parameters, momentum, squared gradients, noise, and as a checkpoint fetches them.
+        num_copies = 6 + self.config.log_every_steps // every
+        what = f"config.num_chains={num_chains} chains of {num_params:,} parameters"
+        remedy = "config.num_chains or config.log_every_steps, or choose a smaller network"
+        check_memory(4 * num_copies * num_params * num_chains, what, remedy)
+
+    # The protocol of a method.
+
+    def init(self, rng_key: jax.Array) -> ChainsState:
+        """Starts chains 0..C-1, chain k from `fold_in(rng_key, k)`."""
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, np.array(self.indices))
+        noise = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _NOISE)
+        if self.config.init_from == PRIOR:
+            params = jax.vmap(self.task.sample_prior)(keys)
+        else:
+            params = members_of(self.config, self.task, self.task.params_shapes())
+        arrays, counters = self._members.to_host(self._members.init(rng_key))
+        arrays["params"] = transfer.fetch(params)
+        arrays["opt_state"]["rng_key"] = np.asarray(jax.random.key_data(noise))
+        members = self._members.from_host(rng_key, arrays, counters)
+        nothing = np.zeros((2, len(self.indices)))
+        sums = {name: split.zero() for name, split in self._splits.items()}
+        return ChainsState(members, sums, nothing, nothing)
+
+    def advance(
+        self, state: ChainsState, limit: int | None = None
+    ) -> tuple[ChainsState, ChunkInfo]:
+        """Takes the steps up to the next due logging, due end of an epoch, or goal.
+
+        Returns:
+            The state, and the chunk's diagnostics. Draws are waited for, steps are not.
+        """
+        first, has_drawn = state.step, self._has_drawn
+        end = self.num_steps if limit is None else first + limit
+        is_cut = True
+        while is_cut and state.step < end:
+            state, info = self._advance_to_moment(state, end)
+            is_cut = info.is_cut
+        reported = () if is_cut else state.pending
+        compiles = self._has_drawn and not has_drawn
+        state = state._replace(pending=state.pending[len(reported) :])
+        return state, ChunkInfo(info, first, compiles, reported)
+
+    def _advance_to_moment(self, state: ChainsState, end: int) -> tuple[ChainsState, StepsInfo]:
+        """Takes steps up to a draw, the end of a burn-in, a report of SGD, or `end`."""
+        step, draw = state.step, self._times.next_draw(state.step)
+        begin = draw - self._times.steps_per_draw  # Of the steps that the draw is about.
+        moment = begin if step < begin else draw
+        members, info = self._members.advance(state.members, min(moment, end) - step)
+        state = state._replace(members=members)
+        if info.is_cut and info.step != moment:
+            return state, info
+        totals, energy = np.zeros_like(state.energy), state.energy
+        if info.step >= begin:
+            loss = transfer.fetch(info.member_metrics["loss"])
+            totals = np.array([loss.total, loss.count], np.float64)[:, : len(self.indices)]
+            energy = energy + totals - state.counted
+        if info.step == draw:
+            state = self._drawn(state, energy)
+        if info.step in (begin, draw):
+            energy = np.zeros_like(energy)
+        return state._replace(energy=energy, counted=totals * info.is_cut), info
+
+    def _drawn(self, state: ChainsState, energy: np.ndarray) -> ChainsState:
+        """Takes a draw: predicts the splits with the chains where they are."""
+        self._has_drawn = True
+        members, num_chains = state.members, len(self.indices)
+        optimizer_state = members.members.opt_state
+        with np.errstate(divide="ignore", invalid="ignore"):  # Of a chain that has failed.
+            log_density = -self.task.num_train_examples * energy[0] / energy[1]
+        rate = float(self._members.learning_rate(state.step - 1))
+        scalars = {
+            LOG_DENSITY: log_density.astype(np.float32),
+            "step_size": np.full(num_chains, rate, np.float32),
+            "kinetic": transfer.fetch(optimizer_state.kinetic)[:num_chains],
+        }
+        sums = dict(state.sums)
+        for name, split in self._splits.items():
+            predicted = self._members.predict_split(members, name).arrays
+            sums[name], scores = split.add(sums[name], predicted)
+            if name == self.tracked_split:
+                traced = {name: scores[name] for name in self._traced}
+                scalars |= traced | split.log_probs(predicted)
+        params = self._members.predictive(members, self.indices, None).variables["params"]
+        return state._replace(sums=sums, pending=(*state.pending, Draw(scalars, params)))
+
+    def finished(self, state: ChainsState) -> bool:
+        """Whether all steps have been taken."""
+        return state.step >= self.num_steps
+
+    # What the loop asks for.
+
+    def member_examples(self, info: ChunkInfo) -> int:
+        """Examples that the chains have seen since the last report, summed over chains."""
+        return self._members.member_examples(info.steps)
+
+    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
+        """The speed as it is shown: steps of single chains, per second."""
+        return {"posterior/steps_per_second": self._steps(member_examples_per_second)}
+
+    def scalars(self, info: ChunkInfo) -> dict[str, float]:
+        """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
+        found = self._members.scalars(info.steps)
+        for draw in info.draws[-1:]:
+            heats = temperature(draw.scalars["kinetic"], self._decay)
+            for k, heat in zip(self.indices, heats, strict=True):
+                found[f"posterior/chain_{k:02d}/draw_temperature"] = float(heat)
+        return {name: value for name, value in found.items() if np.isfinite(value)}
+
+    def status(self, info_or_state: ChunkInfo | ChainsState) -> dict[int, Status]:
+        """The status of the chains, by number."""
+        is_info = isinstance(info_or_state, ChunkInfo)
+        return self._members.status(info_or_state.steps if is_info else info_or_state.members)
+
+    def fault(self, state: ChainsState) -> str:
+        """What the task finds with the last finite parameters of the first that failed."""
+        return self._members.fault(state.members)
+
+    def parameters(self, state: ChainsState) -> Any:
+        """Returns the shapes of the parameters of one chain."""
+        return self._members.parameters(state.members)
+
+    def record(self, info: ChunkInfo, draws: Draws) -> None:
+        """Appends a chunk's draws to those on disk."""
+        if info.draws and processes.is_main():
+            first = self._times.draws_before(info.step) - len(info.draws)
+            draw_record.append(draws, first, info.draws)
+
+    def num_recorded(self, state: ChainsState) -> int:
+        """Draws that `record` has appended when a state is reached."""
+        return self._num_drawn(state) - len(state.pending)
+
+    def has_predictions(self, state: ChainsState) -> bool:
+        """Always: before the first draw by the parameters as they are."""
+        return True
+
+    def predict_split(self, state: ChainsState, name: str) -> MemberPredictions:
+        """The model average of every chain on a split, over its draws so far."""
+        if not self._num_drawn(state):
+            return self._members.predict_split(state.members, name)
+        return MemberPredictions(self._averages(state, name)[0])
+
+    def predictive(self, state: ChainsState, live: Sequence[int], draws: Draws) -> Stacked | None:
+        """The draws of the live chains; only the main process's."""
+        return draw_variables(draws, live) if processes.is_main() else None
+
+    def monitor_scalars(
+        self, state: ChainsState, draws: Draws, member_examples_per_second: float | None
+    ) -> dict[str, float]:
+        """Convergence, and the mean scores of single draws, as named scalars."""
+        live = self._live(state)
+        if not self._num_drawn(state) or not live:
+            return {}
+        scalars = {}
+        if self.tracked_split is not None:
+            for name, value in self._average_draw(state, self.tracked_split, live).items():
+                scalars[f"{self.tracked_split}/average_draw/{name}"] = value
+        if not processes.is_main() or not draws.end:  # It alone has the draws.
+            return scalars
+        found = self._diagnose(live, draws)
+        convergence = {
+            "posterior/rhat_max": found.rhat_max,
+            "posterior/ess_bulk_min": found.ess_bulk_min,
+            "posterior/ess_tail_min": found.ess_tail_min,
+        }
+        return scalars | {name: one for name, one in convergence.items() if np.isfinite(one)}
+
+    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """What tells whether the chains are well, and what they are worth."""
+        tags = [f"posterior/chain_{k:02d}/draw_temperature" for k in self.indices]
+        heats = [scalars[tag] for tag in tags if tag in scalars]
+        found = {"temperature": float(np.mean(heats))} if heats else {}
+        titles = {
+            "posterior/rhat_max": "R-hat",
+            "posterior/ess_bulk_min": "bulk ESS",
+            "posterior/steps_per_second": "steps/s",
+            **{
+                f"{self.tracked_split}/average_draw/{name}": f"average draw's {name}"
+                for name in self._traced
+            },
+        }
+        return found | {title: scalars[tag] for tag, title in titles.items() if tag in scalars}
+
+    def has_converged(self, scalars: Mapping[str, float]) -> bool:
+        """Never: the schedule says how long."""
+        return False
+
+    def report_sections(
+        self, state: ChainsState, draws: Draws, timing: Mapping[str, float | None]
+    ) -> dict[str, Any]:
+        """What report.json says beside the scores."""
+        live, rate = self._live(state), timing["member_examples_per_second"]
+        average_draw = {
+            name: self._average_draw(state, name, live)
+            for name in REPORTED_SPLITS
+            if name in self._splits
+        }
+        if not processes.is_main():
+            return {}
+        posterior = minibatch_report.section(
+            {name: values[live] for name, values in draws.scalars().items()},
+            self._diagnose(live, draws),
+            self.config,
+            self._times,
+            self._decay,
+            None if rate is None else self._steps(rate),
+            self.tracked_split,
+            self._traced,
+        )
+        num_examples = self.task.num_train_examples
+        for line in minibatch_report.notes(posterior, self.config, num_examples):
+            note(line)
+        return {"average_draw": average_draw, "posterior": posterior}
+
+    def write_results(self, state: ChainsState, work: Workdir, draws: Draws) -> None:
+        """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
+        if not processes.is_main():
+            return
+        live, heat = self._live(state), self.config.temperature
+        found, split = self._diagnose(live, draws), self.tracked_split
+        write_posterior(work, draws, 0, live, found, heat, split, self._traced)
+
+    # To and from the host: what a checkpoint holds.
+
+    def to_host(self, state: ChainsState) -> tuple[dict[str, Any], dict[str, int]]:
+        """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
+        arrays, counters = self._members.to_host(state.members)
+        own = draw_record.to_host(state.sums, state.pending)
+        own |= {"energy": state.energy, "counted": state.counted}
+        counters |= {
+            "num_recorded": self.num_recorded(state),
+            "cycle_steps": self._times.cycle_steps,
+        }
+        return {**arrays, DRAWN: own}, counters
+
+    def from_host(
+        self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
+    ) -> ChainsState:
+        """The inverse of `to_host`, on any devices."""
+        own = arrays[DRAWN]
+        arrays = {name: leaf for name, leaf in arrays.items() if name != DRAWN}
+        members = self._members.from_host(rng_key, arrays, counters)
+        num_pending = self._times.draws_before(counters["step"]) - counters["num_recorded"]
+        sums, pending = draw_record.from_host(own, self._splits, num_pending)
+        energy, counted = own["energy"], own["counted"]
+        check_shapes((energy, counted), (np.zeros((2, len(self.indices))),) * 2)
+        return ChainsState(members, sums, energy, counted, pending)
+
+    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
+        """Refuses counters of a run that this configuration cannot go on with.
+
+        Raises:
+            UserError: it has taken more steps, or its cycles are of another length.
+        """
+        check_not_longer(counters["step"], self.num_steps, "steps", "sgmcmc.num_samples", where)
+        saved = counters["cycle_steps"]
+        is_one = self._times.num_cycles == 1 and self.config.sgmcmc.schedule != "cyclical"
+        if saved != self._times.cycle_steps and not is_one:
+            raise UserError(
+                f"config.sgmcmc.num_samples={self.config.sgmcmc.num_samples} makes cycles of "
+                f"{self._times.cycle_steps} steps, but those in {where} have {saved}; keep it, and "
+                "raise config.sgmcmc.num_cycles instead"
+            )
+
+    # Counts.
+
+    def _num_drawn(self, state: ChainsState) -> int:
+        return self._times.draws_before(state.step)
+
+    def _steps(self, member_examples: float) -> float:
+        """Steps of single chains that see so many examples."""
+        return member_examples * self.steps_per_epoch / self.task.num_train_examples
+
+    @functools.cached_property
+    def _traced(self) -> tuple[str, ...]:
+        """Scores of single draws that are recorded."""
+        return tuple(self.task.likelihood.traced)
+
+    def _live(self, state: ChainsState) -> list[int]:
+        return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
+
+    def _diagnose(self, live: Sequence[int], draws: Draws) -> Diagnostics:
+        """Diagnoses the draws of the live chains, once."""
+        key = (draws.end, tuple(live))
+        if self._diagnosed is None or self._diagnosed[0] != key:
+            found = diagnostics.summarise(tracked_scalars(draws, 0, key[1]))
+            self._diagnosed = key, found
+        return self._diagnosed[1]
+
+    def _averages(self, state: ChainsState, split: str) -> tuple[Arrays, Arrays]:
+        """Predictions of the chains, and mean scores of single draws."""
+        likelihood, num_examples = self.task.likelihood, self.task.sizes[split]
+        return averages(likelihood, state.sums[split], self._num_drawn(state), num_examples)
+
+    def _average_draw(self, state: ChainsState, split: str, live: list[int]) -> dict[str, float]:
+        """Mean scores of single draws, over the live chains."""
+        _, scores = self._averages(state, split)
+        return {name: float(values[live].mean()) for name, values in scores.items()}
+
+
+def _config_of_members(
+    config: ml_collections.FrozenConfigDict, num_steps: int
+) -> ml_collections.FrozenConfigDict:
+    """What SGD is to do with the data of a run; its own descent is not used."""
+    foreign = SGHMC.keys.keys() - sgd_keys.BLOCK.keys.keys()
+    shared = {key: value for key, value in flatten(config).items() if key not in foreign}
+    of_sgd = {"method": "sgd", "ensemble_size": config.num_chains, "num_steps": num_steps}
+    return validate({**shared, **of_sgd})
