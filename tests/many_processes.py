@@ -45,6 +45,9 @@ SMALL = {
         "hmc.step_size": 0.1,
         "hmc.num_warmup": 4,
         "hmc.num_samples": 12,
+        "sgmcmc.num_burn_in": 4,
+        "sgmcmc.num_samples": 8,
+        "sgmcmc.steps_per_draw": 2,
     },
     "density": {
         "log_every_steps": 64,

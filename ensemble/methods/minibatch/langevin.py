@@ -32,14 +32,14 @@ class LangevinState(NamedTuple):
     """What the next step needs beside the parameters.
 
     Attributes:
-        count: steps taken.
+        num_steps: taken.
         rng_key: data of the chain's key, [2] uint32; step t draws from `fold_in(rng_key, t)`.
         momentum: as the parameters.
         squares: running mean of squared gradients, as the parameters; None without preconditioner.
         kinetic: [] mean of p^2 / M over the parameters, before noise was added; 1 is expected.
     """
 
-    count: jax.Array
+    num_steps: jax.Array
     rng_key: jax.Array
     momentum: Any
     squares: Any
@@ -68,7 +68,7 @@ def langevin(
     def init(params: Any) -> LangevinState:
         zeros = jax.tree.map(jnp.zeros_like, params)
         return LangevinState(
-            count=jnp.zeros((), jnp.int32),
+            num_steps=jnp.zeros((), jnp.int32),
             rng_key=jax.random.key_data(jax.random.key(0)),
             momentum=zeros,
             squares=zeros if num_adapting else None,
@@ -76,7 +76,7 @@ def langevin(
         )
 
     def update(grads: Any, state: LangevinState, params: Any = None) -> tuple[Any, LangevinState]:
-        count = state.count
+        count = state.num_steps
         squares = state.squares
         if num_adapting:
             share = jnp.where(count < num_adapting, 1 - _MEMORY, 0.0)

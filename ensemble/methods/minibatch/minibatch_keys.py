@@ -33,8 +33,8 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
         found.append(Conflict(("num_chains",), line))
     if num_steps > MAX_STEPS:
         line = f"config.sgmcmc has {num_steps} steps in all, which must be at most {MAX_STEPS}"
-        keys = ("num_burn_in", "num_samples", "steps_per_draw", "num_cycles")
-        keys = tuple(f"sgmcmc.{key}" for key in keys)
+        names = ("num_burn_in", "num_samples", "steps_per_draw", "num_cycles")
+        keys = tuple(f"sgmcmc.{name}" for name in names)
         found.append(Conflict(keys, f"{line}; lower sgmcmc.num_samples"))
     if num_cycles > 1 and schedule != "cyclical":
         line = (

@@ -7,17 +7,15 @@ into running sums; the draw itself goes to the disk.
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
 
-from ensemble.config import flatten
-from ensemble.config_rules import validate
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
-from ensemble.draws.running_sums import PredictiveSums, averages
+from ensemble.draws.running_sums import averages
 from ensemble.draws.store import LOG_DENSITY, Draws, draw_variables, tracked_scalars
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
@@ -25,16 +23,14 @@ from ensemble.method import Method, Stacked, Status, check_not_longer
 from ensemble.methods.mcmc.log_density import check_posterior
 from ensemble.methods.mcmc.sampler_keys import PRIOR
 from ensemble.methods.mcmc.start import members_of
-from ensemble.methods.members import sgd_keys
-from ensemble.methods.members.optimizers import Descent
-from ensemble.methods.members.sgd import SGD, SGDState
+from ensemble.methods.members.sgd import SGD
 from ensemble.methods.members.sgd import ChunkInfo as StepsInfo
 from ensemble.methods.minibatch import draw_record, minibatch_report
+from ensemble.methods.minibatch.chains_state import ChainsState, ChunkInfo
 from ensemble.methods.minibatch.draw_record import Draw, SplitSums
-from ensemble.methods.minibatch.langevin import langevin, temperature
-from ensemble.methods.minibatch.minibatch_keys import SGHMC
-from ensemble.methods.minibatch.tempered import tempered
-from ensemble.methods.minibatch.timetable import schedule, timetable
+from ensemble.methods.minibatch.langevin import temperature
+from ensemble.methods.minibatch.moving_members import moving_members
+from ensemble.methods.minibatch.timetable import timetable
 from ensemble.notes import note
 from ensemble.report.posterior import write_posterior
 from ensemble.report.results import REPORTED_SPLITS
@@ -48,55 +44,6 @@ from ensemble.task import Learned
 DRAWN = "drawn"
 """What a checkpoint calls that of a state which SGD has not."""
 _NOISE = 3  # Folded into a chain's key; those of `ensemble.methods.members.member.Stream` precede.
-
-
-class ChainsState(NamedTuple):
-    """Everything the next chunk needs.
-
-    Attributes:
-        members: the chains, as SGD has its members.
-        sums: of the predictions of the draws, by split.
-        energy: [2, C] float64, sum and number of the losses of the steps since the last draw.
-        counted: [2, C], the part of SGD's own sums that is in `energy` already.
-        pending: draws that have not been reported.
-    """
-
-    members: SGDState
-    sums: dict[str, PredictiveSums]
-    energy: np.ndarray
-    counted: np.ndarray
-    pending: tuple[Draw, ...] = ()
-
-    @property
-    def step(self) -> int:
-        """Steps that the chains have taken."""
-        return self.members.step
-
-
-class ChunkInfo(NamedTuple):
-    """The diagnostics of one chunk.
-
-    Attributes:
-        steps: SGD's, of its last steps, with the metrics of all since the last report.
-        first: step before the chunk.
-        compiles: whether it has the first draw of this process.
-        draws: since the last report; none where the chunk is cut.
-    """
-
-    steps: StepsInfo
-    first: int
-    compiles: bool
-    draws: tuple[Draw, ...]
-
-    @property
-    def step(self) -> int:
-        """The step after the chunk."""
-        return self.steps.step
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether a limit ended it."""
-        return self.steps.is_cut
 
 
 class MinibatchSampling(Method[ChainsState, ChunkInfo]):
@@ -124,19 +71,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         self.tracked_split = next((k for k in ("validation", "test") if k in held_out), None)
         self._check_memory()
         self._decay = float(config.get("momentum", 0.0))
-        steps = schedule(config)
-        optimizer = langevin(
-            steps.learning_rate,
-            steps.is_noisy,
-            task.num_train_examples,
-            self._decay,
-            config.sgmcmc.num_burn_in * (config.sgmcmc.preconditioner != "none"),
-        )
-        self._members = SGD(
-            _config_of_members(config, self.num_steps),
-            tempered(task, config.temperature),
-            descent=Descent(steps.learning_rate, optimizer),
-        )
+        self._members = moving_members(config, task, self._times, self._decay)
         self.indices = self._members.indices
         self.steps_per_epoch = self._members.steps_per_epoch
         self._splits = {name: SplitSums(task, name, len(self.indices)) for name in held_out}
@@ -202,12 +137,14 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         if info.step >= begin:
             loss = transfer.fetch(info.member_metrics["loss"])
             totals = np.array([loss.total, loss.count], np.float64)[:, : len(self.indices)]
-            energy = energy + totals - state.counted
+            with np.errstate(invalid="ignore"):  # Of a chain that has failed.
+                energy = energy + totals - state.counted
         if info.step == draw:
             state = self._drawn(state, energy)
         if info.step in (begin, draw):
             energy = np.zeros_like(energy)
-        return state._replace(energy=energy, counted=totals * info.is_cut), info
+        counted = totals if info.is_cut else np.zeros_like(totals)
+        return state._replace(energy=energy, counted=counted), info
 
     def _drawn(self, state: ChainsState, energy: np.ndarray) -> ChainsState:
         """Takes a draw: predicts the splits with the chains where they are."""
@@ -257,8 +194,9 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def status(self, info_or_state: ChunkInfo | ChainsState) -> dict[int, Status]:
         """The status of the chains, by number."""
-        is_info = isinstance(info_or_state, ChunkInfo)
-        return self._members.status(info_or_state.steps if is_info else info_or_state.members)
+        if isinstance(info_or_state, ChunkInfo):
+            return self._members.status(info_or_state.steps)
+        return self._members.status(info_or_state.members)
 
     def fault(self, state: ChainsState) -> str:
         """What the task finds with the last finite parameters of the first that failed."""
@@ -444,13 +382,3 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         """Mean scores of single draws, over the live chains."""
         _, scores = self._averages(state, split)
         return {name: float(values[live].mean()) for name, values in scores.items()}
-
-
-def _config_of_members(
-    config: ml_collections.FrozenConfigDict, num_steps: int
-) -> ml_collections.FrozenConfigDict:
-    """What SGD is to do with the data of a run; its own descent is not used."""
-    foreign = SGHMC.keys.keys() - sgd_keys.BLOCK.keys.keys()
-    shared = {key: value for key, value in flatten(config).items() if key not in foreign}
-    of_sgd = {"method": "sgd", "ensemble_size": config.num_chains, "num_steps": num_steps}
-    return validate({**shared, **of_sgd})

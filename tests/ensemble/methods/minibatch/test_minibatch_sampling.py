@@ -1,0 +1,161 @@
+"""The methods `sgld` and `sghmc`: draws on any devices, interruptions, refusals, other samplers."""
+
+import itertools
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import ensemble
+from ensemble import networks
+from ensemble.config_rules import validate
+from ensemble.draws.store import Draws
+from ensemble.errors import UserError
+from ensemble.method import Status
+from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
+from ensemble.priors import parse_prior
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.storage.workdir import Workdir
+from ensemble.tasks.supervised import classification
+
+KEY = jax.random.key(0)
+
+
+def small(**overrides):
+    return {
+        "method": "sghmc",
+        "model": "tiny",
+        "num_chains": 3,
+        "num_devices": 1,
+        "batch_size": 29,
+        "learning_rate": 0.05,
+        "log_every_steps": 7,
+        "sgmcmc.num_burn_in": 4,
+        "sgmcmc.num_samples": 5,
+        "sgmcmc.steps_per_draw": 3,
+        **overrides,
+    }
+
+
+def make_method(blobs, **overrides):
+    config = validate(small(**overrides))
+    dataset = dataset_from_arrays(blobs)
+    network = networks.create(config.model, len(dataset.class_names))
+    return MinibatchSampling(config, classification(dataset, network, parse_prior(config.prior)))
+
+
+def run(method, limits=(None,)):
+    """The last state and all draws; it goes to the host and back after every chunk that is cut."""
+    state, taken = method.init(KEY), []
+    for limit in itertools.cycle(limits):
+        if method.finished(state):
+            return state, taken
+        state, info = method.advance(state, limit)
+        taken += info.draws
+        if info.is_cut:
+            arrays, counters = method.to_host(state)
+            assert counters["num_recorded"] == len(taken)
+            state = method.from_host(KEY, arrays, counters)
+
+
+@pytest.mark.parametrize("limits", [(1,), (2, 5)])
+def test_interrupted_anywhere_chains_take_the_same_draws(blobs, limits):
+    method = make_method(blobs)
+    state, taken = run(method)
+    others, found = run(method, limits)
+    jax.tree.map(np.testing.assert_array_equal, found, taken)
+    jax.tree.map(np.testing.assert_array_equal, method.to_host(others), method.to_host(state))
+    assert len(taken) == 5
+    log_density = np.stack([draw.scalars["log_density"] for draw in taken])
+    assert np.isfinite(log_density).all()
+    assert (log_density.std(axis=0) > 0).all()
+
+
+@pytest.mark.parametrize(("num_chains", "num_devices"), [(3, 2), (1, 2)])
+def test_the_number_of_devices_changes_no_draw(blobs, num_chains, num_devices):
+    method = make_method(blobs, num_chains=num_chains)
+    state, taken = run(method)
+    other = make_method(blobs, num_chains=num_chains, num_devices=num_devices)
+    found, theirs = run(other)
+    near = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)  # noqa: E731
+    jax.tree.map(near, [one.params for one in theirs], [one.params for one in taken])
+    near(
+        other.predict_split(found, "test").arrays["log_probs"],
+        method.predict_split(state, "test").arrays["log_probs"],
+    )
+
+
+def test_the_prediction_is_the_mean_over_the_draws(blobs):
+    method = make_method(blobs)
+    state, taken = run(method)
+    inputs = method.task.dataset.read("test", slice(None)).inputs
+    predict = jax.vmap(lambda params: method.task.predict({"params": params}, inputs))
+    probs = np.mean([np.exp(predict(draw.params)["log_probs"]) for draw in taken], axis=0)
+    found = np.exp(method.predict_split(state, "test").arrays["log_probs"])
+    np.testing.assert_allclose(found, probs, rtol=1e-4, atol=1e-6)
+
+
+def test_noise_and_temperature_are_what_the_configuration_says(blobs):
+    """Where the likelihood counts nothing, draws are those of the prior."""
+    own = {"temperature": 1e9, "prior": "normal(0.5)", "num_chains": 16, "learning_rate": 5.0}
+    _, taken = run(make_method(blobs, **own, **{"sgmcmc.num_burn_in": 60}))
+    params = np.concatenate(
+        [leaf.ravel() for leaf in jax.tree.leaves([one.params for one in taken])]
+    )
+    assert abs(params.std() - 0.5) < 0.03
+    assert abs(np.mean([one.scalars["kinetic"] for one in taken]) - 1) < 0.06
+
+
+@pytest.mark.check
+def test_a_run_leaves_draws_and_goes_on_with_more_of_them(blobs, tmp_path):
+    values = small(num_chains=2, log_every_steps=10)
+    ensemble.train(values, blobs, str(tmp_path), show_progress=False)
+    more = {**values, "sgmcmc.num_samples": 8}
+    result = ensemble.train(more, blobs, str(tmp_path), show_progress=False)
+    draws = Draws(Workdir(tmp_path).draws)
+    assert draws.end == 8
+    assert len(draws.positions()[1]) == 8
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["posterior"]["num_samples"] == 8
+    assert 0.5 < report["posterior"]["draw_temperature"] < 1.5
+    assert (tmp_path / "posterior.nc").exists()
+    loaded = ensemble.load(str(tmp_path))
+    inputs = blobs["inputs"][:5]
+    np.testing.assert_allclose(loaded(inputs).probs, result.predictor(inputs).probs, rtol=1e-4)
+
+
+def test_a_chain_that_is_no_longer_finite_is_left_out(blobs):
+    method = make_method(blobs, model="explosive", num_chains=4, learning_rate=10.0)
+    state, taken = run(method)
+    status = method.status(state)
+    assert Status.NON_FINITE in status.values()
+    assert len(taken) == 5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        ({"init_from": "map"}, "is for samplers that see all the data at once; use 'prior'"),
+        ({"sgmcmc.num_cycles": 2}, "is for config.sgmcmc.schedule='cyclical'"),
+        ({"sgmcmc.preconditioner": "rmsprop"}, "must be at least 20 to adapt"),
+        ({"sgmcmc.num_samples": 2**30}, "steps in all, which must be at most"),
+        ({"likelihood": "quantiles"}, "has no density"),
+        ({"method": "sgld", "momentum": 0.5}, "momentum=0.5 is for"),
+        ({"num_epochs": 3}, "config.sgmcmc.num_samples says how long"),
+    ],
+)
+def test_settings_that_cannot_stand_are_refused_in_a_line(overrides, line):
+    with pytest.raises(UserError, match=line) as error:
+        validate(small(**overrides))
+    assert "\n" not in str(error.value)
+
+
+def test_cycles_of_another_length_are_not_gone_on_with(blobs):
+    cyclical = {"sgmcmc.schedule": "cyclical", "sgmcmc.num_cycles": 2}
+    method = make_method(blobs, **cyclical)
+    _, counters = method.to_host(method.init(KEY))
+    make_method(blobs, **{**cyclical, "sgmcmc.num_cycles": 3}).check_resumable(counters, "runs/one")
+    longer = make_method(blobs, **cyclical, **{"sgmcmc.num_samples": 6})
+    with pytest.raises(UserError, match="makes cycles of 22 steps, but those in runs/one have 19"):
+        longer.check_resumable(counters, "runs/one")
