@@ -243,6 +243,11 @@ class Growing(Protocol[StateT, InfoT]):
         """A checkpoint's `(arrays, counters)` together with the arrays of newcomers."""
 
 
+def describe(method: Method[StateT, InfoT]) -> dict[str, Any]:
+    """What a checkpoint says of what a method learns, JSON-ready."""
+    return method.task.describe()
+
+
 def check_not_longer(taken: int, goal: int, unit: str, key: str, where: str) -> None:
     """Refuses to go on with a run that has gone further than this configuration does.
 

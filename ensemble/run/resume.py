@@ -9,7 +9,7 @@ import ml_collections
 
 from ensemble.config import differences
 from ensemble.errors import UserError
-from ensemble.method import Info, Method, State
+from ensemble.method import Info, Method, State, describe
 from ensemble.notes import recall, said
 from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
@@ -65,7 +65,7 @@ def save_arrays(
         "identity": work.identity(),
         "config": method.config.to_dict(),
         "counters": saved.counters,
-        "dataset": method.task.describe(),
+        "dataset": describe(method),
         "sizes": saved.sizes,
         "clock": saved.clock,
         "notes": list(saved.notes),
@@ -81,7 +81,7 @@ def write_config(work: Workdir, method: Method[State, Info], outer: Workdir | No
         method: of the run.
         outer: of the run that it is a part of.
     """
-    work.write_config(method.config, method.task.describe().get("fingerprint"), outer)
+    work.write_config(method.config, describe(method).get("fingerprint"), outer)
 
 
 SAVE_SECONDS = 60.0
@@ -197,7 +197,7 @@ def check_resumable(
     Raises:
         UserError: what differs, and what to do.
     """
-    now = method.task.describe()
+    now = describe(method)
     if now["fingerprint"] != then["fingerprint"]:
         raise UserError(
             f"{work.path} holds a run on other data than {now['name']} has now; "

@@ -348,12 +348,11 @@ def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
         validate(swapped("hmc", **hand), by_hand=["method", *hand])
     line = str(error.value)
     assert "\n" not in line
-    assert line.startswith("4 settings cannot stand: (1) ")
+    assert line.startswith("5 settings cannot stand: (1) ")
     for part in (
-        "config.num_epochs=3",
-        "config.learning_rate=0.5",
-        "are for config.method='sgd', and this run has config.method='hmc': leave them out, or "
-        "choose config.method='sgd'; config.hmc.num_samples says how long",
+        "config.num_epochs=3 is for config.method='sgd', and this run has config.method='hmc': "
+        "leave it out, or choose config.method='sgd'; config.hmc.num_samples says how long",
+        "config.learning_rate=0.5 is for config.method='sgd', 'sgld' or 'sghmc', and this run has",
         "config.rwm.scale=2.0 is for config.method='rwm', and this run has config.method='hmc': "
         "leave it out, or choose config.method='rwm'",
         "config.hmc.thin=0 must be positive",

@@ -15,7 +15,6 @@ from ensemble.draws.store import LOG_PROB, Draws, tracked_examples
 from ensemble.likelihood import Likelihood
 from ensemble.sharding.placed_split import PlacedSplit
 from ensemble.storage.checkpoint import check_shapes
-from ensemble.task import Learned
 
 
 class Draw(NamedTuple):
@@ -34,18 +33,18 @@ class SplitSums:
     """The sums of what draws predict of a split; they are the host's, and every process has them.
 
     Args:
-        task: with the split's targets.
-        name: of the split.
+        likelihood: of the targets.
+        targets: [N], of the split.
         num_chains: C.
     """
 
-    def __init__(self, task: Learned, name: str, num_chains: int):
-        targets = target_rows.on_devices(task.dataset.targets(name))
-        self._split = PlacedSplit(None, targets, np.ones(task.sizes[name], bool))  # type: ignore[arg-type]
-        self._likelihood = task.likelihood
+    def __init__(self, likelihood: Likelihood, targets: np.ndarray, num_chains: int):
+        no_inputs, rows = jnp.zeros(0), target_rows.on_devices(targets)
+        self._split = PlacedSplit(no_inputs, rows, jnp.ones(len(targets), bool))
+        self._likelihood = likelihood
         self._num_chains = num_chains
-        self._tracked = tracked_examples(task.sizes[name])
-        self._add = jax.jit(functools.partial(_add, task.likelihood))
+        self._tracked = tracked_examples(len(targets))
+        self._add = jax.jit(functools.partial(_add, likelihood))
 
     def zero(self) -> PredictiveSums:
         """The sums over no draws."""
@@ -64,8 +63,7 @@ class SplitSums:
         Returns:
             The new sums, and the draw's own mean scores [C] by name.
         """
-        split = self._split
-        sums, terms = self._add(sums, dict(predicted), split.targets, split.mask)
+        sums, terms = self._add(sums, dict(predicted), self._split)
         scores = {name: terms[name] for name in self._likelihood.draw_scores}
         return jax.tree.map(np.asarray, (sums, scores))
 
@@ -81,10 +79,9 @@ def _add(
     likelihood: Likelihood,
     sums: PredictiveSums,
     predicted: Mapping[str, jax.Array],
-    targets: Any,
-    mask: jax.Array,
+    split: PlacedSplit,
 ) -> tuple[PredictiveSums, dict[str, jax.Array]]:
-    terms = evaluate_draws(likelihood, predicted, PlacedSplit(jnp.zeros(0), targets, mask))
+    terms = evaluate_draws(likelihood, predicted, split)
     return add_draws(likelihood, sums, terms), terms
 
 

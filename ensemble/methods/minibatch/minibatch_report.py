@@ -89,10 +89,11 @@ def notes(
     if heat > HOT:
         lower = config.learning_rate * (HOT - 1) / 2 / (heat - 1)
         found.append(
-            f"The noise of the gradients heats the draws to a temperature of {heat:.2f}, which "
-            f"should be 1: variances of the posterior are too large by some {heat - 1:.0%}. Lower "
-            f"config.learning_rate={config.learning_rate:g} to {lower:.2g} with as many times the "
-            f"steps, or raise config.batch_size={config.batch_size}."
+            f"The draws have a temperature of {heat:.2f}, which should be 1, for the noise of the "
+            "gradients heats the chains, unless they have not forgotten their start: variances of "
+            f"the posterior are too large by some {heat - 1:.0%}. Lower config.learning_rate="
+            f"{config.learning_rate:g} to {lower:.2g} with as many times the steps, or raise "
+            f"config.batch_size={config.batch_size}."
         )
     elif heat < COLD:
         found.append(

@@ -29,7 +29,7 @@ from ensemble.methods.minibatch import draw_record, minibatch_report
 from ensemble.methods.minibatch.chains_state import ChainsState, ChunkInfo
 from ensemble.methods.minibatch.draw_record import Draw, SplitSums
 from ensemble.methods.minibatch.langevin import temperature
-from ensemble.methods.minibatch.moving_members import moving_members
+from ensemble.methods.minibatch.moving_members import config_of_members, descent_of_chains
 from ensemble.methods.minibatch.timetable import timetable
 from ensemble.notes import note
 from ensemble.report.posterior import write_posterior
@@ -40,6 +40,7 @@ from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned
+from ensemble.tasks.tempered import tempered
 
 DRAWN = "drawn"
 """What a checkpoint calls that of a state which SGD has not."""
@@ -71,10 +72,17 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         self.tracked_split = next((k for k in ("validation", "test") if k in held_out), None)
         self._check_memory()
         self._decay = float(config.get("momentum", 0.0))
-        self._members = moving_members(config, task, self._times, self._decay)
+        self._members = SGD(
+            config_of_members(config, self._times),
+            tempered(task, config.temperature),
+            descent=descent_of_chains(config, self._times, task.num_train_examples, self._decay),
+        )
         self.indices = self._members.indices
         self.steps_per_epoch = self._members.steps_per_epoch
-        self._splits = {name: SplitSums(task, name, len(self.indices)) for name in held_out}
+        self._splits = {
+            name: SplitSums(task.likelihood, task.dataset.targets(name), len(self.indices))
+            for name in held_out
+        }
         self._has_drawn = False
         self._diagnosed: tuple[Any, Diagnostics] | None = None
 
@@ -300,9 +308,9 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def write_results(self, state: ChainsState, work: Workdir, draws: Draws) -> None:
         """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
+        live, heat = self._live(state), self.config.temperature
         if not processes.is_main():
             return
-        live, heat = self._live(state), self.config.temperature
         found, split = self._diagnose(live, draws), self.tracked_split
         write_posterior(work, draws, 0, live, found, heat, split, self._traced)
 

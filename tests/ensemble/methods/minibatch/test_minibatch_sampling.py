@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from conftest import make_blobs
 
 import ensemble
 from ensemble import networks
@@ -159,3 +160,52 @@ def test_cycles_of_another_length_are_not_gone_on_with(blobs):
     longer = make_method(blobs, **cyclical, **{"sgmcmc.num_samples": 6})
     with pytest.raises(UserError, match="makes cycles of 22 steps, but those in runs/one have 19"):
         longer.check_resumable(counters, "runs/one")
+
+
+def moments_of_parameters(workdir, **settings):
+    """Means and standard deviations [P] of all draws that are kept, of a logistic regression."""
+    config = {
+        "model": "logistic_regression",
+        "prior": "normal(0.3)",
+        "num_chains": 8,
+        "num_devices": 1,
+        **dict.fromkeys(("eval_every_epochs", "plot_every_epochs"), 10**5),
+        **settings,
+    }
+    ensemble.train(config, make_blobs(700), str(workdir), show_progress=False)
+    positions, _ = Draws(Workdir(workdir).draws).positions()
+    leaves = [leaf.reshape(-1, leaf[0, 0].size) for leaf in jax.tree.leaves(positions)]
+    draws = np.concatenate(leaves, axis=1)
+    return draws.mean(axis=0), draws.std(axis=0)
+
+
+@pytest.mark.soak
+def test_draws_have_the_moments_of_those_of_hmc(tmp_path):
+    hmc = {"mass": "kronecker", "step_size": 0.3, "num_leapfrog_steps": 8, "num_warmup": 200}
+    hmc |= {"num_samples": 1500, "thin": 3}
+    mean, sd = moments_of_parameters(
+        tmp_path / "hmc", method="hmc", **{f"hmc.{key}": value for key, value in hmc.items()}
+    )
+    own = {"num_burn_in": 10_000, "num_samples": 300, "steps_per_draw": 500}
+    found_mean, found_sd = moments_of_parameters(
+        tmp_path / "sghmc",
+        method="sghmc",
+        learning_rate=0.03,
+        batch_size=50,
+        log_every_steps=10_000,
+        checkpoint_every_epochs=10**5,
+        **{f"sgmcmc.{key}": value for key, value in own.items()},
+    )
+    assert np.abs(found_mean - mean).max() < 0.2 * sd.min()
+    np.testing.assert_allclose(found_sd, sd, rtol=0.15)
+
+
+def test_chains_start_from_the_members_of_a_workdir(blobs_run, blobs):
+    method = make_method(blobs, init_from=str(blobs_run))
+    members = ensemble.load(str(blobs_run))
+    arrays, _ = method.to_host(method.init(KEY))
+    jax.tree.map(
+        lambda found, leaf: np.testing.assert_array_equal(found, leaf[:3]),
+        arrays["params"],
+        members.variables["params"],
+    )
