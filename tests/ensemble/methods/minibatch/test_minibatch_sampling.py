@@ -60,7 +60,7 @@ def run(method, limits=(None,)):
             state = method.from_host(KEY, arrays, counters)
 
 
-@pytest.mark.parametrize("limits", [(1,), (2, 5)])
+@pytest.mark.parametrize("limits", [pytest.param((1,), marks=pytest.mark.soak), (2, 5)])
 def test_interrupted_anywhere_chains_take_the_same_draws(blobs, limits):
     method = make_method(blobs)
     state, taken = run(method)
@@ -73,7 +73,13 @@ def test_interrupted_anywhere_chains_take_the_same_draws(blobs, limits):
     assert (log_density.std(axis=0) > 0).all()
 
 
-@pytest.mark.parametrize(("num_chains", "num_devices"), [(3, 2), (1, 2)])
+@pytest.mark.parametrize(
+    ("num_chains", "num_devices"),
+    [
+        pytest.param(3, 2, marks=pytest.mark.soak),
+        pytest.param(1, 2, marks=pytest.mark.check),
+    ],
+)
 def test_the_number_of_devices_changes_no_draw(blobs, num_chains, num_devices):
     method = make_method(blobs, num_chains=num_chains)
     state, taken = run(method)
@@ -87,6 +93,7 @@ def test_the_number_of_devices_changes_no_draw(blobs, num_chains, num_devices):
     )
 
 
+@pytest.mark.soak
 def test_the_prediction_is_the_mean_over_the_draws(blobs):
     method = make_method(blobs)
     state, taken = run(method)
@@ -97,6 +104,7 @@ def test_the_prediction_is_the_mean_over_the_draws(blobs):
     np.testing.assert_allclose(found, probs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.check
 def test_noise_and_temperature_are_what_the_configuration_says(blobs):
     """Where the likelihood counts nothing, draws are those of the prior."""
     own = {"temperature": 1e9, "prior": "normal(0.5)", "num_chains": 16, "learning_rate": 5.0}
@@ -108,7 +116,7 @@ def test_noise_and_temperature_are_what_the_configuration_says(blobs):
     assert abs(np.mean([one.scalars["kinetic"] for one in taken]) - 1) < 0.06
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_a_run_leaves_draws_and_goes_on_with_more_of_them(blobs, tmp_path):
     values = small(num_chains=2, log_every_steps=10)
     ensemble.train(values, blobs, str(tmp_path), show_progress=False)
@@ -126,6 +134,7 @@ def test_a_run_leaves_draws_and_goes_on_with_more_of_them(blobs, tmp_path):
     np.testing.assert_allclose(loaded(inputs).probs, result.predictor(inputs).probs, rtol=1e-4)
 
 
+@pytest.mark.check
 def test_a_chain_that_is_no_longer_finite_is_left_out(blobs):
     method = make_method(blobs, model="explosive", num_chains=4, learning_rate=10.0)
     state, taken = run(method)
@@ -200,6 +209,7 @@ def test_draws_have_the_moments_of_those_of_hmc(tmp_path):
     np.testing.assert_allclose(found_sd, sd, rtol=0.15)
 
 
+@pytest.mark.soak
 def test_chains_start_from_the_members_of_a_workdir(blobs_run, blobs):
     method = make_method(blobs, init_from=str(blobs_run))
     members = ensemble.load(str(blobs_run))
