@@ -137,7 +137,7 @@ STATEMENTS = (
         over="chains",
         made_by=(
             "ensemble.draws.diagnostics.mean_interval",
-            "ensemble.report.posterior.posterior_section",
+            "ensemble.report.posterior.convergence_section",
         ),
         settings={
             "C = 4, worth 210": _chains(4, 1000, 0.9),

@@ -49,3 +49,9 @@ def create_optimizer(
     else:
         descent = optax.sgd(schedule, momentum=config.momentum)
     return optax.chain(optax.add_decayed_weights(config.weight_decay), descent)
+
+
+def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
+    """Returns what a configuration says, over a horizon of `num_steps`."""
+    schedule = learning_rate_schedule(config, num_steps)
+    return Descent(schedule, create_optimizer(config, schedule))

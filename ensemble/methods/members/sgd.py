@@ -25,11 +25,7 @@ from ensemble.methods.members.member_programs import (
     totals_to_host,
     zero_metrics,
 )
-from ensemble.methods.members.optimizers import (
-    Descent,
-    create_optimizer,
-    learning_rate_schedule,
-)
+from ensemble.methods.members.optimizers import Descent, create_descent, learning_rate_schedule
 from ensemble.methods.members.train_step import Metrics
 from ensemble.notes import note
 from ensemble.sharding import transfer
@@ -107,10 +103,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         self._last_step = config.num_steps or config.num_epochs * self.steps_per_epoch
         self.num_steps = self._last_step if goal is None else goal
         self._check_size()
-        if descent is None:
-            learning_rate = learning_rate_schedule(config, self._last_step)
-            descent = Descent(learning_rate, create_optimizer(config, learning_rate))
-        self.learning_rate, self.optimizer = descent
+        self.learning_rate, self.optimizer = descent or create_descent(config, self._last_step)
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
         self.remedy = (
             f"lower config.learning_rate={config.learning_rate}, with "
