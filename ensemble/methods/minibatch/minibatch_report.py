@@ -16,6 +16,28 @@ HOT, COLD = 1.1, 0.9
 _FEW_BATCHES = 10
 
 
+def of_chains(
+    scalars: Mapping[str, float], num_examples: int, heats: Sequence[np.ndarray]
+) -> dict[str, float]:
+    """Names the scalars of SGD's members as those of chains, whose loss is no training loss.
+
+    Args:
+        scalars: of members.
+        num_examples: N, of which the loss is the mean.
+        heats: temperatures [C] of the last draw; none where there is no draw.
+    """
+    found = {}
+    for tag, value in scalars.items():
+        name = tag.replace("train/member_", "posterior/chain_")
+        if name != tag and name.endswith("/loss"):
+            name, value = name.replace("/loss", "/log_density"), -num_examples * value
+        found[name] = value
+    for values in heats:
+        for k, heat in enumerate(values):
+            found[f"posterior/chain_{k:02d}/temperature"] = float(heat)
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
 def section(
     counted: Mapping[str, np.ndarray],
     found: Diagnostics,

@@ -59,7 +59,10 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
     """
 
     noun = "chain"
-    charts = SGD.charts
+    charts: Mapping[str, str] = {
+        name.replace("_", " "): f"posterior/chain_[0-9]+/{name}"
+        for name in ("log_density", "temperature")
+    }
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned):
         check_posterior(task)
@@ -193,12 +196,9 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
+        heats = [temperature(draw.scalars["kinetic"], self._decay) for draw in info.draws[-1:]]
         found = self._members.scalars(info.steps)
-        for draw in info.draws[-1:]:
-            heats = temperature(draw.scalars["kinetic"], self._decay)
-            for k, heat in zip(self.indices, heats, strict=True):
-                found[f"posterior/chain_{k:02d}/draw_temperature"] = float(heat)
-        return {name: value for name, value in found.items() if np.isfinite(value)}
+        return minibatch_report.of_chains(found, self.task.num_train_examples, heats)
 
     def status(self, info_or_state: ChunkInfo | ChainsState) -> dict[int, Status]:
         """The status of the chains, by number."""
@@ -261,9 +261,12 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """What tells whether the chains are well, and what they are worth."""
-        tags = [f"posterior/chain_{k:02d}/draw_temperature" for k in self.indices]
-        heats = [scalars[tag] for tag in tags if tag in scalars]
-        found = {"temperature": float(np.mean(heats))} if heats else {}
+        found = {}
+        for name in ("log_density", "temperature"):
+            tags = [f"posterior/chain_{k:02d}/{name}" for k in self.indices]
+            values = [scalars[tag] for tag in tags if tag in scalars]
+            if values:
+                found[name.replace("_", " ")] = float(np.mean(values))
         titles = {
             "posterior/rhat_max": "R-hat",
             "posterior/ess_bulk_min": "bulk ESS",
