@@ -13,7 +13,7 @@ import argparse
 import concurrent.futures
 import datetime
 import json
-import logging
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -24,12 +24,6 @@ from simulations import page, suite
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BLOCK = 250
-
-
-def _block(name: str, setting: str, start: int, stop: int) -> dict[str, dict]:
-    logging.disable(logging.WARNING)  # What is said of one run is not of interest in thousands.
-    (statement,) = [one for one in suite.STATEMENTS if one.name == name]
-    return suite.simulate(statement, setting, range(start, stop))
 
 
 def _add(results: dict, block: tuple, counts: dict[str, dict], commit: str) -> None:
@@ -79,7 +73,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [one.name for one in suite.STATEMENTS]
     folder = ROOT / "benchmarks" / "results" / "statements"
-    parser.add_argument("--only", nargs="+", choices=names, default=[])
+    parser.add_argument(
+        "--only", nargs="+", choices=names, default=[], metavar="STATEMENT",
+        help="such as next_member.gain: names that the page has as headings",
+    )  # fmt: skip
     parser.add_argument("--replications", type=int, help="of each setting")
     parser.add_argument("--out", type=pathlib.Path, default=folder)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -94,9 +91,11 @@ def main() -> None:
     if args.anew:
         results = {name: one for name, one in results.items() if name not in (args.only or names)}
     blocks, commit, start = _missing(results, args.only, args.replications), _commit(), time.time()
-    with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
+    # A fork of a process that has threads of JAX may hang.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(args.jobs, context) as pool:
         # Blocks of a setting end in order, so that its first replications are those that are done.
-        futures = [pool.submit(_block, *block) for block in blocks]
+        futures = [pool.submit(suite.simulate_block, *block) for block in blocks]
         for done, (block, future) in enumerate(zip(blocks, futures, strict=True), 1):
             _add(results, block, future.result(), commit)
             _write(args.out, block[0], results[block[0]])

@@ -42,7 +42,7 @@ def scores(num_groups: int, size: int, unequal: bool, shared: float) -> Replicat
         rows = intervals(terms)
         found = strata.over_groups(rows, statistic, Strata("g", "group", groups.astype(str), False))
         if len(np.unique(groups)) < grouped.MIN_GROUPS:
-            return dict.fromkeys(found)  # Unlimited: nothing is stated.
+            assert set(found.values()) == {None}
         return {
             name: pair and bool(pair[0] <= truth[name] <= pair[1]) for name, pair in found.items()
         }

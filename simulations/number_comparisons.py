@@ -48,6 +48,7 @@ def draw(
     pair: tuple[tuple[Kind, NDArray], tuple[Kind, NDArray]],
     num_examples: int,
     freedom: float = np.inf,
+    groups: NDArray | None = None,
 ) -> list[Predicted]:
     """What two ensembles predict of the same examples, which all members misjudge alike, too.
 
@@ -56,11 +57,15 @@ def draw(
         pair: the kinds of the two, and the slopes of their members.
         num_examples: N.
         freedom: degrees of freedom of the targets' errors, which have Student's t distribution.
+        groups: of the examples [N], whose inputs and errors are then much alike.
     """
     noise = rng.normal(size=num_examples)
     if np.isfinite(freedom):
         noise = rng.standard_t(freedom, size=num_examples)
     inputs = rng.normal(size=(pair[0][0].num_inputs, num_examples))
+    if groups is not None:
+        inputs = np.sqrt(0.8) * inputs[:, groups] + np.sqrt(0.2) * rng.normal(size=inputs.shape)
+        noise = np.sqrt(0.5) * (noise[groups] + rng.normal(size=num_examples))
     targets = inputs.sum(axis=0) / 2 + noise
     found = []
     for kind, slopes in pair:

@@ -1,5 +1,6 @@
 """All statements that are simulated, and how many replications came out how."""
 
+import logging
 import zlib
 from collections.abc import Iterable, Iterator
 
@@ -13,6 +14,7 @@ from simulations import (
     class_scores,
     comparisons,
     findings,
+    group_sentences,
     groups,
     members,
     number_comparisons,
@@ -32,6 +34,7 @@ STATEMENTS: tuple[Statement, ...] = (
     *comparisons.STATEMENTS,
     *findings.STATEMENTS,
     *groups.STATEMENTS,
+    *group_sentences.STATEMENTS,
     *number_comparisons.STATEMENTS,
     *number_sentences.STATEMENTS,
     *numbers.STATEMENTS,
@@ -60,6 +63,13 @@ def simulate(statement: Statement, setting: str, replications: Iterable[int]) ->
             count["stated"] += outcome is not None
             count["yes"] += bool(outcome)
     return counts
+
+
+def simulate_block(name: str, setting: str, start: int, stop: int) -> dict[str, dict]:
+    """`simulate` in a process of its own: replications from `start` to before `stop`."""
+    logging.disable(logging.WARNING)  # What is said of one run is not of interest in thousands.
+    (statement,) = [one for one in STATEMENTS if one.name == name]
+    return simulate(statement, setting, range(start, stop))
 
 
 def rows(results: dict) -> Iterator[dict]:

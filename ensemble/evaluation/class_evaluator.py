@@ -23,7 +23,7 @@ from ensemble.evaluation.out_of_distribution import (
 )
 from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
 from ensemble.evaluation.shift import SHIFTS
-from ensemble.evaluation.strata import in_groups, strata_of
+from ensemble.evaluation.strata import calibration_groups, in_groups, strata_of
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.evaluation.thresholds import RULES, score_abstention
 from ensemble.evaluation.verdict import verdict
@@ -79,7 +79,13 @@ class ClassEvaluator:
         return {
             "test": in_groups(section, lambda counts: terms.resampled(counts).scores(), strata),
             "classes": score_classes(test, subject.description["class_names"]),
-            "calibrated": score_calibrated(test, calibration, options.nonempty_sets, strata),
+            "calibrated": score_calibrated(
+                test,
+                calibration,
+                options.nonempty_sets,
+                strata,
+                calibration_groups(subject.dataset),
+            ),
             "abstention": score_abstention(test, calibration, _rules(options)),
             "next_member": score_sizes(test),
             "shift": score_shifts(test, outside),

@@ -15,6 +15,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import recipe
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.next_member import Mixtures, Subset
+from ensemble.evaluation.strata import groups_of, strata_of
 from ensemble.evaluation.subject import Subject
 from ensemble.metrics import jackknife
 from ensemble.metrics.jackknife import Interval
@@ -22,6 +23,8 @@ from ensemble.metrics.scores import COVERAGE
 
 OVER = "examples: these two ensembles, each score by itself"
 """What paired intervals are over."""
+OVER_ROWS = f"{OVER}, as if rows of one group were independent"
+"""The same where rows are split by groups."""
 
 
 def compare(subject: Subject, other: Subject) -> dict[str, Any]:
@@ -53,12 +56,22 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
         "method": other.config["method"],
         "temperature": other.config.get("temperature", 1.0),
         "num_members": len(other.test.members),
-        **compare_predictions(ours, theirs, subject.test.targets, members_of(subject, other)),
+        **compare_predictions(
+            ours,
+            theirs,
+            subject.test.targets,
+            members_of(subject, other),
+            groups_of(strata_of(subject.dataset)),
+        ),
     }
 
 
 def compare_predictions(
-    ours: NDArray, theirs: NDArray, labels: NDArray, members: str = "members"
+    ours: NDArray,
+    theirs: NDArray,
+    labels: NDArray,
+    members: str = "members",
+    groups: NDArray | None = None,
 ) -> dict[str, Any]:
     """Compares two ensembles by their predictions of the same examples.
 
@@ -67,6 +80,7 @@ def compare_predictions(
         theirs: of the other, [M', N, C].
         labels: [N].
         members: what these are called.
+        groups: of the examples [N], where they are split by groups.
 
     Returns:
         `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
@@ -83,11 +97,11 @@ def compare_predictions(
         "ensemble": other_scores,
         "difference": difference,
         "interval": {**dict.fromkeys(difference), **paired_intervals(terms, other_terms)},
-        "interval_over": OVER,
+        "interval_over": OVER if groups is None else OVER_ROWS,
         "agreement": metrics.agreement(after, before),
         "total_variation": metrics.total_variation(after, before),
         "recipe": recipe.score_recipes(
-            "NLL", members, *(leave_one_out(one, labels) for one in (ours, theirs))
+            "NLL", members, *(leave_one_out(one, labels) for one in (ours, theirs)), groups
         ),
     }
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ensemble.errors import shown
 from ensemble.evaluation.next_member import FEWEST, SMALL_SHARE, Subset, plain
 from ensemble.metrics import jackknife
+from ensemble.metrics.grouped import MIN_GROUPS, group_terms
 
 
 def leave_one_out(
@@ -39,6 +40,7 @@ def score_recipes(
     members: str,
     ours: jackknife.LeaveOneOut | None,
     theirs: jackknife.LeaveOneOut | None,
+    groups: NDArray | None = None,
 ) -> dict[str, Any]:
     """What can be said of two recipes by one score, of which lower is better.
 
@@ -47,6 +49,7 @@ def score_recipes(
         members: what members are called.
         ours: of the ensemble that is evaluated.
         theirs: of the one beside it.
+        groups: of the test rows [N], which are then drawn anew in place of these; None: none.
 
     Returns:
         `score` and `over`, what is drawn anew; the `reason` why nothing can be said, or
@@ -55,13 +58,22 @@ def score_recipes(
         difference that is of no account; `could_see`, a difference that would have been seen with a
         probability of 80%; `needed` for the margin, as `jackknife.Needed` says.
     """
-    section: dict[str, Any] = {"score": score, "over": f"{members} and examples"}
+    drawn = "examples" if groups is None else "groups"
+    section: dict[str, Any] = {"score": score, "over": f"{members} and {drawn}"}
     if ours is None or theirs is None:
         return {**section, "reason": f"it takes {FEWEST} {members} of each to tell"}
     if len(ours.whole) < 2:
         return {**section, "reason": "there is one test example"}
     if not all(np.isfinite(one).all() for pair in (ours, theirs) for one in pair):
         return {**section, "reason": f"with fewer {members} the {score} is infinite"}
+    if groups is not None:
+        number = len(np.unique(groups))
+        if number < MIN_GROUPS:
+            return {**section, "reason": f"test rows are of {number} groups, of {MIN_GROUPS} needed"}
+        ours, theirs = (
+            jackknife.LeaveOneOut(*(group_terms(one, groups) for one in pair))
+            for pair in (ours, theirs)
+        )
     found = jackknife.two_way(ours, theirs)
     margin = SMALL_SHARE * float(np.mean(ours.whole))
     return {
@@ -87,7 +99,7 @@ def sentence(comparison: Mapping[str, Any]) -> str:
         return (
             f"Whether the recipe of {name} is better cannot be told: {section['reason']}. "
             f"{_these(comparison)}"
-        )
+        ).strip()
     low, high = section["interval"]
     numbers = (
         f"{score} {_signed(section['difference'])} [{_signed(low)}, {_signed(high)}] over "
@@ -103,7 +115,7 @@ def sentence(comparison: Mapping[str, Any]) -> str:
     return (
         f"Whether the recipe of {name} is better cannot be told: {numbers}. A difference of "
         f"{plain(section['could_see'])} would have been seen in 80% of cases. {_these(comparison)}"
-    )
+    ).strip()
 
 
 def power(section: Mapping[str, Any]) -> str:
@@ -122,7 +134,9 @@ def power(section: Mapping[str, Any]) -> str:
         )
     ways = []
     if found["examples"]:
-        ways.append(f"{found['examples']:,} test examples")
+        of_groups = section["over"].endswith("groups")
+        what = "groups of test examples" if of_groups else "test examples"
+        ways.append(f"{found['examples']:,} {what}")
     if found["members"]:
         ways.append(f"{found['members']:,} members of each")
     ways.append(f"{plain(found['times'])} times as many of both")
@@ -133,8 +147,10 @@ def power(section: Mapping[str, Any]) -> str:
 
 
 def _these(comparison: Mapping[str, Any]) -> str:
-    """What is known of the two ensembles themselves."""
+    """What is known of the two ensembles themselves; empty of rows in groups, which are alike."""
     section = comparison["recipe"]
+    if section["over"].endswith("groups"):
+        return ""
     key = section["score"].lower()
     interval = comparison["interval"].get(key)
     if interval is None:

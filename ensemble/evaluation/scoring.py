@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
-from ensemble.evaluation.strata import by_stratum
+from ensemble.evaluation.strata import by_stratum, groups_of
 from ensemble.metrics.analytic_intervals import Interval
+from ensemble.metrics.grouped import mean_over_groups
 from ensemble.source import Strata
 
 logger = logging.getLogger("ensemble")
@@ -155,6 +156,7 @@ def score_calibrated(
     calibration: LabelledPredictions | None,
     nonempty_sets: bool = False,
     strata: Strata | None = None,
+    groups: NDArray | None = None,
 ) -> dict[str, Any]:
     """Scores the ensemble after one temperature, and its conformal sets.
 
@@ -166,6 +168,7 @@ def score_calibrated(
         calibration: the same; None where the run has no such split.
         nonempty_sets: whether every conformal set is to hold the most probable class at least.
         strata: groups or times of the test examples, where they have any.
+        groups: of the calibration examples [N], where these are split by groups.
 
     Returns:
         `temperature`: `value`, `ensemble` scores and their `interval`, and `nll_change` with its
@@ -184,7 +187,9 @@ def score_calibrated(
     mean = metrics.ensemble_log_probs(test.log_probs)
     held_out = metrics.ensemble_log_probs(calibration.log_probs)
     return {
-        "temperature": _score_temperature(mean, test.targets, held_out, calibration.targets),
+        "temperature": _score_temperature(
+            mean, test.targets, held_out, calibration.targets, groups, groups_of(strata)
+        ),
         "conformal": _score_conformal(
             mean, test.targets, held_out, calibration.targets, nonempty_sets, strata
         ),
@@ -192,7 +197,12 @@ def score_calibrated(
 
 
 def _score_temperature(
-    mean: NDArray, labels: NDArray, held_out: NDArray, held_out_labels: NDArray
+    mean: NDArray,
+    labels: NDArray,
+    held_out: NDArray,
+    held_out_labels: NDArray,
+    groups: NDArray | None = None,
+    test_groups: NDArray | None = None,
 ) -> dict[str, Any]:
     try:
         temperature = metrics.fit_temperature(held_out, held_out_labels)
@@ -210,20 +220,27 @@ def _score_temperature(
         "ensemble": metrics.scores(calibrated, labels),
         "interval": metrics.score_intervals(calibrated[None], labels),
         "nll_change": float(change.mean()),
-        "nll_change_interval": metrics.mean_interval(change),
-        "on_folds": _change_on_folds(held_out, held_out_labels),
+        "nll_change_interval": _mean_interval(change, test_groups),
+        "on_folds": _change_on_folds(held_out, held_out_labels, groups),
     }
 
 
-def _change_on_folds(log_probs: NDArray, labels: NDArray) -> tuple[float, float] | None:
+def _change_on_folds(
+    log_probs: NDArray, labels: NDArray, groups: NDArray | None = None
+) -> Interval | None:
     """What a temperature brings on other examples, as far as the calibration split can tell."""
     num_errors = np.sum(log_probs.argmax(axis=-1) != labels)
     if num_errors < metrics.FEW_ERRORS or len(labels) - num_errors < metrics.FEW_ERRORS:
         return None
     try:
-        return metrics.mean_interval(metrics.nll_change_on_folds(log_probs, labels))
+        change = metrics.nll_change_on_folds(log_probs, labels, groups=groups)
     except ValueError:
         return None
+    return _mean_interval(change, groups)
+
+
+def _mean_interval(values: NDArray, groups: NDArray | None) -> Interval | None:
+    return metrics.mean_interval(values) if groups is None else mean_over_groups(values, groups)
 
 
 def _score_conformal(

@@ -72,7 +72,7 @@ def effect(section: Mapping[str, Any]) -> int:
     """
     if not is_available(section):
         return 0
-    low, high = section["nll_change_interval"]
+    low, high = section["nll_change_interval"] or (0.0, 0.0)
     if low > 0:
         return 1
     low, high = section.get("on_folds", (low, high)) or (0.0, 0.0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import shown
-from ensemble.metrics.grouped import SHARES, group_intervals
+from ensemble.metrics.grouped import MIN_GROUPS, SHARES, group_intervals
 from ensemble.source import Source, Strata
 
 NUM_PERIODS = 5
@@ -59,6 +59,7 @@ def over_groups(
     intervals: Mapping[str, tuple[float, float] | None],
     statistic: Callable[[NDArray], Mapping[str, float]],
     strata: Strata | None,
+    level: float = 0.95,
 ) -> dict[str, Any]:
     """Widens intervals of scores where rows are split by groups, since rows of one may be alike.
 
@@ -66,16 +67,20 @@ def over_groups(
         intervals: 95% intervals by name, which take rows for independent, or None.
         statistic: of how often each test row is counted [N]: scores by name.
         strata: groups of the test rows; None, or times: intervals stay as they are.
+        level: of the intervals.
 
     Returns:
         Of every score that has one the least interval that holds it, and that over groups
-        (`metrics.grouped.group_intervals`), which is unlimited where there are few groups.
+        (`metrics.grouped.group_intervals`); None where that cannot be told, of few groups.
     """
     if strata is None or strata.kind == _TIME:
         return dict(intervals)
     found: dict[str, Any] = dict(intervals)
-    for name, ends in group_intervals(statistic, strata.values).items():
+    for name, ends in group_intervals(statistic, strata.values, level).items():
         if found.get(name) is None:
+            continue
+        if ends is None:
+            found[name] = None
             continue
         low, high = min(ends[0], found[name][0]), max(ends[1], found[name][1])
         is_share = name.startswith(SHARES)
@@ -91,16 +96,58 @@ def in_groups(
 ) -> dict[str, Any]:
     """The same section `test` of an evaluation, with `interval` by `over_groups`.
 
-    Where this changed it, `over_groups` is the column that has the groups, and `interval_over`
-    says so.
+    Where this changed it, `over_groups` is the column that has the groups, `num_groups` how many
+    there are, and `interval_over` says so.
     """
     if strata is None or strata.kind == _TIME:
         return section
     widened = over_groups(section["interval"], statistic, strata)
     over = f"groups of {strata.column}; the members stay as they are"
     return {
-        **section, "interval": widened, "interval_over": over, "over_groups": strata.column
-    }  # fmt: skip
+        **section,
+        "interval": widened,
+        "interval_over": over,
+        "over_groups": strata.column,
+        "num_groups": len(np.unique(strata.values)),
+    }
+
+
+def groups_of(strata: Strata | None) -> NDArray | None:
+    """The group of each row [N]; None where rows are split at random or over time."""
+    return None if strata is None or strata.kind == _TIME else strata.values
+
+
+def calibration_groups(source: Source | None) -> NDArray | None:
+    """The group of each calibration row [N]; None where these are not split by groups."""
+    return None if source is None else groups_of(source.strata("calibration"))
+
+
+def too_few(test: Mapping[str, Any]) -> str:
+    """Why no interval over groups can be told; empty where one can.
+
+    Args:
+        test: of an evaluation, as `in_groups` returns it.
+    """
+    if test.get("num_groups", MIN_GROUPS) >= MIN_GROUPS:
+        return ""
+    number, column = test["num_groups"], shown(test["over_groups"])
+    if number == 1:
+        return f"one group of {column} is too little to tell of others"
+    return f"{number} groups of {column} are too few to tell of others"
+
+
+def no_promise(test: Mapping[str, Any]) -> str:
+    """Why no error is promised of accepted predictions; empty of rows that are independent.
+
+    Args:
+        test: of an evaluation, as `in_groups` returns it.
+    """
+    if "over_groups" not in test:
+        return ""
+    return (
+        "No error can be promised of what it accepts: thresholds of abstention count rows one by "
+        "one, and those of one group may be alike."
+    )
 
 
 def sentence(sections: Sequence[Mapping[str, Any]], split: str) -> str:
@@ -140,8 +187,9 @@ def sentence(sections: Sequence[Mapping[str, Any]], split: str) -> str:
             "than chance"
         )
     return (
-        f"{text}. Intervals of the scores of the test split are over groups; all others here take "
-        "rows for independent of each other, and are too narrow where those of a group are alike."
+        f"{text}. Intervals of the scores of the test split, of what calibration changes, and of "
+        "differences from others are over groups; all others here take rows for independent of "
+        "each other, and are too narrow where those of a group are alike."
     )
 
 

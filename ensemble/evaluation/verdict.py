@@ -39,6 +39,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     """
     temperature = evaluation["calibrated"]["temperature"]
     sentences = [quality(evaluation["test"], len(evaluation["members"]))]
+    is_grouped = "over_groups" in evaluation["test"]
     if evaluation["classes"]["are_unequal"]:
         sentences.append(balance(evaluation["test"], evaluation["classes"]))
     sentences += posterior(evaluation)
@@ -50,9 +51,10 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     by_stratum = evaluation["calibrated"]["conformal"].get("by_stratum", ())
     if sentence := strata.sentence(by_stratum, evaluation["config"].get("split", "")):
         sentences.append(sentence)
-    if sentence := abstention_sentence(evaluation["abstention"]):
+    no_promise = strata.no_promise(evaluation["test"])
+    if sentence := no_promise or abstention_sentence(evaluation["abstention"]):
         sentences.append(sentence)
-    if evaluation["shift"]:
+    if evaluation["shift"] and not is_grouped:
         sentences.append(shift(evaluation["shift"]))
     if sentence := detection(evaluation["out_of_distribution"], "entropy", "entropy"):
         sentences.append(sentence)
@@ -67,11 +69,14 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
         num_members: M.
     """
     accuracy, nll = test["ensemble"]["accuracy"], test["ensemble"]["nll"]
-    low, high = test["interval"]["accuracy"]
+    interval = test["interval"]["accuracy"]
     who = "One member" if num_members == 1 else f"The ensemble of {num_members}"
     count = f"{test['num_examples']:,} test example{'s' if test['num_examples'] > 1 else ''}"
     share = {0: "none", 1: "all"}.get(accuracy, f"{accuracy:.2%}")
-    what = f"{who} is right on {share} [{low:.2%}, {high:.2%}] of {count}"
+    ends = "" if interval is None else f" [{interval[0]:.2%}, {interval[1]:.2%}]"
+    what = f"{who} is right on {share}{ends} of {count}"
+    if reason := strata.too_few(test):
+        what += f" ({reason})"
     if num_members > 1:
         what += f", {gain(accuracy, test['mean']['accuracy'])}"
     if not math.isfinite(nll):
@@ -96,6 +101,9 @@ def balance(test: Mapping[str, Any], classes: Mapping[str, Any]) -> str:
         f"Classes are unequal: always answering {shown(shorten(majority['name']))}, the most "
         f"frequent, is right on {majority['share']:.2%}"
     )
+    if "over_groups" in test:  # Rows of one group may be alike, and are counted one by one here.
+        balanced = f"{classes['balanced_accuracy']:.2%}"
+        return f"{text}; the balanced accuracy, the mean recall of the classes, is {balanced}."
     if more < 0.5:
         text += ", which is better"
     elif rarer <= 0.5:
@@ -169,7 +177,8 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
         return f"The temperature {section['value']:.2f} makes them worse ({what}): leave it out."
     text = f"A temperature ({section['value']:.2f}) changes nothing that can be told ({what})"
     if section["on_folds"] is None:
-        return f"{text}: too few calibration examples are wrong, or right."
+        few = "groups" if "over_groups" in test else "examples are wrong, or right"
+        return f"{text}: too few calibration {few}."
     needed = metrics.num_to_see(NOTABLE, section["on_folds"], section["num_examples"])
     return f"{text}: some {needed:,} calibration examples would show a change of {NOTABLE:g} nats."
 

@@ -117,30 +117,40 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
     return float(np.exp(found.x))
 
 
-def nll_change_on_folds(log_probs: ArrayLike, labels: ArrayLike, num_folds: int = 5) -> Floats:
+def nll_change_on_folds(
+    log_probs: ArrayLike,
+    labels: ArrayLike,
+    num_folds: int = 5,
+    groups: ArrayLike | None = None,
+) -> Floats:
     """What a temperature does to examples that it was not fitted on, by cross-validation.
 
     Args:
         log_probs: `[N, C]` log-probabilities on the calibration split.
         labels: `[N]` integer labels.
         num_folds: how many times a temperature is fitted, each time on the other folds.
+        groups: `[N]`, of which each lies in one fold; None: of one example each.
 
     Returns:
-        Change of each example's NLL, `[N]` nats, in an order that is drawn.
+        Change of each example's NLL, `[N]` nats.
 
     Raises:
         ValueError: as of `fit_temperature`.
     """
     log_probs, labels = as_predictions(log_probs, labels)
-    order = np.random.default_rng(0).permutation(len(labels))
-    changes = []
+    units = np.arange(len(labels))
+    if groups is not None:
+        units = np.unique(np.asarray(groups), return_inverse=True)[1]
+    order = np.random.default_rng(0).permutation(units.max() + 1)
+    folds = (np.argsort(order) % num_folds)[units]
+    changes = np.empty(len(labels))
     for fold in range(num_folds):
-        others, own = (order[np.arange(len(order)) % num_folds != fold], order[fold::num_folds])
+        others, own = folds != fold, folds == fold
         temperature = fit_temperature(log_probs[others], labels[others])
         after = apply_temperature(log_probs[own], temperature)
-        rows = np.arange(len(own))
-        changes.append(log_probs[own][rows, labels[own]] - after[rows, labels[own]])
-    return np.concatenate(changes)
+        rows = np.arange(len(after))
+        changes[own] = log_probs[own][rows, labels[own]] - after[rows, labels[own]]
+    return changes
 
 
 def apply_temperature(log_probs: ArrayLike, temperature: float) -> Floats:

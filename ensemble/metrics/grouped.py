@@ -11,11 +11,12 @@ MAX_GROUPS = 500
 """More are put together at random to so many."""
 MIN_GROUPS = 10
 SHARES = ("coverage", "accuracy")
+_MEAN = "nll_change"  # As a score that may be negative is named.
 
 
 def group_intervals(
     statistic: Callable[[NDArray], Mapping[str, float]], groups: ArrayLike, level: float = 0.95
-) -> dict[str, tuple[float, float]]:
+) -> dict[str, tuple[float, float] | None]:
     """Intervals of scores over groups: what a test set of other groups might have said.
 
     The delete-one-group jackknife with Student's t (Shao and Tu 1995, section 2.1), which needs
@@ -31,13 +32,13 @@ def group_intervals(
         level: probability that the interval should cover.
 
     Returns:
-        (low, high) by name; (-inf, inf) of fewer than `MIN_GROUPS`, which say too little of others.
+        (low, high) by name; None of fewer than `MIN_GROUPS`, which say too little of others.
     """
     _, index = np.unique(np.asarray(groups), return_inverse=True)
     number = int(index.max()) + 1
     whole = statistic(np.ones(len(index), int))
     if number < MIN_GROUPS:
-        return dict.fromkeys(whole, (-math.inf, math.inf))
+        return dict.fromkeys(whole)
     if number > MAX_GROUPS:
         index = np.random.default_rng(0).permutation(number)[index] % MAX_GROUPS
         number = MAX_GROUPS
@@ -45,7 +46,7 @@ def group_intervals(
     sizes = np.bincount(index)
     effective = float(sizes.sum() ** 2 / (sizes**2).sum())
     reach = _reach(effective, level)
-    found = {}
+    found: dict[str, tuple[float, float] | None] = {}
     for name, value in whole.items():
         values = np.array([one[name] for one in left])
         if name.startswith(SHARES):
@@ -57,6 +58,44 @@ def group_intervals(
             ends = reach * _error(values)
             found[name] = (value - ends, value + ends)
     return found
+
+
+def mean_over_groups(
+    terms: ArrayLike, groups: ArrayLike, level: float = 0.95
+) -> tuple[float, float] | None:
+    """`group_intervals` of the mean of terms `[N]`, which may be negative.
+
+    Args:
+        terms: `[N]`.
+        groups: `[N]`, of each example.
+        level: as of `group_intervals`.
+    """
+    values = np.asarray(terms, np.float64)
+    if not np.isfinite(values).all():
+        return None
+
+    def mean(counts: NDArray) -> dict[str, float]:
+        return {_MEAN: float(values @ counts / counts.sum())}
+
+    return group_intervals(mean, groups, level)[_MEAN]
+
+
+def group_terms(terms: ArrayLike, groups: ArrayLike) -> NDArray:
+    """Terms of groups, whose mean is that of the examples' terms.
+
+    Args:
+        terms: `[..., N]`.
+        groups: `[N]`, of each example.
+
+    Returns:
+        `[..., G]`.
+    """
+    terms = np.asarray(terms, np.float64)
+    _, index = np.unique(np.asarray(groups), return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+    sums = np.add.reduceat(terms[..., order], starts, axis=-1)
+    return sums * (len(starts) / terms.shape[-1])
 
 
 def _reach(effective: float, level: float) -> float:

@@ -33,6 +33,7 @@ def score_calibrated(
     test: StoredPredictions,
     calibration: StoredPredictions | None,
     strata: Strata | None = None,
+    groups: NDArray | None = None,
 ) -> dict[str, Any]:
     """Scores the ensemble after one factor of its scale, and its conformal intervals.
 
@@ -44,6 +45,7 @@ def score_calibrated(
         test: predictions of the live members.
         calibration: the same; None where the run has no such split.
         strata: groups or times of the test examples, where they have any.
+        groups: of the calibration examples [N], where these are split by groups.
 
     Returns:
         `scale`: `value`, `ensemble` scores, their `interval`, `pit`, and `nll_change` with its
@@ -57,13 +59,16 @@ def score_calibrated(
         absent = {"reason": "not available: the run holds no calibration split out"}
         return {"scale": absent, "conformal": dict.fromkeys(METHODS, absent)}
     return {
-        "scale": _score_scale(likelihood, test, calibration),
+        "scale": _score_scale(likelihood, test, calibration, groups),
         "conformal": _score_conformal(likelihood, test, calibration, strata),
     }
 
 
 def _score_scale(
-    likelihood: NumberLikelihood, test: StoredPredictions, calibration: StoredPredictions
+    likelihood: NumberLikelihood,
+    test: StoredPredictions,
+    calibration: StoredPredictions,
+    groups: NDArray | None = None,
 ) -> dict[str, Any]:
     try:
         factor = likelihood.fit_temperature(calibration.arrays, calibration.targets)
@@ -78,12 +83,12 @@ def _score_scale(
         **score_rows(likelihood, after),
         "nll_change": float(change.mean()),
         "nll_change_interval": of_mean(change),
-        "on_folds": _change_on_folds(likelihood, calibration),
+        "on_folds": _change_on_folds(likelihood, calibration, groups),
     }
 
 
 def _change_on_folds(
-    likelihood: NumberLikelihood, calibration: StoredPredictions
+    likelihood: NumberLikelihood, calibration: StoredPredictions, groups: NDArray | None = None
 ) -> Interval | None:
     """What a factor brings on other examples, as far as the calibration split can tell."""
     arrays, targets, members = calibration
@@ -93,7 +98,10 @@ def _change_on_folds(
     def surprisal(arrays: Arrays, chosen: NDArray) -> NDArray:
         return nll_terms(likelihood, StoredPredictions(arrays, targets[chosen], members))
 
-    folds = np.random.default_rng(0).permutation(len(targets)) % NUM_FOLDS
+    units = np.arange(len(targets))
+    if groups is not None:
+        units = np.unique(groups, return_inverse=True)[1]
+    folds = (np.random.default_rng(0).permutation(units.max() + 1) % NUM_FOLDS)[units]
     change = np.empty(len(targets))
     for k in range(NUM_FOLDS):
         inside, others = (
@@ -106,7 +114,7 @@ def _change_on_folds(
             return None
         after = surprisal(likelihood.scaled(inside, factor), folds == k)
         change[folds == k] = after - surprisal(inside, folds == k)
-    return of_mean(change)
+    return of_mean(change, groups=groups)
 
 
 def _score_conformal(

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.evaluation import recipe
-from ensemble.evaluation.comparison import OVER, check_comparable, members_of
+from ensemble.evaluation.comparison import OVER, OVER_ROWS, check_comparable, members_of
 from ensemble.evaluation.next_member import Subset
 from ensemble.evaluation.numbers.known_rows import is_known, known_rows, nll_terms
+from ensemble.evaluation.strata import groups_of, strata_of
 from ensemble.evaluation.subject import Subject
 from ensemble.metrics import jackknife, regression
 from ensemble.number_likelihood import NumberLikelihood
@@ -49,8 +50,10 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
     ours, theirs = (
         Predicted(one, known_rows(one, test)) for one, test in zip(likelihoods, stored, strict=True)
     )
-    found = compare_predictions(ours, theirs, members_of(subject, other))
-    if not is_known(subject.test.targets).all():
+    known, groups = is_known(subject.test.targets), groups_of(strata_of(subject.dataset))
+    groups = None if groups is None else groups[known]
+    found = compare_predictions(ours, theirs, members_of(subject, other), groups)
+    if not known.all():
         for section in ("ensemble", "difference", "interval"):
             found[section] = {
                 name: one
@@ -72,7 +75,10 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
 
 
 def compare_predictions(
-    ours: Predicted, theirs: Predicted, members: str = "members"
+    ours: Predicted,
+    theirs: Predicted,
+    members: str = "members",
+    groups: NDArray | None = None,
 ) -> dict[str, Any]:
     """Compares two ensembles by their predictions of the same examples.
 
@@ -80,6 +86,7 @@ def compare_predictions(
         ours: what one says.
         theirs: what the other says.
         members: what their members are called.
+        groups: of the examples [N], where they are split by groups.
 
     Returns:
         `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
@@ -104,10 +111,12 @@ def compare_predictions(
         "ensemble": after,
         "difference": {name: after[name] - before[name] for name in names},
         "interval": paired_intervals(*({name: one[name] for name in names} for one in terms)),
-        "interval_over": OVER,
+        "interval_over": OVER if groups is None else OVER_ROWS,
         "distance": float(np.sqrt(np.mean(gap**2))),
         "overlap": float(np.mean(shared / np.maximum(narrower, 1e-300))),
-        "recipe": recipe.score_recipes("CRPS", members, leave_one_out(ours), leave_one_out(theirs)),
+        "recipe": recipe.score_recipes(
+            "CRPS", members, leave_one_out(ours), leave_one_out(theirs), groups
+        ),
     }
 
 

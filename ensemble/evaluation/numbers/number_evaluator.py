@@ -25,7 +25,7 @@ from ensemble.evaluation.numbers.number_verdict import verdict
 from ensemble.evaluation.numbers.widths import RULES, score_abstention
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.profile import can_profile
-from ensemble.evaluation.strata import in_groups, strata_of
+from ensemble.evaluation.strata import calibration_groups, groups_of, in_groups, strata_of
 from ensemble.evaluation.table_shift import is_table
 from ensemble.metrics import regression
 from ensemble.number_likelihood import NumberLikelihood
@@ -89,12 +89,14 @@ class NumberEvaluator:
         return {
             "test": _over_groups(likelihood, test, strata),
             "simple": number_scores.score_simple(likelihood, test, source, subject.why_no_data),
-            "calibrated": score_calibrated(likelihood, test, calibration, strata),
+            "calibrated": score_calibrated(
+                likelihood, test, calibration, strata, calibration_groups(source)
+            ),
             "uncertainty": number_scores.score_uncertainty(likelihood, known),
             "abstention": score_abstention(likelihood, test, calibration, _rules(options)),
             "next_member": score_sizes(likelihood, test),
             "beyond": unfamiliar.score_beyond(likelihood, test, source),
-            "shift": unfamiliar.score_shifts(likelihood, beside, predicted),
+            "shift": unfamiliar.score_shifts(likelihood, beside, predicted, groups_of(strata)),
             "out_of_distribution": unfamiliar.score_detections(likelihood, beside, predicted),
             "least_certain": number_scores.least_certain(likelihood, test, source),
         }

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ensemble import metrics
 from ensemble.metrics.analytic_intervals import Interval, mean_interval
+from ensemble.metrics.grouped import mean_over_groups
 from ensemble.metrics.tails import has_heavy_tail
 
 Intervals = dict[str, Interval | None]
@@ -53,14 +54,23 @@ def intervals(terms: Mapping[str, ArrayLike]) -> Intervals:
     return found
 
 
-def of_mean(values: NDArray, level: float = LEVEL) -> Interval | None:
-    """An interval of the mean of terms [N]; None where it cannot be told."""
+def of_mean(
+    values: NDArray, level: float = LEVEL, groups: NDArray | None = None
+) -> Interval | None:
+    """An interval of the mean of terms [N], over their groups [N] if there are any.
+
+    None where it cannot be told.
+    """
     if not np.isfinite(values).all() or has_heavy_tail(values):
         return None
+    if groups is not None:
+        return mean_over_groups(values, groups, level)
     return mean_interval(values, level)
 
 
-def of_rmse_difference(squares: NDArray, others: NDArray, level: float = LEVEL) -> Interval | None:
+def of_rmse_difference(
+    squares: NDArray, others: NDArray, level: float = LEVEL, groups: NDArray | None = None
+) -> Interval | None:
     """An interval of the RMSE of `others` less that of `squares`, squared errors [N] in pairs.
 
     To first order, each example moves a root mean square by its square over twice the root.
@@ -68,17 +78,19 @@ def of_rmse_difference(squares: NDArray, others: NDArray, level: float = LEVEL) 
     roots = [math.sqrt(float(one.mean())) for one in (squares, others)]
     if not all(math.isfinite(one) and one > 0 for one in roots):
         return None
-    low_high = of_mean(others / (2 * roots[1]) - squares / (2 * roots[0]), level)
+    low_high = of_mean(others / (2 * roots[1]) - squares / (2 * roots[0]), level, groups)
     middle = (roots[1] - roots[0]) / 2  # That mean is half of the difference.
     return None if low_high is None else (low_high[0] + middle, low_high[1] + middle)
 
 
-def of_rmse_ratio(squares: NDArray, others: NDArray, level: float = LEVEL) -> Interval | None:
+def of_rmse_ratio(
+    squares: NDArray, others: NDArray, level: float = LEVEL, groups: NDArray | None = None
+) -> Interval | None:
     """An interval of the RMSE of `others` over that of `squares`, squared errors [N] in pairs."""
     first, second = float(squares.mean()), float(others.mean())
     if not (math.isfinite(first) and math.isfinite(second) and first > 0 and second > 0):
         return None
-    low_high = of_mean(others / (2 * second) - squares / (2 * first), level)
+    low_high = of_mean(others / (2 * second) - squares / (2 * first), level, groups)
     if low_high is None:
         return None
     ratio = math.sqrt(second / first)

@@ -22,6 +22,7 @@ from ensemble.evaluation.numbers.number_intervals import (
     of_rank_correlation,
     of_rmse_difference,
 )
+from ensemble.evaluation.strata import groups_of
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import pit_uniformity
 from ensemble.number_likelihood import NumberDistribution, NumberLikelihood
@@ -121,7 +122,7 @@ def score_simple(
         `constant`: the normal distribution of the training targets, whatever the inputs are;
         `least_squares`: a line through all of the training examples, with the residuals' standard
         deviation. Of each `ensemble` scores and their `interval`, and `excess_interval`, paired, of
-        its RMSE less the ensemble's, of `EXCESS_LEVEL`, or None; or the `reason` why there are
+        its RMSE less the ensemble's, of `EXCESS_LEVEL`, over groups if there are any, or None; or the `reason` why there are
         none. Beside counts, which have probabilities, there is no NLL of their densities; beside
         censored targets, whose bounds both learn as if they were values, neither NLL nor coverage.
     """
@@ -131,15 +132,18 @@ def score_simple(
     ensemble, known = known_rows(likelihood, test), is_known(test.targets)
     squares = (likelihood.distribution(ensemble.arrays).moments()[0] - ensemble.targets) ** 2
 
+    groups = groups_of(source.strata("test"))
+    groups = None if groups is None else groups[known]
     left_out: tuple[str, ...] = () if known.all() else ("nll", "coverage")
     left_out = ("nll",) if likelihood.is_of_counts else left_out
 
     def scored(terms: Terms) -> dict[str, Any]:
         kept = {name: one for name, one in terms.items() if not name.startswith(left_out)}
+        excess = of_rmse_difference(squares, terms["rmse"], EXCESS_LEVEL, groups)
         return {
             "ensemble": regression.means(kept),
             "interval": intervals(kept),
-            "excess_interval": {"rmse": of_rmse_difference(squares, terms["rmse"], EXCESS_LEVEL)},
+            "excess_interval": {"rmse": excess},
         }
 
     train, targets = values(source.targets("train")).astype(np.float64), ensemble.targets

@@ -51,7 +51,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
             "values: the NLL of a density and the PIT say little there; compare by CRPS and RMSE."
         )
     sets, split = evaluation["calibrated"]["conformal"], evaluation["config"].get("split", "")
-    is_enough = test["num_examples"] >= FEW_EXAMPLES
+    is_enough, is_grouped = test["num_examples"] >= FEW_EXAMPLES, "over_groups" in test
     if is_available(scale) and is_enough:
         sentences.append(advice(test, scale))
     sentences += [
@@ -59,9 +59,9 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         for sentence in (
             conformal(sets, test),
             strata.sentence(sets["quantiles"].get("by_stratum", ()), split),
-            uncertainty(evaluation["uncertainty"]) if is_enough else "",
-            abstention(evaluation["abstention"]),
-            shift(evaluation["shift"]),
+            uncertainty(evaluation["uncertainty"]) if is_enough and not is_grouped else "",
+            strata.no_promise(test) or abstention(evaluation["abstention"]),
+            shift(evaluation["shift"], strata.too_few(test)),
             detection(evaluation["out_of_distribution"], "epistemic", "members' disagreement"),
         )
         if sentence
@@ -79,7 +79,7 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     scores, mean = test["ensemble"], test["mean"]
     who = "One member" if num_members == 1 else f"The ensemble of {num_members}"
     what = (
-        f"{who} has an RMSE of {scores['rmse']:.4g} {_ends(test['interval']['rmse'])} on "
+        f"{who} has an RMSE of {scores['rmse']:.4g} {_ends(test)} on "
         f"{plural(test['num_examples'], 'test example')}"
     )
     if num_members > 1:
@@ -118,7 +118,8 @@ def beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
         if high < 0:
             return f"{text}: the ensemble is worse than {name} by [{-high:.4g}, {-low:.4g}]."
     if not told:
-        return f"{text}; {_FEW_DECIDE}, so it cannot be told which is best."
+        reason = strata.too_few(test) or _FEW_DECIDE
+        return f"{text}; {reason}, so it cannot be told which is best."
     name, (low, high) = min(told.items(), key=lambda item: item[1])
     return (
         f"{text}; this test split does not tell which is best: {name} may have [{low:.4g}, "
@@ -132,6 +133,11 @@ def trust(test: Mapping[str, Any]) -> str:
     Args:
         test: as `number_scores.score_predictions` returns it.
     """
+    if reason := strata.too_few(test):
+        return (
+            f"Its 90% intervals hold {_held(test['ensemble'])} of these targets; {reason}, so "
+            "whether it is calibrated cannot be told."
+        )
     coverage, (low, high) = test["ensemble"]["coverage_90"], test["interval"]["coverage_90"]
     number, pit = test["num_examples"], test["pit"]
     numbers = f"90% intervals hold {_held(test['ensemble'])} [{low:.1%}, {high:.1%}] of the targets"
@@ -275,7 +281,7 @@ def conformal(sections: Mapping[str, Any], test: Mapping[str, Any]) -> str:
         f"splits, have a mean width of {section['mean_width']:.4g} (its own 90% intervals "
         f"{test['ensemble']['width_90']:.4g}) and hold {section['coverage']:.1%} here"
     )
-    if low <= section["coverage"] <= high:
+    if low <= section["coverage"] <= high or "over_groups" in test:  # Whose rows may be alike.
         return f"{text}."
     return (
         f"{text}, outside of the {low:.1%} to {high:.1%} that are to be expected: calibration and "
@@ -329,11 +335,12 @@ def abstention(sections: Any) -> str:
     return ""
 
 
-def shift(sections: Mapping[str, Any]) -> str:
+def shift(sections: Mapping[str, Any], why_unknown: str = "") -> str:
     """The kind of shift that hurts most at the middle severity; empty where there is none.
 
     Args:
         sections: by kind, as `unfamiliar.score_shifts` returns them.
+        why_unknown: why there are no intervals, if that is not the tail of the errors.
     """
     if not sections:
         return ""
@@ -352,7 +359,7 @@ def shift(sections: Mapping[str, Any]) -> str:
     )
     interval = section["rmse_ratio_interval"][_MIDDLE - 1]
     if interval is None:
-        return f"{text}; {_FEW_DECIDE}."
+        return f"{text}; {why_unknown or _FEW_DECIDE}."
     low, high = (100 * (one - 1) for one in interval)
     if low > 0 or high < 0:
         return f"{text}. The shift changes the RMSE by [{low:+.1f}, {high:+.1f}]%."
@@ -364,7 +371,10 @@ def shift(sections: Mapping[str, Any]) -> str:
 _FEW_DECIDE = "a few large errors decide the RMSE"
 
 
-def _ends(interval: tuple[float, float] | None) -> str:
+def _ends(test: Mapping[str, Any]) -> str:
+    interval = test["interval"]["rmse"]
+    if interval is None and (reason := strata.too_few(test)):
+        return f"({reason})"
     if interval is None:
         return f"({_FEW_DECIDE}, so no interval can be told: see the CRPS)"
     return f"[{interval[0]:.4g}, {interval[1]:.4g}]"

@@ -46,6 +46,7 @@ def score_shifts(
     likelihood: NumberLikelihood,
     test: StoredPredictions,
     predicted: Mapping[str, MemberPredictions],
+    groups: NDArray | None = None,
 ) -> dict[str, Any]:
     """Scores by kind of shift.
 
@@ -53,6 +54,7 @@ def score_shifts(
         likelihood: of the run.
         test: predictions of the test split.
         predicted: beside it, by the names of `derived.plan`.
+        groups: of the test rows [N], where these are split by groups.
 
     Returns:
         By kind `unit`, `amounts` [5], and `ensemble`, [6] by score, the first without a shift:
@@ -69,6 +71,7 @@ def score_shifts(
     }
     found = [kind for kind, names in names_of.items() if set(names) <= predicted.keys()]
     sections = {}
+    groups = None if groups is None else groups[is_known(test.targets)]
     for kind in found:
         shift = {**SHIFTS, **TABLE_SHIFTS}[kind]
         terms = [
@@ -78,7 +81,7 @@ def score_shifts(
         level = 1 - (1 - LEVEL) / len(found)
         sections[kind] = {
             "rmse_ratio_interval": [
-                of_rmse_ratio(plain_terms["rmse"], one["rmse"], level) for one in terms
+                of_rmse_ratio(plain_terms["rmse"], one["rmse"], level, groups) for one in terms
             ],
             "unit": shift.unit,
             "amounts": list(shift.amounts),

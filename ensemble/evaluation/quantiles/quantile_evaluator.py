@@ -88,9 +88,10 @@ class QuantileEvaluator:
     def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
         """Scores, conformalised bands, shift and other data."""
         likelihood, test, source = _likelihood(subject), subject.test, subject.dataset
-        section, targets = quantile_scores.score_predictions(likelihood, test), test.targets
+        strata, targets = strata_of(source), test.targets
+        section = quantile_scores.score_predictions(likelihood, test, strata)
         terms = quantile_scores.terms_of(likelihood, likelihood.averaged(test.arrays), targets)
-        statistic, strata = regression.resampled_means(terms), strata_of(source)
+        statistic = regression.resampled_means(terms)
         return {
             "test": in_groups(section, statistic, strata),
             "simple": quantile_scores.score_simple(likelihood, test, source, subject.why_no_data),

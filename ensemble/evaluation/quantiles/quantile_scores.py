@@ -14,11 +14,16 @@ from scipy.stats import spearmanr
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
-from ensemble.evaluation.numbers.number_intervals import intervals, of_rank_correlation
+from ensemble.evaluation.numbers.number_intervals import (
+    LEVEL,
+    intervals,
+    of_mean,
+    of_rank_correlation,
+)
 from ensemble.evaluation.numbers.number_scores import NUM_LISTED
 from ensemble.evaluation.scoring import conformal_range
 from ensemble.evaluation.shift import SHIFTS
-from ensemble.evaluation.strata import by_stratum
+from ensemble.evaluation.strata import by_stratum, groups_of, over_groups
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles, percent_of
 from ensemble.metrics import number_calibration, regression
@@ -38,12 +43,15 @@ def terms_of(likelihood: Quantiles, quantiles: NDArray, targets: NDArray) -> dic
     }
 
 
-def score_predictions(likelihood: Quantiles, test: StoredPredictions) -> dict[str, Any]:
+def score_predictions(
+    likelihood: Quantiles, test: StoredPredictions, strata: Strata | None = None
+) -> dict[str, Any]:
     """Scores the ensemble, with 95% intervals, and every member.
 
     Returns:
         `num_examples`; `ensemble`: scores by name, with `epistemic`, the mean variance of the
-        members' medians; `interval`: (low, high) by the same names; `members`: a list [M] by score;
+        members' medians; `interval`: (low, high) by the same names; `together`: intervals of the
+        coverages that all hold in 95% of cases (Bonferroni); `members`: a list [M] by score;
         `mean` and `sd` of the members by score; `levels`: of each level the share of targets that
         lie `below` its quantile, and the exact `interval` of that share.
     """
@@ -60,6 +68,7 @@ def score_predictions(likelihood: Quantiles, test: StoredPredictions) -> dict[st
         "num_examples": len(targets),
         "ensemble": regression.means(terms),
         "interval": intervals(terms),
+        "together": together(terms, strata),
         "members": members,
         "mean": {name: float(np.mean(values)) for name, values in members.items()},
         "sd": {name: float(np.std(values, ddof=freedom)) for name, values in members.items()},
@@ -74,6 +83,24 @@ def score_predictions(likelihood: Quantiles, test: StoredPredictions) -> dict[st
     }
 
 
+def together(terms: Mapping[str, NDArray], strata: Strata | None = None) -> dict[str, Any]:
+    """Intervals of coverages that all hold in 95% of cases (Bonferroni).
+
+    Args:
+        terms: [N] by score.
+        strata: groups or times of the examples, where they have any.
+
+    Returns:
+        (low, high) by name; None where it cannot be told, of few groups.
+    """
+    held = {name: one for name, one in terms.items() if name.startswith("coverage_")}
+    level = 1 - (1 - LEVEL) / max(len(held), 1)
+    rows = {
+        name: metrics.error_interval(int(one.sum()), len(one), level) for name, one in held.items()
+    }
+    return over_groups(rows, regression.resampled_means(held), strata, level) if held else {}
+
+
 def score_simple(
     likelihood: Quantiles, test: StoredPredictions, source: Source | None, why_no_data: str
 ) -> dict[str, Any]:
@@ -82,20 +109,22 @@ def score_simple(
     Returns:
         `constant`: the quantiles of the training targets; `least_squares`: those of a line with
         Gaussian noise. Of each `ensemble` scores, their `interval`, and `excess_interval`, paired,
-        of its pinball loss less the ensemble's; or the `reason` why there are none.
+        of its pinball loss less the ensemble's, over groups if there are any, None where it cannot
+        be told; or the `reason` why there are none.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}
         return {"constant": absent, "least_squares": absent}
     targets, levels = np.asarray(test.targets, np.float64), np.array(likelihood.levels)
     ours = likelihood.terms(likelihood.averaged(test.arrays), targets)["pinball"]
+    groups = groups_of(source.strata("test"))
 
     def scored(quantiles: NDArray) -> dict[str, Any]:
         terms = terms_of(likelihood, quantiles, targets)
         return {
             "ensemble": regression.means(terms),
             "interval": intervals(terms),
-            "excess_interval": metrics.mean_intervals({"pinball": terms["pinball"] - ours}),
+            "excess_interval": {"pinball": of_mean(terms["pinball"] - ours, groups=groups)},
         }
 
     constant = np.quantile(source.targets("train").astype(np.float64), levels)

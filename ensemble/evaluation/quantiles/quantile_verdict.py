@@ -1,5 +1,6 @@
 """The evaluation of quantiles in a few sentences."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         _trust(test),
         _conformal(sets, test),
         strata.sentence(widest.get("by_stratum", ()), split),
-        _uncertainty(evaluation["uncertainty"]),
+        "" if "over_groups" in test else _uncertainty(evaluation["uncertainty"]),
         sentences.detection(
             evaluation["out_of_distribution"], "epistemic", "members' disagreement"
         ),
@@ -34,10 +35,13 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def _quality(test: Mapping[str, Any], num_members: int) -> str:
-    loss, (low, high) = test["ensemble"]["pinball"], test["interval"]["pinball"]
+    loss, interval = test["ensemble"]["pinball"], test["interval"]["pinball"]
     who = "One member" if num_members == 1 else f"The ensemble of {num_members}"
+    ends = f"({strata.too_few(test) or 'no interval can be told'})"
+    if interval is not None:
+        ends = f"[{interval[0]:.4g}, {interval[1]:.4g}]"
     text = (
-        f"{who} has a pinball loss of {loss:.4g} [{low:.4g}, {high:.4g}] on "
+        f"{who} has a pinball loss of {loss:.4g} {ends} on "
         f"{plural(test['num_examples'], 'test example')}"
     )
     if num_members > 1:
@@ -56,7 +60,7 @@ def _beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
     if test["num_examples"] < FEW_EXAMPLES:
         return f"{text}."
     best = min(found.values(), key=lambda one: one["ensemble"]["pinball"])
-    low, high = best["excess_interval"]["pinball"]
+    low, high = best["excess_interval"]["pinball"] or (-math.inf, math.inf)
     if low > 0 or high < 0:
         word, ends = ("better", (low, high)) if low > 0 else ("worse", (-high, -low))
         than = f"than the better of these by [{ends[0]:.4g}, {ends[1]:.4g}]"
@@ -65,7 +69,9 @@ def _beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
 
 
 def _trust(test: Mapping[str, Any]) -> str:
-    """Whether each band holds what it says, as far as exact intervals tell."""
+    """Whether each band holds what it says, as far as exact intervals of all bands tell."""
+    if reason := strata.too_few(test):
+        return f"Whether its bands hold what they say cannot be told: {reason}."
     parts, wrong = [], []
     for name, share in test["ensemble"].items():
         if not name.startswith("coverage_"):
@@ -73,8 +79,9 @@ def _trust(test: Mapping[str, Any]) -> str:
         percent = name.removeprefix("coverage_")
         low, high = test["interval"][name]
         parts.append(f"those of {percent}% hold {share:.1%} [{low:.1%}, {high:.1%}]")
-        if not low <= float(percent) / 100 <= high:
-            wrong.append("too narrow" if high < float(percent) / 100 else "too wide")
+        least, most = test["together"][name]
+        if not least <= float(percent) / 100 <= most:
+            wrong.append("too narrow" if most < float(percent) / 100 else "too wide")
     if not parts:
         return "No two of its levels are the ends of a central band."
     text = ", ".join(parts)
@@ -95,7 +102,7 @@ def _conformal(sections: Mapping[str, Any], test: Mapping[str, Any]) -> str:
         f"splits, have a mean width of {section['mean_width']:.4g} (as they were learned "
         f"{test['ensemble'][f'width_{percent}']:.4g}) and hold {section['coverage']:.1%} here"
     )
-    if low <= section["coverage"] <= high:
+    if low <= section["coverage"] <= high or "over_groups" in test:
         return f"{text}."
     return (
         f"{text}, outside of the {low:.1%} to {high:.1%} that are to be expected: calibration and "

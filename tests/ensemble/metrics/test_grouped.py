@@ -37,7 +37,7 @@ def test_a_share_of_groups_that_are_alike_has_the_interval_of_as_few_examples():
 
 def test_few_groups_say_nothing_of_others_and_many_are_put_together():
     values = np.random.default_rng(0).normal(size=2000)
-    assert group_intervals(mean_of(values), np.arange(2000) % 7)["nll"] == (-np.inf, np.inf)
+    assert group_intervals(mean_of(values), np.arange(2000) % 7) == {"nll": None}
     low, high = group_intervals(mean_of(values), np.arange(2000))["nll"]
     expected = 2 * 1.96 * values.std() / np.sqrt(2000)
     assert high - low == pytest.approx(expected, rel=0.15)
