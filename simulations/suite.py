@@ -21,6 +21,9 @@ from simulations import (
     number_sentences,
     numbers,
     posteriors,
+    quantile_sentences,
+    shifts,
+    stopping,
 )
 from simulations.statement import Statement
 
@@ -39,6 +42,9 @@ STATEMENTS: tuple[Statement, ...] = (
     *number_sentences.STATEMENTS,
     *numbers.STATEMENTS,
     *posteriors.STATEMENTS,
+    *quantile_sentences.STATEMENTS,
+    *shifts.STATEMENTS,
+    *stopping.STATEMENTS,
 )
 
 

@@ -23,7 +23,7 @@ from ensemble.evaluation.out_of_distribution import (
 )
 from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
 from ensemble.evaluation.shift import SHIFTS
-from ensemble.evaluation.strata import calibration_groups, in_groups, strata_of
+from ensemble.evaluation.strata import OVER, calibration_groups, in_groups, strata_of
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.evaluation.thresholds import RULES, score_abstention
 from ensemble.evaluation.verdict import verdict
@@ -176,6 +176,7 @@ def score_shifts(
             for name in names
         ]
         sections[kind] = {
+            "interval_over": f"{OVER}; those of one severity hold together",
             "unit": shift.unit,
             "amounts": list(shift.amounts),
             "ensemble": {

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation.class_predictions import ClassPredictions
+from ensemble.evaluation.strata import OVER_BOTH
 
 UNIFORM, CONSTANT = "uniform", "constant"
 _STREAM = 3  # Of random numbers; ensemble.sources has others.
@@ -94,6 +95,7 @@ def score_detection(inside: Mapping[str, NDArray], predictions: ClassPredictions
     outside = uncertainty_scores(predictions)
     section: dict[str, Any] = {
         "num_examples": len(outside["entropy"]),
+        "interval_over": OVER_BOTH,
         "mean_entropy": float(outside["entropy"].mean()),
     }
     for name in SCORES:

@@ -69,7 +69,7 @@ def score_recipes(
     if groups is not None:
         number = len(np.unique(groups))
         if number < MIN_GROUPS:
-            return {**section, "reason": f"test rows are of {number} groups, of {MIN_GROUPS} needed"}
+            return {**section, "reason": f"it takes {MIN_GROUPS} groups of rows, not {number}"}
         ours, theirs = (
             jackknife.LeaveOneOut(*(group_terms(one, groups) for one in pair))
             for pair in (ours, theirs)

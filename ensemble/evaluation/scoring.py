@@ -11,16 +11,12 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
-from ensemble.evaluation.strata import by_stratum, groups_of
+from ensemble.evaluation.strata import OVER, by_stratum, groups_of
 from ensemble.metrics.analytic_intervals import Interval
 from ensemble.metrics.grouped import mean_over_groups
 from ensemble.source import Strata
 
 logger = logging.getLogger("ensemble")
-
-
-OVER = "test examples; the members stay as they are"
-"""What would be drawn anew, in words that stand beside intervals."""
 
 CONFORMAL_LEVEL = 0.9
 NOTABLE_SHARE = 0.2
@@ -121,6 +117,7 @@ def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) 
         },
         "recall": recall.tolist(),
         "balanced_accuracy": float(np.nanmean(recall)),
+        "interval_over": f"{OVER}, and so does how many are of each class",
         "interval": metrics.balanced_accuracy_interval(hits, labels),
         "confusion": confusion.tolist(),
     }
@@ -219,6 +216,7 @@ def _score_temperature(
         "num_examples": len(held_out_labels),
         "ensemble": metrics.scores(calibrated, labels),
         "interval": metrics.score_intervals(calibrated[None], labels),
+        "interval_over": OVER,
         "nll_change": float(change.mean()),
         "nll_change_interval": _mean_interval(change, test_groups),
         "on_folds": _change_on_folds(held_out, held_out_labels, groups),
@@ -273,6 +271,7 @@ def _score_conformal(
             "coverage": metrics.error_interval(int(held.sum()), len(labels)),
             "mean_size": metrics.mean_interval(sizes),
         },
+        "interval_over": OVER,
         "sizes": sets.sizes.tolist(),
         "by_stratum": by_stratum(held, strata),
     }

@@ -108,12 +108,24 @@ def detection(sections: Mapping[str, Any], score: str, what_tells: str) -> str:
     )
 
 
+def over(test: Mapping[str, Any]) -> str:
+    """What intervals are over, in a sentence; empty where there is none.
+
+    Args:
+        test: of an evaluation, with `interval_over`.
+    """
+    if "interval_over" not in test:
+        return ""
+    return f"Intervals are 95%, and over {test['interval_over']}, unless it is said otherwise."
+
+
 def closing(evaluation: Mapping[str, Any]) -> list[str]:
-    """Comparisons, what one more member would bring, and the notes of the run.
+    """Comparisons, what one more member would bring, what intervals are over, and notes.
 
     Args:
         evaluation: the content of evaluation.json so far.
     """
     notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
     compared = [recipe.sentence(one) for one in evaluation["compare"] if "recipe" in one]
-    return [*compared, evaluation["next_member"]["sentence"], *notes]
+    lines = [*compared, evaluation["next_member"]["sentence"], over(evaluation["test"]), *notes]
+    return [one for one in lines if one]

@@ -13,8 +13,10 @@ from ensemble.evaluation import sentences
 from ensemble.evaluation.evaluator import Evaluator, Options, Predicted
 from ensemble.evaluation.next_member import sizes_section
 from ensemble.evaluation.numbers.number_evaluator import SMALL_GAIN
+from ensemble.evaluation.strata import OVER, groups_of, in_groups, strata_of, too_few
 from ensemble.likelihoods.several_targets import SeveralTargets, of_target
 from ensemble.metrics import regression
+from ensemble.metrics.grouped import mean_over_groups
 from ensemble.storage.predictions import MemberPredictions, StoredPredictions
 
 if TYPE_CHECKING:
@@ -81,7 +83,10 @@ class SeveralEvaluator:
             change = terms - _nll_terms(subject)
             found["ensemble"] = {"nll": float(terms.mean())}
             found["difference"] = {"nll": float(change.mean())}
+            groups = groups_of(strata_of(subject.dataset))
             found["interval"] = metrics.mean_intervals({"nll": change})
+            if groups is not None:
+                found["interval"] = {"nll": mean_over_groups(change, groups)}
         return found
 
     def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
@@ -97,10 +102,13 @@ class SeveralEvaluator:
         """The NLL of all, the first sentences on each target, and what further members bring."""
         test, found = evaluation["test"], []
         if "nll" in test["ensemble"]:
-            low, high = test["interval"]["nll"]
+            interval = test["interval"]["nll"]
+            ends = f"({too_few(test)})"
+            if interval is not None:
+                ends = f"[{interval[0]:.4g}, {interval[1]:.4g}]"
             found.append(
                 f"The NLL of all {len(evaluation['targets'])} targets together is "
-                f"{test['ensemble']['nll']:.4g} nats [{low:.4g}, {high:.4g}] on "
+                f"{test['ensemble']['nll']:.4g} nats {ends} on "
                 f"{test['num_examples']:,} test examples, "
                 f"{test['ensemble']['nll'] - test['mean']['nll']:+.3f} from its mean member."
             )
@@ -132,8 +140,10 @@ class SeveralEvaluator:
         each = zip(*tables, strict=True)
         rows = [[one[0][0], *(f"{cell[1]} {cell[2]}" for cell in one)] for one in each]
         if "nll" in test["ensemble"]:
-            low, high = test["interval"]["nll"]
-            said = f"{test['ensemble']['nll']:.4f} [{low:.4f}, {high:.4f}]"
+            said = f"{test['ensemble']['nll']:.4f}"
+            if test["interval"]["nll"] is not None:
+                low, high = test["interval"]["nll"]
+                said += f" [{low:.4f}, {high:.4f}]"
             rows.append(["NLL of all", said, *[""] * (len(tables) - 1)])
         return ["test", *(f"target {d}" for d in range(len(tables)))], rows
 
@@ -194,6 +204,7 @@ def _joint(subject: Subject) -> dict[str, Any]:
     section |= {
         "ensemble": {"nll": float(terms.mean())},
         "interval": metrics.mean_intervals({"nll": terms}),
+        "interval_over": OVER,
         "members": {"nll": members.tolist()},
         "mean": {"nll": float(members.mean())},
         "sd": {"nll": float(members.std(ddof=int(len(members) > 1)))},
@@ -209,7 +220,9 @@ def _joint(subject: Subject) -> dict[str, Any]:
         log_density,
         SMALL_GAIN,
     )
-    return {"test": section, "next_member": sizes}
+    statistic = regression.resampled_means({"nll": terms})
+    grouped = in_groups(section, statistic, strata_of(subject.dataset))
+    return {"test": grouped, "next_member": sizes}
 
 
 def _predicted(predicted: Predicted, d: int) -> Predicted:

@@ -12,6 +12,12 @@ from ensemble.errors import shown
 from ensemble.metrics.grouped import MIN_GROUPS, SHARES, group_intervals
 from ensemble.source import Source, Strata
 
+OVER = "test examples; the members stay as they are"
+"""What would be drawn anew, in words that stand beside intervals."""
+OVER_BOTH = "test examples and unfamiliar ones; the members stay as they are"
+"""The same of how well these are told from each other."""
+OVER_GROUPS = "groups; the members stay as they are"
+"""The same where rows of one group may be alike."""
 NUM_PERIODS = 5
 _ENOUGH = 20  # Rows of a group that a sentence is about.
 _TIME = "time"

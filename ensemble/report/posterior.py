@@ -93,6 +93,7 @@ def convergence_section(
                 "mean": one.mean,
                 "mcse": one.mcse,
                 "interval": diagnostics.mean_interval(np.asarray(counted[name], np.float64)),
+                "interval_over": "chains of this length",
             }
             for name, one in monte_carlo.scalars.items()
         },

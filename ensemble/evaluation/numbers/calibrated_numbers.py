@@ -12,7 +12,7 @@ from ensemble.evaluation.numbers.known_rows import is_known, known_rows, nll_ter
 from ensemble.evaluation.numbers.number_intervals import Interval, intervals, of_mean
 from ensemble.evaluation.numbers.number_scores import score_rows
 from ensemble.evaluation.scoring import CONFORMAL_LEVEL, conformal_range
-from ensemble.evaluation.strata import by_stratum
+from ensemble.evaluation.strata import OVER, by_stratum
 from ensemble.likelihood import Arrays
 from ensemble.metrics import number_calibration
 from ensemble.number_likelihood import NumberLikelihood
@@ -81,6 +81,7 @@ def _score_scale(
         "value": factor,
         "num_examples": len(calibration.targets),
         **score_rows(likelihood, after),
+        "interval_over": OVER,
         "nll_change": float(change.mean()),
         "nll_change_interval": of_mean(change),
         "on_folds": _change_on_folds(likelihood, calibration, groups),
@@ -194,5 +195,6 @@ def _score_intervals(
         "mean_width": float(made.widths.mean()),
         "num_empty": int((made.high < made.low).sum()),
         "interval": intervals(per_example),
+        "interval_over": OVER,
         "by_stratum": by_stratum(held, strata),
     }

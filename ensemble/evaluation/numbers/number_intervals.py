@@ -23,8 +23,6 @@ Intervals = dict[str, Interval | None]
 _INTERVAL_SCORE = "interval_score"
 _OF_SQUARES = ("rmse", "nll")
 """Scores that a large error raises by its square."""
-OVER = "test examples; the members stay as they are"
-"""What would be drawn anew."""
 LEVEL = 0.95
 FEW_MISSED = 10
 """With fewer targets outside of the intervals, the few decide on the interval score."""

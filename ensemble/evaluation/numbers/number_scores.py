@@ -17,12 +17,11 @@ from ensemble.evaluation.numbers.known_rows import (
     score_censored,
 )
 from ensemble.evaluation.numbers.number_intervals import (
-    OVER,
     intervals,
     of_rank_correlation,
     of_rmse_difference,
 )
-from ensemble.evaluation.strata import groups_of
+from ensemble.evaluation.strata import OVER, groups_of
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import pit_uniformity
 from ensemble.number_likelihood import NumberDistribution, NumberLikelihood
@@ -143,6 +142,7 @@ def score_simple(
         return {
             "ensemble": regression.means(kept),
             "interval": intervals(kept),
+            "interval_over": OVER,
             "excess_interval": {"rmse": excess},
         }
 
@@ -185,7 +185,7 @@ def score_uncertainty(likelihood: NumberLikelihood, test: StoredPredictions) -> 
 
     found = float(spearmanr(deviation, errors).statistic)
     interval = of_rank_correlation(deviation, errors)
-    return {**section, "rank_correlation": found, "interval": interval}
+    return {**section, "rank_correlation": found, "interval": interval, "interval_over": OVER}
 
 
 def least_certain(

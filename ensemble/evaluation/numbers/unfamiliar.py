@@ -12,6 +12,7 @@ from ensemble.evaluation.numbers.known_rows import is_known, known_rows
 from ensemble.evaluation.numbers.number_intervals import LEVEL, intervals, of_rmse_ratio
 from ensemble.evaluation.numbers.number_scores import variances
 from ensemble.evaluation.shift import SHIFTS
+from ensemble.evaluation.strata import OVER, OVER_BOTH, OVER_GROUPS
 from ensemble.evaluation.table_shift import TABLE_SHIFTS, columns_of, is_table
 from ensemble.likelihood import Arrays
 from ensemble.metrics import regression
@@ -83,6 +84,7 @@ def score_shifts(
             "rmse_ratio_interval": [
                 of_rmse_ratio(plain_terms["rmse"], one["rmse"], level, groups) for one in terms
             ],
+            "interval_over": OVER if groups is None else OVER_GROUPS,
             "unit": shift.unit,
             "amounts": list(shift.amounts),
             "ensemble": {name: [one[name] for one in (plain, *shifted)] for name in plain},
@@ -118,6 +120,7 @@ def score_detections(
 def _score_detection(inside: Mapping[str, NDArray], outside: Mapping[str, NDArray]) -> Any:
     section: dict[str, Any] = {
         "num_examples": len(outside["total"]),
+        "interval_over": OVER_BOTH,
         "deviation": float(np.sqrt(np.median(outside["total"]))),
     }
     for name in DETECTION:

@@ -20,10 +20,10 @@ from ensemble.evaluation.numbers.number_intervals import (
     of_mean,
     of_rank_correlation,
 )
-from ensemble.evaluation.numbers.number_scores import NUM_LISTED
+from ensemble.evaluation.numbers.number_scores import EXCESS_LEVEL, NUM_LISTED
 from ensemble.evaluation.scoring import conformal_range
 from ensemble.evaluation.shift import SHIFTS
-from ensemble.evaluation.strata import by_stratum, groups_of, over_groups
+from ensemble.evaluation.strata import OVER, OVER_BOTH, by_stratum, groups_of, over_groups
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles, percent_of
 from ensemble.metrics import number_calibration, regression
@@ -68,6 +68,7 @@ def score_predictions(
         "num_examples": len(targets),
         "ensemble": regression.means(terms),
         "interval": intervals(terms),
+        "interval_over": OVER,
         "together": together(terms, strata),
         "members": members,
         "mean": {name: float(np.mean(values)) for name, values in members.items()},
@@ -109,8 +110,8 @@ def score_simple(
     Returns:
         `constant`: the quantiles of the training targets; `least_squares`: those of a line with
         Gaussian noise. Of each `ensemble` scores, their `interval`, and `excess_interval`, paired,
-        of its pinball loss less the ensemble's, over groups if there are any, None where it cannot
-        be told; or the `reason` why there are none.
+        of its pinball loss less the ensemble's, of `EXCESS_LEVEL`, over groups if there are any,
+        None where it cannot be told; or the `reason` why there are none.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}
@@ -124,7 +125,8 @@ def score_simple(
         return {
             "ensemble": regression.means(terms),
             "interval": intervals(terms),
-            "excess_interval": {"pinball": of_mean(terms["pinball"] - ours, groups=groups)},
+            "interval_over": OVER,
+            "excess_interval": {"pinball": of_mean(terms["pinball"] - ours, EXCESS_LEVEL, groups)},
         }
 
     constant = np.quantile(source.targets("train").astype(np.float64), levels)
@@ -189,6 +191,7 @@ def _score_band(
         "mean_width": float(made.widths.mean()),
         "num_empty": int((made.high < made.low).sum()),
         "interval": intervals({"coverage": held, "mean_width": made.widths}),
+        "interval_over": OVER,
         "by_stratum": by_stratum(held, strata),
     }
 
@@ -207,7 +210,11 @@ def score_uncertainty(likelihood: Quantiles, test: StoredPredictions) -> dict[st
         return {"rank_correlation": None, "interval": None}
 
     found = float(spearmanr(widths, errors).statistic)
-    return {"rank_correlation": found, "interval": of_rank_correlation(widths, errors)}
+    return {
+        "rank_correlation": found,
+        "interval": of_rank_correlation(widths, errors),
+        "interval_over": OVER,
+    }
 
 
 def score_shifts(
@@ -249,7 +256,10 @@ def score_detections(
     inside = values(test.arrays)
 
     def detection(outside: Mapping[str, NDArray]) -> dict[str, Any]:
-        section: dict[str, Any] = {"num_examples": len(outside["width"])}
+        section: dict[str, Any] = {
+            "num_examples": len(outside["width"]),
+            "interval_over": OVER_BOTH,
+        }
         for key in DETECTION:
             ranked = metrics.rank(inside[key], outside[key])
             section[key] = {**ranked.scores(), "interval": ranked.intervals()}

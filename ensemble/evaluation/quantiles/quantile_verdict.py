@@ -29,6 +29,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
         sentences.detection(
             evaluation["out_of_distribution"], "epistemic", "members' disagreement"
         ),
+        sentences.over(test),
         *(f"Note: {line}" for line in evaluation.get("notes", ())),
     ]
     return [one for one in found if one]

@@ -1,0 +1,248 @@
+"""Real samplers on a posterior that is known, which stop by what they say of test labels.
+
+The posterior is that of a linear regression, whose targets, and so which test labels are tracked,
+are drawn anew each time. The chains are those of `make_sampler`.
+"""
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from ensemble.draws import diagnostics
+from ensemble.methods.mcmc.chain_monitor import has_converged
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
+from ensemble.metrics.analytic_intervals import mean_interval
+from simulations.statement import VERDICT, Replicate, Statement
+
+NUM_DIMS, NUM_TRAINED, NUM_TRACKED = 2, 20, 4
+NUM_AVERAGED = 300
+"""Draws of which predictions are averaged, at most."""
+NUM_LEFT_OUT = 30
+_LOG_TAU = float(np.log(2 * np.pi))
+
+
+class Problem(NamedTuple):
+    """A regression y = x w + e, with standard normal w, x and e.
+
+    Attributes:
+        weights: that made the targets [D].
+        mean: of the posterior [D].
+        covariance: of the posterior [D, D].
+        inputs: of the test split [N, D].
+        targets: of the test split [N].
+    """
+
+    weights: NDArray
+    mean: NDArray
+    covariance: NDArray
+    inputs: NDArray
+    targets: NDArray
+
+    def nll(self, weights: NDArray) -> NDArray:
+        """Of test targets, by weights [..., D]: [..., N]."""
+        return 0.5 * (_LOG_TAU + (self.targets - weights @ self.inputs.T) ** 2)
+
+    def truths(self) -> dict[str, float]:
+        """What intervals are about, over the posterior or over new examples."""
+        inputs = np.random.default_rng(0).normal(size=(4000, NUM_DIMS))
+        spread = np.einsum("nd,de,ne->n", self.inputs, self.covariance, self.inputs)
+        variance = 1 + np.einsum("nd,de,ne->n", inputs, self.covariance, inputs)
+        squares = 1 + ((self.mean - self.weights) @ inputs.T) ** 2
+        return {
+            "parameter": float(self.mean[0]),
+            "NLL of single draws": float(np.mean(self.nll(self.mean) + 0.5 * spread)),
+            "NLL on new examples": float(
+                np.mean(0.5 * (_LOG_TAU + np.log(variance) + squares / variance))
+            ),
+        }
+
+
+def _problem(rng: np.random.Generator, num_examples: int) -> Problem:
+    weights = rng.normal(size=NUM_DIMS)
+    train, test = (rng.normal(size=(n, NUM_DIMS)) for n in (NUM_TRAINED, num_examples))
+    covariance = np.linalg.inv(np.eye(NUM_DIMS) + train.T @ train)
+    mean = covariance @ train.T @ (train @ weights + rng.normal(size=NUM_TRAINED))
+    return Problem(weights, mean, covariance, test, test @ weights + rng.normal(size=num_examples))
+
+
+@functools.cache
+def _sampler(method: str, step_size: float, steps: int, num_draws: int) -> Callable[..., jax.Array]:
+    """Draws [C, T, D] of chains by keys, starts, and the posterior's mean and precision."""
+    settings = Settings(method, step_size, steps, num_warmup=0)
+
+    def chain(key: Any, start: jax.Array, mean: jax.Array, precision: jax.Array) -> jax.Array:
+        def log_density(position: jax.Array) -> jax.Array:
+            return -0.5 * (position - mean) @ precision @ (position - mean)
+
+        sampler = make_sampler(settings, log_density)
+
+        def step(state: Any, t: jax.Array) -> tuple[Any, jax.Array]:
+            state, _ = sampler.step(state, t)
+            return state, state.state.position
+
+        first = sampler.init(key, start)
+        return jax.lax.scan(step, first, jnp.arange(NUM_LEFT_OUT + num_draws))[1][NUM_LEFT_OUT:]
+
+    return jax.jit(jax.vmap(chain, (0, 0, None, None)))
+
+
+class Chains(NamedTuple):
+    """How chains are drawn: C, of at most T draws, by a method with a step size and a length."""
+
+    num_chains: int
+    most: int
+    method: str = "nuts"
+    step_size: float = 0.15
+    num_leapfrog_steps: int = 4
+
+    def draw(self, rng: np.random.Generator, problem: Problem) -> NDArray:
+        """Draws [C, T, D], from starts that are spread wider than the posterior is."""
+        scale = np.sqrt(np.diag(problem.covariance))
+        starts = problem.mean + 2 * scale * rng.normal(size=(self.num_chains, NUM_DIMS))
+        key = jax.random.split(jax.random.key(rng.integers(2**31)), self.num_chains)
+        run = _sampler(self.method, self.step_size, self.num_leapfrog_steps, self.most)
+        precision = np.linalg.inv(problem.covariance)
+        return np.asarray(run(key, starts, problem.mean, precision), np.float64)
+
+
+def _tracked(problem: Problem, draws: NDArray) -> list[NDArray]:
+    """The scalars [C, T] that a run without a validation split tracks."""
+    moved = draws - problem.mean
+    inverse = np.linalg.inv(problem.covariance)
+    log_density = -0.5 * np.einsum("ctd,de,cte->ct", moved, inverse, moved)
+    return [log_density, *np.moveaxis(problem.nll(draws)[..., :NUM_TRACKED], -1, 0)]
+
+
+def _end(scalars: list[NDArray], every: int, stop_at: Any) -> int:
+    """The draw at which a run ends that is looked at now and then, or its last."""
+    arviz, most = diagnostics.import_arviz(), scalars[0].shape[1]
+    for end in range(every, most, every):
+        ess = np.inf
+        for one in scalars:
+            ess = min(ess, float(arviz.ess(one[:, :end], method="bulk")))
+            if not ess > max(stop_at.ess, diagnostics.MIN_ESS):
+                break
+        else:
+            rhat = max(diagnostics._rhat(one[:, :end]) for one in scalars) if stop_at.rhat else 1.0
+            found = {"posterior/ess_bulk_min": ess, "posterior/rhat_max": rhat}
+            if has_converged(found, stop_at):
+                return end
+    return most
+
+
+def stop(
+    num_examples: int, chains: Chains, every: int, ess: float = 0.0, rhat: float = 0.0
+) -> Replicate:
+    """Whether intervals hold when a run ends by what it says of its test labels.
+
+    Args:
+        num_examples: N of the test split.
+        chains: how they are drawn.
+        every: draws between two looks.
+        ess: that is asked for.
+        rhat: that is asked for.
+    """
+    stop_at = types.SimpleNamespace(ess=ess, rhat=rhat)
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        problem = _problem(rng, num_examples)
+        draws = chains.draw(rng, problem)
+        draws = draws[:, : _end(_tracked(problem, draws), every, stop_at)]
+        nll = problem.nll(draws)
+        flat = nll.reshape(-1, num_examples)
+        flat = flat[:: -(-len(flat) // NUM_AVERAGED)]
+        surprisals = np.log(len(flat)) - logsumexp(-flat, axis=0)
+        found = {
+            "parameter": diagnostics.mean_interval(draws[..., 0]),
+            "NLL of single draws": diagnostics.mean_interval(nll.mean(axis=-1)),
+            "NLL on new examples": mean_interval(surprisals),
+        }
+        truths = problem.truths()
+        return {
+            name: None if one is None else bool(one[0] <= truths[name] <= one[1])
+            for name, one in found.items()
+        }
+
+    return replicate
+
+
+def verdict(chains: Chains, missed: int = 0) -> Replicate:
+    """Whether "agree" and "do not agree" are wrong of real chains.
+
+    Args:
+        chains: how they are drawn; those of one posterior agree.
+        missed: how many of them sample a posterior that lies elsewhere.
+    """
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        problem = _problem(rng, NUM_TRACKED)
+        draws = chains.draw(rng, problem)
+        draws[:missed] += 2 * np.sqrt(np.diag(problem.covariance))
+        scalars = dict(enumerate(_tracked(problem, draws)))
+        found = diagnostics.summarise({str(name): one for name, one in scalars.items()})
+        told = diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
+        return {
+            "agree": bool(missed) if told == diagnostics.AGREE else None,
+            "do not agree": not missed if told == diagnostics.DISAGREE else None,
+        }
+
+    return replicate
+
+
+STATEMENTS = (
+    Statement(
+        name="posterior.stop_at_on_test_labels",
+        claim="A parameter's mean, single draws' NLL, and the NLL on new examples, when hmc or "
+        "nuts end by config.stop_at on scores of the test split",
+        over="chains, or test examples",
+        made_by=("ensemble.methods.mcmc.chain_monitor.has_converged",),
+        settings={
+            "nuts, C = 4, N = 50, ESS 200": {
+                "num_examples": 50, "chains": Chains(4, 200), "every": 25, "ess": 200.0,
+            },
+            "nuts, C = 4, N = 20, R-hat 1.01": {
+                "num_examples": 20, "chains": Chains(4, 300), "every": 50, "rhat": 1.01,
+            },
+            "nuts, C = 2, N = 300, R-hat 1.05": {
+                "num_examples": 300, "chains": Chains(2, 400), "every": 50, "rhat": 1.05,
+            },
+            "hmc, C = 4, N = 50, R-hat 1.01, ESS 400": {
+                "num_examples": 50, "chains": Chains(4, 600, "hmc"), "every": 100,
+                "ess": 400.0, "rhat": 1.01,
+            },
+            "hmc, C = 1, N = 50, ESS 150": {
+                "num_examples": 50, "chains": Chains(1, 1500, "hmc"), "every": 100, "ess": 150.0,
+            },
+            "hmc, C = 8, slow, N = 300, ESS 200": {
+                "num_examples": 300, "chains": Chains(8, 400, "hmc", 0.1, 2), "every": 50,
+                "ess": 200.0,
+            },
+        },
+        prepare=stop,
+    ),
+    Statement(
+        name="posterior.verdict_of_samplers",
+        claim="The chains of hmc or nuts agree, or do not agree",
+        over="chains",
+        made_by=("ensemble.draws.diagnostics.judge_chains",),
+        settings={
+            "nuts, C = 4, 150 draws": {"chains": Chains(4, 150)},
+            "nuts, C = 3, 100 draws": {"chains": Chains(3, 100)},
+            "nuts, C = 16, 40 draws": {"chains": Chains(16, 40)},
+            "hmc, C = 6, 400 draws": {"chains": Chains(6, 400, "hmc")},
+            "hmc, C = 8, slow, 400 draws": {"chains": Chains(8, 400, "hmc", 0.1, 2)},
+            "hmc, C = 1, 1000 draws": {"chains": Chains(1, 1000, "hmc")},
+            "nuts, C = 6, one of them 2 sd away": {"chains": Chains(6, 150), "missed": 1},
+            "hmc, C = 16, two of them 2 sd away": {"chains": Chains(16, 100, "hmc"), "missed": 2},
+        },
+        prepare=verdict,
+        kind=VERDICT,
+    ),
+)  # fmt: skip
