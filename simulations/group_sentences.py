@@ -45,7 +45,7 @@ def sentences_of_equals(num_groups: int, size: int, alike: float, unequal: bool)
     """Whether anything is concluded of predictions that are right, or as good as others.
 
     Args:
-        num_groups: of the test rows, and of the calibration rows.
+        num_groups: of the test rows.
         size: mean number of rows of a group.
         alike: correlation of the errors of a group's rows.
         unequal: whether some groups have many times as many rows as others.
@@ -60,9 +60,28 @@ def sentences_of_equals(num_groups: int, size: int, alike: float, unequal: bool)
         return {
             "better or worse": _said_beside(normal, groups),
             "the shift changes": _said_of_shift(normal, groups),
-            "use this factor": _said_of_factor(normal(), groups),
-            "use this temperature": _said_of_temperature(rng, normal(), groups),
             "bands are wrong": _said_of_bands(normal(), groups),
+        }
+
+    return replicate
+
+
+def advice_on_equals(num_groups: int, size: int, alike: float, unequal: bool) -> Replicate:
+    """Whether a factor or a temperature is advised where none makes predictions better.
+
+    Args:
+        num_groups: of the calibration rows.
+        size: mean number of rows of a group.
+        alike: correlation of the errors of a group's rows.
+        unequal: whether some groups have many times as many rows as others.
+    """
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        groups = _groups(rng, num_groups, size, unequal)
+        errors, luck = (_normal(rng, groups, alike) for _ in range(2))
+        return {
+            "use this factor": _said_of_factor(errors, groups),
+            "use this temperature": _said_of_temperature(rng, luck, groups),
         }
 
     return replicate
@@ -149,26 +168,37 @@ def _recipe(num_groups: int, size: int, members: int, smooth: float) -> dict[str
     return {"num_groups": num_groups, "size": size, "members": members, "kind": kind}
 
 
+_SETTINGS = {
+    "12 groups of 10 rows": _setting(12, 10, 0.5),
+    "8 groups of 10 rows": _setting(8, 10, 0.5),
+    "10 groups of 40 rows, much alike": _setting(10, 40, 0.9),
+    "20 unequal groups": _setting(20, 10, 0.5, True),
+    "50 groups of 4 rows, independent": _setting(50, 4, 0.0),
+    "50 unequal groups, much alike": _setting(50, 10, 0.9, True),
+    "100 groups of 5 rows": _setting(100, 5, 0.5),
+}
+
 STATEMENTS = (
     Statement(
         name="groups.sentences",
-        claim="Rows in groups: it is better or worse than others, a shift changes it, a factor or "
-        "a temperature makes it better, its bands are too narrow or too wide",
+        claim="Rows in groups: it is better or worse than others, a shift changes it, its bands "
+        "are too narrow or too wide",
         over="groups",
         made_by=(
             "ensemble.metrics.grouped.mean_over_groups",
             "ensemble.evaluation.quantiles.quantile_scores.together",
         ),
-        settings={
-            "12 groups of 10 rows": _setting(12, 10, 0.5),
-            "8 groups of 10 rows": _setting(8, 10, 0.5),
-            "10 groups of 40 rows, much alike": _setting(10, 40, 0.9),
-            "20 unequal groups": _setting(20, 10, 0.5, True),
-            "50 groups of 4 rows, independent": _setting(50, 4, 0.0),
-            "50 unequal groups, much alike": _setting(50, 10, 0.9, True),
-            "100 groups of 5 rows": _setting(100, 5, 0.5),
-        },
+        settings=_SETTINGS,
         prepare=sentences_of_equals,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="groups.advice",
+        claim="Rows in groups: a factor, or a temperature, makes it better",
+        over="groups of calibration rows",
+        made_by=("ensemble.evaluation.scoring._mean_interval",),
+        settings=_SETTINGS,
+        prepare=advice_on_equals,
         kind=VERDICT,
     ),
     Statement(

@@ -13,7 +13,8 @@ What the program states of its own results was simulated, where the truth is kno
 members are drawn, the statement is made, and the truth is looked up. An interval should hold what
 it is about as often as it promises: a 95% interval in 92% to 97.5% of cases. A verdict should be
 wrong in at most 5% of all cases. *Stated* is the share of replications in which anything was said:
-in the others the report says that it cannot be told.
+in the others the report says that it cannot be told. Where little is stated, it is stated of draws
+that look harmless, and holds less often in these than it would in all.
 
 `python -m simulations` simulates what is missing and writes
 [the results](../benchmarks/results/statements); `python -m simulations --page=docs/statements.md`

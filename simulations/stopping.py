@@ -204,6 +204,10 @@ STATEMENTS = (
         over="chains, or test examples",
         made_by=("ensemble.methods.mcmc.chain_monitor.has_converged",),
         settings={
+            "hmc, C = 4, N = 50, R-hat 1.01, ESS 400": {
+                "num_examples": 50, "chains": Chains(4, 600, "hmc"), "every": 100,
+                "ess": 400.0, "rhat": 1.01,
+            },
             "nuts, C = 4, N = 50, ESS 200": {
                 "num_examples": 50, "chains": Chains(4, 200), "every": 25, "ess": 200.0,
             },
@@ -212,10 +216,6 @@ STATEMENTS = (
             },
             "nuts, C = 2, N = 300, R-hat 1.05": {
                 "num_examples": 300, "chains": Chains(2, 400), "every": 50, "rhat": 1.05,
-            },
-            "hmc, C = 4, N = 50, R-hat 1.01, ESS 400": {
-                "num_examples": 50, "chains": Chains(4, 600, "hmc"), "every": 100,
-                "ess": 400.0, "rhat": 1.01,
             },
             "hmc, C = 1, N = 50, ESS 150": {
                 "num_examples": 50, "chains": Chains(1, 1500, "hmc"), "every": 100, "ess": 150.0,
@@ -233,10 +233,10 @@ STATEMENTS = (
         over="chains",
         made_by=("ensemble.draws.diagnostics.judge_chains",),
         settings={
+            "hmc, C = 6, 400 draws": {"chains": Chains(6, 400, "hmc")},
             "nuts, C = 4, 150 draws": {"chains": Chains(4, 150)},
             "nuts, C = 3, 100 draws": {"chains": Chains(3, 100)},
             "nuts, C = 16, 40 draws": {"chains": Chains(16, 40)},
-            "hmc, C = 6, 400 draws": {"chains": Chains(6, 400, "hmc")},
             "hmc, C = 8, slow, 400 draws": {"chains": Chains(8, 400, "hmc", 0.1, 2)},
             "hmc, C = 1, 1000 draws": {"chains": Chains(1, 1000, "hmc")},
             "nuts, C = 6, one of them 2 sd away": {"chains": Chains(6, 150), "missed": 1},

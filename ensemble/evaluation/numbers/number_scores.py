@@ -121,9 +121,9 @@ def score_simple(
         `constant`: the normal distribution of the training targets, whatever the inputs are;
         `least_squares`: a line through all of the training examples, with the residuals' standard
         deviation. Of each `ensemble` scores and their `interval`, and `excess_interval`, paired, of
-        its RMSE less the ensemble's, of `EXCESS_LEVEL`, over groups if there are any, or None; or the `reason` why there are
-        none. Beside counts, which have probabilities, there is no NLL of their densities; beside
-        censored targets, whose bounds both learn as if they were values, neither NLL nor coverage.
+        its RMSE less the ensemble's, of `EXCESS_LEVEL`, over groups if there are any, or None; or
+        the `reason` why there are none. Beside counts, which have probabilities, there is no NLL of
+        their densities; beside censored targets, whose bounds both learn as if they were values, neither NLL nor coverage.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}
