@@ -2,9 +2,10 @@
 
     python -m scripts.simulated_intervals
 
-A function makes an interval if it calls one of `MAKERS`, or asks a distribution of SciPy for a
-quantile. Where what it makes is no statement of its own, it stands in `NO_STATEMENTS` with the
-reason. Nothing of the program is imported: statements name their functions in `made_by=`.
+A function makes an interval if it is called one, if it calls one of `MAKERS`, asks a distribution
+of SciPy for a quantile, or has one written out (1.96). Where what it makes is no statement of its
+own, it stands in `NO_STATEMENTS` with the reason. Nothing of the program is imported: statements
+name their functions in `made_by=`.
 """
 
 import ast
@@ -18,6 +19,10 @@ MAKERS = {
     "influence_interval", "error_interval", "error_bound", "score_intervals",
     "balanced_accuracy_interval", "ppf", "isf", "betaincinv", "stdtrit",
 }  # fmt: skip
+QUANTILES = {1.96, 1.645, 1.6449, 2.576}
+_PREDICTED = "of targets that are predicted, not of a score"
+_WRITES = "writes an interval that another function made"
+_DRAWN = "drawn in a picture, and no sentence is about it"
 _OF_NUMBERS = "its terms are means as in the statement numbers.scores, by the same functions"
 NO_STATEMENTS: dict[str, str] = {
     "ensemble.evaluation.quantiles.quantile_scores.score_predictions": _OF_NUMBERS,
@@ -26,6 +31,18 @@ NO_STATEMENTS: dict[str, str] = {
     "ensemble.evaluation.several_evaluator.SeveralEvaluator.compare": _OF_NUMBERS,
     "ensemble.evaluation.several_evaluator._joint": _OF_NUMBERS,
     "ensemble.demos.coverage._report_truth": "over data sets, drawn in a picture",
+    "ensemble.metrics.bootstrap.intervals": "for users of ensemble.metrics; no report has it",
+    "ensemble.evaluation.page.interval": _WRITES,
+    "ensemble.evaluation.numbers.number_page.interval": _WRITES,
+    "ensemble.evaluation.quantiles.quantile_page.interval": _WRITES,
+    "ensemble.metrics.number_calibration.distance_intervals": _PREDICTED,
+    "ensemble.metrics.number_calibration.quantile_intervals": _PREDICTED,
+    "ensemble.metrics.regression.interval_terms": _PREDICTED,
+    "ensemble.metrics.regression.interval_score": _PREDICTED,
+    "ensemble.pictures.intervals.coverage_curve": _DRAWN,
+    "ensemble.pictures.intervals.quantile_curve": _DRAWN,
+    "ensemble.pictures.number_plots.errors_against_uncertainty": _DRAWN,
+    "ensemble.pictures.reliability._wilson_interval": _DRAWN,
 }
 """Functions, and why nothing is stated by what they make."""
 
@@ -52,6 +69,10 @@ def _calls(tree: ast.AST, inside: str) -> Iterator[tuple[str, int]]:
         name = inside
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             name = f"{inside}.{node.name}"
+        if isinstance(node, ast.FunctionDef) and "interval" in node.name:
+            yield name, node.lineno
+        if isinstance(node, ast.Constant) and node.value in QUANTILES:
+            yield inside, node.lineno
         if isinstance(node, ast.Call):
             called = node.func
             what = getattr(called, "attr", None) or getattr(called, "id", None)

@@ -146,6 +146,7 @@ STATEMENTS = (
         made_by=(
             "ensemble.methods.walk.moments.summarise",
             "ensemble.methods.walk.moments._drifts",
+            "ensemble.methods.walk.moments._interval",
         ),
         settings={
             "C = 4, 512 draws": _walk(4, 4, 512, 0.9),

@@ -381,6 +381,7 @@ STATEMENTS = (
         over="test examples",
         made_by=(
             "ensemble.evaluation.strata.by_stratum",
+            "ensemble.metrics.abstention.error_interval",
             "ensemble.evaluation.thresholds._section",
             "ensemble.metrics.abstention._why_not",
         ),

@@ -173,6 +173,7 @@ STATEMENTS = (
             "ensemble.metrics.score_intervals.score_intervals",
             "ensemble.metrics.score_intervals._accuracy_at_coverage",
             "ensemble.metrics.analytic_intervals.bounded_interval",
+            "ensemble.metrics.analytic_intervals.share_interval",
             "ensemble.metrics.analytic_intervals.influence_interval",
             "ensemble.metrics.analytic_intervals._upper",
             "ensemble.metrics.abstention._clopper_pearson",

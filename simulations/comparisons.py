@@ -226,7 +226,10 @@ STATEMENTS = (
         name="comparison.these_ensembles",
         claim="Of these two ensembles, the other's NLL, or Brier score, is higher by [low, high]",
         over="examples",
-        made_by=("ensemble.metrics.jackknife.mean_difference_interval",),
+        made_by=(
+            "ensemble.evaluation.comparison.paired_intervals",
+            "ensemble.metrics.jackknife.mean_difference_interval",
+        ),
         settings=_PAIRS,
         prepare=functools.partial(these_ensembles, _MEANS),
     ),

@@ -219,7 +219,11 @@ STATEMENTS = (
         name="number_comparison.these_ensembles",
         claim="Of these two ensembles, the other's score is higher by [low, high]",
         over="examples",
-        made_by=("ensemble.metrics.jackknife.mean_difference_interval",),
+        made_by=(
+            "ensemble.evaluation.numbers.number_comparison.paired_intervals",
+            "ensemble.evaluation.numbers.number_comparison._paired_interval",
+            "ensemble.metrics.jackknife.mean_difference_interval",
+        ),
         settings=_PAIRS,
         prepare=functools.partial(these_ensembles, _means),
     ),

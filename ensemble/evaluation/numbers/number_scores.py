@@ -123,7 +123,8 @@ def score_simple(
         deviation. Of each `ensemble` scores and their `interval`, and `excess_interval`, paired, of
         its RMSE less the ensemble's, of `EXCESS_LEVEL`, over groups if there are any, or None; or
         the `reason` why there are none. Beside counts, which have probabilities, there is no NLL of
-        their densities; beside censored targets, whose bounds both learn as if they were values, neither NLL nor coverage.
+        their densities; beside censored targets, whose bounds both learn as if they were values,
+        neither NLL nor coverage.
     """
     if source is None:
         absent = {"reason": f"not available: {why_no_data}"}
