@@ -116,7 +116,7 @@ def over(test: Mapping[str, Any]) -> str:
     """
     if "interval_over" not in test:
         return ""
-    return f"Intervals are 95%, and over {test['interval_over']}, unless it is said otherwise."
+    return f"Unless it is said otherwise, intervals are 95%, over {test['interval_over']}."
 
 
 def closing(evaluation: Mapping[str, Any]) -> list[str]:

@@ -336,3 +336,14 @@ def test_an_interval_that_cannot_be_told():
     slow = correlated(np.random.default_rng(0), 4, 100, 0.99)
     for draws in (slow, np.ones((4, 100)), np.full((4, 100), np.nan), np.zeros((4, 3))):
         assert diagnostics.mean_interval(draws) is None
+
+
+def test_draws_that_jump_from_side_to_side_are_not_said_to_disagree():
+    """Their distances from the middle are worth far fewer draws than they are."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(40):
+        size = np.exp(1.5 * correlated(rng, 4, 300))
+        values = size * (-1.0) ** np.arange(300) * rng.choice([-1, 1], size=(4, 1))
+        one = summarise({"it": values})
+        found.append(diagnostics.judge_chains(one.rhat_max, one.ess_bulk_min, one.rhat_chance))
+    assert found.count(diagnostics.DISAGREE) <= 2

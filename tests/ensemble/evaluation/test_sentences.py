@@ -72,3 +72,9 @@ def test_a_constant_is_said_in_words():
 def test_convergence(changes, sentence):
     posterior = {"num_samples": 1000, "rhat_max": 1.004, "ess_bulk_min": 900.0, "num_chains": 4}
     assert sentences.convergence({**posterior, **changes}) == sentence
+
+
+def test_what_intervals_are_over_is_said():
+    said = sentences.over({"interval_over": "groups of site; the members stay as they are"})
+    assert said.endswith("intervals are 95%, over groups of site; the members stay as they are.")
+    assert sentences.over({}) == ""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ensemble.evaluation.strata import by_stratum, in_groups, sentence
+from ensemble.evaluation.strata import by_stratum, in_groups, no_promise, sentence, too_few
 from ensemble.source import Strata
 
 
@@ -65,3 +65,14 @@ def test_intervals_of_scores_are_over_groups_and_never_narrower_than_over_rows()
     assert alike["interval"]["other"] == (0, 1)
     days = Strata("when", "time", np.arange(120.0))
     assert in_groups(section, statistic, days) == section == in_groups(section, statistic, None)
+
+
+def test_few_groups_say_nothing_of_others():
+    section = {"interval": {"coverage_90": (0.6, 0.9), "nll": None}}
+    groups = Strata("site", "group", np.repeat(list("abcd"), 5))
+    found = in_groups(section, lambda counts: {"coverage_90": 0.8, "nll": 1.0}, groups)
+    assert found["interval"] == {"coverage_90": None, "nll": None}
+    assert too_few(found) == "4 groups of site are too few to tell of others"
+    assert too_few({**found, "num_groups": 1}).startswith("one group of site is too little")
+    assert too_few({**found, "num_groups": 10}) == too_few({}) == no_promise({}) == ""
+    assert no_promise(found).startswith("No error can be promised of what it accepts")

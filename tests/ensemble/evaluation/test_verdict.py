@@ -185,3 +185,17 @@ def test_unequal_classes_stand_beside_the_majority(wins, words):
     assert sentence.startswith("Classes are unequal: always answering 'cat\\x1b', the most")
     assert words in sentence
     assert sentence.endswith("the mean recall of the classes, is 70.00% [60.00%, 80.00%].")
+
+
+def test_few_groups_have_no_interval():
+    test = {
+        "interval": {"accuracy": None},
+        "num_examples": 133,
+        "num_groups": 4,
+        "mean": {"nll": 1},
+    }
+    scores = {"ensemble": {"accuracy": 0.8, "nll": 0.5}, "over_groups": "site"}
+    sentence = verdict.quality({**test, **scores}, 1)
+    assert sentence.startswith(
+        "One member is right on 80.00% of 133 test examples (4 groups of site are too few to tell"
+    )

@@ -155,6 +155,21 @@ def test_on_folds_a_temperature_is_judged_on_examples_that_it_was_not_fitted_on(
     assert np.mean(changes) > 0.005
 
 
+def test_folds_hold_whole_groups():
+    rng = np.random.default_rng(0)
+    log_probs = log_softmax(2 * rng.normal(size=(60, 3)), axis=-1)
+    labels = (log_probs + rng.gumbel(size=log_probs.shape)).argmax(axis=-1)
+    groups = np.repeat(["b", "a"], 30)
+    found = metrics.nll_change_on_folds(log_probs, labels, num_folds=2, groups=groups)
+    for own in (groups == "a", groups == "b"):
+        temperature = metrics.fit_temperature(log_probs[~own], labels[~own])
+        after = metrics.apply_temperature(log_probs[own], temperature)
+        change = (log_probs[own] - after)[np.arange(30), labels[own]]
+        np.testing.assert_allclose(found[own], change)
+    alone = metrics.nll_change_on_folds(log_probs, labels, groups=np.arange(60))
+    np.testing.assert_array_equal(alone, metrics.nll_change_on_folds(log_probs, labels))
+
+
 def test_chance_gives_every_calibrated_predictor_any_p_value():
     rng, found = np.random.default_rng(0), []
     for _ in range(60):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.metrics.grouped import group_intervals
+from ensemble.metrics.grouped import group_intervals, group_terms, mean_over_groups
 
 
 def mean_of(values):
@@ -41,3 +41,19 @@ def test_few_groups_say_nothing_of_others_and_many_are_put_together():
     low, high = group_intervals(mean_of(values), np.arange(2000))["nll"]
     expected = 2 * 1.96 * values.std() / np.sqrt(2000)
     assert high - low == pytest.approx(expected, rel=0.15)
+
+
+def test_terms_of_groups_have_the_mean_of_those_of_examples():
+    groups = np.array(["b", "a", "b", "c", "b"])
+    found = group_terms([[1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 1.0, 0.0, 0.0, 0.0]], groups)
+    np.testing.assert_allclose(found, np.array([[2.0, 9.0, 4.0], [1.0, 0.0, 0.0]]) * 3 / 5)
+    np.testing.assert_allclose(found.mean(axis=1), [3.0, 0.2])
+
+
+def test_a_mean_over_groups_may_be_negative_and_is_none_of_few():
+    values, groups = np.repeat(np.linspace(-2, 1, 20), 5), np.repeat(np.arange(20), 5)
+    low, high = mean_over_groups(values, groups)
+    assert low < -0.5 < high < 0.3
+    assert high - low > 3 * 2 * 1.96 * values.std() / 10 / 2
+    assert mean_over_groups(values, groups // 4) is None
+    assert mean_over_groups(np.full(100, np.inf), groups) is None

@@ -5,6 +5,7 @@ import pytest
 from ensemble.evaluation.numbers import number_verdict as verdict
 
 GROUPS = {"over_groups": "patient"}
+FEW_GROUPS = {**GROUPS, "num_groups": 4}
 
 
 def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rmse=2.0):
@@ -111,3 +112,13 @@ def test_coverage_that_does_not_fit_its_range_is_told():
     assert "calibration and test examples may differ" in verdict.conformal(sections, make_test())
     fits = {**sections, "quantiles": {**one, "coverage": 0.9}}
     assert verdict.conformal(fits, make_test()).endswith("and hold 90.0% here.")
+
+
+def test_few_groups_decide_nothing():
+    few, why = make_test(coverage=0.5) | FEW_GROUPS, "4 groups of patient are too few to tell"
+    few["interval"] = {"rmse": None, "coverage_90": None}
+    assert f"has an RMSE of 2 ({why} of others) on" in verdict.quality(few, 1)
+    assert verdict.trust(few).endswith("of others, so whether it is calibrated cannot be told.")
+    simple = {"constant": {"ensemble": {"rmse": 9.0}, "excess_interval": {"rmse": None}}}
+    simple["least_squares"] = simple["constant"]
+    assert f"{why} of others, so it cannot be told which is best" in verdict.beside(few, simple)

@@ -6,9 +6,10 @@ import scipy.special
 from conftest import small_config
 
 import ensemble
-from ensemble import UserError
+from ensemble import UserError, metrics
 from ensemble.evaluation.quantiles import quantile_scores
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
+from ensemble.source import Strata
 from ensemble.storage.predictions import StoredPredictions
 
 NUM = 500
@@ -78,3 +79,13 @@ def test_runs_are_evaluated(tmp_path):
     assert 'id="levels"' in (tmp_path / "run" / "evaluation" / "report.html").read_text()
     with pytest.raises(UserError, match="no threshold of abstention"):
         ensemble.evaluate(tmp_path / "run", data=data, abstain="coverage=0.9")
+
+
+def test_bands_are_doubted_together():
+    held = {f"coverage_{name}": np.arange(200) < 172 for name in ("50", "90", "95")}
+    together = quantile_scores.together(held)
+    for name, (low, high) in together.items():
+        alone = metrics.error_interval(172, 200)
+        assert low < alone[0] < alone[1] < high, name
+    few = Strata("site", "group", np.repeat(["a", "b"], 100))
+    assert set(quantile_scores.together(held, few).values()) == {None}
