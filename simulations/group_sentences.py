@@ -154,7 +154,8 @@ def recipes(num_groups: int, size: int, members: int, kind: Kind) -> Replicate:
         ours, theirs = ((kind, kind.slopes(rng, members)) for _ in range(2))
         pair = number_comparisons.draw(rng, (ours, theirs), len(groups), groups=groups)
         parts = map(number_comparison.leave_one_out, pair)
-        return {"sentence": is_wrong(recipe.score_recipes("CRPS", "members", *parts, groups), 0.0)}
+        section = recipe.score_recipes("CRPS", "members", *parts, groups=groups)
+        return {"sentence": is_wrong(section, 0.0)}
 
     return replicate
 

@@ -89,6 +89,7 @@ def compare_predictions(
         says.
     """
     before, after = (metrics.ensemble_log_probs(one) for one in (ours, theirs))
+    parts = (leave_one_out(one, labels) for one in (ours, theirs))
     terms, other_terms = metrics.terms(before, labels), metrics.terms(after, labels)
     scores, other_scores = terms.scores(), other_terms.scores()
     with np.errstate(invalid="ignore"):  # Two infinite NLLs.
@@ -100,9 +101,7 @@ def compare_predictions(
         "interval_over": OVER if groups is None else OVER_ROWS,
         "agreement": metrics.agreement(after, before),
         "total_variation": metrics.total_variation(after, before),
-        "recipe": recipe.score_recipes(
-            "NLL", members, *(leave_one_out(one, labels) for one in (ours, theirs)), groups
-        ),
+        "recipe": recipe.score_recipes("NLL", members, *parts, groups=groups),
     }
 
 

@@ -40,6 +40,7 @@ def score_recipes(
     members: str,
     ours: jackknife.LeaveOneOut | None,
     theirs: jackknife.LeaveOneOut | None,
+    *,
     groups: NDArray | None = None,
 ) -> dict[str, Any]:
     """What can be said of two recipes by one score, of which lower is better.

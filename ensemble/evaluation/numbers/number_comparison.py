@@ -115,7 +115,7 @@ def compare_predictions(
         "distance": float(np.sqrt(np.mean(gap**2))),
         "overlap": float(np.mean(shared / np.maximum(narrower, 1e-300))),
         "recipe": recipe.score_recipes(
-            "CRPS", members, leave_one_out(ours), leave_one_out(theirs), groups
+            "CRPS", members, leave_one_out(ours), leave_one_out(theirs), groups=groups
         ),
     }
 

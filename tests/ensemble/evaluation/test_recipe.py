@@ -78,10 +78,10 @@ def test_rows_in_groups_are_drawn_with_their_group():
     ours, theirs = (LeaveOneOut(one[0], one) for one in rng.normal(size=(2, 3, 240)))
     alike = LeaveOneOut(*(one + np.sin(groups) for one in theirs))
     rows = recipe.score_recipes("NLL", "members", ours, alike)
-    found = recipe.score_recipes("NLL", "members", ours, alike, groups)
+    found = recipe.score_recipes("NLL", "members", ours, alike, groups=groups)
     assert found["over"] == "members and groups"
     assert found["difference"] == pytest.approx(rows["difference"])
     assert found["of_examples"] > 3 * rows["of_examples"]
-    few = recipe.score_recipes("NLL", "members", ours, theirs, groups // 2)
+    few = recipe.score_recipes("NLL", "members", ours, theirs, groups=groups // 2)
     assert few["reason"] == "it takes 10 groups of rows, not 6"
     assert recipe.sentence({**make_comparison(), "recipe": few}).endswith("not 6.")
