@@ -7,6 +7,8 @@ import numpy as np
 import scipy.special
 from numpy.typing import ArrayLike, NDArray
 
+from ensemble.metrics.analytic_intervals import share_interval
+
 MAX_GROUPS = 500
 """More are put together at random to so many."""
 MIN_GROUPS = 10
@@ -23,7 +25,7 @@ def group_intervals(
     fewer groups than a bootstrap of groups does. The degrees of freedom are those of as many groups
     of one size as weigh the same (Kish 1965). Positive scores have it on their logarithm; shares
     have exact intervals of as many independent examples as would vary as much (Korn and Graubard
-    1998).
+    1998), and no narrower than those of one more group that is all of the other kind.
 
     Args:
         statistic: of the counts `[N]`, how often each example is in a test set: values by name, of
@@ -126,4 +128,9 @@ def _share(
     low = 0.0 if held <= 0 else float(scipy.special.betaincinv(held, number - held + 1, tail))
     missed = number - held
     high = 1.0 if missed <= 0 else float(scipy.special.betaincinv(held + 1, missed, 1 - tail))
-    return low, high
+    if error == 0:
+        return low, high
+    # One more group may be all of the other kind: few that happen to be alike do not say otherwise.
+    spread = (error * _reach(effective, level) / float(scipy.special.ndtri(1 - tail))) ** 2
+    least, most = share_interval(value, spread, 1 / effective, level)
+    return min(low, least), max(high, most)
