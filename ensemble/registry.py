@@ -118,6 +118,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "mclmc": MethodEntry(
         _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, is_exact=False
     ),
+    "adjusted_mclmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS),
     "sgld": MethodEntry(
         _MINIBATCH,
         "ensemble.methods.minibatch.minibatch_keys:SGLD",

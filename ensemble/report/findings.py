@@ -10,6 +10,7 @@ from ensemble.likelihood import Arrays, Constant
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, advantage
 from ensemble.report.results import reported_split
+from ensemble.report.tuning import untuned
 from ensemble.task import Scored
 
 
@@ -35,6 +36,7 @@ def findings(
         Lines; none where nothing is to be said.
     """
     found = _failures(report, remedy_of_failed or remedy) + _convergence(report)
+    found += untuned(report)
     if "sites" in report:
         found += _of_model(report)
     split = reported_split(report)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import ml_collections
 import numpy as np
 
@@ -86,6 +87,7 @@ class ModelResults:
         """
         counted = self._draws.scalars(self._first)
         of_live = {name: values[self._live] for name, values in counted.items()}
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(self._model.params_shapes()))
         return {
             "sites": {
                 name: _row(values, self.found.scalars.get(name))
@@ -94,7 +96,7 @@ class ModelResults:
             "num_values": self._num_values,
             "information_criteria": _information_criteria(self.sites),
             "posterior": posterior_section(
-                of_live, self.found, config, num_gradients, rate, None, ()
+                of_live, self.found, config, num_gradients, rate, None, (), num_params
             ),
         }
 

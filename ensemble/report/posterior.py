@@ -8,9 +8,11 @@ import jax
 import ml_collections
 import numpy as np
 
+from ensemble import registry
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.store import LOG_DENSITY, LOG_PROB, MAX_DRAWS, Draws, tracked_scalars
+from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.storage.files import write_bytes
@@ -25,6 +27,7 @@ def posterior_section(
     gradients_per_second: float | None,
     tracked_split: str | None,
     traced: Sequence[str],
+    num_params: int,
 ) -> dict[str, Any]:
     """The report's entry `posterior`.
 
@@ -36,18 +39,29 @@ def posterior_section(
         gradients_per_second: of single chains on all data.
         tracked_split: whose scores are among the scalars.
         traced: those scores, by `Likelihood.traced`.
+        num_params: of a chain.
 
     Returns:
-        R-hat, ESS and the scalars that have the worst; over the draws mean `accept`, number of
-        `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the last one;
+        `converged`, whether no chain is left out and all agree by `judge_chains`; R-hat, ESS and
+        the scalars that have the worst; over the draws mean `accept`, number of `divergences`,
+        median absolute `energy_error` in nats, and `step_size` [C] of the last one;
         `num_gradients`; rates; and what was asked for. `rhat_chance` is what `rhat_max` of chains
         that agree exceeds in 1% of runs. `monte_carlo` has mean, its standard error (MCSE) and 95%
         interval, over chains, of the log density, and of scores of single draws on `tracked_split`;
-        no interval where it cannot be told.
+        no interval where it cannot be told. Of a sampler that accepts every step, `energy_variance`
+        in nats^2 per step and parameter, and the relative error `sd_bias` of standard deviations
+        that goes with it: in the mean over directions, and in the worst one or None.
     """
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
+    bias = {}
+    if not registry.METHODS[config.method].is_exact:
+        variance = float(np.mean(np.square(counted["energy_error"]))) / num_params
+        bias = {
+            "energy_variance": variance,
+            "sd_bias": list(expected_bias(variance, num_params)),
+        }
     return {
-        **convergence_section(counted, found, traced),
+        **convergence_section(counted, found, traced, config.num_chains),
         "accept": float(counted["acceptance_rate"].mean()),
         "divergences": int(counted["is_divergent"].sum()),
         "energy_error": float(np.median(np.abs(counted["energy_error"]))),
@@ -61,11 +75,12 @@ def posterior_section(
         "num_chains": config.num_chains,
         "temperature": config.temperature,
         "tracked_split": tracked_split,
+        **bias,
     }
 
 
 def convergence_section(
-    counted: Mapping[str, np.ndarray], found: Diagnostics, traced: Sequence[str]
+    counted: Mapping[str, np.ndarray], found: Diagnostics, traced: Sequence[str], num_chains: int
 ) -> dict[str, Any]:
     """What the report's entry `posterior` has of chains whatever moves them.
 
@@ -73,10 +88,14 @@ def convergence_section(
         counted: scalars [C, T] of the draws that count, of the live chains.
         found: the diagnostics of those whose convergence counts.
         traced: scores of single draws that are among the scalars.
+        num_chains: that were started.
     """
     ess = [one.ess_bulk for one in found.scalars.values()]
     monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
+    told = diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
+    is_whole = len(counted[LOG_DENSITY]) == num_chains
     return {
+        "converged": told == diagnostics.AGREE and is_whole,
         "rhat_max": found.rhat_max,
         "rhat_worst": found.rhat_worst,
         "rhat_chance": found.rhat_chance,

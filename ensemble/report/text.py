@@ -267,6 +267,15 @@ def _walk_sentence(posterior: Mapping[str, Any]) -> str:
     return text
 
 
+def _unadjusted(posterior: Mapping[str, Any]) -> str:
+    """What size of bias is expected of a sampler that accepts every step."""
+    mean, worst = posterior.get("sd_bias", (None, None))  # Reports of older runs have none.
+    if mean is None or not np.isfinite(mean):
+        return "unadjusted, so biased by an amount that cannot be told"
+    text = f"unadjusted, so standard deviations are off by about {mean:.1%}"
+    return text + (f" and up to {worst:.0%} in one direction" if worst is not None else "")
+
+
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
@@ -284,8 +293,10 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     else:
         accepted = f"{posterior['accept']:.0%} accepted"
         if not registry.METHODS[report["method"]].is_exact:
-            accepted = "unadjusted, so somewhat biased"
+            accepted = _unadjusted(posterior)
         text += f"{accepted}, {posterior['divergences']} divergent."
+    if not posterior.get("converged", True):  # Reports of older runs do not say it.
+        text += " The run has not converged."
     if posterior["temperature"] != 1:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:

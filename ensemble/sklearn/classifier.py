@@ -34,8 +34,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             `RandomState` is drawn from, and None draws from NumPy's own, as in scikit-learn.
         config: a mapping of other keys of the configuration, such as
             `{'label_smoothing': 0.1}`.
-        method: 'sgd', or 'hmc', 'nuts' or 'mclmc' for draws of the posterior by `ensemble_size`
-            chains.
+        method: 'sgd', or 'hmc', 'nuts', 'mclmc' or 'adjusted_mclmc' for draws of the posterior by
+            `ensemble_size` chains.
         hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.

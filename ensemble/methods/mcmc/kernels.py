@@ -17,8 +17,16 @@ from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.errors import UserError
+from ensemble.methods.mcmc import adjusted_mclmc
 from ensemble.methods.mcmc.sampler_keys import BLOCK, SAMPLERS, Traits
-from ensemble.methods.mcmc.warmup import MASSES, Adaptation, is_usable, make_windows, tune_mclmc
+from ensemble.methods.mcmc.warmup import (
+    MASSES,
+    Adaptation,
+    is_usable,
+    make_windows,
+    tune_mclmc,
+    untuned,
+)
 
 MAX_TREE_DEPTH = 10
 MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
@@ -50,8 +58,9 @@ class DrawInfo(NamedTuple):
             mclmc, which accepts everything else: the share of its steps without a NaN, 0 of a chain
             that has no step size.
         is_divergent: whether an energy error was over 1000 nats, or NaN.
-        energy_error: energy after less energy before, nats: of hmc's proposal, of the state that
-            nuts chose from its tree, of all steps of mclmc together; infinite if it is NaN.
+        energy_error: energy after less energy before, nats: of a proposal, or of the state that
+            nuts chose from its tree; infinite if it is NaN. Of mclmc its root mean square over the
+            steps of a draw.
         step_size: that the draw was made with.
         num_gradients: that it took.
     """
@@ -76,12 +85,14 @@ class Settings:
     """Settings of a sampler.
 
     Attributes:
-        method: 'hmc'; 'nuts', which chooses the lengths itself; or 'mclmc', microcanonical and
-            unadjusted: it accepts every step, at the price of a bias that falls with its step size.
+        method: 'hmc'; 'nuts', which chooses the lengths itself; 'mclmc', microcanonical and
+            unadjusted: it accepts every step, at the price of a bias that falls with its step size;
+            'adjusted_mclmc', which rejects some draws, and has no such bias.
         step_size: at the start of the warm-up.
-        num_leapfrog_steps: L of hmc; of mclmc the integrator's steps in a draw.
-        jitter: share by which hmc's length varies evenly about L, the same for all chains; it keeps
-            trajectories from closing on themselves.
+        num_leapfrog_steps: L of hmc; the integrator's steps in a draw of mclmc, and of
+            adjusted_mclmc where the mass is not 'diagonal': with that it chooses the length itself.
+        jitter: share by which the length of hmc and adjusted_mclmc varies evenly about its mean,
+            the same for all chains; it keeps trajectories from closing on themselves.
         num_warmup: draws that adapt the step size and the mass, which later ones leave alone; of
             mclmc, the integrator's steps that its tuning may take in all. 0 for none.
         target_acceptance: that dual averaging aims at.
@@ -213,16 +224,21 @@ def _nuts_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Arra
     return draw_nuts
 
 
+def _num_steps(settings: Settings, t: jax.Array, mean: Any) -> jax.Array:
+    """How many steps of the integrator draw t has, about their mean."""
+    # From t beside that: vmapped chains that go equally far need not wait for each other.
+    key_length = jax.random.fold_in(jax.random.key(0), t)
+    share = 1 + settings.jitter * jax.random.uniform(key_length, minval=-1, maxval=1)
+    return jnp.maximum(1, jnp.round(mean * share)).astype(jnp.int32)
+
+
 def _hmc_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
     hmc_kernel = hmc.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
 
     def draw_hmc(
         rng_key: jax.Array, state: Any, step_size: jax.Array, metric: Metric, t: jax.Array
     ) -> Any:
-        # From t alone: vmapped chains that go equally far need not wait for each other.
-        key_length = jax.random.fold_in(jax.random.key(0), t)
-        share = 1 + settings.jitter * jax.random.uniform(key_length, minval=-1, maxval=1)
-        length = jnp.maximum(1, jnp.round(settings.num_leapfrog_steps * share)).astype(jnp.int32)
+        length = _num_steps(settings, t, settings.num_leapfrog_steps)
         return hmc_kernel(rng_key, state, logdensity_fn, step_size, metric, length)
 
     return draw_hmc
@@ -235,17 +251,10 @@ def _make_mclmc(
     kernel = mclmc.build_kernel()
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
-        num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
-        if num_params < 2:
-            raise UserError("method='mclmc' must have 2 parameters to move; use 'nuts'")
+        _check_two(settings, position)
         key_momentum = jax.random.fold_in(rng_key, MOMENTUM)
-        # BlackJAX's start: L of a standard normal density.
-        adaptation = MCLMCAdaptationState(
-            L=jnp.sqrt(jnp.float32(num_params)),
-            step_size=jnp.float32(settings.step_size),
-            inverse_mass_matrix=jnp.ones(num_params),
-        )
-        return Chain(rng_key, mclmc.init(position, logdensity_fn, key_momentum), adaptation)
+        state = mclmc.init(position, logdensity_fn, key_momentum)
+        return Chain(rng_key, state, untuned(position, settings.step_size))
 
     def tune(chain: Chain) -> Chain:
         state, adaptation = tune_mclmc(
@@ -282,7 +291,9 @@ def _make_mclmc(
             log_density=state.logdensity,
             acceptance_rate=jnp.mean(info.nonans) * is_usable(found),
             is_divergent=jnp.any(is_divergent),
-            energy_error=jnp.where(jnp.all(info.nonans), jnp.sum(info.energy_change), jnp.inf),
+            energy_error=jnp.where(
+                jnp.all(info.nonans), jnp.sqrt(jnp.mean(info.energy_change**2)), jnp.inf
+            ),
             step_size=found.step_size,
             num_gradients=jnp.int32(2 * settings.num_leapfrog_steps),
         )
@@ -291,9 +302,58 @@ def _make_mclmc(
     return Sampler(init, step, tune if settings.num_warmup else None)
 
 
+def _make_adjusted_mclmc(
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], _: Metric | None
+) -> Sampler:
+    """Adjusted MCLMC, as `ensemble.methods.mcmc.adjusted_mclmc` says."""
+    windows = make_windows(
+        settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
+    )
+    transition = adjusted_mclmc.make_transition(logdensity_fn)
+
+    def init(rng_key: jax.Array, position: Any) -> Chain:
+        _check_two(settings, position)
+        state = hmc.init(position, logdensity_fn)
+        if settings.num_warmup:
+            key_descent = jax.random.fold_in(rng_key, TUNING)
+            state = adjusted_mclmc.lead(key_descent, state, logdensity_fn, settings.step_size)
+        return Chain(rng_key, state, windows.init(position))
+
+    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        step_size = windows.step_size(chain.adaptation, t)
+        inverse_mass = chain.adaptation.mass.inverse_mass_matrix
+        count: Any = settings.num_leapfrog_steps
+        if settings.mass == "diagonal":
+            count = adjusted_mclmc.num_steps(inverse_mass.size, step_size)
+        number = _num_steps(settings, t, count)
+        rng_key = jax.random.fold_in(chain.rng_key, t)
+        state, info, energy_error = transition(
+            rng_key, chain.state, step_size, inverse_mass, number
+        )
+        adaptation = windows.update(chain.adaptation, t, state.position, info.acceptance_rate)
+        draw = DrawInfo(
+            log_density=state.logdensity,
+            acceptance_rate=info.acceptance_rate,
+            is_divergent=info.is_divergent,
+            energy_error=energy_error,
+            step_size=step_size,
+            num_gradients=2 * number,
+        )
+        return Chain(chain.rng_key, state, adaptation), draw
+
+    return Sampler(init, step, None)
+
+
+def _check_two(settings: Settings, position: Any) -> None:
+    """Refuses one parameter: at a constant speed there is nothing to choose but the sign."""
+    if sum(leaf.size for leaf in jax.tree.leaves(position)) < 2:
+        raise UserError(f"method={settings.method!r} must have 2 parameters to move; use 'nuts'")
+
+
 _MAKERS: dict[str, Callable[..., Sampler]] = {
     "hmc": functools.partial(_make_hamiltonian, _hmc_transition),
     "nuts": functools.partial(_make_hamiltonian, _nuts_transition),
     "mclmc": _make_mclmc,
+    "adjusted_mclmc": _make_adjusted_mclmc,
 }
 """By method: `(settings, logdensity_fn, metric) -> Sampler`; `SAMPLERS` has their names too."""

@@ -137,6 +137,7 @@ class Programs:
             mass="identity" if config.hmc.mass == "kronecker" else config.hmc.mass,
         )
         check_dense(self._settings, task.params_shapes())
+        self.num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
         self._check_memory()
         self.first_state = jax.jit(self._first_state)
         # Records are small, and are not donated: an empty one serves for every start.
@@ -152,8 +153,7 @@ class Programs:
         return self._scored.likelihood
 
     def _check_memory(self) -> None:
-        config, task = self.config, self.task
-        num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
+        config, num_params = self.config, self.num_params
         sums = jax.eval_shape(
             lambda: [zero_sums(self.likelihood, 1, split) for split in self.splits.values()]
         )

@@ -1,4 +1,4 @@
-"""The keys of the samplers hmc, nuts and mclmc, whose steps are draws."""
+"""The keys of the samplers hmc, nuts, mclmc and adjusted_mclmc, whose steps are draws."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ SAMPLERS = {
     "hmc": Traits(),
     "nuts": Traits(),
     "mclmc": Traits(may_be_dense=False, tunes_at_once=True),
+    "adjusted_mclmc": Traits(may_be_dense=False),
 }
 _DENSE = [name for name, traits in SAMPLERS.items() if traits.may_be_dense]
 MASSES = ("identity", "diagonal", "dense", "kronecker")
@@ -103,9 +104,16 @@ _DURATION = "config.hmc.num_samples says how long"
 _HMC = {
     "step_size": Key(0.01, "step size of the integrator when the warm-up starts", POSITIVE),
     "num_leapfrog_steps": Key(
-        32, "steps of the integrator in a draw; nuts chooses its own number", POSITIVE, most=2**20
+        32,
+        "steps of the integrator in a draw; nuts, and adjusted_mclmc by its mass, choose theirs",
+        POSITIVE,
+        most=2**20,
     ),
-    "jitter": Key(0.2, "share by which the length of hmc's trajectories varies", BELOW_ONE),
+    "jitter": Key(
+        0.2,
+        "share by which the length of trajectories varies, of hmc and adjusted_mclmc",
+        BELOW_ONE,
+    ),
     "num_warmup": Key(
         500,
         "draws that adapt step size and mass; of mclmc, steps that tune it",

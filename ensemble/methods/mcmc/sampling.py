@@ -1,8 +1,7 @@
-"""The methods `hmc`, `nuts` and `mclmc`: chains that sample the posterior, draw by draw.
+"""The methods of `SAMPLERS`: chains that sample the posterior, draw by draw.
 
-A step is one draw of every chain, those of the warm-up first. Predictions of every draw after the
-warm-up go into running sums on the devices, so that memory does not grow with the draws; every
-`config.hmc.thin`-th draw leaves for the disk.
+A step is one draw of every chain, those of the warm-up first. Predictions of draws after it go into
+running sums on the devices, and every `config.hmc.thin`-th draw leaves for the disk.
 """
 
 from collections.abc import Mapping, Sequence
@@ -303,6 +302,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
                 rate,
                 self.tracked_split,
                 self._programs.traced,
+                self._programs.num_params,
             ),
         }
 

@@ -134,6 +134,21 @@ def _typed(tree: Any) -> Any:
     return jax.tree.map(convert, tree)
 
 
+def untuned(position: Any, step_size: float) -> MCLMCAdaptationState:
+    """Where the tuning of MCLMC starts, BlackJAX's choice: L of a standard normal density.
+
+    Args:
+        position: of a chain.
+        step_size: of the first step.
+    """
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
+    return MCLMCAdaptationState(
+        L=jnp.sqrt(jnp.float32(num_params)),
+        step_size=jnp.float32(step_size),
+        inverse_mass_matrix=jnp.ones(num_params),
+    )
+
+
 class _Watched(NamedTuple):
     """A state of MCLMC that shows a few coordinates for all."""
 

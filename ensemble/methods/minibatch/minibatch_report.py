@@ -69,7 +69,7 @@ def section(
     kinetic = float(counted["kinetic"].mean())
     seconds = num_steps / steps_per_second if steps_per_second else None
     return {
-        **convergence_section(counted, found, traced),
+        **convergence_section(counted, found, traced, config.num_chains),
         "kinetic_temperature": kinetic,
         "draw_temperature": temperature(kinetic, decay),
         "learning_rate": float(counted["step_size"][0, -1]),

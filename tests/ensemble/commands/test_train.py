@@ -361,7 +361,7 @@ def test_what_is_set_by_hand_for_another_method_is_refused_in_one_line(config_fi
     assert "(2) config.seed=-1 must be at least 0" in line
     assert "num_epochs" not in line  # The file has set it.
     line = run_expecting_one_line(config_file, tmp_path / "w", "--config.hmc.thin=5")
-    assert "config.hmc.thin=5 is for config.method='hmc', 'nuts' or 'mclmc'" in line
+    assert "config.hmc.thin=5 is for config.method='hmc', 'nuts', 'mclmc' or" in line
 
 
 def test_a_config_file_that_raises_is_one_line(tmp_path):

@@ -62,3 +62,18 @@ def test_other_splits():
     del report["validation"]
     assert format_table(report) == "There are no scores: every example was learned from."
     assert summary_sentence(report) == "2 members are live."
+
+
+def test_the_sentence_of_a_posterior_says_its_bias_and_whether_it_converged():
+    report = make_report()
+    del report["test"]
+    report |= {"method": "mclmc", "posterior": {"rhat_max": 1.2, "ess_bulk_min": 50.0}}
+    posterior = report["posterior"]
+    posterior |= {"rhat_worst": "x", "accept": 1.0, "divergences": 0, "temperature": 1}
+    posterior |= {"num_samples": 10, "sd_bias": [0.0103, 0.06], "converged": False}
+    assert summary_sentence(report).endswith(
+        "unadjusted, so standard deviations are off by about 1.0% and up to 6% in one direction, "
+        "0 divergent. The run has not converged."
+    )
+    posterior |= {"sd_bias": [float("inf"), None], "converged": True}
+    assert summary_sentence(report).endswith("an amount that cannot be told, 0 divergent.")

@@ -28,6 +28,8 @@ SETTINGS = {
     "nuts-dense": Settings("nuts", step_size=0.3, num_warmup=400, mass="dense"),
     "mclmc": Settings("mclmc", step_size=0.3, num_leapfrog_steps=6, num_warmup=2000),
     "mclmc-diagonal": Settings("mclmc", 0.3, 6, num_warmup=2000, mass="diagonal"),
+    "adjusted_mclmc": Settings("adjusted_mclmc", 0.3, 4, num_warmup=400),
+    "adjusted_mclmc-diagonal": Settings("adjusted_mclmc", 0.3, num_warmup=400, mass="diagonal"),
 }
 
 
