@@ -20,7 +20,6 @@ from ensemble.methods.mcmc.warmup import DESCENT_STEPS, descend, untuned
 
 MAX_STEPS = 512
 """In a draw, on average: with two gradients each, as many gradients as nuts takes."""
-_MAX_ENERGY_ERROR = 1000.0  # Nats, as of hmc.
 _QUARTER_TURN = np.pi / 2
 
 _Transition = Callable[..., tuple[HMCState, HMCInfo, jax.Array]]
@@ -69,9 +68,16 @@ def lead(
     return HMCState(found.position, found.logdensity, found.logdensity_grad)
 
 
-def make_transition(logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
+def make_transition(
+    logdensity_fn: Callable[[Any], jax.Array], max_energy_error: float
+) -> _Transition:
     """Makes a draw: `(rng_key, state, step_size, inverse_mass [P], num_steps) -> (state, info,
-    energy_error)`, of BlackJAX's states and infos and an error in nats."""
+    energy_error)`, of BlackJAX's states and infos and an error in nats.
+
+    Args:
+        logdensity_fn: from a position to nats.
+        max_energy_error: above which a draw is divergent, nats.
+    """
 
     def draw(
         rng_key: jax.Array,
@@ -86,7 +92,7 @@ def make_transition(logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
             step_size,
             jnp.inf,
             num_steps,
-            _MAX_ENERGY_ERROR,
+            max_energy_error,
             sample_proposal=_accept_or_reject,
         )
         key_momentum, key_accept = jax.random.split(rng_key)

@@ -309,7 +309,7 @@ def _make_adjusted_mclmc(
     windows = make_windows(
         settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
     )
-    transition = adjusted_mclmc.make_transition(logdensity_fn)
+    transition = adjusted_mclmc.make_transition(logdensity_fn, MAX_ENERGY_ERROR)
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
         _check_two(settings, position)
