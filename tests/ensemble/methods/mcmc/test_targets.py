@@ -148,7 +148,7 @@ def test_the_funnel_defeats_every_method_and_says_so(name):
     gaussian = sample(name, product)[0]["gaussian"][..., 0]
     assert_mean(name, (gaussian < -2).astype(float), in_neck, "neck", PROBABILITY_BIAS * in_neck)
     if name == "mclmc":  # Which refuses nothing: its energy is what jumps.
-        assert np.abs(info.energy_error).max() > 10
+        assert info.energy_error.max() > 4  # As by one jump of 10 nats in six steps.
     else:
         assert info.is_divergent.mean() > 0.02
         assert (info.acceptance_rate < 0.1).mean() > 0.05  # Stuck at the neck's edge.
