@@ -17,8 +17,6 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from ensemble.draws.diagnostics import AGREE, judge_chains
-
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "shared/posteriordb"
 
 
@@ -215,10 +213,3 @@ def largest_z(draws, reference):
         for name, z in of_names.items():
             worst = max(worst, (math.inf if math.isnan(z) else z, f"{statistic} of {name}"))
     return worst
-
-
-def says_converged(report):
-    """Whether a run says of itself that its draws can be relied on."""
-    posterior = report["posterior"]
-    told = judge_chains(posterior["rhat_max"], posterior["ess_bulk_min"], posterior["rhat_chance"])
-    return told == AGREE and not report["failed_members"]
