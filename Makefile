@@ -39,6 +39,7 @@ bench: $(VENV)/requirements  ## Measures training, evaluation and sampling again
 	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
 	$(BIN)/python benchmarks/evaluation.py --out=benchmarks/results/evaluation.json
 	$(BIN)/python benchmarks/hmc_gradient.py --out=benchmarks/results/hmc_gradient.json
+	$(BIN)/python benchmarks/numpyro_nuts.py --out=benchmarks/results/numpyro_nuts.json
 	$(BIN)/python benchmarks/movielens_gradient.py --out=benchmarks/results/movielens_gradient.json
 	$(BIN)/python benchmarks/rwm.py --out=benchmarks/results/rwm.json --images=docs/images
 	$(BIN)/python benchmarks/scaling.py --out=benchmarks/results/scaling.json --image=docs/images/scaling.png

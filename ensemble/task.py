@@ -157,11 +157,13 @@ class OwnLogDensity(NamedTuple):
         data: on the devices.
         bind: `(data) -> logdensity_fn`, from the parameters to nats [].
         layout: of the parameters: which are split over the devices, and padded.
+        is_local: whether every device computes it by itself: its data are whole on each.
     """
 
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     layout: Layout = Layout()
+    is_local: bool = False
 
 
 class SoftmaxRegression(NamedTuple):

@@ -38,12 +38,14 @@ class LogDensity(NamedTuple):
             parameters that are split over the shards stay where they are. None where nothing
             predicts.
         layout: of the parameters; those that are split over the shards are padded.
+        is_local: whether every device computes it by itself, from data of its own.
     """
 
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None
     layout: Layout = Layout()
+    is_local: bool = False
 
 
 def make_log_density(
@@ -90,7 +92,7 @@ def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDen
         may_split: whether the sampler leaves parameters on their shards.
     """
     own = model.own_log_density(mesh, may_split)
-    return LogDensity(own.data, own.bind, None, own.layout)
+    return LogDensity(own.data, own.bind, None, own.layout, own.is_local)
 
 
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:

@@ -17,6 +17,7 @@ from ensemble.draws.running_sums import PredictiveSums, add_draws, evaluate_draw
 from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
 from ensemble.likelihood import Likelihood
 from ensemble.methods.mcmc.coordinates import Coordinates
+from ensemble.methods.mcmc.free_chains import FreeChains, run_on_devices
 from ensemble.methods.mcmc.kernels import (
     Chain,
     DrawInfo,
@@ -140,6 +141,7 @@ class Programs:
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
         self._check_memory()
         self.first_state = jax.jit(self._first_state)
+        self._is_free = SAMPLERS[config.method].may_be_free and self.density.is_local
         # Records are small, and are not donated: an empty one serves for every start.
         self.run_chunk = jax.jit(self._run_chunk, donate_argnums=0)
         self.new_record = functools.cache(jax.jit(self._new_record, static_argnames="num_draws"))
@@ -301,16 +303,36 @@ class Programs:
             end: number after the last one.
         """
         with convolutions_as_products():
-            sampler = self._make_sampler(state.coordinates, data)
+            if self._is_free:
+                whole = (state.coordinates, data)
+                chains, num_moves, record = run_on_devices(
+                    self.mesh, self._make_free, whole, state.chains, state.num_moves,
+                    record, begun, first, end,
+                )  # fmt: skip
+                state = state.replace(chains=chains, num_moves=num_moves)
+            else:
+                sampler = self._make_sampler(state.coordinates, data)
 
-            def draw(
-                t: jax.Array, carry: tuple[SamplingState, Record]
-            ) -> tuple[SamplingState, Record]:
-                return self._draw(sampler, splits, begun, *carry, t)
+                def draw(
+                    t: jax.Array, carry: tuple[SamplingState, Record]
+                ) -> tuple[SamplingState, Record]:
+                    return self._draw(sampler, splits, begun, *carry, t)
 
-            state, record = jax.lax.fori_loop(first, end, draw, (state, record))
+                state, record = jax.lax.fori_loop(first, end, draw, (state, record))
             state = jax.lax.with_sharding_constraint(state, self.shardings(state))
             return state, self._placed(record)
+
+    def _make_free(self, coordinates: Coordinates, data: Any) -> FreeChains:
+        """Chains that do not wait for each other; of a model, which has no splits."""
+        task = self.task
+        assert isinstance(task, Modelled)
+
+        def observe(info: DrawInfo, position: Any) -> Record:
+            params = coordinates.to_params(position)
+            return Record(Trace(info, {}, task.track(params)), params)
+
+        logdensity_fn = self._logdensity_fn(coordinates, data)
+        return FreeChains(self._settings, logdensity_fn, observe, self.num_kept, self.num_left_out)
 
     def _draw(
         self,

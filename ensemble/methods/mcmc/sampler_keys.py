@@ -26,15 +26,17 @@ class Traits(NamedTuple):
     Attributes:
         may_be_dense: whether the mass matrix may be dense.
         tunes_at_once: whether the warm-up is one piece that yields no draws.
+        may_be_free: whether chains may be at different draws, so that none waits for another.
     """
 
     may_be_dense: bool = True
     tunes_at_once: bool = False
+    may_be_free: bool = False
 
 
 SAMPLERS = {
     "hmc": Traits(),
-    "nuts": Traits(),
+    "nuts": Traits(may_be_free=True),
     "mclmc": Traits(may_be_dense=False, tunes_at_once=True),
     "adjusted_mclmc": Traits(may_be_dense=False),
 }

@@ -21,6 +21,7 @@ from flax import struct
 from jax import lax
 
 from ensemble.errors import UserError
+from ensemble.methods.threefry import threefry
 from ensemble.methods.walk.moments import (
     DRAWS_PER_BODY,
     Grid,
@@ -32,29 +33,6 @@ from ensemble.methods.walk.moments import (
 from ensemble.tasks.densities import LogDensityFn, fast_log2
 
 # Random numbers.
-
-
-def threefry(key: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 of 20 rounds, written out so that XLA:CPU fuses and vectorises it.
-
-    Args:
-        key: [2, ...] uint32.
-        first: first words of the counters, uint32.
-        second: second words.
-
-    Returns:
-        Two words of random bits for each counter.
-    """
-    keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
-    first, second = first + keys[0], second + keys[1]
-    for i in range(5):
-        for distance in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
-            first = first + second
-            second = (second << np.uint32(distance)) | (second >> np.uint32(32 - distance))
-            second = first ^ second
-        first = first + keys[(i + 1) % 3]
-        second = second + (keys[(i + 2) % 3] + np.uint32(i + 1))
-    return first, second
 
 
 def uniform(bits: jax.Array) -> jax.Array:

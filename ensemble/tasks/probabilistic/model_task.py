@@ -83,7 +83,9 @@ class ModelTask:
         if split is None:
             data = transfer.put(program.arrays, named_sharding(mesh))
             return OwnLogDensity(
-                data, lambda arrays: lambda params: program.log_density(params, arrays)
+                data,
+                lambda arrays: lambda params: program.log_density(params, arrays),
+                is_local=True,
             )
         # On one device too, where all is right: what runs there shall run on others.
         keys = jax.random.split(jax.random.key(0), _NUM_POINTS)
