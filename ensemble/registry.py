@@ -137,6 +137,13 @@ METHODS: Mapping[str, MethodEntry] = {
         is_exact=False,
         xla_flags=_OF_STEPS,
     ),
+    "tempering": MethodEntry(
+        _SAMPLING,
+        "ensemble.methods.mcmc.sampler_keys:TEMPERING_BLOCK",
+        ("supervised", "numpyro"),
+        True,
+        _DRAWS,
+    ),
     "rwm": MethodEntry(
         "ensemble.methods.walk.random_walk:RandomWalk",
         "ensemble.methods.walk.walk_keys:BLOCK",

@@ -158,12 +158,15 @@ class OwnLogDensity(NamedTuple):
         bind: `(data) -> logdensity_fn`, from the parameters to nats [].
         layout: of the parameters: which are split over the devices, and padded.
         is_local: whether every device computes it by itself: its data are whole on each.
+        bind_reference: `(data, sd) -> logdensity_fn` of a wide density to begin at: the prior, or
+            where none is known a normal one with this standard deviation; None: it cannot be had.
     """
 
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     layout: Layout = Layout()
     is_local: bool = False
+    bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
 
 
 class SoftmaxRegression(NamedTuple):

@@ -87,6 +87,15 @@ def test_numpyro(page):
 
 
 @pytest.mark.soak
+def test_posteriors(page):
+    (tempering,) = page("posteriors")
+    quick = 'method="tempering", config={"hmc.num_warmup": 200, "hmc.num_samples": 200}'
+    namespace = {}
+    exec(tempering.replace('method="tempering"', quick), namespace)
+    assert abs(namespace["found"].report["ladder"]["log_evidence"]) < 1
+
+
+@pytest.mark.soak
 def test_your_data(page):
     training, mapping = page("your_data")
     namespace = names_of_a_reader()
@@ -179,7 +188,7 @@ def test_distillation(page):
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
-    tested |= {"distillation", "tables", "numpyro"}
+    tested |= {"distillation", "tables", "numpyro", "posteriors"}
     assert with_python == tested | {INFERENCE.stem}
 
 

@@ -12,7 +12,8 @@ import optax
 
 from ensemble.demos.known_truth import NUM_EXAMPLES, TRUTHS, WAVES, Curve, Model, draw_curve
 from ensemble.method import Status
-from ensemble.methods.mcmc.kernels import Settings, make_sampler
+from ensemble.methods.mcmc.kernels import make_sampler
+from ensemble.methods.mcmc.settings import Settings
 from ensemble.methods.members.member import (
     TrainState,
     apply_member,

@@ -13,6 +13,11 @@ from ensemble.report.results import reported_split
 from ensemble.report.tuning import untuned
 from ensemble.task import Scored
 
+_IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
+_MAX_MODES = 8
+_RARE_SWAPS = 0.1  # Share of attempts, between neighbours of a ladder.
+_MIN_SWAPPED = 20  # Draws, half of which try each pair.
+
 
 def findings(
     report: Mapping[str, Any],
@@ -35,7 +40,7 @@ def findings(
     Returns:
         Lines; none where nothing is to be said.
     """
-    found = _failures(report, remedy_of_failed or remedy) + _convergence(report)
+    found = _failures(report, remedy_of_failed or remedy) + _convergence(report) + _ladder(report)
     found += untuned(report)
     if "sites" in report:
         found += _of_model(report)
@@ -84,21 +89,85 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         by_chance = f", and chance brings it to {chance:.3g} in 1% of runs"
     if np.isinf(rhat):
         by_chance = ", for each chain stays at a value of its own"
-    others = (
-        "set config.hmc.mass='dense', or write the model without centring, as "
-        "numpyro.infer.reparam.LocScaleReparam does. Chains that stay apart may be in several modes"
-        if "sites" in report
-        else "start from trained members with config.init_from, or choose a smaller network"
-    )
-    longer = posterior.get("remedy") or (
-        f"Raise config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
-        f"{posterior['num_warmup']}"
-    )
     who = "halves of the chain" if posterior.get("num_chains") == 1 else "chains"
     return [
         f"The {who} {told}: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
         f"is good{by_chance}) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). "
-        f"Intervals and averages of these draws may be off. {longer}, {others}."
+        f"Intervals and averages of these draws may be off. {_what_to_do(report, posterior)}"
+    ]
+
+
+def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
+    """The likely reason why chains have not converged, and what helps against it."""
+    live, is_model = report["live_members"], "sites" in report
+    longer = posterior.get("remedy") or (
+        f"Raise config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
+        f"{posterior['num_warmup']}"
+    )
+    accepted = posterior.get("accept_by_chain") or []
+    idle = [live[i] for i, rate in enumerate(accepted) if rate < _IDLE]
+    if idle:
+        rates = ", ".join(f"{rate:.0%}" for rate in accepted if rate < _IDLE)
+        return (
+            f"{plural(len(idle), 'chain')} of {len(live)} hardly moved: "
+            f"{', '.join(map(str, idle))}, with {rates} accepted. {longer}, or start elsewhere "
+            "with config.init_from."
+        )
+    if posterior.get("modes"):
+        return _of_modes(posterior, report)
+    if is_model and posterior.get("divergences"):
+        return f"Begin with the draws that diverged, below. {longer} where there are none."
+    mass = report.get("config", {}).get("hmc", {}).get("mass")
+    # A ladder has a diagonal mass.
+    correlated = "" if mass == "dense" or "ladder" in report else "set config.hmc.mass='dense', "
+    others = (
+        f"{correlated}or write the model without centring, as "
+        "numpyro.infer.reparam.LocScaleReparam does"
+        if is_model
+        else "start from trained members with config.init_from, or choose a smaller network"
+    )
+    return f"The chains mix slowly. {longer}, {others}."
+
+
+def _of_modes(posterior: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    """What to do about chains that stay in modes of their own."""
+    chains = "; ".join(
+        f"{', '.join(str(report['live_members'][i]) for i in group)}"
+        for group in posterior["modes"][:_MAX_MODES]
+    )
+    more = "; ..." if len(posterior["modes"]) > _MAX_MODES else ""
+    if "ladder" in report:
+        remedy = "raise config.ladder.num_replicas, or start wider"
+    elif "sites" in report:
+        remedy = (
+            "set config.method='tempering', which moves between modes, or, if they are mirror "
+            "images, order the parameters in the model"
+        )
+    else:
+        remedy = (
+            "take the chains as an ensemble and their intervals for nothing more, for longer ones "
+            "will hardly leave their modes"
+        )
+    return (
+        f"The chains sit in {len(posterior['modes'])} separate modes ({chains}{more}), which "
+        f"{posterior['modes_scalar']} tells apart, and each stays in its own, so the weights of "
+        f"the modes are not known: {remedy}."
+    )
+
+
+def _ladder(report: Mapping[str, Any]) -> list[str]:
+    """Neighbouring temperatures that hardly swap their replicas."""
+    if "ladder" not in report or report["posterior"]["num_samples"] < _MIN_SWAPPED:
+        return []
+    rates = np.asarray(report["ladder"]["swap_rates"])
+    if rates.min() >= _RARE_SWAPS:
+        return []
+    chain, place = np.unravel_index(np.argmin(rates), rates.shape)
+    number = report["config"]["ladder"]["num_replicas"]
+    return [
+        f"Replicas {place} and {place + 1} of chain {chain} swapped in "
+        f"only {rates.min():.1%} of attempts: the ladder is too coarse to carry draws between "
+        f"modes; raise config.ladder.num_replicas={number}, or config.hmc.num_warmup."
     ]
 
 

@@ -9,14 +9,24 @@ import ml_collections
 import numpy as np
 
 from ensemble import registry
-from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import Diagnostics
-from ensemble.draws.store import LOG_DENSITY, LOG_PROB, MAX_DRAWS, Draws, tracked_scalars
+from ensemble.draws import diagnostics, disagreement
+from ensemble.draws.diagnostics import AGREE, DISAGREE, Diagnostics, judge_chains
+from ensemble.draws.store import (
+    LOG_DENSITY,
+    LOG_PROB,
+    MAX_DRAWS,
+    VALUE,
+    Draws,
+    is_diagnostic,
+    tracked_scalars,
+)
 from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.storage.files import write_bytes
 from ensemble.storage.workdir import Workdir
+
+_MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
 
 
 def posterior_section(
@@ -50,7 +60,10 @@ def posterior_section(
         interval, over chains, of the log density, and of scores of single draws on `tracked_split`;
         no interval where it cannot be told. Of a sampler that accepts every step, `energy_variance`
         in nats^2 per step and parameter, and the relative error `sd_bias` of standard deviations
-        that goes with it: in the mean over directions, and in the worst one or None.
+        that goes with it: in the mean over directions, and in the worst one or None. Where chains
+        do not agree because each stays in a mode of its own, `modes` has the places of the chains
+        of each mode among the live ones, and `modes_scalar` the name of the scalar that shows it;
+        else None.
     """
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
     bias = {}
@@ -63,6 +76,7 @@ def posterior_section(
     return {
         **convergence_section(counted, found, traced, config.num_chains),
         "accept": float(counted["acceptance_rate"].mean()),
+        "accept_by_chain": counted["acceptance_rate"].mean(axis=1).tolist(),
         "divergences": int(counted["is_divergent"].sum()),
         "energy_error": float(np.median(np.abs(counted["energy_error"]))),
         "step_size": counted["step_size"][:, -1].tolist(),
@@ -92,10 +106,10 @@ def convergence_section(
     """
     ess = [one.ess_bulk for one in found.scalars.values()]
     monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
-    told = diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
+    told = judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
     is_whole = len(counted[LOG_DENSITY]) == num_chains
     return {
-        "converged": told == diagnostics.AGREE and is_whole,
+        "converged": told == AGREE and is_whole,
         "rhat_max": found.rhat_max,
         "rhat_worst": found.rhat_worst,
         "rhat_chance": found.rhat_chance,
@@ -106,6 +120,7 @@ def convergence_section(
         "ess_bulk_median": float(np.median(ess)) if ess else math.nan,
         "num_scalars": len(found.scalars),
         "num_constant": found.num_constant,
+        **dict(zip(("modes_scalar", "modes"), _modes(counted, found), strict=True)),
         "num_samples": counted[LOG_DENSITY].shape[1],
         "monte_carlo": {
             name: {
@@ -117,6 +132,23 @@ def convergence_section(
             for name, one in monte_carlo.scalars.items()
         },
     }
+
+
+def _modes(
+    counted: Mapping[str, np.ndarray], found: Diagnostics
+) -> tuple[str | None, list[list[int]] | None]:
+    """Of chains that do not agree, the scalar that differs most between modes, and their chains."""
+    if judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance) != DISAGREE:
+        return None, None
+    watched = {
+        name.removeprefix(VALUE): values
+        for name, values in counted.items()
+        if name == LOG_DENSITY or not is_diagnostic(name)
+    }
+    known = {name: one.rhat for name, one in found.scalars.items() if name in watched}
+    worst = sorted(known, key=lambda name: -np.nan_to_num(known[name], nan=0.0))[:_MAX_LOOKED_AT]
+    apart = disagreement.modes_apart({name: watched[name] for name in worst})
+    return (None, None) if apart is None else apart
 
 
 def posterior_figures(

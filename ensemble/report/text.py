@@ -297,6 +297,10 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         text += f"{accepted}, {posterior['divergences']} divergent."
     if not posterior.get("converged", True):  # Reports of older runs do not say it.
         text += " The run has not converged."
+    evidence = report.get("ladder", {}).get("log_evidence")
+    if evidence is not None and np.isfinite(evidence):
+        error = report["ladder"]["log_evidence_error"]
+        text += f" Log evidence {evidence:.2f}{'' if error is None else f' +- {error:.2f}'} nats."
     if posterior["temperature"] != 1:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:

@@ -78,7 +78,7 @@ def sample(
             [], which JAX can differentiate.
         data: arguments of the model: a mapping by name, or a tuple by position; None: it takes
             none. Arrays are traced, numbers are not.
-        method: 'nuts', 'hmc', 'adjusted_mclmc' or 'mclmc'.
+        method: 'nuts', 'hmc', 'adjusted_mclmc', 'mclmc', or for several modes 'tempering'.
         workdir: directory for checkpoints, metrics and results; a run that is already there is
             resumed, on any devices. None keeps nothing.
         start: of a log density, an array or a tree of arrays. Each chain starts within 2 of it in

@@ -8,7 +8,7 @@ import numpy as np
 from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 
 from ensemble.draws.diagnostics import MIN_ESS
-from ensemble.methods.mcmc.programs import Trace
+from ensemble.methods.mcmc.state import Trace
 from ensemble.methods.mcmc.warmup import is_usable
 from ensemble.notes import note
 

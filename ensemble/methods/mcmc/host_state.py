@@ -8,7 +8,8 @@ import numpy as np
 from flax import serialization
 
 from ensemble.methods.mcmc.coordinates import Coordinates
-from ensemble.methods.mcmc.programs import Programs, Record, SamplingState
+from ensemble.methods.mcmc.programs import Programs
+from ensemble.methods.mcmc.state import Record, SamplingState
 from ensemble.sharding import transfer
 from ensemble.storage.checkpoint import check_shapes
 

@@ -4,7 +4,6 @@ BlackJAX's kernels do the moving; here are their keys and what a draw reports. D
 comes from `fold_in(key, t)`, so that it makes no difference in which chunks draws are taken.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,10 +17,9 @@ from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.errors import UserError
 from ensemble.methods.mcmc import adjusted_mclmc
-from ensemble.methods.mcmc.sampler_keys import BLOCK, SAMPLERS, Traits
+from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.tempering import make_ladder, section, standard_normal
 from ensemble.methods.mcmc.warmup import (
-    MASSES,
-    Adaptation,
     is_usable,
     make_windows,
     tune_mclmc,
@@ -30,8 +28,6 @@ from ensemble.methods.mcmc.warmup import (
 
 MAX_TREE_DEPTH = 10
 MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
-MAX_DENSE_BYTES = 2**30
-MIN_MASS_WARMUP = 20  # Stan's: fewer draws say nothing about a mass.
 MOMENTUM, TUNING = 2**32 - 1, 2**32 - 2  # Numbers that no draw has: streams of a chain's key.
 
 
@@ -41,12 +37,13 @@ class Chain(NamedTuple):
     Attributes:
         rng_key: of the chain; no draw changes it.
         state: BlackJAX's: position, log density and its gradient; mclmc's has its momentum too.
-        adaptation: the step size and the mass, and how they are being found.
+        adaptation: the step size and the mass, and how they are being found: an `Adaptation`, of
+            mclmc an `MCLMCAdaptationState`; of tempering `Replicas`, each with its own.
     """
 
     rng_key: jax.Array
     state: hmc.HMCState | IntegratorState
-    adaptation: Adaptation | MCLMCAdaptationState
+    adaptation: Any
 
 
 class DrawInfo(NamedTuple):
@@ -76,60 +73,6 @@ class DrawInfo(NamedTuple):
 _Transition = Callable[..., tuple[hmc.HMCState, Any]]
 """One draw: `(rng_key, state, step_size, metric, t) -> (state, info)`."""
 
-_NUMBERS = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "target_acceptance")
-"""Settings whose rules are those of the configuration's keys."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Settings of a sampler.
-
-    Attributes:
-        method: 'hmc'; 'nuts', which chooses the lengths itself; 'mclmc', microcanonical and
-            unadjusted: it accepts every step, at the price of a bias that falls with its step size;
-            'adjusted_mclmc', which rejects some draws, and has no such bias.
-        step_size: at the start of the warm-up.
-        num_leapfrog_steps: L of hmc; the integrator's steps in a draw of mclmc, and of
-            adjusted_mclmc where the mass is not 'diagonal': with that it chooses the length itself.
-        jitter: share by which the length of hmc and adjusted_mclmc varies evenly about its mean,
-            the same for all chains; it keeps trajectories from closing on themselves.
-        num_warmup: draws that adapt the step size and the mass, which later ones leave alone; of
-            mclmc, the integrator's steps that its tuning may take in all. 0 for none.
-        target_acceptance: that dual averaging aims at.
-        mass: 'identity'; 'diagonal' or 'dense', by the warm-up.
-    """
-
-    method: str = "hmc"
-    step_size: float = 0.01
-    num_leapfrog_steps: int = 32
-    jitter: float = 0.2
-    num_warmup: int = 500
-    target_acceptance: float = 0.8
-    mass: str = "identity"
-
-    def __post_init__(self) -> None:
-        too_short = self.mass != "identity" and self.num_warmup < MIN_MASS_WARMUP
-        traits = SAMPLERS.get(self.method, Traits())
-        too_dense = self.mass == "dense" and not traits.may_be_dense
-        rules = [
-            (name, rule.holds(getattr(self, name)), rule.text)
-            for name in _NUMBERS
-            for rule in [BLOCK.keys[f"hmc.{name}"].rule]
-        ]
-        rules += [
-            ("method", self.method in SAMPLERS, f"must be one of {', '.join(SAMPLERS)}"),
-            ("mass", self.mass in MASSES, f"must be one of {', '.join(MASSES)}"),
-            ("mass", not too_dense, f"must be identity or diagonal with method={self.method!r}"),
-            (
-                "num_warmup",
-                not too_short,
-                f"must be at least {MIN_MASS_WARMUP} to adapt mass={self.mass!r}; or use identity",
-            ),
-        ]
-        for name, holds, rule in rules:
-            if not holds:
-                raise UserError(f"{name}={getattr(self, name)!r} {rule}")
-
 
 class Sampler(NamedTuple):
     """A sampler of one log density.
@@ -147,7 +90,10 @@ class Sampler(NamedTuple):
 
 
 def make_sampler(
-    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], metric: Metric | None = None
+    settings: Settings,
+    logdensity_fn: Callable[[Any], jax.Array],
+    metric: Metric | None = None,
+    reference_fn: Callable[[Any], jax.Array] | None = None,
 ) -> Sampler:
     """Makes the functions of one chain, which the caller jits, vmaps and scans.
 
@@ -155,8 +101,12 @@ def make_sampler(
         settings: of the sampler.
         logdensity_fn: from a position, any tree of arrays, to nats.
         metric: of hmc and nuts, in place of the one that `settings.mass` says.
+        reference_fn: of tempering, the log density of the hottest replicas; None: standard normal.
+
+    Raises:
+        UserError: tempering cannot be used with a metric of its own.
     """
-    return _MAKERS[settings.method](settings, logdensity_fn, metric)
+    return _MAKERS[settings.method](settings, logdensity_fn, metric, reference_fn)
 
 
 def _make_hamiltonian(
@@ -164,6 +114,7 @@ def _make_hamiltonian(
     settings: Settings,
     logdensity_fn: Callable[[Any], jax.Array],
     given: Metric | None,
+    *_: Any,
 ) -> Sampler:
     windows = make_windows(
         settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
@@ -180,37 +131,24 @@ def _make_hamiltonian(
         state, info = transition(rng_key, chain.state, step_size, metric, t)
         adaptation = windows.update(chain.adaptation, t, state.position, info.acceptance_rate)
         energy_before = metric.kinetic_energy(info.momentum) - chain.state.logdensity
-        energy_error = info.energy - energy_before
-        draw = DrawInfo(
-            log_density=state.logdensity,
-            acceptance_rate=info.acceptance_rate,
-            is_divergent=info.is_divergent,
-            energy_error=jnp.where(jnp.isnan(energy_error), jnp.inf, energy_error),
-            step_size=step_size,
-            num_gradients=info.num_integration_steps,
-        )
+        draw = _draw_info(state.logdensity, info, info.energy - energy_before, step_size)
         return Chain(chain.rng_key, state, adaptation), draw
 
     return Sampler(init, step, None)
 
 
-def check_dense(settings: Settings, position: Any) -> None:
-    """Refuses a dense mass that is too large.
-
-    Args:
-        settings: of the sampler.
-        position: of one chain; shapes will do.
-
-    Raises:
-        UserError: as said.
-    """
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
-    num_bytes = 2 * 4 * num_params**2  # The matrix, and the moments that will be the next one.
-    if settings.mass == "dense" and num_bytes > MAX_DENSE_BYTES:
-        raise UserError(
-            f"mass='dense' of {num_params} parameters would take {num_bytes / 2**30:.1f} GiB a "
-            f"chain, over the {MAX_DENSE_BYTES / 2**30:.0f} allowed; use 'diagonal'"
-        )
+def _draw_info(
+    log_density: jax.Array, info: Any, energy_error: jax.Array, step_size: jax.Array
+) -> DrawInfo:
+    """What a draw of hmc or nuts says, by BlackJAX's info."""
+    return DrawInfo(
+        log_density=log_density,
+        acceptance_rate=info.acceptance_rate,
+        is_divergent=info.is_divergent,
+        energy_error=jnp.where(jnp.isnan(energy_error), jnp.inf, energy_error),
+        step_size=step_size,
+        num_gradients=info.num_integration_steps,
+    )
 
 
 def _nuts_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
@@ -244,9 +182,7 @@ def _hmc_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array
     return draw_hmc
 
 
-def _make_mclmc(
-    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], _: Metric | None
-) -> Sampler:
+def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any) -> Sampler:
     """MCLMC (Robnik and Seljak 2023, "Fluctuation without dissipation"), by McLachlan's steps."""
     kernel = mclmc.build_kernel()
 
@@ -303,7 +239,7 @@ def _make_mclmc(
 
 
 def _make_adjusted_mclmc(
-    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], _: Metric | None
+    settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any
 ) -> Sampler:
     """Adjusted MCLMC, as `ensemble.methods.mcmc.adjusted_mclmc` says."""
     windows = make_windows(
@@ -344,6 +280,46 @@ def _make_adjusted_mclmc(
     return Sampler(init, step, None)
 
 
+def _make_tempering(
+    settings: Settings,
+    logdensity_fn: Callable[[Any], jax.Array],
+    metric: Metric | None,
+    reference_fn: Callable[[Any], jax.Array] | None,
+) -> Sampler:
+    """Parallel tempering, as `ensemble.methods.mcmc.tempering` says."""
+    if metric is not None:
+        raise UserError(
+            "method='tempering' holds all parameters of a chain on one device, and these are split "
+            "over several; use 'hmc'"
+        )
+    windows = make_windows(
+        settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
+    )
+    ladder = make_ladder(
+        functools.partial(_hmc_transition, settings),
+        logdensity_fn,
+        reference_fn or standard_normal,
+        windows,
+        settings.num_replicas,
+        settings.num_warmup,
+    )
+
+    def init(rng_key: jax.Array, position: Any) -> Chain:
+        replicas = ladder.init(position)
+        return Chain(rng_key, replicas.last(), replicas)
+
+    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        rng_key = jax.random.fold_in(chain.rng_key, t)
+        replicas, told = ladder.step(rng_key, chain.adaptation, t)
+        state = replicas.last()
+        draw = _draw_info(state.logdensity, *jax.tree.map(lambda leaf: leaf[-1], told))
+        # And one of each replica where it has come to.
+        num_gradients = jnp.sum(told[0].num_integration_steps + 1)
+        return Chain(chain.rng_key, state, replicas), draw._replace(num_gradients=num_gradients)
+
+    return Sampler(init, step, None)
+
+
 def _check_two(settings: Settings, position: Any) -> None:
     """Refuses one parameter: at a constant speed there is nothing to choose but the sign."""
     if sum(leaf.size for leaf in jax.tree.leaves(position)) < 2:
@@ -355,5 +331,9 @@ _MAKERS: dict[str, Callable[..., Sampler]] = {
     "nuts": functools.partial(_make_hamiltonian, _nuts_transition),
     "mclmc": _make_mclmc,
     "adjusted_mclmc": _make_adjusted_mclmc,
+    "tempering": _make_tempering,
 }
-"""By method: `(settings, logdensity_fn, metric) -> Sampler`; `SAMPLERS` has their names too."""
+"""By method, with the arguments of `make_sampler`; `SAMPLERS` has their names too."""
+
+SECTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {"tempering": section}
+"""By method: of `Chain.adaptation` [C, ...], entries of report.json; most have none."""

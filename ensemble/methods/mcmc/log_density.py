@@ -39,6 +39,7 @@ class LogDensity(NamedTuple):
             predicts.
         layout: of the parameters; those that are split over the shards are padded.
         is_local: whether every device computes it by itself, from data of its own.
+        bind_reference: as of `ensemble.task.OwnLogDensity`.
     """
 
     data: Any
@@ -46,6 +47,7 @@ class LogDensity(NamedTuple):
     predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None
     layout: Layout = Layout()
     is_local: bool = False
+    bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
 
 
 def make_log_density(
@@ -80,7 +82,13 @@ def make_log_density(
     def predict(params: Any, inputs: jax.Array) -> dict[str, jax.Array]:
         return task.predict({"params": params}, inputs)
 
-    return LogDensity(own.place(), bind, own.predict or predict, own.layout)
+    return LogDensity(
+        own.place(),
+        bind,
+        own.predict or predict,
+        own.layout,
+        bind_reference=lambda data, sd: task.log_prior,
+    )
 
 
 def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDensity:
@@ -92,7 +100,7 @@ def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDen
         may_split: whether the sampler leaves parameters on their shards.
     """
     own = model.own_log_density(mesh, may_split)
-    return LogDensity(own.data, own.bind, None, own.layout, own.is_local)
+    return LogDensity(own.data, own.bind, None, own.layout, own.is_local, own.bind_reference)
 
 
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:

@@ -4,31 +4,26 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-from flax import struct
 from jax.sharding import NamedSharding
 
-from ensemble.draws.running_sums import PredictiveSums, add_draws, evaluate_draws, zero_sums
+from ensemble.draws.running_sums import add_draws, evaluate_draws, zero_sums
 from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
+from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.free_chains import FreeChains, run_on_devices
-from ensemble.methods.mcmc.kernels import (
-    Chain,
-    DrawInfo,
-    Sampler,
-    Settings,
-    check_dense,
-    make_sampler,
-)
+from ensemble.methods.mcmc.kernels import SECTIONS, Chain, DrawInfo, Sampler, make_sampler
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
 from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_density
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
+from ensemble.methods.mcmc.settings import Settings, check_dense
+from ensemble.methods.mcmc.state import Record, SamplingState, Trace
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
@@ -36,54 +31,6 @@ from ensemble.sharding.placed_split import PlacedSplit, place_split
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned, Modelled
-
-
-class SamplingState(struct.PyTreeNode):
-    """Everything the next draw needs, and the sums over the draws so far.
-
-    Attributes:
-        chains: [C, ...], spread over the axis `ensemble`.
-        coordinates: in which the chains move, the same for all.
-        sums: of the predictions, by split.
-        num_moves: [C] draws after the warm-up at which a chain was elsewhere than before.
-        step: draws taken, those of the warm-up included.
-        begun: draws that have been reported; those since then are in the record.
-        record: of the draws since then; None where there are none.
-    """
-
-    chains: Chain
-    coordinates: Coordinates
-    sums: dict[str, PredictiveSums]
-    num_moves: jax.Array
-    step: int = struct.field(pytree_node=False)
-    begun: int = struct.field(pytree_node=False, default=0)
-    record: "Record | None" = None
-
-
-class Trace(NamedTuple):
-    """What is recorded of every draw, [T, C] on the devices.
-
-    Attributes:
-        info: the sampler's diagnostics.
-        scores: `Likelihood.traced` of the draw alone, means over the tracked split.
-        log_probs: [T, C, n], of the targets of fixed examples; of a model, what it tracks.
-    """
-
-    info: DrawInfo
-    scores: dict[str, jax.Array]
-    log_probs: jax.Array
-
-
-class Record(NamedTuple):
-    """What the draws leave that have not been reported yet; its last places may be empty.
-
-    Attributes:
-        trace: [T, C].
-        positions: parameters [K, C, ...] of the draws that are kept.
-    """
-
-    trace: Trace
-    positions: Any
 
 
 class Programs:
@@ -108,8 +55,8 @@ class Programs:
         self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
         self.sizes = dict(task.sizes)
         if isinstance(task, Modelled):
-            # Another mass, and mclmc, join all parameters to one vector.
-            may_split = config.hmc.mass == "identity" and not SAMPLERS[config.method].tunes_at_once
+            # Another mass joins all parameters to one vector.
+            may_split = config.hmc.mass == "identity" and SAMPLERS[config.method].may_split
             self.density, in_memories = log_density_of_model(task, self.mesh, may_split), {}
         else:
             in_memories = {name: in_memory(task.dataset, name) for name in self.sizes}
@@ -136,6 +83,7 @@ class Programs:
             num_warmup=config.hmc.num_warmup,
             target_acceptance=config.hmc.target_acceptance,
             mass="identity" if config.hmc.mass == "kronecker" else config.hmc.mass,
+            num_replicas=config.ladder.num_replicas if "ladder" in config else 1,
         )
         check_dense(self._settings, task.params_shapes())
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
@@ -160,7 +108,10 @@ class Programs:
             lambda: [zero_sums(self.likelihood, 1, split) for split in self.splits.values()]
         )
         # Positions and gradients, on the devices and as a checkpoint fetches them, mass and sums.
-        state = 4 * num_params + 2 * (config.hmc.mass == "dense") * num_params**2
+        state = (
+            4 * num_params * self._settings.num_replicas
+            + 2 * (config.hmc.mass == "dense") * num_params**2
+        )
         state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
         num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
         num_tracked = len(self.tracked_names)
@@ -223,7 +174,21 @@ class Programs:
 
     def _make_sampler(self, coordinates: Coordinates, data: Any) -> Sampler:
         """The sampler, in the coordinates in which the chains move."""
-        return make_sampler(self._settings, self._logdensity_fn(coordinates, data), self._metric)
+        reference = None
+        if "ladder" in self.config:
+            if self.density.bind_reference is None:
+                raise UserError(
+                    "config.method='tempering' needs the prior of a model on one device, and this "
+                    "one splits rows by sharded_plate; use numpyro.plate there, or 'nuts'"
+                )
+            of_params = self.density.bind_reference(data, self.config.ladder.reference_sd)
+
+            def reference(position: Any) -> jax.Array:
+                return of_params(coordinates.to_params(position))
+
+        return make_sampler(
+            self._settings, self._logdensity_fn(coordinates, data), self._metric, reference
+        )
 
     def _logdensity_fn(self, coordinates: Coordinates, data: Any) -> Callable[[Any], jax.Array]:
         """The log density of a position, a function of the coordinates in which chains move."""
@@ -253,6 +218,11 @@ class Programs:
             sampler = self._make_sampler(coordinates, data)
             assert sampler.tune is not None
             return jax.vmap(sampler.tune, spmd_axis_name=ENSEMBLE)(chains)
+
+    def sections(self, chains: Chain) -> dict[str, Any]:
+        """Entries of report.json that only some samplers have; every process must ask."""
+        find = SECTIONS.get(self.config.method)
+        return {} if find is None else find(chains.adaptation)
 
     def gather(self, trace: Trace) -> Trace:
         """A trace whole on all devices, so that every process has it."""

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ensemble.draws.store import Draws
-from ensemble.methods.mcmc.programs import Trace
+from ensemble.methods.mcmc.state import Trace
 
 
 def append_draws(

@@ -1,5 +1,6 @@
-"""The keys of the samplers hmc, nuts, mclmc and adjusted_mclmc, whose steps are draws."""
+"""The keys of the samplers by all the data, whose steps are draws."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,11 +26,13 @@ class Traits(NamedTuple):
 
     Attributes:
         may_be_dense: whether the mass matrix may be dense.
+        may_split: whether parameters may stay on their shards, and are not joined to one vector.
         tunes_at_once: whether the warm-up is one piece that yields no draws.
         may_be_free: whether chains may be at different draws, so that none waits for another.
     """
 
     may_be_dense: bool = True
+    may_split: bool = True
     tunes_at_once: bool = False
     may_be_free: bool = False
 
@@ -37,12 +40,13 @@ class Traits(NamedTuple):
 SAMPLERS = {
     "hmc": Traits(),
     "nuts": Traits(may_be_free=True),
-    "mclmc": Traits(may_be_dense=False, tunes_at_once=True),
-    "adjusted_mclmc": Traits(may_be_dense=False),
+    "mclmc": Traits(may_be_dense=False, may_split=False, tunes_at_once=True),
+    "adjusted_mclmc": Traits(may_be_dense=False, may_split=False),
+    "tempering": Traits(may_be_dense=False, may_split=False),
 }
 _DENSE = [name for name, traits in SAMPLERS.items() if traits.may_be_dense]
 MASSES = ("identity", "diagonal", "dense", "kronecker")
-PRIOR, MAP, UNIFORM = "prior", "map", "uniform"
+PRIOR, MAP, UNIFORM, PATHFINDER = "prior", "map", "uniform", "pathfinder"
 """Values of `init_from`; any other is a workdir."""
 
 
@@ -102,6 +106,7 @@ def likelihood_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
     return [Conflict(("likelihood",), line)]
 
 
+_AT_LEAST_2 = Rule(lambda value: value >= 2, "must be at least 2")
 _DURATION = "config.hmc.num_samples says how long"
 _HMC = {
     "step_size": Key(0.01, "step size of the integrator when the warm-up starts", POSITIVE),
@@ -143,7 +148,7 @@ BLOCK = Block(
         "init_from": Key(
             PRIOR,
             "where chains start; from a workdir, chain k starts at its member k",
-            described("must be prior, map, a workdir, or of a NumPyro model uniform"),
+            described("must be prior, map, a workdir, or of a NumPyro model uniform or pathfinder"),
         ),
         "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),
         **{f"hmc.{name}": key for name, key in _HMC.items()},
@@ -159,3 +164,20 @@ BLOCK = Block(
         "beta_nll": "a posterior has one likelihood, whose gradients nothing weights",
     },
 )
+
+TEMPERING_BLOCK = dataclasses.replace(
+    BLOCK,
+    keys={
+        **BLOCK.keys,
+        "ladder.num_replicas": Key(
+            12, "temperatures of a chain, from the prior to the posterior", _AT_LEAST_2, most=1024
+        ),
+        "ladder.reference_sd": Key(
+            10.0,
+            "of a log density without a prior, standard deviation of the normal density about its "
+            "start that replicas come from",
+            POSITIVE,
+        ),
+    },
+)
+"""Of tempering, whose chains are ladders of replicas that move as those of hmc do."""

@@ -1,8 +1,7 @@
 """The methods of `SAMPLERS`: chains that sample the posterior, draw by draw.
 
 A step is one draw of every chain, those of the warm-up first. Predictions of draws after it go into
-running sums on the devices, and every `config.hmc.thin`-th draw leaves for the disk.
-"""
+running sums on the devices; every `config.hmc.thin`-th draw leaves for the disk."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,10 +17,11 @@ from ensemble.draws.store import Draws, draw_variables, tracked_scalars
 from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
-from ensemble.methods.mcmc.programs import Programs, SamplingState, Trace
+from ensemble.methods.mcmc.programs import Programs
 from ensemble.methods.mcmc.recording import append_draws
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import find_map, starting_points
+from ensemble.methods.mcmc.state import SamplingState, Trace
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.report.model_results import ModelResults
 from ensemble.report.posterior import posterior_section, write_posterior
@@ -273,11 +273,12 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         """What report.json says beside the scores."""
         rate, live, task = timing["member_examples_per_second"], self._live(state), self.task
         rate = None if rate is None else self._gradients(rate)
+        sections = self._programs.sections(state.chains)
         if isinstance(task, Modelled):
             if not processes.is_main():
                 return {}
             self._results = ModelResults(task, draws, self._first_counted, live)
-            return self._results.sections(self.config, self._num_gradients(draws), rate)
+            return sections | self._results.sections(self.config, self._num_gradients(draws), rate)
         average_draw = {
             name: self._average_draw(state, name, live)
             for name in REPORTED_SPLITS
@@ -288,9 +289,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             maximum = find_map(task, self._programs.density, task.params_shapes())
         if not processes.is_main():
             return {}
-        sections = {}
         if own:
-            sections = own.sections(draw_variables(draws, live).variables["params"], maximum)
+            sections |= own.sections(draw_variables(draws, live).variables["params"], maximum)
         return {
             **sections,
             "average_draw": average_draw,

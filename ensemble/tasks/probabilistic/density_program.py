@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.stats import norm
 from jax.sharding import Mesh
 
 from ensemble.errors import UserError, in_one_line
@@ -65,6 +66,11 @@ class DensityProgram:
         """What the function returns."""
         with jax.default_matmul_precision("highest"):
             return jnp.asarray(self._of(params), jnp.float32)
+
+    def log_reference(self, params: Mapping[str, Any], arrays: Any, sd: float) -> jax.Array:
+        """A normal density about the start."""
+        densities = [norm.logpdf(params[name], arrays[name], sd).sum() for name in self.arrays]
+        return jnp.sum(jnp.stack(densities))
 
     def values(self, params: Mapping[str, Any], arrays: Any) -> dict[str, jax.Array]:
         """The parameters as they are."""

@@ -86,6 +86,9 @@ class ModelTask:
                 data,
                 lambda arrays: lambda params: program.log_density(params, arrays),
                 is_local=True,
+                bind_reference=lambda arrays, sd: (
+                    lambda params: program.log_reference(params, arrays, sd)
+                ),
             )
         # On one device too, where all is right: what runs there shall run on others.
         keys = jax.random.split(jax.random.key(0), _NUM_POINTS)

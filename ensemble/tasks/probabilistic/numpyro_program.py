@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,8 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
-from numpyro.primitives import Messenger
 
-from ensemble.errors import UserError, calling_place, in_own_code
+from ensemble.errors import UserError, in_own_code
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
@@ -25,26 +24,14 @@ from ensemble.tasks.probabilistic.refusals import (
     can_draw,
     check_data,
     check_function,
+    check_site,
     check_sites,
     failed,
     plain_arguments,
 )
+from ensemble.tasks.probabilistic.sites import Places, is_flat, kind_of, read_site
 from ensemble.tasks.sharded_distributions import MARK
 from ensemble.tasks.sharded_model import ShardedModel, make_model
-
-
-class _Site(NamedTuple):
-    """A variable of the model.
-
-    Attributes:
-        kind: 'latent', 'observed' or 'deterministic'.
-        fn: the name of its distribution.
-        shape: of its value.
-    """
-
-    kind: str
-    fn: str
-    shape: tuple[int, ...]
 
 
 class NumPyroProgram:
@@ -91,6 +78,25 @@ class NumPyroProgram:
         with jax.default_matmul_precision("highest"):
             return -jnp.asarray(potential_energy(self._function, args, kwargs, dict(params)))
 
+    def log_reference(self, params: Mapping[str, Any], arrays: Any, sd: float) -> jax.Array:
+        """The prior's: the log density without observations and factors.
+
+        Raises:
+            UserError: a site is flat, so that there is no such density.
+        """
+        flat = [
+            name for name, site in self._sites.items() if site.fn == dist.ImproperUniform.__name__
+        ]
+        if flat:
+            raise UserError(
+                f"config.method='tempering' begins at the prior, and that of {flat[0]!r}"
+                f"{self._at(flat[0])} is flat; give it a distribution, or use 'nuts'"
+            )
+        args, kwargs = self._given.having(arrays)
+        # By name: NumPyro writes the Jacobians of its transforms as factors, too.
+        prior = handlers.block(self._function, hide=self._likelihood_sites)
+        return -jnp.asarray(potential_energy(prior, args, kwargs, dict(params)))
+
     def values(self, params: Mapping[str, Any], arrays: Any) -> dict[str, jax.Array]:
         """Latent and deterministic sites."""
         args, kwargs = self._given.having(arrays)
@@ -98,12 +104,12 @@ class NumPyroProgram:
             found = constrain_fn(
                 self._function, args, kwargs, dict(params), return_deterministic=True
             )
-        return {name: found[name] for name in [*self.latent, *self._of_kind("deterministic")]}
+        return {name: found[name] for name in [*self.latent, *self._ofkind_of("deterministic")]}
 
     @property
     def latent(self) -> list[str]:
         """Names of the latent sites."""
-        return self._of_kind("latent")
+        return self._ofkind_of("latent")
 
     def start(self, rng_key: jax.Array, from_prior: bool, arrays: Any) -> dict[str, jax.Array]:
         """Draws from the prior, flat ones evenly, or evenly from -2 to 2 on the real line."""
@@ -116,7 +122,7 @@ class NumPyroProgram:
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         """Log likelihoods and new values of the observed sites."""
         args, kwargs = self._given.having(arrays)
-        names = self._of_kind("observed")
+        names = self._ofkind_of("observed")
         with jax.default_matmul_precision("highest"):
             found = constrain_fn(self._function, args, kwargs, dict(params))
             latents = handlers.substitute(self._function, data=found)
@@ -131,7 +137,7 @@ class NumPyroProgram:
     def observed(self) -> dict[str, np.ndarray]:
         """The values of the observed sites."""
         sites = self._trace(jax.random.key(0), self.arrays, init_to_uniform())
-        return {name: np.asarray(sites[name]["value"]) for name in self._of_kind("observed")}
+        return {name: np.asarray(sites[name]["value"]) for name in self._ofkind_of("observed")}
 
     def identity(self) -> str:
         """The sites, and the arguments."""
@@ -195,7 +201,7 @@ class NumPyroProgram:
                 f"There is no posterior predictive: the distribution of {listed} has no sample "
                 "method."
             )
-        if self._of_kind("observed") or self._has_factors:
+        if self._ofkind_of("observed") or self._has_factors:
             return ""
         return f"{self.name} observes nothing: these are draws of its prior."
 
@@ -205,7 +211,7 @@ class NumPyroProgram:
         """Where in the user's code a site is written, if that is known."""
         return f" at {self._places[name]}" if self._places.get(name) else ""
 
-    def _of_kind(self, kind: str) -> list[str]:
+    def _ofkind_of(self, kind: str) -> list[str]:
         return [name for name, site in self._sites.items() if site.kind == kind]
 
     def _trace(self, rng_key: jax.Array, arrays: Any, strategy: Any) -> dict[str, Any]:
@@ -221,7 +227,7 @@ class NumPyroProgram:
         evenly = init_to_uniform()
 
         def strategy(site: dict[str, Any]) -> Any:
-            if flat_only and not (site["type"] == "sample" and _is_flat(site["fn"])):
+            if flat_only and not (site["type"] == "sample" and is_flat(site["fn"])):
                 return None
             return evenly(site)
 
@@ -229,14 +235,14 @@ class NumPyroProgram:
         return {
             name: jnp.asarray(biject_to(site["fn"].support).inv(site["value"]), jnp.float32)
             for name, site in sites.items()
-            if _kind(site) == "latent"
+            if kind_of(site) == "latent"
         }
 
     def _inspected(self, arrays: Any) -> dict[str, jax.ShapeDtypeStruct]:
         """Traces the model without computing a value; returns the shapes of its parameters."""
 
         def run(arrays: Any) -> dict[str, jax.Array]:
-            places = _Places()
+            places = Places()
             with places:
                 sites = self._trace(jax.random.key(0), arrays, init_to_uniform())
             self._places = places.found
@@ -246,11 +252,16 @@ class NumPyroProgram:
                 for site in sites.values()
             )
             self._has_sharded_rows = any(MARK in one.get("infer", {}) for one in sites.values())
-            self._sites = {name: _read(site) for name, site in sites.items() if _kind(site)}
+            self._likelihood_sites = [
+                name
+                for name, site in sites.items()
+                if site["type"] == "sample" and site["is_observed"]
+            ]
+            self._sites = {name: read_site(site) for name, site in sites.items() if kind_of(site)}
             for name, site in sites.items():
-                _check_site(name, site, places.found.get(name, ""))
+                check_site(name, site, places.found.get(name, ""))
             self._undrawn = [
-                name for name in self._of_kind("observed") if not can_draw(sites[name]["fn"])
+                name for name in self._ofkind_of("observed") if not can_draw(sites[name]["fn"])
             ]
             again = self._trace(jax.random.key(0), arrays, init_to_uniform())
             check_sites(self.name, sites, again, places.found)
@@ -281,7 +292,7 @@ class NumPyroProgram:
         values = constrain_fn(self._function, args, kwargs, dict(params))
         terms, sites = compute_log_probs(self._function, args, kwargs, values)
         worst = {}
-        for name in self._of_kind("observed"):
+        for name in self._ofkind_of("observed"):
             fn, value = sites[name]["fn"], jnp.asarray(sites[name]["value"])
             if isinstance(fn, dist.MaskedDistribution) or fn.event_shape:
                 continue  # What is masked may be anything.
@@ -290,90 +301,3 @@ class NumPyroProgram:
             example = jnp.ravel(value)[jnp.argmin(jnp.ravel(inside))] * 1.0
             worst[name] = jnp.all(inside), jnp.any(jnp.isnan(value)), example
         return terms, worst
-
-
-class _Places(Messenger):
-    """Notes where in the user's code each site is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, str] = {}
-
-    def process_message(self, msg: Any) -> None:
-        self.found.setdefault(msg.get("name"), calling_place())
-
-
-def _kind(site: Mapping[str, Any]) -> str:
-    """What a site is to a sampler; empty: nothing."""
-    if site["type"] == "deterministic":
-        return "deterministic"
-    if site["type"] != "sample" or isinstance(site["fn"], dist.Unit):
-        return ""
-    return "observed" if site["is_observed"] else "latent"
-
-
-def _read(site: Mapping[str, Any]) -> _Site:
-    fn = type(_innermost(site["fn"])).__name__ if site["type"] == "sample" else ""
-    return _Site(_kind(site), fn, jnp.shape(site["value"]))
-
-
-def _innermost(fn: Any) -> Any:
-    """The distribution below expansions, masks and independent axes."""
-    wrappers = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
-    while isinstance(fn, wrappers):
-        fn = fn.base_dist
-    return fn
-
-
-def _is_flat(fn: Any) -> bool:
-    """Whether nothing can be drawn from a distribution, for it is improper."""
-    while hasattr(fn, "base_dist"):
-        fn = fn.base_dist
-    return isinstance(fn, dist.ImproperUniform)
-
-
-def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether what has the one shape stays of it beside what has the other."""
-    try:
-        return jnp.broadcast_shapes(shape, other) == shape
-    except ValueError:
-        return False
-
-
-def _check_site(name: str, site: Mapping[str, Any], place: str) -> None:
-    """Refuses a site that gradients cannot sample, or whose data have another shape.
-
-    Raises:
-        UserError: as said.
-    """
-    where = f"{name!r}{f' at {place}' if place else ''}"
-    if site["type"] == "param":
-        raise UserError(
-            f"{where} is a numpyro.param, which has no prior and is not sampled; write "
-            "numpyro.sample, or give its value as an argument"
-        )
-    if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-        raise UserError(
-            f"plate {where} takes {site['args'][1]} of {site['args'][0]} rows at random, and a "
-            "posterior needs all; leave subsample_size out"
-        )
-    kind = _kind(site)
-    if kind not in ("latent", "observed"):
-        return
-    fn, shape = site["fn"], jnp.shape(site["value"])
-    if kind == "latent" and fn.support.is_discrete:
-        raise UserError(
-            f"latent site {where} is discrete ({type(_innermost(fn)).__name__}), which no gradient "
-            "moves; sum it out, as with numpyro.distributions.MixtureSameFamily, or observe it"
-        )
-    if kind == "latent" and isinstance(fn, dist.Delta):
-        raise UserError(
-            f"latent site {where} is a Delta, which has no density; write numpyro.deterministic"
-        )
-    if kind == "observed" and shape and not _covers(shape, fn.shape()):
-        plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])
-        raise UserError(
-            f"site {where} has data of the shape {shape}, and its distribution in "
-            f"{f'the plates {plates}' if plates else 'no plate'} the shape {fn.shape()}; both must "
-            "be the same"
-        )

@@ -30,6 +30,9 @@ class Program(Protocol):
     def log_density(self, params: Params, arrays: Any) -> jax.Array:
         """Nats [], up to a constant."""
 
+    def log_reference(self, params: Params, arrays: Any, sd: float) -> jax.Array:
+        """Nats [] of the prior; where none is known, of a normal density with this deviation."""
+
     def values(self, params: Params, arrays: Any) -> dict[str, jax.Array]:
         """The variables of the model, by name, those that follow from others last."""
 

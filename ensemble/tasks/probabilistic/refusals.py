@@ -7,8 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
 from ensemble.errors import UserError, in_one_line, place_in_own_code
+from ensemble.tasks.probabilistic.sites import innermost, kind_of
 
 UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 """What JAX raises where a program needs the values of an array, and not its shape alone."""
@@ -164,3 +166,50 @@ def check_sites(
                 f"site {_at(key, places)} has a log density of the dtype "
                 f"{jnp.result_type(log_prob)}, must be real; are its data numbers of another kind?"
             )
+
+
+def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether what has the one shape stays of it beside what has the other."""
+    try:
+        return jnp.broadcast_shapes(shape, other) == shape
+    except ValueError:
+        return False
+
+
+def check_site(name: str, site: Mapping[str, Any], place: str) -> None:
+    """Refuses a site that gradients cannot sample, or whose data have another shape.
+
+    Raises:
+        UserError: as said.
+    """
+    where = f"{name!r}{f' at {place}' if place else ''}"
+    if site["type"] == "param":
+        raise UserError(
+            f"{where} is a numpyro.param, which has no prior and is not sampled; write "
+            "numpyro.sample, or give its value as an argument"
+        )
+    if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+        raise UserError(
+            f"plate {where} takes {site['args'][1]} of {site['args'][0]} rows at random, and a "
+            "posterior needs all; leave subsample_size out"
+        )
+    kind = kind_of(site)
+    if kind not in ("latent", "observed"):
+        return
+    fn, shape = site["fn"], jnp.shape(site["value"])
+    if kind == "latent" and fn.support.is_discrete:
+        raise UserError(
+            f"latent site {where} is discrete ({type(innermost(fn)).__name__}), which no gradient "
+            "moves; sum it out, as with numpyro.distributions.MixtureSameFamily, or observe it"
+        )
+    if kind == "latent" and isinstance(fn, dist.Delta):
+        raise UserError(
+            f"latent site {where} is a Delta, which has no density; write numpyro.deterministic"
+        )
+    if kind == "observed" and shape and not _covers(shape, fn.shape()):
+        plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])
+        raise UserError(
+            f"site {where} has data of the shape {shape}, and its distribution in "
+            f"{f'the plates {plates}' if plates else 'no plate'} the shape {fn.shape()}; both must "
+            "be the same"
+        )

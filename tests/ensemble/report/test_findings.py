@@ -166,12 +166,24 @@ def test_numbers_are_compared_with_their_mean():
         ({"rhat_max": np.nan, "divergences": 0}, 0, ["R-hat of mu is no finite number"]),
         ({"rhat_max": 1.001, "divergences": 3}, 0, ["3 draws diverged: .*acceptance=0.8 to"]),
         ({"rhat_max": 1.3, "divergences": 0}, 2, ["mass='dense'", "above 0.7 for 2 observ"]),
+        ({"rhat_max": 1.3, "divergences": 9}, 0, ["Begin with the draws that div", "9 draws"]),
+        (
+            {"rhat_max": 3.1, "divergences": 0, "accept_by_chain": [0.8, 0.8, 0.01, 0.9]},
+            0,
+            ["1 chain of 4 hardly moved: 3, with 1% accepted. Raise"],
+        ),
+        (
+            {"rhat_max": 3.1, "divergences": 0, "modes_scalar": "x", "modes": [[0, 2], [1]]},
+            0,
+            [r"2 separate modes \(0, 3; 1\), which x tells apart, .*method='tempering'"],
+        ),
     ],
 )
 def test_draws_of_a_model_that_cannot_be_relied_on(posterior, num_bad_k, says):
     numbers = {"rhat_worst": "mu", "ess_bulk_min": 900, "num_warmup": 100, "num_samples": 100}
     report = {
         "failed_members": {},
+        "live_members": [0, 1, 3, 4],
         "sites": {},
         "information_criteria": {"y": {"num_bad_k": num_bad_k}},
         "posterior": {**numbers, **posterior},
@@ -181,3 +193,16 @@ def test_draws_of_a_model_that_cannot_be_relied_on(posterior, num_bad_k, says):
     assert len(lines) == len(says)
     for line, expected in zip(lines, says, strict=True):
         assert re.search(expected, line)
+
+
+def test_a_ladder_whose_neighbours_hardly_swap_is_too_coarse():
+    report = {
+        "failed_members": {},
+        "live_members": [1],
+        "posterior": {"num_samples": 100},
+        "config": {"ladder": {"num_replicas": 3}},
+        "ladder": {"swap_rates": [[0.5, 0.4], [0.6, 0.02]]},
+    }
+    (line,) = findings(report, None, {}, {}, REMEDY)
+    assert line.startswith("Replicas 1 and 2 of chain 1 swapped in only 2.0% of attempts")
+    assert "num_replicas=3" in line

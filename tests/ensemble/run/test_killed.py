@@ -20,7 +20,7 @@ import ensemble
 from ensemble import registry
 
 METHODS = [*registry.METHODS, many_processes.MODEL]
-OF_ONE_CLASS = ("nuts", "mclmc", "adjusted_mclmc", "sgld", many_processes.MODEL)
+OF_ONE_CLASS = ("nuts", "mclmc", "adjusted_mclmc", "tempering", "sgld", many_processes.MODEL)
 """Methods whose class another method has, too."""
 MARKED = [
     pytest.param(one, marks=pytest.mark.soak if one in OF_ONE_CLASS else pytest.mark.check)

@@ -1,6 +1,7 @@
 """`ensemble.sample`: draws by site, what they are worth, and runs that go on elsewhere."""
 
 import arviz
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -10,8 +11,14 @@ import pytest
 
 import ensemble
 from ensemble import UserError
+from ensemble.methods.mcmc.log_density import log_density_of_model
+from ensemble.methods.mcmc.model_start import starts_of_model
 from ensemble.run.loop import create_task
+from ensemble.sharding.mesh import create_mesh
 from ensemble.storage.workdir import Workdir
+from ensemble.tasks.probabilistic.density_program import DensityProgram
+from ensemble.tasks.probabilistic.model_task import ModelTask
+from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
 Y = np.array([2.1, 1.2, 3.3, 2.4], np.float32)
 QUICK = {
@@ -87,6 +94,28 @@ def test_another_model_in_the_workdir_is_refused(finished):
         ensemble.sample(mean_of, {"y": Y}, method="hmc", config=QUICK, workdir=workdir)
 
 
+def test_chains_start_from_the_last_draws_of_another_run(finished, tmp_path):
+    workdir, found = finished
+    model = ModelTask(NumPyroProgram(mean_of, (Y,)))
+    density = log_density_of_model(model, create_mesh(1, 1, jax.devices()[:1]), False)
+
+    def starts(where, num_chains=2, model=model):
+        config = {"method": "hmc", "model": "numpyro:m", "init_from": str(where)}
+        config = ensemble.config_rules.validate({**config, "num_chains": num_chains})
+        keys = jax.random.split(jax.random.key(0), num_chains)
+        return starts_of_model(config, model, density, keys)
+
+    np.testing.assert_allclose(starts(workdir)["mu"], found.draws["mu"][:, -1], rtol=1e-6)
+    other = ModelTask(DensityProgram(lambda x: -jnp.sum(x**2), np.zeros(2), "other"))
+    for arguments, line in [
+        ((workdir, 3), "has 2 chains for 3; lower config.num_chains"),
+        ((tmp_path,), "is not a workdir; use a workdir of a model"),
+        ((workdir, 2, other), "has draws of the parameters"),
+    ]:
+        with pytest.raises(UserError, match=line):
+            starts(*arguments)
+
+
 def test_nothing_that_a_workdir_names_runs(finished):
     workdir, _ = finished
     config = Workdir(workdir).read_config()
@@ -114,9 +143,12 @@ def test_a_log_density_has_a_start_of_any_form():
     [
         ({"data": {"x": Y}}, r"data does not suit the model mean_of\(y\)"),
         ({"data": 3}, "data are a int, must be a mapping"),
-        ({"method": "sgd"}, "method='sgd' must be one of hmc, nuts, mclmc, adjusted_mclmc"),
+        (
+            {"method": "sgd"},
+            "method='sgd' must be one of hmc, nuts, mclmc, adjusted",
+        ),
         ({"config": {"temperature": 2.0}}, "numpyro.handlers.scale"),
-        ({"config": {"init_from": "map"}}, "must be 'uniform' or 'prior'"),
+        ({"config": {"init_from": "nowhere"}}, "init_from='nowhere' is not a workdir; use a"),
         ({"config": {"prior": "normal(1)"}}, "the model has its priors"),
         ({"start": 0.0}, "a log density, which has a start, closes over its data"),
     ],

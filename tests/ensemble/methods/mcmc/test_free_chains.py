@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ensemble.methods.mcmc.free_chains import FreeChains, Recorded
-from ensemble.methods.mcmc.kernels import Settings, make_sampler
+from ensemble.methods.mcmc.kernels import make_sampler
+from ensemble.methods.mcmc.settings import Settings
 
 NUM_CHAINS, NUM_WARMUP, NUM_DRAWS, THIN = 3, 20, 28, 2
 SCALES = jnp.array([0.3, 1.0, 2.0])

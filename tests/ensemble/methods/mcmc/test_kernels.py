@@ -13,8 +13,9 @@ from blackjax.mcmc.metrics import default_metric
 from chains import advance
 
 from ensemble import UserError
-from ensemble.methods.mcmc.kernels import Settings, check_dense, make_sampler
+from ensemble.methods.mcmc.kernels import make_sampler
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
+from ensemble.methods.mcmc.settings import Settings, check_dense
 
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
 SETTINGS = {
@@ -292,7 +293,10 @@ def test_a_nan_energy_is_a_rejection(method):
 @pytest.mark.parametrize(
     ("bad", "line"),
     [
-        ({"method": "gibbs"}, "method='gibbs' must be one of hmc, nuts, mclmc"),
+        (
+            {"method": "gibbs"},
+            "method='gibbs' must be one of hmc, nuts, mclmc, adjusted_mclmc, tempering",
+        ),
         ({"step_size": 0.0}, "step_size=0.0 must be positive"),
         ({"num_leapfrog_steps": 0}, "num_leapfrog_steps=0 must be positive"),
         ({"jitter": 1.0}, "jitter=1.0 must be at least 0 and below 1"),

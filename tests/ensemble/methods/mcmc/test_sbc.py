@@ -14,8 +14,9 @@ import pytest
 import scipy.stats
 from chains import advance
 
-from ensemble.methods.mcmc.kernels import Settings, make_sampler
+from ensemble.methods.mcmc.kernels import make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.methods.mcmc.settings import Settings
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior

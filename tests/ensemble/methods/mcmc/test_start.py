@@ -9,7 +9,7 @@ import scipy.special
 
 from ensemble import UserError, networks
 from ensemble.config_rules import validate
-from ensemble.methods.mcmc import start
+from ensemble.methods.mcmc import maximum, start
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.mcmc.start import find_map
 from ensemble.predictor import Restored
@@ -92,7 +92,7 @@ def test_chains_that_start_at_the_map_are_overdispersed(blobs):
     probs = scipy.special.softmax(inputs @ found["Dense_0"]["kernel"] + found["Dense_0"]["bias"], 1)
     curvature = (probs * (1 - probs)).sum(axis=0) + 1 / 0.49
     spread = (starts["bias"] - found["Dense_0"]["bias"]).std(axis=0)
-    np.testing.assert_allclose(spread * np.sqrt(curvature), start.SPREAD, rtol=0.3)
+    np.testing.assert_allclose(spread * np.sqrt(curvature), maximum.SPREAD, rtol=0.3)
 
 
 def test_progress_is_logged(blobs, caplog):

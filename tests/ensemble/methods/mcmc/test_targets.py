@@ -15,7 +15,8 @@ import pytest
 import scipy.stats
 from chains import advance
 
-from ensemble.methods.mcmc.kernels import Settings, make_sampler
+from ensemble.methods.mcmc.kernels import make_sampler
+from ensemble.methods.mcmc.settings import Settings
 
 NUM_CHAINS, NUM_DRAWS = 8, 1500
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])

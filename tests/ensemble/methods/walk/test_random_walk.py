@@ -163,7 +163,7 @@ def test_nothing_can_be_predicted_or_evaluated(finished):
         ({"rwm": {"shape": "round"}}, "config.rwm.shape='round' must be one of scalar, diagonal"),
         (
             {"temperature": 0.5},
-            "config.temperature=0.5 is for config.method='hmc', 'nuts', 'mclmc' or",
+            "config.temperature=0.5 is for config.method='hmc', 'nuts', 'mclmc', 'adj",
         ),
         ({"num_steps": 10}, "leave it out, .*; config.rwm.num_samples says how long"),
         ({"num_chains": 8, "stop_at": {"ess": 9.0}}, "config.stop_at needs 16 chains with"),

@@ -53,6 +53,22 @@ def test_the_density_is_numpyros_and_draws_have_all_sites():
     np.testing.assert_allclose(task.track(one)[1:3], values["high"], rtol=1e-6)
 
 
+def test_the_reference_is_the_prior_with_the_jacobians():
+    def model(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(2).expand([2]).to_event(1))
+        numpyro.factor("extra", -3 * scale.sum())
+        numpyro.sample("y", dist.Normal(scale.sum(), 1), obs=y)
+
+    program = NumPyroProgram(model, (Y,))
+    at = jnp.array([0.3, -1.2])
+    found = program.log_reference({"scale": at}, program.arrays, 1.0)
+    expected = dist.HalfNormal(2).log_prob(jnp.exp(at)).sum() + at.sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    flat = NumPyroProgram(varied, (Y,))
+    with pytest.raises(UserError, match=r"that of 'low' at .*test_numpyro_program.py:.* is flat"):
+        flat.log_reference(flat.shapes, flat.arrays, 1.0)
+
+
 def test_arrays_are_arguments_unless_the_model_needs_their_values():
     assert NumPyroProgram(varied, (Y,)).arrays
     program = NumPyroProgram(sized, (Y,))

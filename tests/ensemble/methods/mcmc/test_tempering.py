@@ -1,0 +1,80 @@
+"""Tempering: modes that lie apart get their weights, and the evidence its error."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+
+import ensemble
+from ensemble.methods.mcmc import tempering
+from ensemble.methods.mcmc.kernels import make_sampler
+from ensemble.methods.mcmc.settings import Settings
+
+
+def two_modes(x):
+    """At -10 and 10, 20 standard deviations apart, with weights of .3 and .7."""
+    low, high = (jnp.sum(norm.logpdf(x, centre)) for centre in (-10.0, 10.0))
+    return jnp.logaddexp(jnp.log(0.3) + low, jnp.log(0.7) + high)
+
+
+def share_of_high(method, num_chains=4, num_samples=400):
+    found = ensemble.sample(
+        two_modes,
+        start=np.zeros(2),
+        method=method,
+        config={
+            "num_chains": num_chains,
+            "hmc.num_leapfrog_steps": 8,
+            "hmc.num_warmup": 300,
+            "hmc.num_samples": num_samples,
+        },
+        show_progress=False,
+    )
+    return found, np.mean(found.draws["x"][..., 0] > 0, axis=1)
+
+
+def test_swaps_keep_the_density_of_each_temperature():
+    """Of normal densities, whose products are known."""
+    settings = Settings("tempering", 0.5, 4, num_warmup=0, num_replicas=3)
+    sampler = make_sampler(settings, lambda x: jnp.sum(norm.logpdf(x, 1.0, 0.5)))
+
+    def advance(chain, t):
+        chain, _ = sampler.step(chain, t)
+        return chain, chain.adaptation.at.position[:, 0]
+
+    chain = sampler.init(jax.random.key(0), jnp.zeros(2))
+    chain, positions = jax.jit(lambda one: jax.lax.scan(advance, one, jnp.arange(4000)))(chain)
+    betas = np.asarray(chain.adaptation.betas)
+    precision = betas * 4 + 1 - betas
+    np.testing.assert_allclose(positions.mean(0), betas * 4 / precision, atol=0.08)
+    np.testing.assert_allclose(positions.std(0), precision**-0.5, rtol=0.08)
+    found = tempering.section(jax.tree.map(lambda leaf: leaf[None], chain.adaptation))["ladder"]
+    assert found["log_evidence"] == pytest.approx(0, abs=0.1)
+    assert found["log_evidence_error"] is None
+    assert 0.1 < np.min(found["swap_rates"]) < np.max(found["swap_rates"]) < 1
+
+
+def test_temperatures_are_spread_so_that_all_pairs_swap_equally_often():
+    pairs = jnp.array([0.0, 8.0, 4.0])
+    replicas = tempering.Replicas(
+        None, jnp.array([0.0, 0.2, 0.6, 1.0]), None, pairs, jnp.full(3, 8.0), pairs, jnp.int32(0)
+    )
+    found = tempering.spread_anew(replicas)  # Refused: 1, 0 and 1/2 of them.
+    barrier = np.interp(found.betas, replicas.betas, [0, 1, 1.001, 1.501])
+    np.testing.assert_allclose(np.diff(barrier), 0.5, atol=0.01)
+    assert (found.betas[0], found.betas[-1]) == (0, 1)
+    assert not found.num_swaps.any()
+
+
+@pytest.mark.soak
+def test_modes_that_hmc_misses_get_their_weights_within_the_stated_error():
+    found, shares = share_of_high("tempering", num_chains=8, num_samples=2000)
+    row = found.summary["x[0]"]
+    assert abs(row["mean"] - 4) < 3 * row["mcse"]
+    assert abs(shares.mean() - 0.7) < 3 * row["mcse"] / 20
+    evidence = found.report["ladder"]
+    assert abs(evidence["log_evidence"]) < 3 * evidence["log_evidence_error"]
+    missed, shares = share_of_high("hmc")
+    assert set(shares) <= {0.0, 1.0}
+    assert "separate modes" in missed.report["notes"][0]
