@@ -276,12 +276,14 @@ class SiteDraws(NamedTuple):
         log_likelihood: of each observation, nats.
         predicted: new observations.
         observed: the observations themselves, without the axes of chains and draws.
+        dims: names of the axes after those two; None for an axis without a name.
     """
 
     values: Mapping[str, np.ndarray]
     log_likelihood: Mapping[str, np.ndarray]
     predicted: Mapping[str, np.ndarray]
     observed: Mapping[str, np.ndarray]
+    dims: Mapping[str, tuple[str | None, ...]]
 
 
 @runtime_checkable

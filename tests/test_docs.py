@@ -96,6 +96,25 @@ def test_posteriors(page):
 
 
 @pytest.mark.soak
+def test_worked_models(page):
+    namespace = {}
+    for block in page("worked_models"):
+        # As many draws as a test can wait for.
+        quick = re.sub(
+            r'(workdir="[^"]+")',
+            r'\1, config={"hmc.num_warmup": 100, "hmc.num_samples": 50}',
+            block,
+        )
+        quick = quick.replace(', config={"num_chains": 2}', "")
+        exec(compile(quick, "worked_models.md", "exec"), namespace)
+    assert namespace["predicted"].shape == (4, 50, 2)
+    assert namespace["forecast"].shape == (4, 50, 10)
+    inside = namespace["inside"].values
+    assert inside[47] > max(inside[38], inside[56])  # The gap is in doubt.
+    assert namespace["found"].data.posterior["level"].shape == (4, 50, 100)
+
+
+@pytest.mark.soak
 def test_your_data(page):
     training, mapping = page("your_data")
     namespace = names_of_a_reader()
@@ -188,7 +207,7 @@ def test_distillation(page):
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
-    tested |= {"distillation", "tables", "numpyro", "posteriors"}
+    tested |= {"distillation", "tables", "numpyro", "posteriors", "worked_models"}
     assert with_python == tested | {INFERENCE.stem}
 
 

@@ -172,6 +172,7 @@ class ModelResults:
             data = arviz.from_dict(
                 **{group: dict(arrays) for group, arrays in groups.items() if arrays},
                 **({"observed_data": dict(sites.observed)} if sites.observed else {}),
+                dims={name: list(dims) for name, dims in sites.dims.items()},
             )
         data.attrs |= {"chains": self._live}
         return data
@@ -195,12 +196,15 @@ def _information_criteria(sites: SiteDraws) -> dict[str, dict[str, Any]]:
     """LOO by PSIS and WAIC of each observed variable, by ArviZ, in nats.
 
     `num_bad_k` counts observations whose Pareto k is above 0.7: of these LOO says nothing reliable.
+    What is masked, and is 0 in every draw, is no observation.
     """
     arviz = diagnostics.import_arviz()
     found = {}
-    for name, values in sites.log_likelihood.items():
-        num_chains, num_draws, *shape = values.shape
-        if math.prod(shape) < 2 or num_chains * num_draws < 2 or not np.isfinite(values).all():
+    for name, all_values in sites.log_likelihood.items():
+        num_chains, num_draws, *shape = all_values.shape
+        flat = all_values.reshape(num_chains, num_draws, math.prod(shape))
+        values = flat[:, :, np.any(flat != 0, axis=(0, 1))]
+        if values.shape[2] < 2 or num_chains * num_draws < 2 or not np.isfinite(values).all():
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # What they say is among the numbers.

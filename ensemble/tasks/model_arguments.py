@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -29,7 +30,11 @@ class Arguments:
 
     def having(self, arrays: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments and keyword arguments with other arrays; those not given are their own."""
-        leaves = [arrays.get(str(i), leaf) for i, leaf in enumerate(self.leaves)]
+        # Arrays of NumPy cannot be indexed by what is traced, as a scan does.
+        of_jax = {
+            i: jnp.asarray(one) if isinstance(one, np.ndarray) else one for i, one in arrays.items()
+        }
+        leaves = [of_jax.get(str(i), leaf) for i, leaf in enumerate(self.leaves)]
         args, kwargs = jax.tree.unflatten(self._structure, leaves)
         return args, kwargs
 

@@ -29,6 +29,7 @@ class DensityProgram:
 
     def __init__(self, logdensity_fn: Callable[[Any], jax.Array], start: Any, name: str):
         self.name = name
+        self.dims: dict[str, tuple[str | None, ...]] = {}  # Axes have no names.
         self._function = logdensity_fn
         check_function(logdensity_fn, name)
         paths, self._structure = jax.tree_util.tree_flatten_with_path(start)

@@ -203,12 +203,12 @@ class ModelTask:
         observed = program.observed()
         size = sum(one.size for one in observed.values())
         if not size:
-            return SiteDraws(values, {}, {}, {})
+            return SiteDraws(values, {}, {}, {}, program.dims)
         count = max(1, min(lead[1], _MAX_OBSERVED // (size * lead[0])))
         kept = np.linspace(0, lead[1] - 1, count).astype(int)
         thinned = {name: leaf[:, kept] for name, leaf in params.items()}
         log_likelihood, predicted = of_draws(program.observations, thinned, (lead[0], count))
-        return SiteDraws(values, log_likelihood, predicted, observed)
+        return SiteDraws(values, log_likelihood, predicted, observed, program.dims)
 
 
 def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:

@@ -18,6 +18,7 @@ from ensemble.errors import UserError, in_own_code
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
+from ensemble.tasks.probabilistic.plate_dims import plate_dims
 from ensemble.tasks.probabilistic.program import digest, dispersed
 from ensemble.tasks.probabilistic.refusals import (
     UNTRACED,
@@ -104,12 +105,12 @@ class NumPyroProgram:
             found = constrain_fn(
                 self._function, args, kwargs, dict(params), return_deterministic=True
             )
-        return {name: found[name] for name in [*self.latent, *self._ofkind_of("deterministic")]}
+        return {name: found[name] for name in [*self.latent, *self._of_kind("deterministic")]}
 
     @property
     def latent(self) -> list[str]:
         """Names of the latent sites."""
-        return self._ofkind_of("latent")
+        return self._of_kind("latent")
 
     def start(self, rng_key: jax.Array, from_prior: bool, arrays: Any) -> dict[str, jax.Array]:
         """Draws from the prior, flat ones evenly, or evenly from -2 to 2 on the real line."""
@@ -122,7 +123,7 @@ class NumPyroProgram:
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         """Log likelihoods and new values of the observed sites."""
         args, kwargs = self._given.having(arrays)
-        names = self._ofkind_of("observed")
+        names = self._of_kind("observed")
         with jax.default_matmul_precision("highest"):
             found = constrain_fn(self._function, args, kwargs, dict(params))
             latents = handlers.substitute(self._function, data=found)
@@ -137,7 +138,7 @@ class NumPyroProgram:
     def observed(self) -> dict[str, np.ndarray]:
         """The values of the observed sites."""
         sites = self._trace(jax.random.key(0), self.arrays, init_to_uniform())
-        return {name: np.asarray(sites[name]["value"]) for name in self._ofkind_of("observed")}
+        return {name: np.asarray(sites[name]["value"]) for name in self._of_kind("observed")}
 
     def identity(self) -> str:
         """The sites, and the arguments."""
@@ -201,7 +202,7 @@ class NumPyroProgram:
                 f"There is no posterior predictive: the distribution of {listed} has no sample "
                 "method."
             )
-        if self._ofkind_of("observed") or self._has_factors:
+        if self._of_kind("observed") or self._has_factors:
             return ""
         return f"{self.name} observes nothing: these are draws of its prior."
 
@@ -211,7 +212,7 @@ class NumPyroProgram:
         """Where in the user's code a site is written, if that is known."""
         return f" at {self._places[name]}" if self._places.get(name) else ""
 
-    def _ofkind_of(self, kind: str) -> list[str]:
+    def _of_kind(self, kind: str) -> list[str]:
         return [name for name, site in self._sites.items() if site.kind == kind]
 
     def _trace(self, rng_key: jax.Array, arrays: Any, strategy: Any) -> dict[str, Any]:
@@ -258,10 +259,11 @@ class NumPyroProgram:
                 if site["type"] == "sample" and site["is_observed"]
             ]
             self._sites = {name: read_site(site) for name, site in sites.items() if kind_of(site)}
+            self.dims = plate_dims({name: sites[name] for name in self._sites})
             for name, site in sites.items():
                 check_site(name, site, places.found.get(name, ""))
             self._undrawn = [
-                name for name in self._ofkind_of("observed") if not can_draw(sites[name]["fn"])
+                name for name in self._of_kind("observed") if not can_draw(sites[name]["fn"])
             ]
             again = self._trace(jax.random.key(0), arrays, init_to_uniform())
             check_sites(self.name, sites, again, places.found)
@@ -292,7 +294,7 @@ class NumPyroProgram:
         values = constrain_fn(self._function, args, kwargs, dict(params))
         terms, sites = compute_log_probs(self._function, args, kwargs, values)
         worst = {}
-        for name in self._ofkind_of("observed"):
+        for name in self._of_kind("observed"):
             fn, value = sites[name]["fn"], jnp.asarray(sites[name]["value"])
             if isinstance(fn, dist.MaskedDistribution) or fn.event_shape:
                 continue  # What is masked may be anything.

@@ -21,11 +21,13 @@ class Program(Protocol):
         name: of the model, in messages.
         arrays: what the functions below take beside the parameters: the data, on the host.
         shapes: of the parameters.
+        dims: by variable, the names of its axes; None for an axis without one.
     """
 
     name: str
     arrays: Any
     shapes: dict[str, jax.ShapeDtypeStruct]
+    dims: Mapping[str, tuple[str | None, ...]]
 
     def log_density(self, params: Params, arrays: Any) -> jax.Array:
         """Nats [], up to a constant."""

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
@@ -106,6 +107,34 @@ def test_a_likelihood_that_draws_nothing_has_no_predictions():
     assert found.predicted == {}
     assert found.log_likelihood["y"].shape == (2, 1, 9)
     assert "the distribution of 'y' at" in task.program.remark
+
+
+def series(y, seen):
+    """A scan over conditioned values, one of which is masked, for two units."""
+
+    def step(level, seen):
+        with numpyro.plate("unit", 2):
+            level = numpyro.sample("level", dist.Normal(level, 1))
+            with numpyro.handlers.mask(mask=seen):
+                numpyro.sample("y", dist.Normal(level, 1))
+        return level, None
+
+    with numpyro.handlers.condition(data={"y": y}):
+        scan(step, jnp.zeros(2), seen)
+
+
+def test_a_scan_takes_arrays_of_numpy_and_names_the_axes_of_plates():
+    y = np.arange(8.0, dtype=np.float32).reshape(4, 2)
+    task = ModelTask(NumPyroProgram(series, (y, np.array([True, False, True, True]))))
+    params = {"level": jnp.full((1, 1, 4, 2), 0.5)}
+    assert task.track({"level": params["level"][0, 0]}).shape == (8,)
+    found = task.site_draws(params)
+    assert found.dims == {"level": (None, "unit"), "y": (None, "unit")}
+    expected = np.array(dist.Normal(0.5, 1).log_prob(y))
+    expected[1] = 0
+    np.testing.assert_allclose(found.log_likelihood["y"][0, 0], expected, rtol=1e-5)
+    assert np.all(found.predicted["y"] != y)
+    np.testing.assert_array_equal(found.observed["y"], y)
 
 
 def test_another_prior_or_other_data_are_another_model():
