@@ -354,14 +354,14 @@ def test_what_would_be_refused_is_refused_when_it_is_explained(config_file, tmp_
 def test_what_is_set_by_hand_for_another_method_is_refused_in_one_line(config_file, tmp_path):
     by_hand = ["--config.learning_rate=0.5", "--config.ensemble_size=4", "--config.seed=-1"]
     line = run_expecting_one_line(config_file, tmp_path / "w", *HMC, *by_hand)
-    assert "2 settings cannot stand: (1) config." in line
-    assert "config.learning_rate=0.5" in line
-    assert "config.ensemble_size=4" in line
-    assert "leave them out, or choose config.method='sgd'" in line
-    assert "(2) config.seed=-1 must be at least 0" in line
+    assert "3 settings cannot stand: (1) config.ensemble_size=4" in line
+    assert "leave it out, or choose config.method='sgd'" in line
+    assert "(2) config.learning_rate=0.5" in line
+    assert "or choose config.method='sgd', 'sgld' or 'sghmc'" in line
+    assert "(3) config.seed=-1 must be at least 0" in line
     assert "num_epochs" not in line  # The file has set it.
     line = run_expecting_one_line(config_file, tmp_path / "w", "--config.hmc.thin=5")
-    assert "config.hmc.thin=5 is for config.method='hmc', 'nuts', 'mclmc' or" in line
+    assert "config.hmc.thin=5 is for config.method='hmc', 'nuts', 'mclmc', 'adj" in line
 
 
 def test_a_config_file_that_raises_is_one_line(tmp_path):
