@@ -301,13 +301,18 @@ def to_inference_data(
         return arviz.InferenceData(
             **{
                 group: arviz.dict_to_dataset(
-                    {name.replace("/", "."): np.asarray(values) for name, values in arrays.items()},
+                    {dotted(name): np.asarray(values) for name, values in arrays.items()},
                     coords={"draw": numbers},
                 )
                 for group, (arrays, numbers) in groups.items()
                 if arrays
             }
         )
+
+
+def dotted(name: str) -> str:
+    """A name as files of netCDF allow it, in which a slash parts groups."""
+    return name.replace("/", ".")
 
 
 def write_netcdf(path: epath.Path, data: Any) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics
+from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics, dotted
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
@@ -44,7 +45,7 @@ class ModelResults:
     @functools.cached_property
     def sites(self) -> SiteDraws:
         """The variables of all draws that are kept."""
-        positions, _ = self._draws.positions()
+        positions = flatten_dict(self._draws.positions()[0], sep="/")  # As `handlers.scope` names.
         return self._model.site_draws({name: leaf[self._live] for name, leaf in positions.items()})
 
     @property
@@ -170,12 +171,21 @@ class ModelResults:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "More chains", UserWarning)
             data = arviz.from_dict(
-                **{group: dict(arrays) for group, arrays in groups.items() if arrays},
-                **({"observed_data": dict(sites.observed)} if sites.observed else {}),
-                dims={name: list(dims) for name, dims in sites.dims.items()},
+                **{group: _dotted(arrays) for group, arrays in groups.items() if arrays},
+                **({"observed_data": _dotted(sites.observed)} if sites.observed else {}),
+                dims={
+                    dotted(name): [plate and dotted(plate) for plate in dims]
+                    for name, dims in sites.dims.items()
+                },
             )
         data.attrs |= {"chains": self._live}
+        for name in sites.values:
+            data.posterior[dotted(name)].attrs["site"] = name
         return data
+
+
+def _dotted(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {dotted(name): array for name, array in arrays.items()}
 
 
 def _row(values: np.ndarray, found: ScalarDiagnostics | None) -> dict[str, float]:

@@ -28,7 +28,8 @@ class Samples:
     Attributes:
         report: the content of report.json.
         data: `arviz.InferenceData` with the groups posterior, sample_stats and, where the model
-            has observations, log_likelihood, posterior_predictive and observed_data.
+            has observations, log_likelihood, posterior_predictive and observed_data. A slash in
+            a name, as of `numpyro.handlers.scope`, is a dot there.
         workdir: where the run lives; None where nothing was kept.
     """
 
@@ -42,7 +43,8 @@ class Samples:
         """Draws [C, T, ...] of every variable, by name, deterministic sites included."""
         if self.data is None:
             return {}
-        return {name: one.values for name, one in self.data.posterior.data_vars.items()}
+        variables = self.data.posterior.data_vars
+        return {one.attrs.get("site", name): one.values for name, one in variables.items()}
 
     @property
     def summary(self) -> Mapping[str, Mapping[str, float]]:

@@ -9,6 +9,7 @@ import ml_collections
 import numpy as np
 from blackjax.optimizers.lbfgs import bfgs_sample
 from blackjax.vi import pathfinder
+from flax.traverse_util import flatten_dict
 from jax.flatten_util import ravel_pytree
 
 from ensemble.draws.store import Draws
@@ -176,7 +177,8 @@ def _last_draws(
     work = Workdir(config.init_from)
     if work.read_config() is None:
         raise UserError(f"{where} is not a workdir; {known}")
-    positions, numbers = Draws(work.draws, work.identity()).positions()
+    nested, numbers = Draws(work.draws, work.identity()).positions()
+    positions = flatten_dict(nested, sep="/")
     if not len(numbers):
         raise UserError(f"{where} has no draw that was kept; {known}")
     theirs = {name: np.shape(leaf)[2:] for name, leaf in positions.items()}

@@ -28,6 +28,7 @@ from ensemble.tasks.probabilistic.refusals import (
     check_site,
     check_sites,
     failed,
+    has_lost_a_value,
     plain_arguments,
 )
 from ensemble.tasks.probabilistic.sites import Places, is_flat, kind_of, read_site
@@ -271,7 +272,10 @@ class NumPyroProgram:
 
         try:
             shapes = jax.eval_shape(run, arrays)
-            jax.eval_shape(self.log_density, shapes, arrays)
+            try:
+                jax.eval_shape(self.log_density, shapes, arrays)
+            except AssertionError as error:  # The same model has not raised it with random numbers.
+                raise has_lost_a_value(self.name, error) from error
             return shapes
         except UserError:
             raise

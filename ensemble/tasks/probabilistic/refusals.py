@@ -37,6 +37,23 @@ def failed(name: str, error: Exception, place: str = "") -> UserError:
     return UserError(f"{name} failed {f'at {place} ' if place else ''}({says})")
 
 
+def has_lost_a_value(name: str, error: AssertionError) -> UserError:
+    """What to raise where a site of a model draws, though the density has a value for it.
+
+    Within a `scan`, NumPyro looks sites up by names that lack the prefix of a scope around it.
+
+    Args:
+        name: of the model.
+        error: that NumPyro raised, as there are no random numbers.
+    """
+    place = place_in_own_code(error)
+    return UserError(
+        f"{name} {f'at {place} ' if place else ''}draws a value where its density needs a given "
+        "one; a numpyro.handlers.scope around a scan hides the names in it: put the scope in the "
+        "function that is scanned, or leave it out"
+    )
+
+
 def check_function(function: Callable[..., Any], name: str) -> None:
     """Refuses what is called without running to its end: a class, a generator, a coroutine.
 

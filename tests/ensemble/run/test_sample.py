@@ -82,6 +82,24 @@ def test_a_run_goes_on_with_more_draws_on_other_devices(finished, tmp_path):
     np.testing.assert_array_equal(found.draws["mu"], whole.draws["mu"])
 
 
+def test_names_of_a_scope_are_dotted_in_the_file(tmp_path):
+    def rows(y):
+        with numpyro.plate("row", len(Y)):
+            mu = numpyro.sample("mu", dist.Normal(0, 1))
+            numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+    scoped = numpyro.handlers.scope(rows, prefix="a")
+    short = {**QUICK, "hmc.num_warmup": 20, "hmc.num_samples": 4}
+    found = ensemble.sample(
+        scoped, {"y": Y}, method="hmc", config=short, workdir=tmp_path, show_progress=False
+    )
+    assert found.draws["a/mu"].shape == (2, 4, len(Y))
+    stored = arviz.from_netcdf(tmp_path / "posterior.nc")
+    for group in (stored.posterior["a.mu"], stored.log_likelihood["a.y"]):
+        assert group.dims == ("chain", "draw", "a.row")
+    assert stored.observed_data["a.y"].dims == ("a.row",)
+
+
 def test_another_model_in_the_workdir_is_refused(finished):
     workdir, _ = finished
 

@@ -205,6 +205,15 @@ def part_of_the_rows(y):
         numpyro.sample("y", dist.Normal(mu, 1), obs=y[rows])
 
 
+def scan_in_a_scope(y):
+    def step(level, _):
+        level = numpyro.sample("level", dist.Normal(level, 1))
+        return level, None
+
+    with numpyro.handlers.scope(prefix="a"):
+        scan(step, 0.0, None, length=3)
+
+
 @pytest.mark.parametrize(
     ("model", "line"),
     [
@@ -217,6 +226,7 @@ def part_of_the_rows(y):
         (missing, "site 'y' at .*:{line} has NaN among its observations"),
         (raises, r"the model failed at .*:{line} \(RuntimeError: no such thing\)"),
         (discrete, r"latent site 'z' at .* is discrete \(Bernoulli"),
+        (scan_in_a_scope, r"the model at .*:\d+ draws a value .*scope around a scan hides"),
         (part_of_the_rows, "plate 'row' at .* takes 3 of 9 rows at random"),
     ],
 )
