@@ -87,3 +87,12 @@ def test_draws_are_those_of_chains_in_lockstep_whatever_the_chunks(mass):
     changes = np.diff(info.log_density[NUM_WARMUP - 1 :], axis=0) != 0
     np.testing.assert_array_equal(moves, changes.sum(0))
     assert recorded.numbers.dtype == jnp.float32
+
+
+def test_a_break_in_the_warm_up_changes_no_bit():
+    whole = freely("diagonal", [(0, NUM_DRAWS)])
+    broken = freely("diagonal", [(0, 9), (9, NUM_WARMUP - 3), (NUM_WARMUP - 3, NUM_DRAWS)])
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):
+        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = jax.random.key_data(one), jax.random.key_data(other)
+        np.testing.assert_array_equal(one, other)
