@@ -1,6 +1,7 @@
 """What a sampled model leaves: a table of its variables, LOO and WAIC, pictures, `posterior.nc`."""
 
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -173,15 +174,25 @@ class ModelResults:
             data = arviz.from_dict(
                 **{group: _dotted(arrays) for group, arrays in groups.items() if arrays},
                 **({"observed_data": _dotted(sites.observed)} if sites.observed else {}),
-                dims={
-                    dotted(name): [plate and dotted(plate) for plate in dims]
-                    for name, dims in sites.dims.items()
-                },
+                dims={dotted(name): _dims(sites, name) for name in sites.dims},
             )
         data.attrs |= {"chains": self._live}
         for name in sites.values:
             data.posterior[dotted(name)].attrs["site"] = name
         return data
+
+
+def _dims(sites: SiteDraws, name: str) -> list[str | None]:
+    """Names of the first axes of a variable: those that it has wherever it stands.
+
+    A log likelihood has no axis for the parts of a vector, and what a distribution draws may have
+    fewer than its data.
+    """
+    drawn = (sites.values, sites.log_likelihood, sites.predicted)
+    shapes = [of[name].shape[2:] for of in drawn if name in of]
+    shapes += [sites.observed[name].shape] if name in sites.observed else []
+    same = itertools.takewhile(lambda sizes: len(set(sizes)) == 1, zip(*shapes, strict=False))
+    return [plate and dotted(plate) for plate, _ in zip(sites.dims[name], same, strict=False)]
 
 
 def _dotted(arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What is said in one line of a model, or a density, that is no program for a sampler."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -223,7 +224,8 @@ def check_site(name: str, site: Mapping[str, Any], place: str) -> None:
         raise UserError(
             f"latent site {where} is a Delta, which has no density; write numpyro.deterministic"
         )
-    if kind == "observed" and shape and not _covers(shape, fn.shape()):
+    is_one = not shape and math.prod(fn.shape()) == 1
+    if kind == "observed" and not is_one and not _covers(shape, fn.shape()):
         plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])
         raise UserError(
             f"site {where} has data of the shape {shape}, and its distribution in "
