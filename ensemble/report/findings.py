@@ -86,12 +86,12 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         return []
     by_chance = ""
     if told == DISAGREE and chance is not None and np.isfinite(chance):
-        by_chance = f", and chance brings it to {chance:.3g} in 1% of runs"
+        by_chance = f", and chance brings it to {chance:.3f} in 1% of runs"
     if np.isinf(rhat):
         by_chance = ", for each chain stays at a value of its own"
     who = "halves of the chain" if posterior.get("num_chains") == 1 else "chains"
     return [
-        f"The {who} {told}: R-hat is up to {rhat:.3g} (below {GOOD_RHAT:g} "
+        f"The {who} {told}: R-hat is up to {rhat:.3f} (below {GOOD_RHAT:g} "
         f"is good{by_chance}) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). "
         f"Intervals and averages of these draws may be off. {_what_to_do(report, posterior)}"
     ]
@@ -118,11 +118,13 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
     if is_model and posterior.get("divergences"):
         return f"Begin with the draws that diverged, below. {longer} where there are none."
     mass = report.get("config", {}).get("hmc", {}).get("mass")
+    is_one = len(report.get("sites", {})) == 1
     # A ladder has a diagonal mass.
-    correlated = "" if mass == "dense" or "ladder" in report else "set config.hmc.mass='dense', "
+    may_help = not (mass == "dense" or is_one or "ladder" in report)
     others = (
-        f"{correlated}or write the model without centring, as "
-        "numpyro.infer.reparam.LocScaleReparam does"
+        ("with hmc and nuts set config.hmc.mass='dense', " if may_help else "")
+        + "or write the model in another form, without centring for one "
+        "(numpyro.infer.reparam.LocScaleReparam)"
         if is_model
         else "start from trained members with config.init_from, or choose a smaller network"
     )

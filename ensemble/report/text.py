@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble import likelihoods, registry
+from ensemble.draws.diagnostics import MIN_CHAINS
 from ensemble.likelihood import Column
 from ensemble.pictures import plot_style
 from ensemble.report import simple_predictors
@@ -276,6 +277,16 @@ def _unadjusted(posterior: Mapping[str, Any]) -> str:
     return text + (f" and up to {worst:.0%} in one direction" if worst is not None else "")
 
 
+def _unseen_modes(posterior: Mapping[str, Any], num_chains: int) -> str:
+    """What chains that agree cannot tell of modes that none has seen."""
+    if not posterior.get("converged") or num_chains >= MIN_CHAINS:
+        return ""
+    if num_chains == 1:
+        return " One chain cannot tell of modes that it has not seen."
+    missed = 2.0 ** (1 - num_chains)
+    return f" Of two equal modes, {num_chains} chains all miss one in {missed:.0%} of runs."
+
+
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
@@ -304,7 +315,7 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     if posterior["temperature"] != 1:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:
-        return text
+        return text + _unseen_modes(posterior, num_chains)
     brings = _likelihood(report).posterior_sentence(
         report[split], report["average_draw"][split], split
     )

@@ -143,7 +143,12 @@ def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any
         )
     args = data if isinstance(data, tuple) else ()
     kwargs = dict(data) if isinstance(data, Mapping) else {}
-    check_arguments(model, args, kwargs, name, "data")
+    try:
+        check_arguments(model, args, kwargs, name, "data")
+    except UserError as error:
+        if data is not None:
+            raise
+        raise UserError(f"{error}; or, of a log density, give start") from error
     return NumPyroProgram(model, args, kwargs, f"model {name!r}")
 
 

@@ -63,11 +63,11 @@ def check_rows(model: ShardedModel, params: Mapping[str, Any]) -> bool:
         if not np.isfinite(total) or num_checked == _NUM_CHECKED:
             continue
         num_checked += 1
-        for kept in (0, 1):  # Rows of an even number, and of an odd one.
-            replaced = _replaced(point, model.rows, kept), _replaced(arrays, model.data_rows, kept)
+        for half in (0, 1):
+            replaced = _replaced(point, model.rows, half), _replaced(arrays, model.data_rows, half)
             others, _ = transfer.fetch(whole(*replaced))
             for name, (plate, dim) in marks.items():
-                _check_terms(name, plate, *(_rows(one[name], dim, kept) for one in (terms, others)))
+                _check_terms(name, plate, *(_rows(one[name], dim, half) for one in (terms, others)))
         padded = transfer.put(model.pad(point), model.shardings)
         found = float(transfer.fetch(on_shards(padded, model.data)))
         size = sum(float(np.sum(np.abs(term))) for term in terms.values())
@@ -89,20 +89,28 @@ def _check_terms(name: str, plate: str, before: np.ndarray, after: np.ndarray) -
         )
 
 
+def _half(num_rows: int, half: int) -> np.ndarray:
+    """The numbers of half of the rows, at random: no distance between rows keeps to one half."""
+    order = np.random.default_rng(num_rows).permutation(num_rows)
+    return np.sort(np.array_split(order, 2)[half if num_rows > 1 else 0])
+
+
 def _replaced(
-    arrays: Mapping[str, np.ndarray], rows_of: Mapping[str, Rows | None], kept: int
+    arrays: Mapping[str, np.ndarray], rows_of: Mapping[str, Rows | None], half: int
 ) -> dict[str, np.ndarray]:
-    """Arrays with one of the kept rows, every second one, in place of all the others."""
+    """Arrays with the first row of one half in place of all rows of the other."""
 
     def one(leaf: np.ndarray, rows: Rows | None) -> np.ndarray:
         if rows is None:
             return leaf
-        numbers = np.arange(rows.size)
-        return np.take(leaf, np.where(numbers % 2 == kept, numbers, kept % rows.size), rows.axis)
+        kept = _half(rows.size, half)
+        numbers = np.full(rows.size, kept[0])
+        numbers[kept] = kept
+        return np.take(leaf, numbers, rows.axis)
 
     return {name: one(leaf, rows_of[name]) for name, leaf in arrays.items()}
 
 
-def _rows(term: np.ndarray, dim: int, kept: int) -> np.ndarray:
-    """Every second row of terms, whose rows a negative axis counts."""
-    return np.take(term, np.arange(kept, term.shape[dim], 2), dim)
+def _rows(term: np.ndarray, dim: int, half: int) -> np.ndarray:
+    """The terms of one half of the rows, which a negative axis counts."""
+    return np.take(term, _half(term.shape[dim], half), dim)

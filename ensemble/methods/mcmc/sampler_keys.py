@@ -147,7 +147,8 @@ BLOCK = Block(
         "num_chains": NUM_CHAINS,
         "init_from": Key(
             PRIOR,
-            "where chains start; from a workdir, chain k starts at its member k",
+            "where chains start; chain k of a workdir's: at its member k, or at the last draw of a "
+            "model",
             described("must be prior, map, a workdir, or of a NumPyro model uniform or pathfinder"),
         ),
         "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),

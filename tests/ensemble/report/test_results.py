@@ -76,4 +76,9 @@ def test_the_sentence_of_a_posterior_says_its_bias_and_whether_it_converged():
         "0 divergent. The run has not converged."
     )
     posterior |= {"sd_bias": [float("inf"), None], "converged": True}
-    assert summary_sentence(report).endswith("an amount that cannot be told, 0 divergent.")
+    assert summary_sentence(report).endswith(
+        "an amount that cannot be told, 0 divergent. Of two equal modes, 2 chains all miss one in "
+        "50% of runs."
+    )
+    report["live_members"] = [0]
+    assert summary_sentence(report).endswith("of modes that it has not seen.")

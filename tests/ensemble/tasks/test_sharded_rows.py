@@ -109,6 +109,12 @@ def neighbours(x):
         numpyro.sample("x", dist.Normal(jnp.roll(level, 1), 1.0), obs=x)
 
 
+def season(x):
+    with sharded_plate("row", len(x)):
+        level = numpyro.sample("level", dist.Normal())
+        numpyro.sample("x", dist.Normal(jnp.roll(level, 1), 1.0), obs=x)
+
+
 def counted(x):
     mean = numpyro.sample("mean", dist.Normal())
     with sharded_plate("row", len(x)):
@@ -187,6 +193,7 @@ def scoped(x):
         (centred_data, "site 'x' of a row of 'row' depends on other rows, as by a mean over them"),
         (centred_latents, "site 'x' of a row of 'row' depends on other rows"),
         (neighbours, "site 'x' of a row of 'row' depends on other rows"),
+        (season, "site 'x' of a row of 'row' depends on other rows"),
         (counted, "the sum over the shards .* the model uses how many rows an argument has"),
         (numbered, "the sum over the shards .* the model uses how many rows an argument has"),
         (total_outside, "density of 'total' differs from shard to shard; what depends on rows"),
