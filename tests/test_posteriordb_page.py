@@ -22,7 +22,7 @@ def test_the_page_is_that_of_the_results(page):
     assert (ROOT / "docs" / "posteriordb.md").read_text() == page.text(RESULTS)
 
 
-@pytest.mark.parametrize(("method", "least"), [("nuts", 12), ("hmc", 10)])
+@pytest.mark.parametrize(("method", "least"), [("nuts", 12), ("hmc", 10), ("adjusted_mclmc", 10)])
 def test_no_run_is_silently_wrong_and_most_agree(page, method, least):
     mine = [row for row in RESULTS if row["method"] == method]
     assert len(mine) == 14
