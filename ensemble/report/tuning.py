@@ -20,7 +20,7 @@ def untuned(report: Mapping[str, Any]) -> list[str]:
         report: the content of report.json.
     """
     posterior = report.get("posterior", {})
-    if posterior.get("converged", True) or not posterior["num_warmup"]:
+    if posterior.get("converged", True) or not posterior.get("num_warmup"):  # SGHMC has none.
         return []
     step_sizes = np.array(posterior["step_size"], float)
     target = report["config"]["hmc"]["target_acceptance"]

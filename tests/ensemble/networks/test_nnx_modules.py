@@ -420,6 +420,7 @@ def test_what_a_call_does_wrong_is_one_line(factory, train, line):
         network.apply(network.init(KEY, INPUTS), INPUTS, train, KEY)
 
 
+@pytest.mark.check
 def test_nnx_is_imported_by_those_who_use_it():
     """It takes as long as Linen."""
     code = "import sys, ensemble.run.loop; sys.exit('flax.nnx' in sys.modules)"

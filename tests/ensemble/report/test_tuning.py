@@ -32,3 +32,7 @@ def test_a_warmup_that_failed_is_said_in_a_line(posterior, says):
     else:
         (line,) = untuned(report)
         assert re.search(f"did not converge, because .*{says}.* Raise config.hmc.num_wa", line)
+
+
+def test_chains_without_a_warmup_have_none_that_failed():
+    assert untuned({"posterior": {"converged": False, "draw_temperature": 1.0}}) == []
