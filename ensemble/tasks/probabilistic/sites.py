@@ -45,6 +45,7 @@ def kind_of(site: Mapping[str, Any]) -> str:
 
 
 def read_site(site: Mapping[str, Any]) -> Site:
+    """What is kept of a site: its kind, the name of its distribution, its shape."""
     fn = type(innermost(site["fn"])).__name__ if site["type"] == "sample" else ""
     return Site(kind_of(site), fn, jnp.shape(site["value"]))
 

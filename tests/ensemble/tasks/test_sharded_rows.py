@@ -110,9 +110,11 @@ def neighbours(x):
 
 
 def season(x):
+    """Each row has to do with the fourth before it, never with one of the other parity."""
     with sharded_plate("row", len(x)):
         level = numpyro.sample("level", dist.Normal())
-        numpyro.sample("x", dist.Normal(jnp.roll(level, 1), 1.0), obs=x)
+        before = jnp.concatenate([0 * level[:4], level[:-4]])
+        numpyro.sample("x", dist.Normal(before, 1.0), obs=x)
 
 
 def counted(x):
