@@ -5,6 +5,7 @@ import sys
 
 COMMANDS = {
     "train": "trains an ensemble, or samples a posterior or a density",
+    "convert": "writes data as records, which training reads in batches from the disk",
     "distill": "trains one network to predict what an ensemble predicts",
     "evaluate": "scores a trained ensemble and writes its report",
     "predict": "predicts images, the least certain first",

@@ -82,6 +82,9 @@ class SourceEntry:
         can_resize: whether it reads pictures one by one, and so can resize them.
         kind_of_target: of tables: called as `kind_of_target(name, column)`; returns `labels` or
             `targets`. Empty for what has no named columns.
+        given: called as `given(name, request)`; returns the examples before splits are carved, an
+            `ensemble.sources.own_arrays.OwnData`, which can be written as records. Empty for what
+            cannot.
     """
 
     loader: str
@@ -91,6 +94,7 @@ class SourceEntry:
     models: tuple[str, ...] = ()
     can_resize: bool = False
     kind_of_target: str = ""
+    given: str = ""
 
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
@@ -208,11 +212,23 @@ SOURCES: Mapping[str, SourceEntry] = {
     "cifar10": SourceEntry(_TFDS, (32, 32, 3), _IS_PREPARED),
     "diabetes": SourceEntry("ensemble.sources.diabetes:load_diabetes"),
     "arrays": SourceEntry("ensemble.sources.dataset:refuse_arrays", is_listed=False),
-    "npz:PATH": SourceEntry("ensemble.sources.dataset:load_npz"),
-    "folder:PATH": SourceEntry("ensemble.sources.folders:load_folder", can_resize=True),
+    "npz:PATH": SourceEntry(
+        "ensemble.sources.dataset:load_npz", given="ensemble.sources.dataset:given_npz"
+    ),
+    "folder:PATH": SourceEntry(
+        "ensemble.sources.folders:load_folder",
+        can_resize=True,
+        given="ensemble.sources.folders:given_folder",
+    ),
     "csv:PATH": _TABLE,
     "parquet:PATH": _TABLE,
-    "npy:FOLDER": SourceEntry("ensemble.sources.memory_map:load_npy"),
+    "npy:FOLDER": SourceEntry(
+        "ensemble.sources.memory_map:load_npy", given="ensemble.sources.memory_map:given_npy"
+    ),
+    "records:FOLDER": SourceEntry(
+        "ensemble.sources.records.record_source:load_records",
+        given="ensemble.sources.records.index:given_records",
+    ),
     "tfds:NAME": SourceEntry("ensemble.sources.image_sets:load_tfds", can_resize=True),
     "movielens/1m-ratings": _MOVIELENS,
     "movielens/100k-ratings": _MOVIELENS,

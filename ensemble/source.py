@@ -119,6 +119,7 @@ class Source(Protocol):
         train_weights: float32 [N], how much each training example counts in the loss; None: all the
             same.
         table: how a user's tables become inputs; None where inputs are given as they are.
+        reads_ahead: whether reading takes so long that training has threads read coming batches.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Source(Protocol):
     scale: np.ndarray
     train_weights: np.ndarray | None = None
     table: Table | None = None
+    reads_ahead: bool = False
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -162,6 +164,16 @@ class Source(Protocol):
     def strata(self, split: str) -> Strata | None:
         """The groups or times of a split's rows [N]; None where rows are split at random."""
         return None
+
+    def value_range(self, split: str) -> tuple[float, float]:
+        """The least and the largest value of a split's inputs."""
+        found = [(block.inputs.min(), block.inputs.max()) for block in blocks(self, split)]
+        low, high = zip(*found, strict=True)
+        return min(low).item(), max(high).item()
+
+    def hashed(self, split: str) -> Iterator[np.ndarray]:
+        """What fingerprints are of: a split's inputs in order, or what differs where they do."""
+        return (block.inputs for block in blocks(self, split))
 
     @property
     def has_pictures(self) -> bool:
@@ -260,6 +272,24 @@ class Inputs(Protocol):
         """Some of them."""
 
 
+class Stored(Protocol):
+    """Inputs [N, ...] that are read by their indices: an array, a map of a file, records."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, ...)."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the inputs as they are read."""
+
+    def __len__(self) -> int:
+        """N."""
+
+    def __getitem__(self, where: slice | np.ndarray, /) -> np.ndarray:
+        """Some of them; indices are whole numbers in ascending order."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SplitInputs:
     """The inputs of a split, read from the source as they are asked for."""
@@ -310,21 +340,14 @@ def block_size(input_shape: tuple[int, ...]) -> int:
     return max(1, _BLOCK_VALUES // math.prod(input_shape))
 
 
-def value_range(source: Source, split: str) -> tuple[float, float]:
-    """The least and the largest value of a split's inputs."""
-    extremes = [(block.inputs.min(), block.inputs.max()) for block in blocks(source, split)]
-    low, high = zip(*extremes, strict=True)
-    return min(low).item(), max(high).item()
-
-
 def fingerprint(source: Source, splits: Iterable[str]) -> str:
     """16 hex digits that depend on the content of splits, wherever it lies."""
     digest = hashlib.blake2b(digest_size=8)
     for split in splits:
         shape = (source.sizes[split], *source.input_shape)
         digest.update(f"{split} {source.input_dtype} {shape};".encode())
-        for block in blocks(source, split):
-            digest.update(np.ascontiguousarray(block.inputs).data)
+        for inputs in source.hashed(split):
+            digest.update(np.ascontiguousarray(inputs).data)
         targets = source.targets(split)
         digest.update(f"{split} {targets.dtype} {targets.shape};".encode())
         digest.update(np.ascontiguousarray(targets).data)

@@ -27,7 +27,7 @@ from ensemble.evaluation.table_shift import (
 from ensemble.likelihood import Likelihood
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
-from ensemble.source import Source, SplitInputs, block_size, check_in_memory, in_memory, value_range
+from ensemble.source import Source, SplitInputs, block_size, check_in_memory, in_memory
 from ensemble.sources.catalogue import (
     KNOWN_DATASETS,
     find_entry,
@@ -118,7 +118,7 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
             f"{dtype} inputs of shape {shape}: leave it out"
         )
     if name == SHIFT:
-        low_high = value_range(dataset, "train")
+        low_high = dataset.value_range("train")
 
         def shifted(kind: str, severity: int) -> np.ndarray:
             images = in_memory(dataset, "test").inputs
@@ -135,12 +135,12 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
             for severity in SEVERITIES
         ]
     if name == ood.UNIFORM:
-        low_high = value_range(dataset, "train")
+        low_high = dataset.value_range("train")
         check_in_memory(dataset, "test")
         make = functools.partial(ood.uniform_noise, (num_examples, *shape), low_high, dtype)
         return [DerivedSet(name, f"{dataset.fingerprint} {low_high}", num_examples, make)]
     if name == ood.CONSTANT:
-        low_high = value_range(dataset, "train")
+        low_high = dataset.value_range("train")
         inputs: np.ndarray | SplitInputs = ood.constant_inputs(shape, low_high, dtype)
     else:
         inputs = _other_dataset(subject, name)

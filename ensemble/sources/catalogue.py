@@ -3,6 +3,7 @@
 import difflib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ensemble import registry
@@ -12,6 +13,8 @@ from ensemble.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
 from ensemble.sources import image_form
 from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources.own_data import OwnData
+from ensemble.sources.records.index import INDEX
 from ensemble.sources.tables.frames import has_tables
 from ensemble.sources.tables.table_source import dataset_from_frames
 
@@ -21,12 +24,36 @@ _FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 _PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
 
 
+def prefix_of_path(path: str) -> str:
+    """What stands before the colon of a data set that is at a path, by what is there."""
+    folder = Path(path).expanduser()
+    if (folder / INDEX).is_file():
+        return "records"
+    if any(folder.glob("*inputs.npy")):
+        return "npy"
+    return _FILES.get(os.path.splitext(path)[1].lower(), "folder")
+
+
 def find_entry(name: str) -> SourceEntry | None:
     """The line of the registry that a data set's name belongs to; None if there is none."""
     prefix, colon, path = name.partition(":")
     if colon:
         return SOURCES[_PREFIXES[prefix]] if prefix in _PREFIXES and path else None
     return SOURCES.get(name)
+
+
+def given_examples(name: str, request: Request) -> OwnData:
+    """The examples of a data set before splits are carved.
+
+    Raises:
+        UserError: as `load_dataset`, or the data set has none that can be had so.
+    """
+    entry = _entry(name, request)
+    if not entry.given:
+        able = ", ".join(name for name, one in SOURCES.items() if one.given)
+        raise UserError(f"dataset={name!r} cannot be written as records; {able} can")
+    given: OwnData = registry.load(entry.given)(name, request)
+    return given
 
 
 def models_of(name: str) -> tuple[str, ...]:
@@ -49,9 +76,10 @@ def load_dataset(
     Args:
         name: `digits`, or `clutter`, which is generated from them; a TFDS set, `mnist`,
             `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see `image_sets`), which is
-            prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see `own_arrays`)
-            or `npy:FOLDER` (see `memory_map`), or a table, `csv:PATH` or `parquet:PATH` (see
-            `tables`); or who watched what (see `movielens`).
+            prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
+            `own_arrays`), `npy:FOLDER` (see `memory_map`) or `records:FOLDER` (see `records`), or a
+            table, `csv:PATH` or `parquet:PATH` (see `tables`); or who watched what (see
+            `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.
@@ -178,6 +206,16 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
 
 
 def _load(name: str, request: Request) -> Source:
+    source: Source = registry.load(_entry(name, request).loader)(name, request)
+    return source
+
+
+def _entry(name: str, request: Request) -> SourceEntry:
+    """The line of the registry of a data set, which can do what is asked for.
+
+    Raises:
+        UserError: there is none, or it cannot.
+    """
     entry = find_entry(name)
     if entry is None:
         end = os.path.splitext(name)[1].lower()
@@ -187,7 +225,7 @@ def _load(name: str, request: Request) -> Source:
                 "csv:PATH"
             )
         if end in _FILES or os.path.isdir(os.path.expanduser(name)):
-            prefix = _FILES.get(end, "folder")
+            prefix = prefix_of_path(name)
             raise UserError(f"dataset={name!r} is a path; write {prefix}:{name}")
         close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
@@ -196,4 +234,4 @@ def _load(name: str, request: Request) -> Source:
         raise refuse_table_keys(request.table, f"config.dataset={name!r} has no named columns")
     if request.size is not None and not entry.can_resize:
         raise refuse_resize(f"config.dataset={name!r}")
-    return registry.load(entry.loader)(name, request)
+    return entry

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.notes import note
-from ensemble.source import block_size
+from ensemble.source import Stored, block_size
 
 _MOST_LOST = 0.5
 """Share of a split's examples that keeping copies together may take from it."""
@@ -15,7 +15,7 @@ _FEWEST = 0.1
 """Different examples per example: where there are fewer, equal ones are other cases."""
 
 
-def digest_examples(inputs: np.ndarray, dtype: np.dtype) -> NDArray[np.uint64]:
+def digest_examples(inputs: Stored, dtype: np.dtype) -> NDArray[np.uint64]:
     """Digests of 64 bits [N], which differ where inputs do, but once in 10^19 pairs.
 
     Args:
@@ -35,7 +35,7 @@ def digest_examples(inputs: np.ndarray, dtype: np.dtype) -> NDArray[np.uint64]:
     return digests
 
 
-def _length(inputs: np.ndarray) -> int:
+def _length(inputs: Stored) -> int:
     return int(np.prod(inputs.shape[1:]))
 
 

@@ -11,6 +11,7 @@ from ensemble.errors import UserError
 from ensemble.source import Examples, Request, Source
 from ensemble.sources import own_arrays
 from ensemble.sources.data_forms import as_arrays
+from ensemble.sources.own_data import OwnData
 from ensemble.sources.splitting import assign_splits, stratified_split
 
 
@@ -132,7 +133,7 @@ def dataset_from_arrays(
         UserError: if the arrays cannot be used, or are too few to be split.
     """
     given = own_arrays.check_arrays(as_arrays(arrays, kind), name)
-    inputs = {part: given.convert(values) for part, values in given.inputs.items()}
+    inputs = {part: given.convert(values[:]) for part, values in given.inputs.items()}
     splits = {}
     digests = given.digests if copies_together else None
     places = assign_splits(given.targets, name, seed, hold_out, digests)
@@ -164,6 +165,12 @@ def load_npz(name: str, request: Request) -> Dataset:
     """Makes a data set of the arrays of an npz file."""
     arrays = own_arrays.read_npz(name.partition(":")[2])
     return own_dataset(arrays, name, request)
+
+
+def given_npz(name: str, request: Request) -> OwnData:
+    """The examples of an npz file, as they are given."""
+    arrays = own_arrays.read_npz(name.partition(":")[2])
+    return own_arrays.check_arrays(as_arrays(arrays), name)
 
 
 def own_dataset(arrays: Mapping[str, Any], name: str, request: Request) -> Dataset:

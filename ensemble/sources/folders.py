@@ -12,8 +12,10 @@ from ensemble.errors import UserError, in_one_line
 from ensemble.source import Request
 from ensemble.sources.dataset import Dataset, own_dataset
 from ensemble.sources.image_form import resize_and_crop
+from ensemble.sources.labels import classes
 from ensemble.sources.own_arrays import local_path, max_data_bytes
-from ensemble.sources.splitting import SPLITS, split_of
+from ensemble.sources.own_data import OwnData
+from ensemble.sources.splitting import POOL, SPLITS, split_of
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.
@@ -52,6 +54,54 @@ def read_folder(path: str, size: tuple[int, int] | None = None) -> dict[str, np.
     Raises:
         UserError: if there are no classes or images, or an image cannot be read or differs in size.
     """
+    class_names, parts = _labelled(path)
+    images = read_images([file for part in parts.values() for file, _ in part], size)
+    bounds = np.cumsum([len(part) for part in parts.values()])[:-1]
+    arrays = {"class_names": np.array(class_names)}
+    for (prefix, part), inputs in zip(parts.items(), np.split(images, bounds), strict=True):
+        arrays[f"{prefix}inputs"] = inputs
+        arrays[f"{prefix}labels"] = np.array([label for _, label in part], np.int32)
+    return arrays
+
+
+def given_folder(name: str, request: Request) -> OwnData:
+    """The examples of a folder of images, which are decoded when they are read.
+
+    Raises:
+        UserError: as `read_folder`, but for images that cannot be decoded.
+    """
+    class_names, parts = _labelled(name.partition(":")[2])
+    labels = {prefix: np.array([label for _, label in part]) for prefix, part in parts.items()}
+    found, names = classes(labels, np.array(class_names), name)
+    readable, headers = [], []
+    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        every = [file for part in parts.values() for file, _ in part]
+        for file, header in zip(every, pool.map(_try_header, every), strict=True):
+            if header is not None:
+                readable.append(file)
+                headers.append(header)
+    if not readable:
+        _read_header(every[0])
+    mode, size = _common_mode(readable, headers, request.size), request.size
+    shape = (*(size or headers[0][0]), len(mode))
+    inputs, targets = dict[str, PictureFiles](), dict[str, np.ndarray]()
+    for prefix, part in parts.items():
+        which = prefix.removesuffix("_") or POOL
+        inputs[which] = PictureFiles([file for file, _ in part], mode, shape, size)
+        targets[which] = found[prefix]
+    return OwnData(inputs, targets, np.dtype(np.uint8), names)
+
+
+def _try_header(file: Path) -> tuple[tuple[int, int], str] | None:
+    """As `_read_header`; None where it cannot be read: who decodes the image will say why."""
+    try:
+        return _read_header(file)
+    except UserError:
+        return None
+
+
+def _labelled(path: str) -> tuple[list[str], dict[str, list[tuple[Path, int]]]]:
+    """Names of the classes, and the files and labels of each part by its prefix."""
     root = local_path(path)
     if not root.is_dir():
         raise UserError(f"folder:{path}: there is no folder {root.absolute()}; check the path")
@@ -69,15 +119,8 @@ def read_folder(path: str, size: tuple[int, int] | None = None) -> dict[str, np.
     }
     if not any(files.values()):
         raise UserError(f"folder:{path}: the class folders hold no images; put images into them")
-    images = read_images([file for part in files.values() for file, _ in part], size)
-    bounds = np.cumsum([len(part) for part in files.values()])[:-1]
     # A name may be any bytes, what is shown and stored is text.
-    shown = [os.fsencode(name).decode(errors="replace") for name in class_names]
-    arrays = {"class_names": np.array(shown)}
-    for (prefix, part), inputs in zip(files.items(), np.split(images, bounds), strict=True):
-        arrays[f"{prefix}inputs"] = inputs
-        arrays[f"{prefix}labels"] = np.array([label for _, label in part], np.int32)
-    return arrays
+    return [os.fsencode(name).decode(errors="replace") for name in class_names], files
 
 
 def _split_roots(root: Path) -> dict[str, Path]:
@@ -104,6 +147,51 @@ def _split_roots(root: Path) -> dict[str, Path]:
     return {f"{split}_": found[f"{split}_"] for split in SPLITS if f"{split}_" in found}
 
 
+class PictureFiles:
+    """Images [N, H, W, C], which are decoded from their files when they are read.
+
+    Args:
+        files: N of them.
+        mode: of Pillow, `L` or `RGB`, that all get.
+        shape: (H, W, C) of an image.
+        size: as of `read_images`.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        mode: str,
+        shape: tuple[int, int, int],
+        size: tuple[int, int] | None,
+    ):
+        self._files, self._mode, self._size = files, mode, size
+        self.shape = (len(files), *shape)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, where: slice | np.ndarray, /) -> np.ndarray:
+        """Decodes images [n, H, W, C].
+
+        Raises:
+            UserError: naming the first file that cannot be decoded, or differs in size.
+        """
+        chosen = [self._files[i] for i in np.arange(len(self))[where]]
+        images = np.empty((len(chosen), *self.shape[1:]), np.uint8)
+        with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+            decoded = pool.map(lambda file: _read_image(file, self._mode, self._size), chosen)
+            for i, (file, image) in enumerate(zip(chosen, decoded, strict=True)):
+                if image.shape[:2] != self.shape[1:3]:
+                    raise UserError(
+                        f"{_shown(file)} is {_by(image.shape[:2])} pixels (height x width), the "
+                        f"first image is {_by(self.shape[1:3])}; all images must have one size"
+                    )
+                images[i] = image.reshape(self.shape[1:])
+        return images
+
+
 def read_images(files: list[Path], size: tuple[int, int] | None = None) -> np.ndarray:
     """Reads images.
 
@@ -121,12 +209,21 @@ def read_images(files: list[Path], size: tuple[int, int] | None = None) -> np.nd
     # Pillow decodes outside the interpreter lock, so that threads use all cores.
     with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
         headers = list(pool.map(_read_header, files))
-        if size is None:
-            _check_sizes(files, [one for one, _ in headers])
-        mode = "L" if all(mode in PILLOW_GRAY_MODES for _, mode in headers) else "RGB"
+        mode = _common_mode(files, headers, size)
         _check_total(files, [one for one, _ in headers], size, len(mode))
         images = np.stack(list(pool.map(lambda file: _read_image(file, mode, size), files)))
     return images[..., None] if mode == "L" else images
+
+
+def _common_mode(
+    files: list[Path],
+    headers: Sequence[tuple[tuple[int, int], str]],
+    size: tuple[int, int] | None,
+) -> str:
+    """The mode that all images get; refuses images of several sizes unless they are resized."""
+    if size is None:
+        _check_sizes(files, [one for one, _ in headers])
+    return "L" if all(mode in PILLOW_GRAY_MODES for _, mode in headers) else "RGB"
 
 
 def _check_sizes(files: list[Path], sizes: list[tuple[int, int]]) -> None:

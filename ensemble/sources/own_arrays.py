@@ -19,17 +19,16 @@ brought to their type by `OwnData.convert` when they are read. Labels fit in mem
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
-from ensemble.source import Source, block_size, blocks, value_range
-from ensemble.sources.copies import digest_examples
+from ensemble.source import Source, block_size, blocks
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
+from ensemble.sources.own_data import OwnData
 from ensemble.sources.remarks import tell, with_remarks
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
@@ -48,39 +47,6 @@ _TURNED = (
 )
 
 _TO_COLUMNS = ", and texts by a column of 0 and 1 for each, as by pandas.get_dummies"
-
-
-class OwnData(NamedTuple):
-    """Checked arrays.
-
-    Attributes:
-        inputs: of each given split, or of `POOL` alone where no split is given: `[N, F]` or
-            `[N, H, W, C]`, of the type in which they were given.
-        targets: of the same, int32 `[N]` of classes, else float32 `[N]` or `[N, D]`, or rows of
-            `ensemble.target_rows`.
-        input_dtype: uint8 or float32, which `convert` brings inputs to.
-        class_names: one name per class; None where targets are real numbers.
-        weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
-            None: all the same.
-    """
-
-    inputs: dict[str, np.ndarray]
-    targets: dict[str, np.ndarray]
-    input_dtype: np.dtype
-    class_names: tuple[str, ...] | None
-    weights: np.ndarray | None = None
-
-    def convert(self, inputs: np.ndarray) -> np.ndarray:
-        """Brings inputs to the type in which they are kept."""
-        return inputs.astype(self.input_dtype, copy=False)
-
-    def train_weights(self, rows: np.ndarray | None) -> np.ndarray | None:
-        """Weights of the training examples, which are these rows of `weights`, None: all."""
-        return self.weights if self.weights is None or rows is None else self.weights[rows]
-
-    def digests(self, part: str) -> NDArray[np.uint64]:
-        """Digests [N] of a part's inputs: equal ones are of exact copies."""
-        return digest_examples(self.inputs[part], self.input_dtype)
 
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
@@ -304,9 +270,9 @@ def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
             total += np.multiply(centred, centred, out=centred).sum(axis=0)
         scale = 1 / np.where(is_constant, 1, np.sqrt(total / num_examples))
     elif source.input_dtype == np.uint8:
-        scale = 1 / max(1, value_range(source, "train")[1])
+        scale = 1 / max(1, source.value_range("train")[1])
     else:
-        low, high = value_range(source, "train")
+        low, high = source.value_range("train")
         if (low >= 0 and high > _LARGE_POSITIVE) or max(-low, high) > _LARGE:
             scale = 1 / max(-low, high)
             note(

@@ -52,7 +52,8 @@ DATA = {
         "digits",
         "the data to learn from",
         described(
-            "must be a known name, csv:PATH, parquet:PATH, npz:PATH, npy:FOLDER, folder:PATH or "
+            "must be a known name, csv:PATH, parquet:PATH, npz:PATH, npy:FOLDER, "
+            "records:FOLDER, folder:PATH or "
             "tfds:NAME"
         ),
     ),

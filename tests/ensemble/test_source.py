@@ -15,7 +15,6 @@ from ensemble.source import (
     blocks,
     fingerprint,
     in_memory,
-    value_range,
 )
 from ensemble.sources import load_dataset
 from ensemble.sources.catalogue import load_test_inputs
@@ -74,7 +73,7 @@ def test_blocks_are_all_examples_in_order(source, monkeypatch):
     assert {len(part.targets) for part in parts[:-1]} == {5}
     np.testing.assert_array_equal(np.concatenate([part.inputs for part in parts]), whole.inputs)
     np.testing.assert_array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
-    assert value_range(source, "train") == expected
+    assert source.value_range("train") == expected
     assert fingerprint(source, source.sizes) == before
 
 

@@ -8,7 +8,7 @@ from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.networks.nnx_modules import NNXNetwork
 from ensemble.source import Source
-from ensemble.sources.memory_map import MemoryMap
+from ensemble.sources.on_disk import OnDisk
 from ensemble.sources.watches import WatchDataset
 from ensemble.task import Learned, Predictive, Sampled, TargetDensity, Task
 from ensemble.tasks.densities import Density
@@ -42,7 +42,7 @@ def densities(target: Target, density: Density) -> list[TargetDensity]:
     return [target, density]
 
 
-def sources(watches: WatchDataset, mapped: MemoryMap) -> list[Source]:
+def sources(watches: WatchDataset, mapped: OnDisk) -> list[Source]:
     """Data in memory and elsewhere."""
     return [watches, mapped]
 

@@ -13,6 +13,7 @@ import ensemble
 from ensemble.errors import UserError
 from ensemble.source import blocks, in_memory
 from ensemble.sources import dataset, load_dataset, memory_map
+from ensemble.sources.on_disk import OnDisk
 from ensemble.storage import npz
 
 RNG = np.random.default_rng(0)
@@ -47,7 +48,7 @@ def _write(folder, arrays):
 def test_it_is_the_same_data_as_in_an_npz_file(tmp_path, case, hold_out):
     names = _write(tmp_path, ARRAYS[case])
     mapped, loaded = (load_dataset(name, seed=3, hold_out=hold_out) for name in names)
-    assert isinstance(mapped, memory_map.MemoryMap)
+    assert isinstance(mapped, OnDisk)
     assert isinstance(loaded, dataset.Dataset)
     assert mapped.sizes == loaded.sizes
     assert mapped.class_names == loaded.class_names

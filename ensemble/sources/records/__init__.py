@@ -1,0 +1,1 @@
+"""Records on disk: a folder of ArrayRecord shards whose examples are read by their indices."""

@@ -1,0 +1,217 @@
+"""The shards of a folder of records: ArrayRecord files, read at random and written in order.
+
+A record is the header `HEADER` and behind it the bytes of an example's inputs. The header says
+which folder the record belongs to and which number it has there, so that a record that is damaged,
+or another's, is found when it is read. ArrayRecord has a checksum of each record.
+"""
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import UserError, in_one_line
+
+HEADER = np.dtype([("tag", "S16"), ("number", "<u8")])
+"""The folder's tag in hexadecimal digits, and the number of the record among all of the folder."""
+SUFFIX = ".array_record"
+SHARD_BYTES = 1 << 30
+"""Of a shard, about: larger ones are read faster, smaller ones are moved more easily."""
+_AT_ONCE_BYTES = 1 << 24
+"""Read at once, at most."""
+_READ = "readahead_buffer_size:0"  # For reading at random, as ArrayRecord's documentation has it.
+_WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking takes half of the time.
+_ERRORS = (RuntimeError, ValueError, IndexError)  # Of ArrayRecord, on whatever damage.
+
+
+def shard_name(part: str, index: int) -> str:
+    """The file name of a shard of a part of the examples."""
+    return f"{part}-{index:05d}{SUFFIX}"
+
+
+class RecordArray:
+    """The inputs of a part, [N, ...], which are read from its shards by their indices.
+
+    Args:
+        files: the shards.
+        lengths: how many records each has.
+        first: the number of the first record among all of the folder.
+        tag: of the folder.
+        shape: of an example.
+        dtype: of the inputs.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        lengths: Sequence[int],
+        first: int,
+        tag: bytes,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+    ):
+        self._files, self._first, self._tag = tuple(files), first, tag
+        self._ends = np.cumsum(lengths)
+        self._starts = self._ends - np.asarray(lengths)
+        self.shape = (int(self._ends[-1]), *shape)
+        self.dtype = dtype
+        self._num_bytes = math.prod(shape) * dtype.itemsize
+        self._readers: dict[int, Any] = {}
+        self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice | np.ndarray, /) -> np.ndarray:
+        """Reads examples.
+
+        Args:
+            where: a slice of consecutive examples, or indices [n] in ascending order.
+
+        Returns:
+            Inputs [n, ...].
+
+        Raises:
+            UserError: a record is damaged or foreign; it is named.
+        """
+        if isinstance(where, slice):
+            where = np.arange(*where.indices(len(self)))
+        found = np.empty((len(where), *self.shape[1:]), self.dtype)
+        rows = found.reshape(len(where), -1)
+        at_once = max(1, _AT_ONCE_BYTES // (HEADER.itemsize + self._num_bytes))
+        bounds = np.searchsorted(where, self._ends)
+        for shard, (start, end) in enumerate(zip([0, *bounds[:-1]], bounds, strict=True)):
+            for low in range(start, end, at_once):
+                some = slice(low, min(low + at_once, end))
+                rows[some] = self._read(shard, where[some] - self._starts[shard])
+        return found
+
+    def _read(self, shard: int, indices: np.ndarray) -> np.ndarray:
+        """The inputs [n, values] of some records of one shard."""
+        numbers = indices + (self._first + self._starts[shard])
+        size = HEADER.itemsize + self._num_bytes
+        with self._lock:
+            reader = self._reader(shard)
+            try:
+                if indices[-1] - indices[0] + 1 == len(indices):
+                    records = reader.read(int(indices[0]), int(indices[-1]) + 1)
+                else:
+                    records = reader.read(indices.tolist())
+            except _ERRORS:
+                records = []
+        whole = b"".join(records)
+        if len(whole) == size * len(indices):
+            table = np.frombuffer(whole, np.uint8).reshape(-1, size)
+            header = table[:, : HEADER.itemsize].view(HEADER)[:, 0]
+            if (header["tag"] == self._tag).all() and (header["number"] == numbers).all():
+                return table[:, HEADER.itemsize :].view(self.dtype)
+        raise self._fault(shard, indices, numbers)
+
+    def _reader(self, shard: int) -> Any:
+        """The reader of a shard, opened when it is first needed."""
+        if shard not in self._readers:
+            self._readers[shard] = _opened(
+                self._files[shard], int(self._ends[shard] - self._starts[shard])
+            )
+        return self._readers[shard]
+
+    def _fault(self, shard: int, indices: np.ndarray, numbers: np.ndarray) -> UserError:
+        """Says which of some records is wrong, and how."""
+        with self._lock:  # After an error a reader says the same of every record.
+            self._readers.pop(shard).close()
+            reader = self._reader(shard)
+        file, expected = self._files[shard], HEADER.itemsize + self._num_bytes
+        for index, number in zip(indices.tolist(), numbers.tolist(), strict=True):
+            what = f"{file}: record {index}"
+            try:
+                (record,) = reader.read([index])
+            except _ERRORS as error:
+                self._readers.pop(shard).close()
+                return _named(f"{what} is damaged ({in_one_line(error, 100)})")
+            if len(record) != expected:
+                return _named(
+                    f"{what} has {len(record):,} bytes where {expected:,} belong: it is truncated "
+                    "or of another folder"
+                )
+            (header,) = np.frombuffer(record[: HEADER.itemsize], HEADER)
+            if header["tag"] != self._tag:
+                return _named(f"{what} is of another folder")
+            if header["number"] != number:
+                return _named(f"{what} is record {header['number']} of the folder, not {number}")
+        return _named(f"{file} cannot be read, though each of its records can")
+
+
+def _named(what: str) -> UserError:
+    return UserError(
+        f"{what}; restore the file, or write the folder anew without what is damaged: python -m "
+        "ensemble convert records:FOLDER NEW_FOLDER --skip_damaged"
+    )
+
+
+def _opened(file: Path, length: int) -> Any:
+    from array_record.python.array_record_module import ArrayRecordReader  # Only where they are.
+
+    if not file.is_file():
+        raise UserError(f"{file} is missing; restore it")
+    try:
+        reader = ArrayRecordReader(str(file), _READ)
+        found = reader.num_records()
+    except _ERRORS as error:
+        raise _named(f"{file} is truncated or damaged ({in_one_line(error, 100)})") from error
+    if found != length:
+        raise _named(f"{file} holds {found} records where {length} belong")
+    return reader
+
+
+class ShardWriter:
+    """Writes the records of a folder, part by part, in order.
+
+    Args:
+        folder: where to.
+        tag: of the folder.
+
+    Attributes:
+        lengths: records of each shard, by part.
+    """
+
+    def __init__(self, folder: Path, tag: bytes):
+        self._folder, self._tag = folder, tag
+        self.lengths: dict[str, list[int]] = {}
+        self._number = 0
+
+    @contextlib.contextmanager
+    def part(self, part: str) -> Iterator[Callable[[np.ndarray], None]]:
+        """Opens a part; what is yielded writes inputs [n, ...] behind those before."""
+        from array_record.python.array_record_module import ArrayRecordWriter  # Likewise.
+
+        lengths = self.lengths.setdefault(part, [])
+        writer: Any = None
+        num_bytes = 0
+
+        def write(inputs: np.ndarray) -> None:
+            nonlocal writer, num_bytes
+            header = np.empty(len(inputs), HEADER)
+            header["tag"] = self._tag
+            header["number"] = self._number + np.arange(len(inputs))
+            for one, row in zip(header, np.ascontiguousarray(inputs), strict=True):
+                if writer is None or num_bytes > SHARD_BYTES:
+                    if writer is not None:
+                        writer.close()
+                    file = self._folder / shard_name(part, len(lengths))
+                    writer, num_bytes = ArrayRecordWriter(str(file), _WRITE), 0
+                    lengths.append(0)
+                record = one.tobytes() + row.tobytes()
+                writer.write(record)
+                lengths[-1] += 1
+                num_bytes += len(record)
+            self._number += len(inputs)
+
+        try:
+            yield write
+        finally:
+            if writer is not None:
+                writer.close()
