@@ -17,7 +17,8 @@ from ensemble.source import (
     in_memory,
 )
 from ensemble.sources import load_dataset
-from ensemble.sources.catalogue import load_test_inputs
+from ensemble.sources.catalogue import given_examples, load_test_inputs
+from ensemble.sources.records.conversion import write_records
 
 SPLIT_NAMES = ["train", "validation", "calibration", "test"]
 
@@ -28,10 +29,13 @@ def _own_arrays(folder):
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     np.savez(folder / "all.npz", **arrays)
-    return {"npz:PATH": f"npz:{folder / 'all.npz'}", "npy:FOLDER": f"npy:{folder}"}
+    npz = f"npz:{folder / 'all.npz'}"
+    write_records(given_examples(npz, Request()), folder / "records")
+    records = f"records:{folder / 'records'}"
+    return {"npz:PATH": npz, "npy:FOLDER": f"npy:{folder}", "records:FOLDER": records}
 
 
-TENANTS = ["digits", "npz:PATH", "npy:FOLDER", "watches:20x30", "diabetes"]
+TENANTS = ["digits", "npz:PATH", "npy:FOLDER", "records:FOLDER", "watches:20x30", "diabetes"]
 
 
 @pytest.fixture(params=TENANTS)
@@ -120,6 +124,7 @@ def test_an_entry_names_functions(name):
     entry = registry.SOURCES[name]
     assert callable(registry.load(entry.loader))
     assert not entry.finder or callable(registry.load(entry.finder))
+    assert not entry.given or callable(registry.load(entry.given))
 
 
 def test_test_inputs_are_all_of_data_without_a_test_split(tmp_path):

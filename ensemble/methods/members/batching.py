@@ -10,6 +10,7 @@ import numpy as np
 from ensemble import target_rows
 from ensemble.errors import UserError
 from ensemble.likelihoods.class_weights import class_weights
+from ensemble.methods.members.read_ahead import Part, ReadAhead
 from ensemble.methods.members.train_step import Batch
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
@@ -21,6 +22,9 @@ _MAX_AT_ONCE = 64
 _MAX_BYTES = 1 << 22
 """Of the inputs of several batches that are on their way to one program."""
 
+_MAX_AHEAD_BYTES = 1 << 26
+"""Of the inputs of batches that are read ahead."""
+
 
 class Batches:
     """The batches of a run, in the order that its seed gives.
@@ -29,16 +33,23 @@ class Batches:
         config: of the run.
         source: of the training examples.
         batch_size: B.
+        num_steps: of the run; no batch behind them is read ahead.
 
     Raises:
         UserError: the class weights do not suit the data.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, source: Source, batch_size: int):
+    def __init__(
+        self,
+        config: ml_collections.FrozenConfigDict,
+        source: Source,
+        batch_size: int,
+        num_steps: int,
+    ):
         self._config = config
         self._source = source
         self._num_examples = num_examples = source.sizes["train"]
-        self._batch_size = batch_size
+        self._batch_size, self._num_steps = batch_size, num_steps
         self._steps_per_epoch = -(-num_examples // batch_size)
         self._class_weights = None
         if config.class_weights != "none":
@@ -53,16 +64,21 @@ class Batches:
                     source.targets("train"),
                     len(source.class_names),
                 )
+        self._steps_axis = 0 if config.batching == "shared" else 1
+        self._ahead = functools.lru_cache(maxsize=1)(self._read_ahead)
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
         self._full = functools.lru_cache(maxsize=1)(self._place_full)
 
     def steps_at_once(self, num_members: int) -> int:
         """Steps whose batches may be on their way to one program together, at least 1."""
+        most = min(_MAX_AT_ONCE, self._config.log_every_steps)
+        return max(1, min(most, _MAX_BYTES // self._batch_bytes(num_members)))
+
+    def _batch_bytes(self, num_members: int) -> int:
+        """Of the inputs of one step."""
         example = math.prod(self._source.input_shape) * self._source.input_dtype.itemsize
         batch = self._batch_size * example
-        if self._config.batching == "independent":
-            batch *= num_members
-        return max(1, min(_MAX_AT_ONCE, self._config.log_every_steps, _MAX_BYTES // batch))
+        return batch * num_members if self._config.batching == "independent" else batch
 
     def examples_before(self, step: int) -> int:
         """Training examples that one member has seen before a step."""
@@ -93,17 +109,11 @@ class Batches:
             count: how many there are.
             size: K, as how many they are placed; what fills them up is for no step.
         """
-        parts, end = [], step + count
-        while step < end:
-            epoch, first = divmod(step, self._steps_per_epoch)
-            last = min(first + end - step, self._steps_per_epoch)
-            parts.append([one[..., first:last, :] for one in self._epoch(epoch, indices)])
-            step += last - first
-        examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
+        found = self._read(indices, step, count)
         if count < size:
             fill = np.minimum(np.arange(size), count - 1)
-            examples, mask = examples[..., fill, :], mask[..., fill, :]
-        inputs, targets = self._source.read("train", examples)
+            found = Part(*(np.take(one, fill, axis=self._steps_axis) for one in found))
+        examples, mask, inputs, targets = found
         arrays = {"inputs": inputs, "targets": target_rows.on_devices(targets)}
         weights = self._weights(examples, targets)
         if weights is not None:
@@ -113,6 +123,32 @@ class Batches:
             arrays["mask"] = mask
         placed = {**full, **self._put(placement, arrays)}
         return Batch(**{"weights": placed["mask"], **placed})
+
+    def _read(self, indices: tuple[int, ...], step: int, count: int) -> Part:
+        """Reads the examples of some steps, from where they are or from what was read ahead."""
+        if not self._source.reads_ahead:
+            return self._read_now(indices, step, count)
+        ahead = self._ahead(indices)
+        parts = [ahead.get(one) for one in range(step, step + count)]
+        if len(parts) == 1:
+            return parts[0]
+        columns = zip(*parts, strict=True)
+        return Part(*(np.concatenate(column, axis=self._steps_axis) for column in columns))
+
+    def _read_ahead(self, indices: tuple[int, ...]) -> ReadAhead:
+        most = _MAX_AHEAD_BYTES // self._batch_bytes(len(indices))
+        depth = max(2, min(2 * _MAX_AT_ONCE, most))
+        return ReadAhead(lambda step: self._read_now(indices, step, 1), depth, self._num_steps)
+
+    def _read_now(self, indices: tuple[int, ...], step: int, count: int) -> Part:
+        parts, end = [], step + count
+        while step < end:
+            epoch, first = divmod(step, self._steps_per_epoch)
+            last = min(first + end - step, self._steps_per_epoch)
+            parts.append([one[..., first:last, :] for one in self._epoch(epoch, indices)])
+            step += last - first
+        examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
+        return Part(examples, mask, *self._source.read("train", examples))
 
     def _weights(self, examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
         """How much examples count in the loss; None where all count the same."""

@@ -109,7 +109,7 @@ class SGD(Method[SGDState, ChunkInfo]):
             f"lower config.learning_rate={config.learning_rate}, with "
             f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
         )
-        self._batches = Batches(config, task.dataset, self.batch_size)
+        self._batches = Batches(config, task.dataset, self.batch_size, self.num_steps)
         # K, of one program: to start one takes as long as a step of a small network.
         most = 1 if task.traits.has_convolutions else self._batches.steps_at_once(len(self.indices))
         self._steps_at_once = max(1, min(most, self.num_steps))

@@ -97,7 +97,7 @@ class RecordArray:
         with self._lock:
             reader = self._reader(shard)
             try:
-                if indices[-1] - indices[0] + 1 == len(indices):
+                if (np.diff(indices) == 1).all():
                     records = reader.read(int(indices[0]), int(indices[-1]) + 1)
                 else:
                     records = reader.read(indices.tolist())
@@ -163,7 +163,8 @@ def _opened(file: Path, length: int) -> Any:
     except _ERRORS as error:
         raise _named(f"{file} is truncated or damaged ({in_one_line(error, 100)})") from error
     if found != length:
-        raise _named(f"{file} holds {found} records where {length} belong")
+        what = "it is truncated or of another folder"
+        raise _named(f"{file} holds {found} records where {length} belong: {what}")
     return reader
 
 

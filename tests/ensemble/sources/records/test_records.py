@@ -1,0 +1,208 @@
+"""Folders of records: the same data as in memory, every damage named, all or nothing is written."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from programs import run_here
+
+from ensemble.errors import UserError
+from ensemble.source import Request, in_memory
+from ensemble.sources import load_dataset
+from ensemble.sources.catalogue import given_examples
+from ensemble.sources.records import conversion, index, shards
+from ensemble.storage.schema import checksum, to_json
+
+RNG = np.random.default_rng(0)
+LABELS = np.arange(60) % 3
+FEATURES = RNG.normal(3, 2, (60, 4))
+PICTURES = RNG.integers(0, 200, (60, 5, 4, 3), np.uint8)
+PICTURES[7] = PICTURES[50]
+
+ARRAYS = {
+    "features": {"inputs": FEATURES, "labels": LABELS, "sample_weight": 1.0 + LABELS},
+    "pictures": {"inputs": PICTURES, "labels": np.array(["a", "b", "c"])[LABELS]},
+    "bright pictures": {"train_inputs": PICTURES * 1.5, "train_labels": LABELS},
+    "targets": {"inputs": FEATURES, "targets": FEATURES[:, :2] ** 2},
+    "censored": {"inputs": FEATURES, "targets": FEATURES[:, 0], "censored": LABELS == 1},
+    "splits": {
+        **{f"{split}_inputs": PICTURES[:20] for split in ("train", "validation", "test")},
+        **{f"{split}_labels": LABELS[:20] for split in ("train", "validation", "test")},
+    },
+}
+
+
+def _write(folder, case="pictures"):
+    """Writes arrays as an npz file and as records; returns the names of both."""
+    folder.mkdir(exist_ok=True)
+    np.savez(folder / "all.npz", **ARRAYS[case])
+    npz = f"npz:{folder / 'all.npz'}"
+    conversion.write_records(given_examples(npz, Request()), folder / "records")
+    return f"records:{folder / 'records'}", npz
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_they_are_the_same_data_as_in_memory(tmp_path, case, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_BYTES", 400)
+    monkeypatch.setattr(shards, "_AT_ONCE_BYTES", 300)
+    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 7 * 4)
+    names = _write(tmp_path, case)
+    assert len(list((tmp_path / "records").glob("*.array_record"))) > 3
+    stored, loaded = (load_dataset(name, seed=3) for name in names)
+    assert stored.sizes == loaded.sizes
+    assert stored.class_names == loaded.class_names
+    assert stored.input_shape == loaded.input_shape
+    for name in ("shift", "scale", "train_weights"):
+        np.testing.assert_array_equal(getattr(stored, name), getattr(loaded, name))
+    for split, size in loaded.sizes.items():
+        assert stored.value_range(split) == loaded.value_range(split)
+        indices = np.random.default_rng(1).integers(0, size, (3, 5))
+        for where in (indices, slice(1, 6), slice(None), indices[0]):
+            for ours, theirs in zip(stored.read(split, where), loaded.read(split, where), strict=1):
+                assert ours.dtype == theirs.dtype
+                np.testing.assert_array_equal(ours, theirs)
+
+
+def test_their_fingerprint_is_of_the_content_alone(tmp_path):
+    first, again = (load_dataset(_write(tmp_path / name)[0]) for name in ("one", "two"))
+    assert first.fingerprint == again.fingerprint
+    assert first.fingerprint != load_dataset(first.name, seed=1).fingerprint
+    copy, _ = _write(tmp_path / "three", "bright pictures")
+    assert load_dataset(copy).test_fingerprint != first.test_fingerprint
+
+
+def _edit(file, old, new):
+    content = file.read_bytes()
+    assert old in content
+    file.write_bytes(content.replace(old, new, 1))
+
+
+def _swap(folder, other):
+    shutil.copy(other / "pool-00000.array_record", folder / "pool-00000.array_record")
+
+
+def _exchange(folder, _):
+    first, second = (folder / f"pool-0000{i}.array_record" for i in range(2))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+def _truncate(folder, _):
+    file = folder / "pool-00001.array_record"
+    file.write_bytes(file.read_bytes()[:-70_000])
+
+
+FAULTS = {
+    "flipped": (
+        lambda f, _: _edit(f / "pool-00001.array_record", PICTURES[35].tobytes()[:20], bytes(20)),
+        r"pool-00001.array_record: record 7 is damaged",
+    ),
+    "another folder's": (_swap, r"pool-00000.array_record: record \d+ is of another folder"),
+    "exchanged": (_exchange, r"array_record: record \d+ is record \d+ of the folder, not \d+"),
+    "truncated": (_truncate, r"pool-00001.array_record holds 0 records where 28 belong: it is truncated"),
+    "missing": (lambda f, _: (f / "pool-00001.array_record").unlink(), "is missing; restore it"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_record_that_is_wrong_is_named(tmp_path, case, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_BYTES", 30 * 76)
+    name, _ = _write(tmp_path / "one")
+    other, _ = _write(tmp_path / "two")
+    spoil, message = FAULTS[case]
+    spoil(tmp_path / "one/records", tmp_path / "two/records")
+    source = load_dataset(name, hold_out=False)
+    for _ in range(2):  # The same again: a reader that has failed is not asked twice.
+        with pytest.raises(UserError, match=message) as error:
+            in_memory(source, "train")
+        assert "\n" not in str(error.value)
+    assert len(in_memory(load_dataset(other), "train").targets)
+
+
+def test_damaged_records_are_counted_and_left_out(tmp_path, caplog):
+    _write(tmp_path)
+    records, new = tmp_path / "records", tmp_path / "new"
+    for i in (3, 10):
+        _edit(records / "pool-00000.array_record", PICTURES[i].tobytes()[:20], bytes(20))
+    done = run_here("ensemble.__main__", "convert", records, new)
+    assert done.returncode == 2
+    assert "record 3 is damaged" in done.stderr
+    assert not list(tmp_path.glob("new*"))
+    done = run_here("ensemble.__main__", "convert", records, new, "--skip_damaged")
+    assert done.returncode == 0, done.stderr
+    assert "58 examples, 2 damaged ones left out" in done.stdout
+    kept = np.delete(np.arange(60), [3, 10])
+    found = in_memory(load_dataset(f"records:{new}", hold_out=False), "train")
+    np.testing.assert_array_equal(found.inputs, PICTURES[kept])
+    np.testing.assert_array_equal(found.targets, LABELS[kept])
+    done = run_here("ensemble.__main__", "convert", records, new)
+    assert done.returncode == 2
+    assert "new is there already; choose a new folder" in done.stderr
+
+
+def _forge(folder, **changes):
+    file = folder / index.INDEX
+    content = {**json.loads(file.read_text()), **changes}
+    del content["checksum"]
+    file.write_text(to_json({**content, "checksum": checksum(content)}))
+
+
+FORGED = {
+    "no index": (lambda f: (f / index.INDEX).unlink(), "holds no records.json"),
+    "text": (lambda f: (f / index.INDEX).write_text("{"), "is damaged"),
+    "edited": (lambda f: _edit(f / index.INDEX, b"60", b"61"), "checksum"),
+    "size": (lambda f: _forge(f, lengths={"pool": [61]}), "pool_targets has shape"),
+    "parts": (lambda f: _forge(f, lengths={"../x": [60]}), "its parts are ../x"),
+    "shape": (lambda f: _forge(f, input_shape=[5, -4, 3]), "is no shape of an example"),
+    "lengths": (lambda f: _forge(f, lengths={"pool": "60"}), "how many records"),
+    "names": (lambda f: _forge(f, class_names=["a", "b"]), "not of its classes"),
+    "key": (lambda f: _forge(f, more=1), "is damaged"),
+    "tag": (lambda f: _forge(f, tag=[1]), "its tag is none"),
+    "examples": (lambda f: _edit(f / index.EXAMPLES, b"pool", b"poll"), "is not that of"),
+    "no examples": (lambda f: (f / index.EXAMPLES).unlink(), "examples.npz is missing"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_damaged_index_is_refused_in_a_line(tmp_path, case):
+    name, _ = _write(tmp_path)
+    spoil, message = FORGED[case]
+    spoil(tmp_path / "records")
+    with pytest.raises(UserError, match=message) as error:
+        load_dataset(name)
+    assert "\n" not in str(error.value)
+
+
+def test_pictures_are_written_without_being_held(tmp_path):
+    import PIL.Image  # Only here.
+
+    for i, picture in enumerate(PICTURES[:30]):
+        folder = tmp_path / "pictures" / "abc"[LABELS[i]]
+        folder.mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(picture).save(folder / f"{i:02d}.png")
+    arguments = ("ensemble.__main__", "convert", tmp_path / "pictures", tmp_path / "records")
+    assert run_here(*arguments).returncode == 0
+    ours, theirs = (
+        in_memory(load_dataset(name, hold_out=False), "train")
+        for name in (f"records:{tmp_path / 'records'}", f"folder:{tmp_path / 'pictures'}")
+    )
+    np.testing.assert_array_equal(ours.inputs, theirs.inputs)
+    np.testing.assert_array_equal(ours.targets, theirs.targets)
+
+    shutil.rmtree(tmp_path / "records")
+    (tmp_path / "pictures/b/01.png").write_bytes(b"no picture")
+    done = run_here(*arguments)
+    assert done.returncode == 2
+    assert "b/01.png is damaged" in done.stderr
+    done = run_here(*arguments, "--skip_damaged")
+    assert "29 examples, 1 damaged ones left out" in done.stdout
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(UserError, match="'digits' cannot be written as records; npz:PATH"):
+        given_examples("digits", Request())
+    done = run_here("ensemble.__main__", "convert", tmp_path / "none", tmp_path / "records")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
