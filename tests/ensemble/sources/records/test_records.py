@@ -101,7 +101,10 @@ FAULTS = {
     ),
     "another folder's": (_swap, r"pool-00000.array_record: record \d+ is of another folder"),
     "exchanged": (_exchange, r"array_record: record \d+ is record \d+ of the folder, not \d+"),
-    "truncated": (_truncate, r"pool-00001.array_record holds 0 records where 28 belong: it is truncated"),
+    "truncated": (
+        _truncate,
+        r"pool-00001.array_record holds 0 records where 28 belong: it is truncated",
+    ),
     "missing": (lambda f, _: (f / "pool-00001.array_record").unlink(), "is missing; restore it"),
 }
 
