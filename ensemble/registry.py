@@ -229,7 +229,11 @@ SOURCES: Mapping[str, SourceEntry] = {
         "ensemble.sources.records.record_source:load_records",
         given="ensemble.sources.records.index:given_records",
     ),
-    "tfds:NAME": SourceEntry("ensemble.sources.image_sets:load_tfds", can_resize=True),
+    "tfds:NAME": SourceEntry(
+        "ensemble.sources.image_sets:load_tfds",
+        can_resize=True,
+        given="ensemble.sources.image_sets:given_tfds",
+    ),
     "movielens/1m-ratings": _MOVIELENS,
     "movielens/100k-ratings": _MOVIELENS,
     "watches:USERSxMOVIES": SourceEntry(

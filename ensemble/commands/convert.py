@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _summary(folder: Path, total: int, left_out: int) -> str:
     size = sum(file.stat().st_size for file in folder.iterdir())
-    damaged = f", {left_out:,} damaged ones left out" if left_out else ""
+    damaged = f", {left_out:,} damaged left out" if left_out else ""
     return (
         f"{folder}: {total - left_out:,} examples{damaged}, {size / 1e6:,.1f} MB; "
         f"train with --config.dataset=records:{folder}"

@@ -8,16 +8,18 @@ as for own data.
 
 import logging
 import math
+from collections.abc import Container
 from pathlib import Path
 
 import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.notes import note
-from ensemble.source import Examples, Request
+from ensemble.source import Examples, Request, Stored
 from ensemble.sources import prepare_dataset, tfds_images, tfds_records
 from ensemble.sources.dataset import Dataset, make_dataset, own_dataset
-from ensemble.sources.splitting import SPLITS
+from ensemble.sources.own_data import OwnData
+from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.memory import check_memory
 
 logger = logging.getLogger("ensemble")
@@ -67,11 +69,7 @@ def load_tfds(name: str, request: Request) -> Dataset:
     Raises:
         UserError: there is no such set, or it is of another kind, or it cannot be had or read.
     """
-    set_name = tfds_records.set_name(name)
-    tfds_records.check_name(set_name)
-    data_dir = tfds_records.data_directory(request.data_dir)
-    _check_configuration(name, set_name, data_dir)
-    directory = prepare_dataset.find_or_prepare(set_name, data_dir)
+    directory = _directory(name, request)
     counts = tfds_records.count_examples(directory)
     wanted = [split for split in SPLITS if counts.get(split)]
     if request.only_test and "test" in wanted:
@@ -88,16 +86,52 @@ def load_tfds(name: str, request: Request) -> Dataset:
     if request.only_test and "test" in splits:
         examples = {"test": Examples(*splits["test"])}
         return make_dataset(name, examples, records.class_names, scale=1 / 255)
-    if "train" not in splits:
-        raise UserError(
-            f"{name} has no training examples: its splits are {', '.join(counts)}; take another set"
-        )
+    _check_has_train(name, splits, directory)
     if left_out := [split for split in counts if split not in SPLITS]:
         logger.info("%s: not used are the splits %s.", name, ", ".join(left_out))
     arrays: dict[str, np.ndarray] = {"class_names": np.array(records.class_names)}
     for split, (images, labels) in splits.items():
         arrays |= {f"{split}_inputs": images, f"{split}_labels": labels}
     return own_dataset(arrays, name, request)
+
+
+def given_tfds(name: str, request: Request) -> OwnData:
+    """The examples of any set of images and class labels, which are decoded when they are read.
+
+    Raises:
+        UserError: as `load_tfds`, but for images that cannot be decoded.
+    """
+    directory = _directory(name, request)
+    features = tfds_images.read_features(directory)
+    inputs, targets = dict[str, Stored](), dict[str, np.ndarray]()
+    for split in SPLITS:
+        stored = tfds_images.PreparedImages(directory, features, split, request.size)
+        if not len(stored):
+            continue
+        labels = stored.labels()
+        if _has_labels(directory, split, labels):
+            inputs[split], targets[split] = stored, labels
+    _check_has_train(name, targets, directory)
+    if targets.keys() == {"train"}:
+        inputs, targets = {POOL: inputs["train"]}, {POOL: targets["train"]}
+    return OwnData(inputs, targets, np.dtype(np.uint8), features.class_names)
+
+
+def _check_has_train(name: str, splits: Container[str], directory: Path) -> None:
+    if "train" not in splits:
+        found = ", ".join(tfds_records.count_examples(directory))
+        raise UserError(
+            f"{name} has no training examples: its splits are {found}; take another set"
+        )
+
+
+def _directory(name: str, request: Request) -> Path:
+    """Where a set is, which is prepared first if need be."""
+    set_name = tfds_records.set_name(name)
+    tfds_records.check_name(set_name)
+    data_dir = tfds_records.data_directory(request.data_dir)
+    _check_configuration(name, set_name, data_dir)
+    return prepare_dataset.find_or_prepare(set_name, data_dir)
 
 
 def _check_configuration(name: str, set_name: str, data_dir: Path) -> None:

@@ -8,7 +8,7 @@ images and the number of classes, `dataset_info.json` which of them is learned f
 import concurrent.futures
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from ensemble.sources.tfds_records import (
 )
 from ensemble.storage.npz import memory_bytes
 
+_AT_ONCE = 1024  # Records whose labels are read together.
 _MAX_SIDE, _MAX_CLASSES = 2**16, 2**17  # Of an image in pixels; of a set.
 
 
@@ -103,6 +104,95 @@ def read_records(
         },
         features.class_names,
     )
+
+
+class PreparedImages:
+    """The images [N, H, W, C] of a split, which are decoded when they are read.
+
+    Args:
+        directory: of the prepared set.
+        features: of the set.
+        split: of TFDS.
+        size: as of `read_records`.
+
+    Raises:
+        UserError: the set is damaged.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self,
+        directory: Path,
+        features: ImageFeatures,
+        split: str,
+        size: tuple[int, int] | None = None,
+    ):
+        shards = [one for one in read_shards(directory) if one.split == split and one.num_examples]
+        self._files = [directory / one.file_name("array_record") for one in shards]
+        self._lengths = [one.num_examples for one in shards]
+        self._ends = np.cumsum(self._lengths, dtype=np.int64)
+        self._form = _Form(features, size, features.shape(size), 0)
+        if self._form.shape is None and shards:
+            self._form = self._form._replace(shape=self._decoded(0, range(1)).shape[1:])
+        self.shape = (sum(self._lengths), *(self._form.shape or (0, 0, 0)))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice | np.ndarray, /) -> np.ndarray:
+        """Decodes images [n, H, W, C].
+
+        Raises:
+            UserError: naming the first record that cannot be decoded.
+        """
+        chosen = np.arange(len(self))[where]
+        images = np.empty((len(chosen), *self.shape[1:]), np.uint8)
+        runs = np.flatnonzero(np.diff(chosen, prepend=-2) != 1)  # Of consecutive images.
+        for start, end in zip(runs, [*runs[1:], len(chosen)], strict=True):
+            for shard, rows in self._rows(int(chosen[start]), int(chosen[end - 1]) + 1):
+                done = start + len(rows)
+                images[start:done] = self._decoded(shard, rows)
+                start = done
+        return images
+
+    def labels(self) -> np.ndarray:
+        """The labels int32 [N]; 0 where a record cannot be read, which reading its image tells."""
+        parse, key = example_class().FromString, self._form.features.label
+        found = []
+        for shard, rows in self._rows(0, len(self)):
+            for low in range(0, rows.stop, _AT_ONCE):
+                some = range(low, min(low + _AT_ONCE, rows.stop))
+                for record in read_array_record(self._files[shard], self._lengths[shard], some):
+                    try:
+                        found.append(parse(record).features.feature[key].int64_list.value[0])
+                    except (DecodeError, IndexError):
+                        found.append(0)
+        names = self._form.features.class_names
+        if found and not -1 <= min(found) <= max(found) < len(names):
+            directory = self._files[0].parent
+            raise broken(directory, f"it holds a label outside 0..{len(names) - 1}")
+        return np.array(found, np.int32)
+
+    def _rows(self, start: int, end: int) -> Iterator[tuple[int, range]]:
+        """The shards that have consecutive images, and which of a shard's these are."""
+        for shard, length in enumerate(self._lengths):
+            first = int(self._ends[shard]) - length
+            rows = range(max(start - first, 0), min(end - first, length))
+            if rows:
+                yield shard, rows
+
+    def _decoded(self, shard: int, rows: range) -> np.ndarray:
+        file, form = self._files[shard], self._form._replace(lowest_label=-1)
+        try:
+            records = read_array_record(file, self._lengths[shard], rows)
+            return _decode(records, form, file)[0]
+        except UserError as error:
+            if len(rows) == 1:
+                raise UserError(f"record {rows.start} of {file.name}: {error}") from error
+            for row in rows:
+                self._decoded(shard, range(row, row + 1))
+            raise
 
 
 def read_features(directory: Path) -> ImageFeatures:

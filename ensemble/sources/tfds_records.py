@@ -219,23 +219,24 @@ def read_text(file: Path, errors: str = "strict") -> str:
     return file.read_text(errors=errors)
 
 
-def read_array_record(file: Path, num_examples: int) -> list[bytes]:
-    """All records of one file, checked against their number."""
+def read_array_record(file: Path, num_examples: int, rows: range | None = None) -> list[bytes]:
+    """Records of one file, consecutive ones or all, checked against their number."""
     from array_record.python.array_record_module import ArrayRecordReader  # Only where they are.
 
     try:
         reader = ArrayRecordReader(str(file))
-        records = reader.read_all()
+        records = reader.read_all() if rows is None else reader.read(rows.start, rows.stop)
+        found = reader.num_records()
         reader.close()
     except (RuntimeError, ValueError, IndexError) as error:
         reason = in_one_line(error)
         raise broken(file.parent, f"{file.name} cannot be read ({reason})") from error
-    if len(records) != num_examples:
+    if found != num_examples:
         raise broken(
             file.parent,
-            f"{file.name} holds {len(records)} examples, dataset_info.json says {num_examples}",
+            f"{file.name} holds {found} examples, dataset_info.json says {num_examples}",
         )
-    return records
+    return list(records)
 
 
 @functools.cache

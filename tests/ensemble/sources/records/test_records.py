@@ -5,11 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
+import tfds_sets
 from programs import run_here
 
 from ensemble.errors import UserError
 from ensemble.source import Request, in_memory
-from ensemble.sources import load_dataset
+from ensemble.sources import load_dataset, tfds_records
 from ensemble.sources.catalogue import given_examples
 from ensemble.sources.records import conversion, index, shards
 from ensemble.storage.schema import checksum, to_json
@@ -135,7 +136,7 @@ def test_damaged_records_are_counted_and_left_out(tmp_path, caplog):
     assert not list(tmp_path.glob("new*"))
     done = run_here("ensemble.__main__", "convert", records, new, "--skip_damaged")
     assert done.returncode == 0, done.stderr
-    assert "58 examples, 2 damaged ones left out" in done.stdout
+    assert "58 examples, 2 damaged left out" in done.stdout
     kept = np.delete(np.arange(60), [3, 10])
     found = in_memory(load_dataset(f"records:{new}", hold_out=False), "train")
     np.testing.assert_array_equal(found.inputs, PICTURES[kept])
@@ -200,7 +201,34 @@ def test_pictures_are_written_without_being_held(tmp_path):
     assert done.returncode == 2
     assert "b/01.png is damaged" in done.stderr
     done = run_here(*arguments, "--skip_damaged")
-    assert "29 examples, 1 damaged ones left out" in done.stdout
+    assert "29 examples, 1 damaged left out" in done.stdout
+
+
+@pytest.mark.parametrize("given", [("train",), ("train", "test")])
+def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypatch):
+    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 7 * 60)
+    splits = {split: (PICTURES, LABELS) for split in given}
+    directory = tfds_sets.write_set(tmp_path, "beans", splits, num_shards=2)
+    command = ("ensemble.__main__", "convert", "tfds:beans", tmp_path / "records")
+    done = run_here(*command, f"--data_dir={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    ours = load_dataset(f"records:{tmp_path / 'records'}")
+    theirs = load_dataset("tfds:beans", str(tmp_path))
+    assert ours.sizes == theirs.sizes
+    assert ours.class_names == theirs.class_names
+    for split in theirs.sizes:
+        for one, other in zip(in_memory(ours, split), in_memory(theirs, split), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    file = directory / "beans-train.array_record-00001-of-00002"
+    records = tfds_records.read_array_record(file, 30)
+    records[4] = tfds_sets.serialise(b"no picture", 1)
+    tfds_sets.write_array_record(file, records)
+    done = run_here(*command[:-1], tmp_path / "new", f"--data_dir={tmp_path}")
+    assert done.returncode == 2
+    assert f"record 4 of {file.name}: " in done.stderr
+    done = run_here(*command[:-1], tmp_path / "new", f"--data_dir={tmp_path}", "--skip_damaged")
+    assert "1 damaged left out" in done.stdout
 
 
 def test_what_cannot_be_written_is_said(tmp_path):
