@@ -287,7 +287,7 @@ class Stored(Protocol):
         """N."""
 
     def __getitem__(self, where: slice | np.ndarray, /) -> np.ndarray:
-        """Some of them; indices are whole numbers in ascending order."""
+        """Some of them, by a slice or by indices [n]."""
 
 
 @dataclasses.dataclass(frozen=True)

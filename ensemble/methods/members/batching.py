@@ -65,7 +65,7 @@ class Batches:
                     len(source.class_names),
                 )
         self._steps_axis = 0 if config.batching == "shared" else 1
-        self._ahead = functools.lru_cache(maxsize=1)(self._read_ahead)
+        self.ahead = functools.lru_cache(maxsize=1)(self._read_ahead)
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
         self._full = functools.lru_cache(maxsize=1)(self._place_full)
 
@@ -128,7 +128,7 @@ class Batches:
         """Reads the examples of some steps, from where they are or from what was read ahead."""
         if not self._source.reads_ahead:
             return self._read_now(indices, step, count)
-        ahead = self._ahead(indices)
+        ahead = self.ahead(indices)
         parts = [ahead.get(one) for one in range(step, step + count)]
         if len(parts) == 1:
             return parts[0]

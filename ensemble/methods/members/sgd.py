@@ -109,9 +109,9 @@ class SGD(Method[SGDState, ChunkInfo]):
             f"lower config.learning_rate={config.learning_rate}, with "
             f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
         )
-        self._batches = Batches(config, task.dataset, self.batch_size, self.num_steps)
+        self.batches = Batches(config, task.dataset, self.batch_size, self.num_steps)
         # K, of one program: to start one takes as long as a step of a small network.
-        most = 1 if task.traits.has_convolutions else self._batches.steps_at_once(len(self.indices))
+        most = 1 if task.traits.has_convolutions else self.batches.steps_at_once(len(self.indices))
         self._steps_at_once = max(1, min(most, self.num_steps))
 
     @functools.cached_property
@@ -156,7 +156,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         size = self._steps_at_once
         for step in range(state.step, end, size):
             count = min(size, end - step)
-            batches = self._batches.place(programs.placement, self.indices, step, count, size)
+            batches = self.batches.place(programs.placement, self.indices, step, count, size)
             members, *totals = programs.train_steps(
                 members, *totals, batches, np.int32(step), np.int32(count)
             )
@@ -168,8 +168,8 @@ class SGD(Method[SGDState, ChunkInfo]):
         info = ChunkInfo(
             step=end,
             first=state.step,
-            num_examples=self._batches.examples_before(end)
-            - self._batches.examples_before(state.begun),
+            num_examples=self.batches.examples_before(end)
+            - self.batches.examples_before(state.begun),
             member_metrics=totals[0],
             ensemble_metrics=totals[1],
             status=jnp.copy(members.status),  # The next step takes the state's own buffers.

@@ -59,7 +59,8 @@ class RecordArray:
         self._starts = self._ends - np.asarray(lengths)
         self.shape = (int(self._ends[-1]), *shape)
         self.dtype = dtype
-        self._num_bytes = math.prod(shape) * dtype.itemsize
+        self._size = HEADER.itemsize + math.prod(shape) * dtype.itemsize
+        self._scratch = np.empty((0, self._size), np.uint8)  # New memory costs as much as reading.
         self._readers: dict[int, Any] = {}
         self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
 
@@ -70,7 +71,7 @@ class RecordArray:
         """Reads examples.
 
         Args:
-            where: a slice of consecutive examples, or indices [n] in ascending order.
+            where: a slice of consecutive examples, or indices [n].
 
         Returns:
             Inputs [n, ...].
@@ -80,35 +81,40 @@ class RecordArray:
         """
         if isinstance(where, slice):
             where = np.arange(*where.indices(len(self)))
+        order = np.argsort(where, kind="stable")  # The disk is read forwards.
+        ordered = where[order]
         found = np.empty((len(where), *self.shape[1:]), self.dtype)
-        rows = found.reshape(len(where), -1)
-        at_once = max(1, _AT_ONCE_BYTES // (HEADER.itemsize + self._num_bytes))
-        bounds = np.searchsorted(where, self._ends)
-        for shard, (start, end) in enumerate(zip([0, *bounds[:-1]], bounds, strict=True)):
-            for low in range(start, end, at_once):
-                some = slice(low, min(low + at_once, end))
-                rows[some] = self._read(shard, where[some] - self._starts[shard])
+        rows = found.reshape(len(where), -1).view(np.uint8)
+        at_once = max(1, _AT_ONCE_BYTES // self._size)
+        bounds = np.searchsorted(ordered, self._ends)
+        with self._lock:
+            for shard, (start, end) in enumerate(zip([0, *bounds[:-1]], bounds, strict=True)):
+                for low in range(start, end, at_once):
+                    some = slice(low, min(low + at_once, end))
+                    rows[order[some]] = self._read(shard, ordered[some] - self._starts[shard])
         return found
 
     def _read(self, shard: int, indices: np.ndarray) -> np.ndarray:
-        """The inputs [n, values] of some records of one shard."""
+        """The bytes [n, size] of the inputs of some records of one shard, until the next call."""
         numbers = indices + (self._first + self._starts[shard])
-        size = HEADER.itemsize + self._num_bytes
-        with self._lock:
-            reader = self._reader(shard)
-            try:
-                if (np.diff(indices) == 1).all():
-                    records = reader.read(int(indices[0]), int(indices[-1]) + 1)
-                else:
-                    records = reader.read(indices.tolist())
-            except _ERRORS:
-                records = []
-        whole = b"".join(records)
-        if len(whole) == size * len(indices):
-            table = np.frombuffer(whole, np.uint8).reshape(-1, size)
+        reader, size = self._reader(shard), self._size
+        try:
+            if (np.diff(indices) == 1).all():
+                records = reader.read(int(indices[0]), int(indices[-1]) + 1)
+            else:
+                records = reader.read(indices.tolist())
+        except _ERRORS:
+            records = []
+        if len(records) == len(indices) and {size} == set(map(len, records)):
+            if len(self._scratch) < len(records):
+                self._scratch = np.empty((len(records), size), np.uint8)
+            table = self._scratch[: len(records)]
+            content = memoryview(table.reshape(-1))
+            for i, record in enumerate(records):
+                content[i * size : (i + 1) * size] = record
             header = table[:, : HEADER.itemsize].view(HEADER)[:, 0]
             if (header["tag"] == self._tag).all() and (header["number"] == numbers).all():
-                return table[:, HEADER.itemsize :].view(self.dtype)
+                return table[:, HEADER.itemsize :]
         raise self._fault(shard, indices, numbers)
 
     def _reader(self, shard: int) -> Any:
@@ -121,10 +127,8 @@ class RecordArray:
 
     def _fault(self, shard: int, indices: np.ndarray, numbers: np.ndarray) -> UserError:
         """Says which of some records is wrong, and how."""
-        with self._lock:  # After an error a reader says the same of every record.
-            self._readers.pop(shard).close()
-            reader = self._reader(shard)
-        file, expected = self._files[shard], HEADER.itemsize + self._num_bytes
+        self._readers.pop(shard).close()  # After an error a reader says the same of every record.
+        reader, file, expected = self._reader(shard), self._files[shard], self._size
         for index, number in zip(indices.tolist(), numbers.tolist(), strict=True):
             what = f"{file}: record {index}"
             try:

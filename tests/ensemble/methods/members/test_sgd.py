@@ -211,7 +211,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
 
     method = make_method(blobs, ensemble_size=5, num_devices=4)
     state = method.init(KEY)
-    examples, mask = method._batches._epoch(0, method.indices)
+    examples, mask = method.batches._epoch(0, method.indices)
     train = method.task.dataset.splits["train"]
     log_probs = method.predict_split(state, "train").arrays["log_probs"][:, examples[0]]
     labels = train.targets[examples[0]]

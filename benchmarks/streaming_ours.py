@@ -1,0 +1,100 @@
+"""Worker of streaming.py: this project.
+
+python benchmarks/streaming_ours.py reading FOLDER
+python benchmarks/streaming_ours.py waiting FOLDER MODEL
+python benchmarks/streaming_ours.py memory FOLDER
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+
+import numpy as np
+
+from ensemble.sharding import startup
+
+BATCH_SIZE = 128
+DEPTH = 40
+SECONDS = 6.0
+
+
+def read(folder: str) -> dict[str, float]:
+    """Reads shuffled batches for some seconds, as training does."""
+    from ensemble.methods.members.read_ahead import Part, ReadAhead
+    from ensemble.sources import load_dataset
+    from ensemble.sources.batches import epoch_batches
+
+    source = load_dataset(f"records:{folder}", hold_out=False)
+    indices, masks = epoch_batches(source.sizes["train"], BATCH_SIZE, 0, 0)
+
+    def one(step: int) -> Part:
+        at = step % len(indices)
+        return Part(indices[at], masks[at], *source.read("train", indices[at]))
+
+    ahead, steps, began, cpu = ReadAhead(one, DEPTH, 10**9), 0, time.perf_counter(), os.times()
+    while time.perf_counter() - began < SECONDS:
+        assert ahead.get(steps).inputs.dtype == np.uint8
+        steps += 1
+    elapsed, now = time.perf_counter() - began, os.times()
+    used = now.user + now.system - cpu.user - cpu.system
+    count = steps * BATCH_SIZE
+    return {"rate": count / elapsed, "cpu_microseconds": used / count * 1e6}
+
+
+def wait(folder: str, model: str) -> dict[str, float]:
+    """Trains four members for some seconds; returns the share of the time that it waits."""
+    startup.configure(method="sgd")
+    import jax
+
+    from ensemble.config_rules import validate
+    from ensemble.methods.members.sgd import SGD
+    from ensemble.tasks.supervised import create
+
+    config = validate(
+        {
+            "dataset": f"records:{folder}",
+            "ensemble_size": 4,
+            "num_steps": 10**6,
+            "batch_size": BATCH_SIZE,
+            "model": model,
+        }
+    )
+    method = SGD(config, create(config, None))
+    state = method.init(jax.random.key(0))
+    for _ in range(2):  # The first compiles.
+        state, info = method.advance(state, 4)
+        method.scalars(info)
+    ahead = method.batches.ahead(method.indices)
+    waited, first, began = ahead.seconds_waited, state.step, time.perf_counter()
+    while time.perf_counter() - began < 2 * SECONDS:
+        previous = info
+        state, info = method.advance(state, 16)
+        method.scalars(previous)
+    jax.block_until_ready(state)
+    elapsed = time.perf_counter() - began
+    return {
+        "share": (ahead.seconds_waited - waited) / elapsed,
+        "rate": (state.step - first) * BATCH_SIZE * 4 / elapsed,
+    }
+
+
+def train(folder: str) -> dict[str, float]:
+    """Trains two members of an MLP for 500 steps; returns the largest resident size."""
+    import ensemble
+
+    config = {"dataset": f"records:{folder}", "model": "mlp", "mlp.widths": "32"}
+    config |= {"ensemble_size": 2, "batch_size": BATCH_SIZE, "num_steps": 500}
+    report = ensemble.train(config, show_progress=False).report
+    return {
+        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6 * 1.024,
+        "seconds": report["timing"]["seconds_total"],
+    }
+
+
+WORK = {"reading": read, "waiting": wait, "memory": train}
+
+
+if __name__ == "__main__":
+    print(json.dumps(WORK[sys.argv[1]](*sys.argv[2:])))
