@@ -59,18 +59,19 @@ def wait(folder: str, model: str) -> dict[str, float]:
             "num_steps": 10**6,
             "batch_size": BATCH_SIZE,
             "model": model,
+            "log_every_steps": 8,
         }
     )
     method = SGD(config, create(config, None))
     state = method.init(jax.random.key(0))
     for _ in range(2):  # The first compiles.
-        state, info = method.advance(state, 4)
+        state, info = method.advance(state)
         method.scalars(info)
     ahead = method.batches.ahead(method.indices)
     waited, first, began = ahead.seconds_waited, state.step, time.perf_counter()
     while time.perf_counter() - began < 2 * SECONDS:
         previous = info
-        state, info = method.advance(state, 16)
+        state, info = method.advance(state)
         method.scalars(previous)
     jax.block_until_ready(state)
     elapsed = time.perf_counter() - began

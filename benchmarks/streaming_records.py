@@ -21,10 +21,7 @@ class Records:
 
     def __init__(self, folder: str):
         self._files = sorted(map(str, pathlib.Path(folder).glob("*.array_record")))
-        self._source = ArrayRecordDataSource(
-            self._files,
-            reader_options={"readahead_buffer_size": "0", "max_parallelism": "0"},
-        )
+        self._source = ArrayRecordDataSource(self._files)  # As it reads at random by default.
 
     def __len__(self) -> int:
         return len(self._source)

@@ -19,7 +19,7 @@ from ensemble.source import Examples, Request, Stored
 from ensemble.sources import prepare_dataset, tfds_images, tfds_records
 from ensemble.sources.dataset import Dataset, make_dataset, own_dataset
 from ensemble.sources.own_data import OwnData
-from ensemble.sources.splitting import POOL, SPLITS
+from ensemble.sources.splitting import SPLITS
 from ensemble.storage.memory import check_memory
 
 logger = logging.getLogger("ensemble")
@@ -112,8 +112,12 @@ def given_tfds(name: str, request: Request) -> OwnData:
         if _has_labels(directory, split, labels):
             inputs[split], targets[split] = stored, labels
     _check_has_train(name, targets, directory)
-    if targets.keys() == {"train"}:
-        inputs, targets = {POOL: inputs["train"]}, {POOL: targets["train"]}
+    shapes = {stored.shape[1:] for stored in inputs.values()}
+    if len(shapes) > 1:
+        raise UserError(
+            f"{name} has splits of images of {len(shapes)} sizes; all must have one: set --resize, "
+            "such as 64 or 64x48"
+        )
     return OwnData(inputs, targets, np.dtype(np.uint8), features.class_names)
 
 

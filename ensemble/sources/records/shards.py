@@ -125,16 +125,21 @@ class RecordArray:
             )
         return self._readers[shard]
 
+    def _drop(self, shard: int) -> None:
+        """Closes the reader of a shard, so that it is opened anew."""
+        with contextlib.suppress(*_ERRORS):
+            self._readers.pop(shard).close()
+
     def _fault(self, shard: int, indices: np.ndarray, numbers: np.ndarray) -> UserError:
         """Says which of some records is wrong, and how."""
-        self._readers.pop(shard).close()  # After an error a reader says the same of every record.
+        self._drop(shard)  # After an error a reader says the same of every record.
         reader, file, expected = self._reader(shard), self._files[shard], self._size
         for index, number in zip(indices.tolist(), numbers.tolist(), strict=True):
             what = f"{file}: record {index}"
             try:
                 (record,) = reader.read([index])
             except _ERRORS as error:
-                self._readers.pop(shard).close()
+                self._drop(shard)
                 return _named(f"{what} is damaged ({in_one_line(error, 100)})")
             if len(record) != expected:
                 return _named(
@@ -190,7 +195,11 @@ class ShardWriter:
 
     @contextlib.contextmanager
     def part(self, part: str) -> Iterator[Callable[[np.ndarray], None]]:
-        """Opens a part; what is yielded writes inputs [n, ...] behind those before."""
+        """Opens a part; what is yielded writes inputs [n, ...] behind those before.
+
+        Raises:
+            UserError: there is no room.
+        """
         from array_record.python.array_record_module import ArrayRecordWriter  # Likewise.
 
         lengths = self.lengths.setdefault(part, [])
@@ -215,8 +224,22 @@ class ShardWriter:
                 num_bytes += len(record)
             self._number += len(inputs)
 
-        try:
-            yield write
-        finally:
-            if writer is not None:
+        def write_all(inputs: np.ndarray) -> None:
+            with self._errors():
+                write(inputs)
+
+        yield write_all
+        if writer is not None:
+            with self._errors():
                 writer.close()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except _ERRORS as error:
+            reason = in_one_line(error, 100)
+            raise UserError(
+                f"{self._folder} cannot be written ({reason}); free space there, or choose another "
+                "folder"
+            ) from error
