@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line
-from ensemble.source import Request
-from ensemble.sources.dataset import Dataset, own_dataset
+from ensemble.source import Request, Source
+from ensemble.sources.dataset import own_dataset
 from ensemble.sources.image_form import resize_and_crop
 from ensemble.sources.labels import classes
+from ensemble.sources.on_disk import split_decoded
 from ensemble.sources.own_arrays import local_path, max_data_bytes
 from ensemble.sources.own_data import OwnData
 from ensemble.sources.splitting import POOL, SPLITS, split_of
@@ -30,9 +31,16 @@ PILLOW_GRAY_MODES = ("1", "L", "LA")
 PILLOW_COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 
 
-def load_folder(name: str, request: Request) -> Dataset:
-    """Makes a data set of a folder of images."""
-    arrays = read_folder(name.partition(":")[2], request.size)
+class TooLarge(UserError):
+    """Images that are not to be in memory together."""
+
+
+def load_folder(name: str, request: Request) -> Source:
+    """Makes a data set of a folder of images: in memory, or decoded in every epoch."""
+    try:
+        arrays = read_folder(name.partition(":")[2], request.size)
+    except TooLarge:
+        return split_decoded(given_folder(name, request), name, request)
     return own_dataset(arrays, name, request)
 
 
@@ -247,7 +255,7 @@ def _check_total(
         needed += _NUM_THREADS * math.prod(largest) * num_channels
     if needed > max_data_bytes():
         which = f" as {_shown(files[0])}" if size is None else ""
-        raise UserError(
+        raise TooLarge(
             f"{len(files)} images of {_by(size or largest)} pixels{which} need {needed:,} "
             f"bytes of memory, more than the {max_data_bytes():,} allowed here; use fewer or "
             "smaller"

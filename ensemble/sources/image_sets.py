@@ -1,4 +1,4 @@
-"""Image sets of TFDS as sources, read whole into memory.
+"""Image sets of TFDS as sources, read whole into memory where they fit.
 
 Four are known by their names, `mnist` and others: their training split is cut in order. Any other
 set of images and class labels, `tfds:NAME` or `tfds:NAME/CONFIG`, is what its own description says:
@@ -15,12 +15,13 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.notes import note
-from ensemble.source import Examples, Request, Stored
+from ensemble.source import Examples, Request, Source, Stored
 from ensemble.sources import prepare_dataset, tfds_images, tfds_records
 from ensemble.sources.dataset import Dataset, make_dataset, own_dataset
+from ensemble.sources.on_disk import split_decoded
+from ensemble.sources.own_arrays import max_data_bytes
 from ensemble.sources.own_data import OwnData
 from ensemble.sources.splitting import SPLITS
-from ensemble.storage.memory import check_memory
 
 logger = logging.getLogger("ensemble")
 
@@ -63,7 +64,7 @@ def is_prepared(name: str, data_dir: str | None) -> bool:
     return tfds_records.find_prepared(name, tfds_records.data_directory(data_dir)) is not None
 
 
-def load_tfds(name: str, request: Request) -> Dataset:
+def load_tfds(name: str, request: Request) -> Source:
     """Reads any set of images and class labels, which is prepared first if need be.
 
     Raises:
@@ -76,7 +77,8 @@ def load_tfds(name: str, request: Request) -> Dataset:
         wanted = ["test"]
     if shape := tfds_images.read_features(directory).shape(request.size):
         num_bytes = sum(counts[split] for split in wanted) * math.prod(shape)
-        check_memory(num_bytes, f"the images of {name}", "config.resize, or take another set")
+        if num_bytes > max_data_bytes():
+            return split_decoded(given_tfds(name, request), name, request)
     records = tfds_images.read_records(directory, wanted, request.size, lowest_label=-1)
     splits = {
         split: (images, labels)

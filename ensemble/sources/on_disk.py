@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from ensemble.notes import note
 from ensemble.source import Examples, Request, Source, Stored
 from ensemble.sources import own_arrays
 from ensemble.sources.own_data import OwnData
@@ -127,3 +128,13 @@ def split_on_disk(given: OwnData, name: str, request: Request, reads_ahead: bool
     own_arrays.warn_of_absent_classes(raw)
     weights = given.train_weights(rows["train"].indices)
     return dataclasses.replace(raw, shift=shift, scale=scale, train_weights=weights)
+
+
+def split_decoded(given: OwnData, name: str, request: Request) -> OnDisk:
+    """As `split_on_disk`, of images that are too large for the memory, and says so."""
+    note(
+        f"{name} is larger than a quarter of the memory: its images are decoded before training, "
+        "some times, and in every epoch. python -m ensemble convert writes records, which are read "
+        "faster."
+    )
+    return split_on_disk(given, name, request, reads_ahead=True)

@@ -8,7 +8,7 @@ images and the number of classes, `dataset_info.json` which of them is learned f
 import concurrent.futures
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from ensemble.errors import UserError, in_one_line
 from ensemble.sources import image_form
 from ensemble.sources.tfds_records import (
+    ArrayRecordFile,
     broken,
     example_class,
     read_array_record,
@@ -128,14 +129,19 @@ class PreparedImages:
         split: str,
         size: tuple[int, int] | None = None,
     ):
-        shards = [one for one in read_shards(directory) if one.split == split and one.num_examples]
-        self._files = [directory / one.file_name("array_record") for one in shards]
-        self._lengths = [one.num_examples for one in shards]
-        self._ends = np.cumsum(self._lengths, dtype=np.int64)
-        self._form = _Form(features, size, features.shape(size), 0)
-        if self._form.shape is None and shards:
-            self._form = self._form._replace(shape=self._decoded(0, range(1)).shape[1:])
-        self.shape = (sum(self._lengths), *(self._form.shape or (0, 0, 0)))
+        self._files = [
+            ArrayRecordFile(directory / one.file_name("array_record"), one.num_examples)
+            for one in read_shards(directory)
+            if one.split == split and one.num_examples
+        ]
+        self._ends = np.cumsum([file.num_examples for file in self._files], dtype=np.int64)
+        self._form = _Form(features, size, features.shape(size), lowest_label=-1)
+        if self._form.shape is None and self._files:
+            self._form = self._form._replace(
+                shape=_decoded(self._files[0], [0], self._form).shape[1:]
+            )
+        num_examples = sum(file.num_examples for file in self._files)
+        self.shape = (num_examples, *(self._form.shape or (0, 0, 0)))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -147,52 +153,32 @@ class PreparedImages:
             UserError: naming the first record that cannot be decoded.
         """
         chosen = np.arange(len(self))[where]
+        order = np.argsort(chosen, kind="stable")  # The disk is read forwards.
         images = np.empty((len(chosen), *self.shape[1:]), np.uint8)
-        runs = np.flatnonzero(np.diff(chosen, prepend=-2) != 1)  # Of consecutive images.
-        for start, end in zip(runs, [*runs[1:], len(chosen)], strict=True):
-            for shard, rows in self._rows(int(chosen[start]), int(chosen[end - 1]) + 1):
-                done = start + len(rows)
-                images[start:done] = self._decoded(shard, rows)
-                start = done
+        bounds = np.searchsorted(chosen[order], self._ends)
+        for i, (start, end) in enumerate(zip([0, *bounds[:-1]], bounds, strict=True)):
+            if start < end:
+                first = self._ends[i] - self._files[i].num_examples
+                rows = (chosen[order[start:end]] - first).tolist()
+                images[order[start:end]] = _decoded(self._files[i], rows, self._form)
         return images
 
     def labels(self) -> np.ndarray:
         """The labels int32 [N]; 0 where a record cannot be read, which reading its image tells."""
         parse, key = example_class().FromString, self._form.features.label
         found = []
-        for shard, rows in self._rows(0, len(self)):
-            for low in range(0, rows.stop, _AT_ONCE):
-                some = range(low, min(low + _AT_ONCE, rows.stop))
-                for record in read_array_record(self._files[shard], self._lengths[shard], some):
+        for file in self._files:
+            for low in range(0, file.num_examples, _AT_ONCE):
+                for record in file.read(range(low, min(low + _AT_ONCE, file.num_examples))):
                     try:
                         found.append(parse(record).features.feature[key].int64_list.value[0])
                     except (DecodeError, IndexError):
                         found.append(0)
         names = self._form.features.class_names
         if found and not -1 <= min(found) <= max(found) < len(names):
-            directory = self._files[0].parent
+            directory = self._files[0].path.parent
             raise broken(directory, f"it holds a label outside 0..{len(names) - 1}")
         return np.array(found, np.int32)
-
-    def _rows(self, start: int, end: int) -> Iterator[tuple[int, range]]:
-        """The shards that have consecutive images, and which of a shard's these are."""
-        for shard, length in enumerate(self._lengths):
-            first = int(self._ends[shard]) - length
-            rows = range(max(start - first, 0), min(end - first, length))
-            if rows:
-                yield shard, rows
-
-    def _decoded(self, shard: int, rows: range) -> np.ndarray:
-        file, form = self._files[shard], self._form._replace(lowest_label=-1)
-        try:
-            records = read_array_record(file, self._lengths[shard], rows)
-            return _decode(records, form, file)[0]
-        except UserError as error:
-            if len(rows) == 1:
-                raise UserError(f"record {rows.start} of {file.name}: {error}") from error
-            for row in rows:
-                self._decoded(shard, range(row, row + 1))
-            raise
 
 
 def read_features(directory: Path) -> ImageFeatures:
@@ -289,6 +275,18 @@ class _Form(NamedTuple):
     size: tuple[int, int] | None
     shape: tuple[int, ...] | None
     lowest_label: int
+
+
+def _decoded(file: ArrayRecordFile, rows: Sequence[int], form: _Form) -> np.ndarray:
+    """Images [n, H, W, C] of some records of a file; one that cannot be decoded is named."""
+    try:
+        return _decode(file.read(rows), form, file.path)[0]
+    except UserError as error:
+        if len(rows) == 1:
+            raise UserError(f"record {rows[0]} of {file.path.name}: {error}") from error
+        for row in rows:
+            _decoded(file, [row], form)
+        raise
 
 
 def _decode(records: list[bytes], form: _Form, file: Path) -> tuple[np.ndarray, np.ndarray]:

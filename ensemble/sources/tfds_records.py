@@ -10,6 +10,8 @@ import functools
 import json
 import os
 import re
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -219,24 +221,52 @@ def read_text(file: Path, errors: str = "strict") -> str:
     return file.read_text(errors=errors)
 
 
-def read_array_record(file: Path, num_examples: int, rows: range | None = None) -> list[bytes]:
-    """Records of one file, consecutive ones or all, checked against their number."""
-    from array_record.python.array_record_module import ArrayRecordReader  # Only where they are.
+class ArrayRecordFile:
+    """A file of records, which is opened when it is first read.
 
-    try:
-        reader = ArrayRecordReader(str(file))
-        records = reader.read_all() if rows is None else reader.read(rows.start, rows.stop)
-        found = reader.num_records()
-        reader.close()
-    except (RuntimeError, ValueError, IndexError) as error:
-        reason = in_one_line(error)
-        raise broken(file.parent, f"{file.name} cannot be read ({reason})") from error
-    if found != num_examples:
-        raise broken(
-            file.parent,
-            f"{file.name} holds {found} examples, dataset_info.json says {num_examples}",
-        )
-    return list(records)
+    Args:
+        path: of the file.
+        num_examples: that it holds.
+    """
+
+    def __init__(self, path: Path, num_examples: int):
+        self.path, self.num_examples = path, num_examples
+        self._lock = threading.Lock()  # A reader is of one thread at a time.
+        self._reader: Any = None
+
+    def read(self, rows: Sequence[int] | None = None) -> list[bytes]:
+        """Some records, or all, checked against their number.
+
+        Raises:
+            UserError: the file is damaged, or another.
+        """
+        from array_record.python.array_record_module import (
+            ArrayRecordReader,
+        )  # Only where they are.
+
+        try:
+            with self._lock:
+                reader, self._reader = self._reader, None  # One that fails is not asked again.
+                reader = reader or ArrayRecordReader(str(self.path))
+                records = reader.read_all() if rows is None else reader.read([*rows])
+                found = reader.num_records()
+                self._reader = reader
+        except (RuntimeError, ValueError, IndexError) as error:
+            reason = in_one_line(error)
+            what = f"{self.path.name} cannot be read ({reason})"
+            raise broken(self.path.parent, what) from error
+        if found != self.num_examples:
+            raise broken(
+                self.path.parent,
+                f"{self.path.name} holds {found} examples, dataset_info.json says "
+                f"{self.num_examples}",
+            )
+        return list(records)
+
+
+def read_array_record(file: Path, num_examples: int) -> list[bytes]:
+    """All records of one file, checked against their number."""
+    return ArrayRecordFile(file, num_examples).read()
 
 
 @functools.cache

@@ -109,7 +109,7 @@ class RecordArray:
             if len(self._scratch) < len(records):
                 self._scratch = np.empty((len(records), size), np.uint8)
             table = self._scratch[: len(records)]
-            content = memoryview(table.reshape(-1))
+            content = table.reshape(-1).data
             for i, record in enumerate(records):
                 content[i * size : (i + 1) * size] = record
             header = table[:, : HEADER.itemsize].view(HEADER)[:, 0]

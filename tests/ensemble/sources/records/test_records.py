@@ -12,6 +12,7 @@ from ensemble.errors import UserError
 from ensemble.source import Request, in_memory
 from ensemble.sources import load_dataset, tfds_records
 from ensemble.sources.catalogue import given_examples
+from ensemble.sources.on_disk import OnDisk
 from ensemble.sources.records import conversion, index, shards
 from ensemble.storage.schema import checksum, to_json
 
@@ -179,7 +180,25 @@ def test_a_damaged_index_is_refused_in_a_line(tmp_path, case):
     assert "\n" not in str(error.value)
 
 
-def test_pictures_are_written_without_being_held(tmp_path):
+def _check_decoded(name, data_dir, module, monkeypatch, caplog):
+    """Images that are too large for the memory are the same data, decoded when they are read."""
+    theirs = load_dataset(name, data_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module}.max_data_bytes", lambda: 1000)
+        ours = load_dataset(name, data_dir)
+    assert isinstance(ours, OnDisk)
+    assert ours.reads_ahead
+    assert "python -m ensemble convert writes records" in caplog.text
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.scale == theirs.scale
+    indices = np.array([[2, 0, 2], [1, 2, 0]])
+    for split in theirs.sizes:
+        for where in (indices, slice(None)):
+            for one, other in zip(ours.read(split, where), theirs.read(split, where), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_pictures_are_written_without_being_held(tmp_path, monkeypatch, caplog):
     import PIL.Image  # Only here.
 
     for i, picture in enumerate(PICTURES[:30]):
@@ -195,6 +214,9 @@ def test_pictures_are_written_without_being_held(tmp_path):
     np.testing.assert_array_equal(ours.inputs, theirs.inputs)
     np.testing.assert_array_equal(ours.targets, theirs.targets)
 
+    name = f"folder:{tmp_path / 'pictures'}"
+    _check_decoded(name, None, "ensemble.sources.folders", monkeypatch, caplog)
+
     shutil.rmtree(tmp_path / "records")
     (tmp_path / "pictures/b/01.png").write_bytes(b"no picture")
     done = run_here(*arguments)
@@ -205,9 +227,9 @@ def test_pictures_are_written_without_being_held(tmp_path):
 
 
 @pytest.mark.parametrize("given", [("train",), ("train", "test")])
-def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypatch):
+def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypatch, caplog):
     monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 7 * 60)
-    splits = {split: (PICTURES, LABELS) for split in given}
+    splits = dict.fromkeys(given, (PICTURES, LABELS))
     directory = tfds_sets.write_set(tmp_path, "beans", splits, num_shards=2)
     command = ("ensemble.__main__", "convert", "tfds:beans", tmp_path / "records")
     done = run_here(*command, f"--data_dir={tmp_path}")
@@ -219,6 +241,8 @@ def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypat
     for split in theirs.sizes:
         for one, other in zip(in_memory(ours, split), in_memory(theirs, split), strict=True):
             np.testing.assert_array_equal(one, other)
+
+    _check_decoded("tfds:beans", str(tmp_path), "ensemble.sources.image_sets", monkeypatch, caplog)
 
     file = directory / "beans-train.array_record-00001-of-00002"
     records = tfds_records.read_array_record(file, 30)
