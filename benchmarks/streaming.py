@@ -25,7 +25,7 @@ import numpy as np
 import side_by_side
 from side_by_side import Row
 
-from ensemble.sources.own_data import OwnData
+from ensemble.sources.given_data import OwnData
 from ensemble.sources.records.conversion import write_records
 from ensemble.sources.splitting import POOL
 

@@ -13,7 +13,7 @@ from ensemble.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
 from ensemble.sources import image_form
 from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.sources.own_data import OwnData
+from ensemble.sources.given_data import OwnData
 from ensemble.sources.records.index import INDEX
 from ensemble.sources.tables.frames import has_tables
 from ensemble.sources.tables.table_source import dataset_from_frames

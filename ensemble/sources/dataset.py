@@ -11,7 +11,7 @@ from ensemble.errors import UserError
 from ensemble.source import Examples, Request, Source
 from ensemble.sources import own_arrays
 from ensemble.sources.data_forms import as_arrays
-from ensemble.sources.own_data import OwnData
+from ensemble.sources.given_data import OwnData
 from ensemble.sources.splitting import assign_splits, stratified_split
 
 

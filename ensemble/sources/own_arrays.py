@@ -26,9 +26,9 @@ import numpy as np
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
 from ensemble.source import Source, block_size, blocks
+from ensemble.sources.given_data import OwnData
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
-from ensemble.sources.own_data import OwnData
 from ensemble.sources.remarks import tell, with_remarks
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays

@@ -140,24 +140,27 @@ class RecordArray:
                 (record,) = reader.read([index])
             except _ERRORS as error:
                 self._drop(shard)
-                return _named(f"{what} is damaged ({in_one_line(error, 100)})")
+                return _error(file, f"{what} is damaged ({in_one_line(error, 100)})")
             if len(record) != expected:
-                return _named(
+                return _error(
+                    file,
                     f"{what} has {len(record):,} bytes where {expected:,} belong: it is truncated "
-                    "or of another folder"
+                    "or of another folder",
                 )
             (header,) = np.frombuffer(record[: HEADER.itemsize], HEADER)
             if header["tag"] != self._tag:
-                return _named(f"{what} is of another folder")
+                return _error(file, f"{what} is of another folder")
             if header["number"] != number:
-                return _named(f"{what} is record {header['number']} of the folder, not {number}")
-        return _named(f"{file} cannot be read, though each of its records can")
+                return _error(
+                    file, f"{what} is record {header['number']} of the folder, not {number}"
+                )
+        return _error(file, f"{file} cannot be read, though each of its records can")
 
 
-def _named(what: str) -> UserError:
+def _error(file: Path, what: str) -> UserError:
     return UserError(
         f"{what}; restore the file, or write the folder anew without what is damaged: python -m "
-        "ensemble convert records:FOLDER NEW_FOLDER --skip_damaged"
+        f"ensemble convert records:{file.parent} NEW_FOLDER --skip_damaged"
     )
 
 
@@ -170,10 +173,10 @@ def _opened(file: Path, length: int) -> Any:
         reader = ArrayRecordReader(str(file), _READ)
         found = reader.num_records()
     except _ERRORS as error:
-        raise _named(f"{file} is truncated or damaged ({in_one_line(error, 100)})") from error
+        raise _error(file, f"{file} is truncated or damaged ({in_one_line(error, 100)})") from error
     if found != length:
         what = "it is truncated or of another folder"
-        raise _named(f"{file} holds {found} records where {length} belong: {what}")
+        raise _error(file, f"{file} holds {found} records where {length} belong: {what}")
     return reader
 
 

@@ -2,18 +2,23 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tfds_sets
+from conftest import ROOT
 from programs import run_here
 
 from ensemble.errors import UserError
 from ensemble.source import Request, in_memory
 from ensemble.sources import load_dataset, tfds_records
 from ensemble.sources.catalogue import given_examples
+from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk
 from ensemble.sources.records import conversion, index, shards
+from ensemble.sources.splitting import SPLITS
 from ensemble.storage.schema import checksum, to_json
 
 RNG = np.random.default_rng(0)
@@ -261,3 +266,44 @@ def test_what_cannot_be_written_is_said(tmp_path):
     done = run_here("ensemble.__main__", "convert", tmp_path / "none", tmp_path / "records")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+class Zeros:
+    """Pictures [N, 32, 32, 1] that are nowhere."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, count):
+        self.shape = (count, 32, 32, 1)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, where):
+        return np.zeros((len(range(*where.indices(len(self)))), *self.shape[1:]), np.uint8)
+
+
+TRAIN = """
+import resource, sys
+import ensemble
+config = {"dataset": sys.argv[1], "model": "mlp", "ensemble_size": 2, "num_steps": 50,
+          "batch_size": 64, "num_devices": 1}
+result = ensemble.train(config, show_progress=False)
+print(result.report["num_train_examples"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.soak
+def test_what_is_larger_than_the_memory_of_the_process_is_learned(tmp_path):
+    """Counted is what is resident: threads of the reader reserve more than they use."""
+    counts = dict.fromkeys(SPLITS, 20) | {"train": 2**20}
+    inputs = {split: Zeros(counts[split]) for split in SPLITS}
+    targets = {split: np.arange(counts[split], dtype=np.int32) % 2 for split in SPLITS}
+    given = OwnData(inputs, targets, Zeros.dtype, ("a", "b"))
+    conversion.write_records(given, tmp_path / "records")
+    command = [sys.executable, "-c", TRAIN, f"records:{tmp_path / 'records'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    num_examples, kilobytes = map(int, done.stdout.split())
+    assert num_examples == 2**20
+    assert kilobytes < 2**20 * 3 // 4  # Of the 2**20 that the pictures are.
