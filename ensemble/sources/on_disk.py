@@ -133,8 +133,8 @@ def split_on_disk(given: OwnData, name: str, request: Request, reads_ahead: bool
 def split_decoded(given: OwnData, name: str, request: Request) -> OnDisk:
     """As `split_on_disk`, of images that are too large for the memory, and says so."""
     note(
-        f"{name} is larger than a quarter of the memory: its images are decoded before training, "
-        "some times, and in every epoch. python -m ensemble convert writes records, which are read "
-        "faster."
+        f"{name} takes more than a quarter of the memory: its images are decoded about three times "
+        "before training, and in every epoch. python -m ensemble convert writes records, which "
+        "are read faster."
     )
     return split_on_disk(given, name, request, reads_ahead=True)

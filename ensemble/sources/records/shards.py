@@ -84,7 +84,7 @@ class RecordArray:
         order = np.argsort(where, kind="stable")  # The disk is read forwards.
         ordered = where[order]
         found = np.empty((len(where), *self.shape[1:]), self.dtype)
-        rows = found.reshape(len(where), -1).view(np.uint8)
+        rows = found.reshape(len(where), math.prod(self.shape[1:])).view(np.uint8)
         at_once = max(1, _AT_ONCE_BYTES // self._size)
         bounds = np.searchsorted(ordered, self._ends)
         with self._lock:
