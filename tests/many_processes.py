@@ -67,7 +67,7 @@ OF_MODEL = {
     "num_chains": 4,
     "log_every_steps": 4,
     "eval_every_epochs": 1,
-    "hmc.mass": "diagonal",
+    "hmc.mass": "low_rank",
     "hmc.step_size": 0.1,
     "hmc.num_leapfrog_steps": 4,
     "hmc.thin": 1,

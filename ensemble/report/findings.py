@@ -120,9 +120,9 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
     mass = report.get("config", {}).get("hmc", {}).get("mass")
     is_one = len(report.get("sites", {})) == 1
     # A ladder has a diagonal mass.
-    may_help = not (mass == "dense" or is_one or "ladder" in report)
+    may_help = not (mass in ("low_rank", "dense") or is_one or "ladder" in report)
     others = (
-        ("with hmc and nuts set config.hmc.mass='dense', " if may_help else "")
+        ("with hmc and nuts set config.hmc.mass='low_rank', " if may_help else "")
         + "or write the model in another form, without centring for one "
         "(numpyro.infer.reparam.LocScaleReparam)"
         if is_model

@@ -89,7 +89,7 @@ def check_kronecker(regression: SoftmaxRegression | None) -> SoftmaxRegression:
     if regression is None:
         raise UserError(
             "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
-            "identity, diagonal or dense"
+            "identity, diagonal, low_rank or dense"
         )
     if not regression.priors:
         raise UserError(
@@ -243,6 +243,6 @@ def _curvature(
     if not math.isfinite(trace) or trace <= 0:
         raise UserError(
             f"hmc.mass='kronecker': the likelihood's curvature at the MAP is {trace}, and must be "
-            "positive; use identity, diagonal or dense"
+            "positive; use identity, diagonal, low_rank or dense"
         )
     return moment / trace, fisher

@@ -118,7 +118,9 @@ class FreeChains:
 
         def finish(chain: Chain, tree: Tree, t: jax.Array) -> tuple[Chain, DrawInfo]:
             state, info = tree.state, draw_info(tree)
-            adaptation = windows.update(chain.adaptation, t, state.position, info.acceptance_rate)
+            adaptation = windows.update(
+                chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
+            )
             return Chain(chain.rng_key, state, adaptation), info
 
         # Of chains whose tree is done, in leapfrog steps: then all that are done begin a new draw.
@@ -142,11 +144,13 @@ class FreeChains:
 
         def finish_all(run: _Run) -> _Run:
             is_due = run.trees.is_done & (run.t < end)
-            chains, info = jax.vmap(finish)(run.chains, run.trees, run.t)
+            # Of the others the adaptation stays: after the warm-up nothing changes it.
+            t = jnp.where(is_due, run.t, self.settings.num_warmup)
+            chains, info = jax.vmap(finish)(run.chains, run.trees, t)
             log_density = info.log_density
             moved = (log_density != run.chains.state.logdensity) & jnp.isfinite(log_density)
             counts = is_due & (run.t >= self.num_left_out)
-            chains = _choose(is_due, chains, run.chains)
+            chains = chains._replace(state=_choose(is_due, chains.state, run.chains.state))
             observed = jax.vmap(lambda info, flat: self.observe(info, unravel(flat)))(
                 info, chains.state.position
             )

@@ -18,12 +18,13 @@ def to_host(programs: Programs, state: SamplingState) -> dict[str, Any]:
     """Fetches a state as a nested dict of arrays; of a record, the places that are filled."""
     chains = state.chains._replace(rng_key=jax.random.key_data(state.chains.rng_key))
     record, state = state.record, state.replace(chains=chains, record=None)
-    arrays = serialization.to_state_dict(transfer.fetch(state))
+    fetched = transfer.fetch(state)
+    # Other devices will pad otherwise.
+    fetched = fetched.replace(chains=programs.layout.strip(fetched.chains, axis=1))
+    arrays = serialization.to_state_dict(fetched)
     del arrays["record"]
     if record is not None:
         arrays["record"] = _record_to_host(programs, record, state.begun, state.step)
-    # Other devices will pad otherwise.
-    arrays["chains"] = programs.layout.strip(arrays["chains"], axis=1)
     for name, sums in arrays["sums"].items():
         num_examples = programs.sizes[name]
         arrays["sums"][name] = jax.tree.map(
@@ -66,14 +67,17 @@ def from_host(
     record = arrays.get("record")
     if begun > step or (record is not None) != (begun < step):
         raise ValueError(f"it must have a record of draws {begun} to {step - 1}, and no other")
-    chains = programs.layout.pad(arrays["chains"], axis=1)
-    arrays = {**arrays, "chains": chains, "record": None}
+    arrays = {**arrays, "record": None}
     arrays["sums"] = {
         name: jax.tree.map(_padder(len(programs.splits[name].mask)), sums)
         for name, sums in arrays["sums"].items()
     }
-    state = serialization.from_state_dict(template, arrays)
-    # Not the warm-up's: the mass counts padding, which depends on the devices.
+    try:
+        state = serialization.from_state_dict(template, arrays)
+    except AttributeError as error:  # An array where a tree is expected.
+        raise ValueError("its arrays are not arranged as this program does it") from error
+    state = state.replace(chains=programs.layout.pad(state.chains, axis=1))
+    # Not the warm-up's: an identity counts padding, which depends on the devices.
     check_shapes(
         (state.chains.state.position, state.sums),
         (template.chains.state.position, template.sums),

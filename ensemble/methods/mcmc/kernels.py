@@ -92,7 +92,7 @@ class Sampler(NamedTuple):
 def make_sampler(
     settings: Settings,
     logdensity_fn: Callable[[Any], jax.Array],
-    metric: Metric | None = None,
+    make_metric: Callable[[Any], Metric] | None = None,
     reference_fn: Callable[[Any], jax.Array] | None = None,
 ) -> Sampler:
     """Makes the functions of one chain, which the caller jits, vmaps and scans.
@@ -100,25 +100,31 @@ def make_sampler(
     Args:
         settings: of the sampler.
         logdensity_fn: from a position, any tree of arrays, to nats.
-        metric: of hmc and nuts, in place of the one that `settings.mass` says.
+        make_metric: of hmc and nuts, from a tree of inverse masses to the metric, for positions
+            that are not joined to one vector; None: of BlackJAX.
         reference_fn: of tempering, the log density of the hottest replicas; None: standard normal.
 
     Raises:
         UserError: tempering cannot be used with a metric of its own.
     """
-    return _MAKERS[settings.method](settings, logdensity_fn, metric, reference_fn)
+    return _MAKERS[settings.method](settings, logdensity_fn, make_metric, reference_fn)
 
 
 def _make_hamiltonian(
     transitions: Callable[[Settings, Callable[[Any], jax.Array]], _Transition],
     settings: Settings,
     logdensity_fn: Callable[[Any], jax.Array],
-    given: Metric | None,
+    make_metric: Callable[[Any], Metric] | None,
     *_: Any,
 ) -> Sampler:
     windows = make_windows(
-        settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
+        settings.mass,
+        settings.step_size,
+        settings.num_warmup,
+        settings.target_acceptance,
+        is_by_leaf=make_metric is not None,
     )
+    metric_of = make_metric or default_metric
     transition = transitions(settings, logdensity_fn)
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
@@ -126,10 +132,12 @@ def _make_hamiltonian(
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
         step_size = windows.step_size(chain.adaptation, t)
-        metric = given or default_metric(chain.adaptation.mass.inverse_mass_matrix)
+        metric = metric_of(chain.adaptation.mass.inverse_mass_matrix)
         rng_key = jax.random.fold_in(chain.rng_key, t)
         state, info = transition(rng_key, chain.state, step_size, metric, t)
-        adaptation = windows.update(chain.adaptation, t, state.position, info.acceptance_rate)
+        adaptation = windows.update(
+            chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
+        )
         energy_before = metric.kinetic_energy(info.momentum) - chain.state.logdensity
         draw = _draw_info(state.logdensity, info, info.energy - energy_before, step_size)
         return Chain(chain.rng_key, state, adaptation), draw
@@ -266,7 +274,9 @@ def _make_adjusted_mclmc(
         state, info, energy_error = transition(
             rng_key, chain.state, step_size, inverse_mass, number
         )
-        adaptation = windows.update(chain.adaptation, t, state.position, info.acceptance_rate)
+        adaptation = windows.update(
+            chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
+        )
         draw = DrawInfo(
             log_density=state.logdensity,
             acceptance_rate=info.acceptance_rate,
@@ -283,11 +293,11 @@ def _make_adjusted_mclmc(
 def _make_tempering(
     settings: Settings,
     logdensity_fn: Callable[[Any], jax.Array],
-    metric: Metric | None,
+    make_metric: Callable[[Any], Metric] | None,
     reference_fn: Callable[[Any], jax.Array] | None,
 ) -> Sampler:
     """Parallel tempering, as `ensemble.methods.mcmc.tempering` says."""
-    if metric is not None:
+    if make_metric is not None:
         raise UserError(
             "method='tempering' holds all parameters of a chain on one device, and these are split "
             "over several; use 'hmc'"

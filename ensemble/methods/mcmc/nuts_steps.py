@@ -11,16 +11,18 @@ Everything is of one chain, and positions are flat vectors [P].
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from blackjax.mcmc.hmc import HMCState
-from blackjax.mcmc.metrics import default_metric
+from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
 
 from ensemble.methods.threefry import unrolled
 
 ValueAndGrad = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+InverseMass: TypeAlias = jax.Array | LowRankInverseMassMatrix
+"""[P], [P, P], or of low rank."""
 
 
 class Dice(NamedTuple):
@@ -105,7 +107,7 @@ def plant(
     rng_key: jax.Array,
     state: HMCState,
     step_size: jax.Array,
-    inverse_mass: jax.Array,
+    inverse_mass: InverseMass,
     max_depth: int,
 ) -> Tree:
     """Starts the tree of a draw.
@@ -114,7 +116,7 @@ def plant(
         rng_key: of the draw.
         state: where it starts; `position` and `logdensity_grad` are flat.
         step_size: of the leapfrog steps.
-        inverse_mass: [P] or [P, P].
+        inverse_mass: of the draw.
         max_depth: D.
     """
     key_momentum, key_tree = jax.random.split(unrolled(rng_key))
@@ -163,7 +165,7 @@ def _in_a_row(point: jax.Array, log_density: jax.Array, energy: jax.Array) -> ja
 def grow(
     tree: Tree,
     value_and_grad: ValueAndGrad,
-    inverse_mass: jax.Array,
+    inverse_mass: InverseMass,
     max_energy_error: float,
 ) -> Tree:
     """Adds one state to a tree.
@@ -171,7 +173,7 @@ def grow(
     Args:
         tree: of `plant`.
         value_and_grad: of the log density, from [P] to nats and [P].
-        inverse_mass: [P] or [P, P].
+        inverse_mass: as of `plant`.
         max_energy_error: nats above which a state is divergent.
     """
     max_depth = tree.marks.shape[1]
@@ -238,7 +240,7 @@ def grow(
 
 
 def _leapfrog(
-    at: jax.Array, value_and_grad: ValueAndGrad, length: jax.Array, inverse_mass: jax.Array
+    at: jax.Array, value_and_grad: ValueAndGrad, length: jax.Array, inverse_mass: InverseMass
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The next point, with its log density and its velocity [P]."""
     position, momentum, grad = at
@@ -249,8 +251,12 @@ def _leapfrog(
     return jnp.stack([position, momentum, grad]), log_density, times(inverse_mass, momentum)
 
 
-def times(inverse_mass: jax.Array, momentum: jax.Array) -> jax.Array:
+def times(inverse_mass: InverseMass, momentum: jax.Array) -> jax.Array:
     """The velocity [P] of a momentum [P]."""
+    if isinstance(inverse_mass, LowRankInverseMassMatrix):
+        scale, directions, variances = inverse_mass
+        scaled = scale * momentum
+        return scale * (scaled + directions @ ((variances - 1) * (directions.T @ scaled)))
     return inverse_mass * momentum if inverse_mass.ndim == 1 else inverse_mass @ momentum
 
 

@@ -16,6 +16,7 @@ from ensemble.draws.running_sums import add_draws, evaluate_draws, zero_sums
 from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
+from ensemble.methods.mcmc import low_rank_mass
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.free_chains import FreeChains, run_on_devices
 from ensemble.methods.mcmc.kernels import SECTIONS, Chain, DrawInfo, Sampler, make_sampler
@@ -24,8 +25,9 @@ from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_den
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.settings import Settings, check_dense
 from ensemble.methods.mcmc.state import Record, SamplingState, Trace
+from ensemble.methods.mcmc.warmup import window_ends
 from ensemble.networks.layers import convolutions_as_products
-from ensemble.sharding import processes
+from ensemble.sharding import processes, transfer
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
 from ensemble.sharding.placed_split import PlacedSplit, place_split
 from ensemble.source import in_memory
@@ -56,7 +58,8 @@ class Programs:
         self.sizes = dict(task.sizes)
         if isinstance(task, Modelled):
             # Another mass joins all parameters to one vector.
-            may_split = config.hmc.mass == "identity" and SAMPLERS[config.method].may_split
+            may_split = config.hmc.mass in ("identity", "diagonal")
+            may_split &= SAMPLERS[config.method].may_split
             self.density, in_memories = log_density_of_model(task, self.mesh, may_split), {}
         else:
             in_memories = {name: in_memory(task.dataset, name) for name in self.sizes}
@@ -70,9 +73,10 @@ class Programs:
         self.layout = self.density.layout
         self.padded_shapes = self.layout.padded_shapes(task.params_shapes())
         self._predict = self.density.predict
-        self._metric = None
+        self._make_metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
-            self._metric = leafwise_metric(self.layout.mask(self.padded_shapes))
+            mask, is_identity = self.layout.mask(self.padded_shapes), config.hmc.mass == "identity"
+            self._make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
         self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
         self.num_draws = self.num_left_out + config.hmc.num_samples
         self._settings = Settings(
@@ -86,6 +90,7 @@ class Programs:
             num_replicas=config.ladder.num_replicas if "ladder" in config else 1,
         )
         check_dense(self._settings, task.params_shapes())
+        self.window_ends = window_ends(self._settings.mass, self._settings.num_warmup)
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
         self._check_memory()
         self.first_state = jax.jit(self._first_state)
@@ -111,6 +116,8 @@ class Programs:
         state = (
             4 * num_params * self._settings.num_replicas
             + 2 * (config.hmc.mass == "dense") * num_params**2
+            # Draws and gradients, on the devices and where a window ends.
+            + 4 * max(self.window_ends.values(), default=0) * num_params
         )
         state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
         num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
@@ -121,9 +128,14 @@ class Programs:
         check_memory(num_bytes, what, "config.num_chains or config.log_every_steps")
 
     def next_due(self, step: int) -> int:
-        """The first of: next logging step, end of the warm-up, of the burn-in, the goal."""
+        """The first of: next logging step, window's end, end of the warm-up, burn-in, the goal."""
         every = self.config.log_every_steps
-        goals = (self.config.hmc.num_warmup, self.num_left_out, self.num_draws)
+        goals = (
+            *self.window_ends,
+            self.config.hmc.num_warmup,
+            self.num_left_out,
+            self.num_draws,
+        )
         return min((step // every + 1) * every, *(goal for goal in goals if goal > step))
 
     def record_length(self, begun: int, step: int) -> int:
@@ -187,7 +199,7 @@ class Programs:
                 return of_params(coordinates.to_params(position))
 
         return make_sampler(
-            self._settings, self._logdensity_fn(coordinates, data), self._metric, reference
+            self._settings, self._logdensity_fn(coordinates, data), self._make_metric, reference
         )
 
     def _logdensity_fn(self, coordinates: Coordinates, data: Any) -> Callable[[Any], jax.Array]:
@@ -218,6 +230,17 @@ class Programs:
             sampler = self._make_sampler(coordinates, data)
             assert sampler.tune is not None
             return jax.vmap(sampler.tune, spmd_axis_name=ENSEMBLE)(chains)
+
+    def estimate_mass(self, state: SamplingState) -> SamplingState:
+        """Computes the mass of every chain where a window ends; every process must ask."""
+        adaptation, where = state.chains.adaptation, self.shardings(state).chains.adaptation
+        masses = transfer.fetch(adaptation.mass)
+        mass = low_rank_mass.estimate(masses, self.window_ends[state.step])
+        # Those that share a chain may round differently.
+        inverse = processes.arrays_from_main(mass.inverse_mass_matrix._asdict())
+        mass = mass._replace(inverse_mass_matrix=type(mass.inverse_mass_matrix)(**inverse))
+        adaptation = adaptation._replace(mass=transfer.put(mass, where.mass))
+        return state.replace(chains=state.chains._replace(adaptation=adaptation))
 
     def sections(self, chains: Chain) -> dict[str, Any]:
         """Entries of report.json that only some samplers have; every process must ask."""

@@ -25,7 +25,7 @@ class Traits(NamedTuple):
     """What sets the samplers apart, beside how they move.
 
     Attributes:
-        may_be_dense: whether the mass matrix may be dense.
+        may_be_dense: whether the mass matrix may be dense, or of low rank.
         may_split: whether parameters may stay on their shards, and are not joined to one vector.
         tunes_at_once: whether the warm-up is one piece that yields no draws.
         may_be_free: whether chains may be at different draws, so that none waits for another.
@@ -45,7 +45,7 @@ SAMPLERS = {
     "tempering": Traits(may_be_dense=False, may_split=False),
 }
 _DENSE = [name for name, traits in SAMPLERS.items() if traits.may_be_dense]
-MASSES = ("identity", "diagonal", "dense", "kronecker")
+MASSES = ("identity", "diagonal", "low_rank", "dense", "kronecker")
 PRIOR, MAP, UNIFORM, PATHFINDER = "prior", "map", "uniform", "pathfinder"
 """Values of `init_from`; any other is a workdir."""
 
@@ -80,11 +80,11 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
                 "draws; lower it",
             )
         )
-    if mass == "dense" and not SAMPLERS[method].may_be_dense:
+    if mass in ("low_rank", "dense") and not SAMPLERS[method].may_be_dense:
         found.append(
             Conflict(
                 ("hmc.mass",),
-                f"config.hmc.mass='dense' is for {' and '.join(_DENSE)}; with {method} use "
+                f"config.hmc.mass={mass!r} is for {' and '.join(_DENSE)}; with {method} use "
                 "'diagonal'",
             )
         )

@@ -120,12 +120,12 @@ class Sampling(Method[SamplingState, ChunkInfo]):
     def advance(
         self, state: SamplingState, limit: int | None = None
     ) -> tuple[SamplingState, ChunkInfo]:
-        """Takes the draws up to the next due logging, the end of the warm-up, or the goal.
+        """Takes the draws up to the limit, or what `Programs.next_due` says.
 
         The tuning of mclmc is one chunk, whatever the limit.
 
         Returns:
-            The state, and the chunk's diagnostics; only the tuning is waited for.
+            The state, and the chunk's diagnostics; only tuning and masses are waited for.
         """
         programs, first = self._programs, state.step
         data = programs.density.data
@@ -145,14 +145,12 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         length = len(record.trace.info.log_density)
         compiles = length not in self._compiled
         self._compiled.add(length)
-        state, record = programs.run_chunk(
-            # The programs are the same for every step.
-            state.replace(step=0, begun=0, record=None),
-            record,
-            data,
-            programs.splits,
-            *map(np.int32, (begun, first, end)),
-        )
+        # The programs are the same for every step.
+        state = state.replace(step=0, begun=0, record=None)
+        numbers = map(np.int32, (begun, first, end))
+        state, record = programs.run_chunk(state, record, data, programs.splits, *numbers)
+        if end in programs.window_ends:
+            state = programs.estimate_mass(state.replace(step=end))
         if end < due:
             info = ChunkInfo(end, begun, first, compiles, record.trace, None, True)
             return state.replace(step=end, begun=begun, record=record), info

@@ -33,7 +33,8 @@ class Settings:
         num_warmup: draws that adapt the step size and the mass, which later ones leave alone; of
             mclmc, the integrator's steps that its tuning may take in all. 0 for none.
         target_acceptance: that dual averaging aims at.
-        mass: 'identity'; 'diagonal' or 'dense', by the warm-up.
+        mass: 'identity'; 'diagonal', 'low_rank' or 'dense', by the warm-up. Of 'low_rank' whoever
+            takes the draws calls `low_rank_mass.estimate` at `warmup.window_ends`.
         num_replicas: of a chain of tempering.
     """
 
@@ -49,7 +50,7 @@ class Settings:
     def __post_init__(self) -> None:
         too_short = self.mass != "identity" and self.num_warmup < MIN_MASS_WARMUP
         traits = SAMPLERS.get(self.method, Traits())
-        too_dense = self.mass == "dense" and not traits.may_be_dense
+        too_dense = self.mass in ("low_rank", "dense") and not traits.may_be_dense
         rules = [
             (name, rule.holds(getattr(self, name)), rule.text)
             for name in _NUMBERS

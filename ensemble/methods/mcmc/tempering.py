@@ -124,7 +124,8 @@ def make_ladder(
         # The variance of gradients: modes that lie apart widen positions, but not these.
         metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
         after, info = make_transition(logdensity_fn)(rng_key, before, step_size, metric, t)
-        tuning = windows.update(tuning, t, after.logdensity_grad, info.acceptance_rate)
+        grad = after.logdensity_grad
+        tuning = windows.update(tuning, t, grad, grad, info.acceptance_rate)
         energy_before = metric.kinetic_energy(info.momentum) - before.logdensity
         told = info, info.energy - energy_before, step_size
         return _place(after.position, target, reference), tuning, told

@@ -1,7 +1,8 @@
 """How samplers find their step size and their mass: pure functions of one chain.
 
 HMC and NUTS adapt as Stan does, draw by draw: the step size by dual averaging, the mass from the
-draws of windows that double in length (Stan Reference Manual, "Automatic parameter tuning").
+draws of windows that double in length (Stan Reference Manual, "Automatic parameter tuning"). A mass
+of low rank is computed by the host where a window ends.
 MCLMC is tuned in one go (Robnik et al. 2023, "Microcanonical Hamiltonian Monte Carlo").
 """
 
@@ -24,7 +25,11 @@ from blackjax.adaptation.step_size import (
 )
 from jax.flatten_util import ravel_pytree
 
-MASSES = ("identity", "diagonal", "dense")
+from ensemble.methods.mcmc import leafwise_metric, low_rank_mass
+from ensemble.methods.mcmc.low_rank_mass import LowRankMass
+
+LOW_RANK = "low_rank"
+MASSES = ("identity", "diagonal", LOW_RANK, "dense")
 MAX_TUNINGS = 3
 """Of MCLMC; another one follows where the one before has found no step size."""
 DESCENT_STEPS = 200
@@ -38,11 +43,12 @@ class Adaptation(NamedTuple):
 
     Attributes:
         step_size: of dual averaging.
-        mass: the inverse mass matrix in use, [P] or [P, P], and the moments of the window so far.
+        mass: the inverse mass matrix in use, [P] or [P, P], and the moments of the window so far;
+            or trees of these, leaf by leaf; or a mass of low rank.
     """
 
     step_size: DualAveragingAdaptationState
-    mass: MassMatrixAdaptationState
+    mass: MassMatrixAdaptationState | LowRankMass
 
 
 class Windows(NamedTuple):
@@ -51,35 +57,40 @@ class Windows(NamedTuple):
     Attributes:
         init: `(position) -> Adaptation`.
         step_size: `(Adaptation, t) -> []`, that draw t is to be made with.
-        update: `(Adaptation, t, position, acceptance_rate) -> Adaptation`, after draw t; the same
-            as before where t is none of the warm-up's.
+        update: `(Adaptation, t, position, grad, acceptance_rate) -> Adaptation`, after draw t, with
+            the gradient of the log density there; the same as before where t is none of the
+            warm-up's.
     """
 
     init: Callable[[Any], Adaptation]
     step_size: Callable[[Adaptation, jax.Array], jax.Array]
-    update: Callable[[Adaptation, jax.Array, Any, jax.Array], Adaptation]
+    update: Callable[[Adaptation, jax.Array, Any, Any, jax.Array], Adaptation]
 
 
-def make_windows(mass: str, step_size: float, num_warmup: int, target_acceptance: float) -> Windows:
+def make_windows(
+    mass: str,
+    step_size: float,
+    num_warmup: int,
+    target_acceptance: float,
+    is_by_leaf: bool = False,
+) -> Windows:
     """Makes the warm-up of a chain from its length, so that it is a function of t alone.
 
     Args:
-        mass: of `MASSES`; 'identity' adapts the step size only.
+        mass: of `MASSES`; 'identity' adapts the step size only. The draws of a window are kept for
+            'low_rank', and where it ends the caller computes the mass: `window_ends`.
         step_size: at the start.
         num_warmup: draws; under 20 are too few for a mass.
         target_acceptance: that dual averaging aims at.
+        is_by_leaf: whether a diagonal mass is a tree, for `leafwise_metric`.
     """
     start_averaging, average, averaged = dual_averaging_adaptation(target_acceptance)
-    start_moments, add_moments, finish_moments = mass_matrix_adaptation(mass != "dense")
-    if mass == "identity":
-        is_slow = ends_window = np.zeros(num_warmup, bool)
-    else:
-        with jax.ensure_compile_time_eval():  # The caller may be traced.
-            is_slow, ends_window = np.asarray(build_schedule(num_warmup), bool).T
+    is_slow, ends_window = _schedule(mass, num_warmup)
+    places = _places(is_slow, ends_window)
+    start_mass, add_moments, finish_moments = _estimator(mass, is_by_leaf, places)
 
     def init(position: Any) -> Adaptation:
-        num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
-        start = Adaptation(start_averaging(jnp.float32(step_size)), start_moments(num_params))
+        start = Adaptation(start_averaging(jnp.float32(step_size)), start_mass(position))
         return _typed(start)
 
     def current_step_size(adaptation: Adaptation, t: jax.Array) -> jax.Array:
@@ -111,17 +122,75 @@ def make_windows(mass: str, step_size: float, num_warmup: int, target_acceptance
             Adaptation(adaptation.step_size, moments),
         )
 
-    def update(adaptation: Adaptation, t: jax.Array, position: Any, acceptance: Any) -> Adaptation:
+    def update(
+        adaptation: Adaptation, t: jax.Array, position: Any, grad: Any, acceptance: Any
+    ) -> Adaptation:
         if not num_warmup:
             return adaptation
-        return jax.lax.cond(
+        kept = adaptation.mass
+        if mass == LOW_RANK:  # Outside of conditions, which would copy all draws of the window.
+            place = jnp.asarray(places)[jnp.minimum(t, num_warmup)]
+            kept = low_rank_mass.keep(kept, place, position, grad)
+            adaptation = adaptation._replace(mass=())
+        adaptation = jax.lax.cond(
             t < num_warmup,
             lambda old: during(old, jnp.minimum(t, num_warmup - 1), position, acceptance),
             lambda old: old,
             adaptation,
         )
+        return adaptation._replace(mass=kept) if mass == LOW_RANK else adaptation
 
     return Windows(init, current_step_size, update)
+
+
+def window_ends(mass: str, num_warmup: int) -> dict[int, int]:
+    """The draws after which the caller computes a mass, and how many their windows have.
+
+    Args:
+        mass: of `MASSES`; only 'low_rank' has such draws.
+        num_warmup: draws.
+    """
+    if mass != LOW_RANK:
+        return {}
+    is_slow, ends_window = _schedule(mass, num_warmup)
+    ends = np.flatnonzero(ends_window)
+    places = _places(is_slow, ends_window)
+    return {int(t) + 1: int(places[t]) + 1 for t in ends}
+
+
+def _schedule(mass: str, num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each draw of the warm-up, whether it belongs to a window, and whether it ends one."""
+    if mass == "identity":
+        return np.zeros(num_warmup, bool), np.zeros(num_warmup, bool)
+    with jax.ensure_compile_time_eval():  # The caller may be traced.
+        is_slow, ends_window = np.asarray(build_schedule(num_warmup), bool).T
+    return is_slow, ends_window
+
+
+def _places(is_slow: np.ndarray, ends_window: np.ndarray) -> np.ndarray:
+    """Numbers [T + 1] of draws in their windows; of others, and at the end, the longest window."""
+    counts = np.cumsum(is_slow)
+    ends = counts[ends_window]
+    longest = np.diff(ends, prepend=0).max(initial=0)
+    begun = np.append(0, ends)[np.searchsorted(ends, counts)]
+    return np.append(np.where(is_slow, counts - begun - 1, longest), longest)
+
+
+def _estimator(
+    mass: str, is_by_leaf: bool, places: np.ndarray
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """Functions that start a mass at a position, take a draw, and finish a window."""
+    if mass == LOW_RANK:
+        same = lambda mass, *_: mass  # noqa: E731
+        return lambda one: low_rank_mass.start(_num_params(one), places[-1]), same, same
+    if mass == "diagonal" and is_by_leaf:
+        return leafwise_metric.start, leafwise_metric.add, leafwise_metric.finish
+    start, add, finish = mass_matrix_adaptation(mass != "dense")
+    return lambda position: start(_num_params(position)), add, finish
+
+
+def _num_params(position: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(position))
 
 
 def _typed(tree: Any) -> Any:
@@ -141,7 +210,7 @@ def untuned(position: Any, step_size: float) -> MCLMCAdaptationState:
         position: of a chain.
         step_size: of the first step.
     """
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
+    num_params = _num_params(position)
     return MCLMCAdaptationState(
         L=jnp.sqrt(jnp.float32(num_params)),
         step_size=jnp.float32(step_size),

@@ -236,7 +236,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     dataset: WatchDataset = found
     flat, priors = flatten(config), parse_prior(config.prior)
     for key, allowed, holds in (
-        ("hmc.mass", "identity", lambda value: value == "identity"),
+        ("hmc.mass", "identity or diagonal", ("identity", "diagonal").__contains__),
         ("hold_out", "True", bool),
         ("prior", "without a fan-in", lambda value: not any(p.is_over_fan_in for p in priors)),
     ):

@@ -223,7 +223,7 @@ def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
     [
         ({"model": "cnn"}, "config.num_factors=2 is for config.model='matrix_factorisation', and"),
         ({"method": "mclmc"}, "config.method='mclmc' must be hmc or nuts for"),
-        ({"hmc": {"mass": "diagonal"}}, "config.hmc.mass='diagonal' must be identity for"),
+        ({"hmc": {"mass": "low_rank"}}, "hmc.mass='low_rank' must be identity or diagonal for"),
         ({"num_factors": 0}, "config.num_factors=0 must be positive"),
         ({"num_factors": 10**9}, r"2 chains of 71,000,000,071 parameters would take \d+\.\d GiB"),
         ({"dataset": "watches:3x30"}, "3 users cannot be spread over 4 shards"),

@@ -165,7 +165,7 @@ def test_numbers_are_compared_with_their_mean():
         ({"rhat_max": 1.001, "divergences": 0}, 0, []),
         ({"rhat_max": np.nan, "divergences": 0}, 0, ["R-hat of mu is no finite number"]),
         ({"rhat_max": 1.001, "divergences": 3}, 0, ["3 draws diverged: .*acceptance=0.8 to"]),
-        ({"rhat_max": 1.3, "divergences": 0}, 2, ["mass='dense'", "above 0.7 for 2 observ"]),
+        ({"rhat_max": 1.3, "divergences": 0}, 2, ["mass='low_rank'", "above 0.7 for 2 observ"]),
         ({"rhat_max": 1.3, "divergences": 9}, 0, ["Begin with the draws that div", "9 draws"]),
         (
             {"rhat_max": 3.1, "divergences": 0, "accept_by_chain": [0.8, 0.8, 0.01, 0.9]},

@@ -302,7 +302,7 @@ def test_a_nan_energy_is_a_rejection(method):
         ({"jitter": 1.0}, "jitter=1.0 must be at least 0 and below 1"),
         ({"num_warmup": -1}, "num_warmup=-1 must not be negative"),
         ({"target_acceptance": 1.0}, "target_acceptance=1.0 must be between 0 and 1"),
-        ({"mass": "full"}, "mass='full' must be one of identity, diagonal, dense"),
+        ({"mass": "full"}, "mass='full' must be one of identity, diagonal, low_rank"),
         ({"method": "mclmc", "mass": "dense"}, "mass='dense' must be identity or diagonal with m"),
         ({"num_warmup": 9, "mass": "dense"}, "num_warmup=9 must be at least 20 to adapt mass='de"),
     ],

@@ -1,12 +1,19 @@
-"""The metric of leaves against BlackJAX's own, which joins them."""
+"""The metric of leaves, and its mass, against BlackJAX's own, which joins them."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
 from blackjax.mcmc.metrics import default_metric
+from jax.flatten_util import ravel_pytree
+from jax.sharding import NamedSharding, PartitionSpec
 
+from ensemble.methods.mcmc import leafwise_metric as leafwise
+from ensemble.methods.mcmc.kernels import make_sampler
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
+from ensemble.methods.mcmc.settings import Settings
+from ensemble.sharding.mesh import DATA, create_mesh
 
 
 def tree_of(seed, num_rows=5):
@@ -15,18 +22,24 @@ def tree_of(seed, num_rows=5):
     return {name: jnp.asarray(rng.normal(size=shape), "f4") for name, shape in shapes.items()}
 
 
-REFERENCE = default_metric(jnp.ones(5 * 3 + 4 + 1))
+INVERSE_MASS = jax.tree.map(jnp.exp, tree_of(99))
+METRICS = [
+    (leafwise_metric(), default_metric(jnp.ones(5 * 3 + 4 + 1))),
+    (leafwise_metric(None, INVERSE_MASS), default_metric(ravel_pytree(INVERSE_MASS)[0])),
+]
 
 
-def test_the_kinetic_energy_is_that_of_the_joined_vector():
+@pytest.mark.parametrize(("metric", "reference"), METRICS)
+def test_the_kinetic_energy_is_that_of_the_joined_vector(metric, reference):
     momentum = tree_of(0)
-    expected = REFERENCE.kinetic_energy(momentum)
-    assert float(leafwise_metric().kinetic_energy(momentum)) == pytest.approx(float(expected))
-    velocity = jax.grad(leafwise_metric().kinetic_energy)(momentum)
-    jax.tree.map(np.testing.assert_allclose, velocity, momentum)
+    expected = reference.kinetic_energy(momentum)
+    assert float(metric.kinetic_energy(momentum)) == pytest.approx(float(expected))
+    velocities = (jax.grad(one.kinetic_energy)(momentum) for one in (metric, reference))
+    jax.tree.map(lambda *both: np.testing.assert_allclose(*both, rtol=1e-6), *velocities)
 
 
-def test_trajectories_turn_where_those_of_the_joined_vector_do():
+@pytest.mark.parametrize(("metric", "reference"), METRICS)
+def test_trajectories_turn_where_those_of_the_joined_vector_do(metric, reference):
     decisions = []
     for seed in range(30):
         ends = [tree_of(3 * seed + i) for i in range(2)]
@@ -35,8 +48,10 @@ def test_trajectories_turn_where_those_of_the_joined_vector_do():
             *ends,
             tree_of(3 * seed + 2),
         )
-        expected = bool(REFERENCE.check_turning(*ends, total))
-        assert bool(leafwise_metric().check_turning(*ends, total)) == expected
+        expected = bool(reference.check_turning(*ends, total))
+        assert bool(metric.check_turning(*ends, total)) == expected
+        joined = (ravel_pytree(one)[0] for one in (*ends, total))  # By the criterion of nuts.
+        assert bool(metric.check_turning(*joined)) == expected
         decisions.append(expected)
     assert 0 < sum(decisions) < 30
 
@@ -62,6 +77,64 @@ def test_padding_has_no_momentum_and_changes_no_other():
     assert (padded["rows"][5:] == 0).all()
     padded["rows"] = padded["rows"][:5]
     jax.tree.map(np.testing.assert_array_equal, padded, whole)
+
+
+def test_momenta_vary_as_the_mass_says():
+    inverse_mass = jnp.array([[0.25], [4.0]]) * jnp.ones((2, 10_000))
+    metric = leafwise_metric(None, inverse_mass)
+    momentum = metric.sample_momentum(jax.random.key(0), jnp.zeros((2, 10_000)))
+    np.testing.assert_allclose(momentum.std(axis=1), [2, 0.5], rtol=4 / np.sqrt(2 * 10_000))
+    unit = metric.scale(None, momentum, inv=True, trans=False)
+    np.testing.assert_allclose(unit.std(axis=1), 1, rtol=4 / np.sqrt(2 * 10_000))
+    np.testing.assert_allclose(metric.scale(None, unit, inv=False, trans=True), momentum, rtol=1e-5)
+
+
+def test_the_mass_is_that_of_the_joined_vector():
+    ours = leafwise.start(tree_of(0))
+    start, add, finish = mass_matrix_adaptation()
+    theirs = start(5 * 3 + 4 + 1)
+    for seed in range(4):
+        ours, theirs = leafwise.add(ours, tree_of(seed)), add(theirs, tree_of(seed))
+    ours, theirs = leafwise.finish(ours), finish(theirs)
+    joined = ravel_pytree(ours.inverse_mass_matrix)[0]
+    np.testing.assert_allclose(joined, theirs.inverse_mass_matrix, rtol=1e-5)
+    assert not ravel_pytree(ours.wc_state)[0].any()
+
+
+def test_a_warm_up_gathers_no_leaf():
+    """Rows over four devices: they find the mass that one device finds, and padding stays."""
+    settings = Settings("hmc", 0.3, num_leapfrog_steps=3, num_warmup=40, mass="diagonal")
+    widths = jnp.where(jnp.arange(16) < 13, jnp.linspace(0.1, 2, 16), jnp.inf)
+    mask = {"rows": np.arange(16) < 13, "shared": np.ones((), bool)}
+
+    def logdensity_fn(position):
+        rows = (position["rows"] - position["shared"]) / widths
+        return -0.5 * (jnp.sum(rows**2) + position["shared"] ** 2)
+
+    sampler = make_sampler(settings, logdensity_fn, lambda mass: leafwise_metric(mask, mass))
+
+    def run(position):
+        chain = sampler.init(jax.random.key(0), position)
+        step = lambda t, chain: sampler.step(chain, t)[0]  # noqa: E731
+        return jax.lax.fori_loop(0, 40, step, chain)
+
+    start = {"rows": jnp.zeros(16), "shared": jnp.zeros(())}
+    mesh = create_mesh(1, 4, jax.devices())
+    specs = {"rows": PartitionSpec(DATA), "shared": PartitionSpec()}
+    spread = jax.device_put(start, {name: NamedSharding(mesh, one) for name, one in specs.items()})
+    found = []
+    for position in (start, spread):
+        compiled = jax.jit(run).lower(position).compile()
+        found.append(compiled(position))
+    program = compiled.as_text()
+    assert "all-reduce" in program
+    assert "all-gather" not in program
+    assert "all-to-all" not in program
+    masses = [chain.adaptation.mass.inverse_mass_matrix for chain in found]
+    for name in specs:
+        np.testing.assert_allclose(masses[1][name], masses[0][name], rtol=0.02)
+    assert 0.01 < np.ptp(masses[0]["rows"][:13]) < 0.9  # No longer the identity.
+    assert not found[1].state.position["rows"][13:].any()
 
 
 def test_the_scale_of_the_identity_is_one():

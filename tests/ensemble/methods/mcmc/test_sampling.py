@@ -429,7 +429,7 @@ def test_chains_that_all_refuse_end_the_run(blobs):
     ("change", "line"),
     [
         ({"method": "gibbs"}, "config.method='gibbs' must be one of sgd, hmc, nuts, mclmc"),
-        ({"hmc": {"mass": "round"}}, "must be one of identity, diagonal, dense, kronecker"),
+        ({"hmc": {"mass": "round"}}, "must be one of identity, diagonal, low_rank, dense"),
         ({"hmc": {"num_samples": 0}}, "config.hmc.num_samples=0 must be positive"),
         ({"prior": "none"}, "config.prior='none' does not have; set it to such as 'normal"),
         ({"prior": "normal(0)"}, "positive scales"),

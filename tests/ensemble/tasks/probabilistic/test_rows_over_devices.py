@@ -1,5 +1,7 @@
 """`ensemble.sample` of a model whose rows, and their latents, lie over devices."""
 
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,21 +20,21 @@ Y = np.linspace(-1, 2, 13).astype(np.float32)
 
 
 def hospitals(y):
-    mean = numpyro.sample("mean", dist.Normal(0, 1))
-    with sharded_plate("hospital", len(y)):
-        effect = numpyro.sample("effect", dist.Normal(mean, 1))
+    centre = numpyro.sample("centre", dist.Normal(0, 1))
+    with sharded_plate("hospital", len(y)):  # A state of chains has a `mean` of its own.
+        effect = numpyro.sample("mean", dist.Normal(centre, 1))
         numpyro.sample("y", dist.Normal(effect, 0.5), obs=y)
 
 
-def sample(num_devices, num_samples, workdir=None):
+def sample(mass, num_devices, num_samples, workdir):
     config = {
         "num_chains": 1,
         "num_devices": num_devices,
         "log_every_steps": 10,
-        "hmc.mass": "identity",
+        "hmc.mass": mass,
         "hmc.step_size": 0.2,
         "hmc.num_leapfrog_steps": 5,
-        "hmc.num_warmup": 0,
+        "hmc.num_warmup": 0 if mass == "identity" else 20,
         "hmc.num_samples": num_samples,
     }
     return ensemble.sample(
@@ -40,13 +42,15 @@ def sample(num_devices, num_samples, workdir=None):
     )
 
 
+@pytest.mark.parametrize("mass", ["diagonal", pytest.param("identity", marks=pytest.mark.soak)])
 @pytest.mark.check
-def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(tmp_path):
-    sample(4, 10, tmp_path)
-    found = sample(1, 20, tmp_path)
-    whole = sample(1, 20)
-    assert found.draws["effect"].shape == (1, 20, 13)
-    assert (np.diff(whole.draws["mean"]) != 0).mean() > 0.5
+def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(mass, tmp_path):
+    sample(mass, 4, 10, tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", tmp_path / "stayed")
+    found = sample(mass, 1, 20, tmp_path / "moved")
+    whole = sample(mass, 4, 20, tmp_path / "stayed")
+    assert found.draws["mean"].shape == (1, 20, 13)
+    assert (np.diff(whole.draws["centre"]) != 0).mean() > 0.5
     for name, draws in whole.draws.items():
         np.testing.assert_allclose(found.draws[name], draws, atol=1e-4)
 
@@ -54,13 +58,13 @@ def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(tmp_path):
 def test_latents_lie_beside_their_rows_if_they_may(monkeypatch):
     task, mesh = ModelTask(NumPyroProgram(hospitals, (Y,))), create_mesh(1, 4, jax.devices())
     split = task.own_log_density(mesh, may_split=True)
-    assert split.layout.names == ("effect",)
+    assert split.layout.names == ("mean",)
     monkeypatch.setattr(model_task, "check_rows", lambda *_: None)  # Once is enough.
     whole = task.own_log_density(mesh, may_split=False)
     assert not whole.layout.names
-    params = {"mean": jnp.float32(0.3), "effect": jnp.asarray(Y[::-1])}
+    params = {"centre": jnp.float32(0.3), "mean": jnp.asarray(Y[::-1])}
     padded = split.layout.pad(params)
-    assert padded["effect"].shape == (16,)
+    assert padded["mean"].shape == (16,)
     expected = pytest.approx(float(task.program.log_density(params, task.program.arrays)))
     for density, position in ((split, padded), (whole, params)):
         value = jax.jit(lambda position, data, density=density: density.bind(data)(position))

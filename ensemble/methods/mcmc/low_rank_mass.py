@@ -1,0 +1,169 @@
+"""A mass of low rank: a scale of every parameter, and a few directions that are wider or narrower.
+
+It costs as much as a diagonal one up to a factor, for any number of parameters, and follows
+correlations. It is found from draws and their gradients together, by Seyboldt et al. (2026),
+"Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence", algorithm 1: on a normal
+density, as many draws as there are parameters tell the covariance without an error.
+
+The devices keep the draws of a window. Where it ends, the host computes the mass, chain by chain in
+float64: products of covariances of draws and of gradients have few digits left in float32.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from blackjax.mcmc.metrics import LowRankInverseMassMatrix
+from jax.flatten_util import ravel_pytree
+
+MAX_RANK = 10
+_CUTOFF = 2.0
+"""Directions whose variance is right up to this factor stay as they are."""
+_GAMMA = 1e-5
+"""What is added to sums of squares, of which nothing is known in some directions."""
+
+
+class LowRankMass(NamedTuple):
+    """The mass of a chain, and what the window has seen so far. P parameters, K directions.
+
+    Attributes:
+        inverse_mass_matrix: in use: `sigma` [P], `U` [P, K] and `lam` [K].
+        draws: [W, P], with places for the longest window.
+        grads: [W, P], of the log density.
+    """
+
+    inverse_mass_matrix: LowRankInverseMassMatrix
+    draws: Any
+    grads: Any
+
+
+def start(num_params: int, num_places: int) -> LowRankMass:
+    """The identity.
+
+    Args:
+        num_params: P.
+        num_places: W.
+    """
+    rank = min(MAX_RANK, num_params)
+    identity = LowRankInverseMassMatrix(
+        jnp.ones(num_params), jnp.zeros((num_params, rank)), jnp.ones(rank)
+    )
+    nothing = jnp.zeros((num_places, num_params))
+    return LowRankMass(identity, nothing, nothing)
+
+
+def keep(mass: LowRankMass, place: jax.Array, position: Any, grad: Any) -> LowRankMass:
+    """Keeps a draw.
+
+    Args:
+        mass: of a chain.
+        place: number of the draw in its window; W for a draw that is not kept.
+        position: of the draw, a tree.
+        grad: of the log density there.
+    """
+    draw, grad = ravel_pytree(position)[0], ravel_pytree(grad)[0]
+    # A write to where nothing is, which costs less than a choice between two whole arrays.
+    return mass._replace(
+        draws=mass.draws.at[place].set(draw, mode="drop"),
+        grads=mass.grads.at[place].set(grad, mode="drop"),
+    )
+
+
+def estimate(masses: LowRankMass, num_draws: int) -> LowRankMass:
+    """Ends a window, on the host.
+
+    Args:
+        masses: [C, ...] of all chains.
+        num_draws: of the window.
+
+    Returns:
+        The same with the mass for the next window, and without draws.
+    """
+    before = masses.inverse_mass_matrix
+    found = [
+        fit(draws[:num_draws], grads[:num_draws], LowRankInverseMassMatrix(*one))
+        for draws, grads, *one in zip(masses.draws, masses.grads, *before, strict=True)
+    ]
+    of_chains = [np.stack(leaves) for leaves in zip(*found, strict=True)]
+    nothing = np.zeros_like(masses.draws)
+    return LowRankMass(LowRankInverseMassMatrix(*of_chains), nothing, nothing)
+
+
+def fit(
+    draws: np.ndarray, grads: np.ndarray, before: LowRankInverseMassMatrix
+) -> LowRankInverseMassMatrix:
+    """Finds the inverse mass D (I + U (lam - I) U') D, D = diag(sigma), for which gradients vary
+    as draws do.
+
+    Args:
+        draws: [N, P] float32.
+        grads: [N, P], of the log density.
+        before: the mass so far. It stays where a number is not finite, and so does the sigma of a
+            parameter that has not moved, or whose gradient has not.
+
+    Returns:
+        float32; of directions in which `sigma` alone is right, `lam` is 1.
+    """
+    if not (np.isfinite(draws).all() and np.isfinite(grads).all()):
+        return before
+    x, g = (one - one.mean(axis=0) for one in (np.float64(draws), np.float64(grads)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sigma = ((x**2).sum(axis=0) / (g**2).sum(axis=0)) ** 0.25
+    sigma = np.where(np.isfinite(sigma) & (sigma > 0), sigma, before.sigma)
+    x, g = x / sigma, g * sigma
+    rank = before.lam.size
+    # The matrix is computed where draws, or their gradients, vary most.
+    basis = np.linalg.qr(np.concatenate([_main_directions(one, rank) for one in (x, g)]).T)[0]
+    of_draws, of_grads = (_squares(one @ basis) for one in (x, g))
+    values, vectors = _spectrum(_geometric_mean(of_draws, of_grads))
+    # What most directions have in common is no direction, but a scale.
+    common = _scale_outside(x, g, basis) if len(sigma) > basis.shape[1] else np.median(values)
+    values /= common
+    chosen = np.sort(np.argsort(-np.abs(np.log(values)))[:rank])
+    values, vectors = values[chosen], basis @ vectors[:, chosen]
+    is_far = (values < 1 / _CUTOFF) | (values > _CUTOFF)
+    found = [np.float32(one) for one in (sigma * common**0.5, vectors, np.where(is_far, values, 1))]
+    if not all(np.isfinite(one).all() for one in found):  # Of draws from the ends of float32.
+        return before
+    return LowRankInverseMassMatrix(*found)
+
+
+def _scale_outside(x: np.ndarray, g: np.ndarray, basis: np.ndarray) -> float:
+    """The one variance that fits all directions outside of a basis [P, Q]."""
+    of_draws, of_grads = (np.sum(one**2) - np.sum((one @ basis) ** 2) for one in (x, g))
+    ratio = np.divide(of_draws, of_grads, where=of_grads > 0, out=np.ones(()))
+    return float(np.sqrt(ratio)) if ratio > 0 else 1.0
+
+
+def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
+    """The directions [K, P] in which rows [N, P] vary most, so many at most."""
+    num_rows, num_params = rows.shape
+    is_wide = num_rows < num_params
+    products = rows @ rows.T if is_wide else rows.T @ rows  # Less work than singular values.
+    last = len(products) - 1
+    values, vectors = scipy.linalg.eigh(products, subset_by_index=(max(last - count + 1, 0), last))
+    if not is_wide:
+        return vectors.T
+    return vectors.T @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None]
+
+
+def _squares(rows: np.ndarray) -> np.ndarray:
+    """Sums of squares and products of columns, in units of what is added to them."""
+    return rows.T @ rows / _GAMMA + np.eye(rows.shape[1])
+
+
+def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:
+    """The positive definite G with G of_grads G = of_draws."""
+    values, vectors = _spectrum(of_grads)
+    root, inverse = vectors * values**0.5, vectors / values**0.5
+    values, vectors = _spectrum(root.T @ of_draws @ root)
+    half = inverse @ vectors * values**0.25
+    return half @ half.T
+
+
+def _spectrum(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors of a positive definite matrix; rounding may say otherwise."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.maximum(values, np.finfo(np.float64).eps * values.max()), vectors
