@@ -97,7 +97,7 @@ def stop(
         ess: that is asked for.
         rhat: that is asked for.
     """
-    stop_at = types.SimpleNamespace(ess=ess, rhat=rhat)
+    stop_at = types.SimpleNamespace(ess=ess, rhat=rhat, predictive_error=0.0)
     arviz = diagnostics.import_arviz()
 
     def is_over(values: NDArray) -> bool:

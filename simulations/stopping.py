@@ -65,7 +65,7 @@ class Problem(NamedTuple):
         }
 
 
-def _problem(rng: np.random.Generator, num_examples: int) -> Problem:
+def draw_problem(rng: np.random.Generator, num_examples: int) -> Problem:
     weights = rng.normal(size=NUM_DIMS)
     train, test = (rng.normal(size=(n, NUM_DIMS)) for n in (NUM_TRAINED, num_examples))
     covariance = np.linalg.inv(np.eye(NUM_DIMS) + train.T @ train)
@@ -150,10 +150,10 @@ def stop(
         ess: that is asked for.
         rhat: that is asked for.
     """
-    stop_at = types.SimpleNamespace(ess=ess, rhat=rhat)
+    stop_at = types.SimpleNamespace(ess=ess, rhat=rhat, predictive_error=0.0)
 
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        problem = _problem(rng, num_examples)
+        problem = draw_problem(rng, num_examples)
         draws = chains.draw(rng, problem)
         draws = draws[:, : _end(_tracked(problem, draws), every, stop_at)]
         nll = problem.nll(draws)
@@ -183,7 +183,7 @@ def verdict(chains: Chains, missed: int = 0) -> Replicate:
     """
 
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        problem = _problem(rng, NUM_TRACKED)
+        problem = draw_problem(rng, NUM_TRACKED)
         draws = chains.draw(rng, problem)
         draws[:missed] += 2 * np.sqrt(np.diag(problem.covariance))
         scalars = dict(enumerate(_tracked(problem, draws)))

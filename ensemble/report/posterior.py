@@ -11,6 +11,7 @@ import numpy as np
 from ensemble import registry
 from ensemble.draws import diagnostics, disagreement
 from ensemble.draws.diagnostics import AGREE, DISAGREE, Diagnostics, judge_chains
+from ensemble.draws.predictive_error import ERROR, OVER, predictive_section
 from ensemble.draws.store import (
     LOG_DENSITY,
     LOG_PROB,
@@ -103,11 +104,16 @@ def convergence_section(
         found: the diagnostics of those whose convergence counts.
         traced: scores of single draws that are among the scalars.
         num_chains: that were started.
+
+    Returns:
+        As `posterior_section` says; with `predictive`, of `predictive_section`, where there are
+        predictions.
     """
     ess = [one.ess_bulk for one in found.scalars.values()]
     monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
     told = judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
     is_whole = len(counted[LOG_DENSITY]) == num_chains
+    predictive = predictive_section(counted, found)
     return {
         "converged": told == AGREE and is_whole,
         "rhat_max": found.rhat_max,
@@ -127,11 +133,37 @@ def convergence_section(
                 "mean": one.mean,
                 "mcse": one.mcse,
                 "interval": diagnostics.mean_interval(np.asarray(counted[name], np.float64)),
-                "interval_over": "chains of this length",
+                "interval_over": OVER,
             }
             for name, one in monte_carlo.scalars.items()
         },
+        **({} if predictive is None else {"predictive": predictive}),
     }
+
+
+def convergence_scalars(
+    scalars: Mapping[str, np.ndarray], found: Diagnostics
+) -> dict[str, float]:
+    """What the curves of a run show of convergence; what cannot be told yet is left out.
+
+    Args:
+        scalars: [C, T] each, whose convergence counts.
+        found: their diagnostics.
+    """
+    section = predictive_section(scalars, found) or {}
+    told = {
+        "posterior/rhat_max": found.rhat_max,
+        "posterior/ess_bulk_min": found.ess_bulk_min,
+        "posterior/ess_tail_min": found.ess_tail_min,
+        "posterior/predictive/rhat_max": section.get("rhat_max"),
+        "posterior/predictive/ess_bulk_min": section.get("ess_bulk_min"),
+        ERROR: section.get("error"),
+        **{
+            f"posterior/predictive/rhat_above_{level}": share
+            for level, share in section.get("rhat_above", {}).items()
+        },
+    }
+    return {name: one for name, one in told.items() if one is not None and np.isfinite(one)}
 
 
 def _modes(

@@ -8,6 +8,7 @@ import numpy as np
 from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 
 from ensemble.draws.diagnostics import MIN_ESS
+from ensemble.draws.predictive_error import ERROR
 from ensemble.methods.mcmc.state import Trace
 from ensemble.methods.mcmc.warmup import is_usable
 from ensemble.notes import note
@@ -58,6 +59,7 @@ def headline(
     titles = {
         "posterior/rhat_max": "R-hat",
         "posterior/ess_bulk_min": "bulk ESS",
+        ERROR: "predictive error",
         "posterior/gradients_per_second": "gradients/s",
         "posterior/ess_per_second": "ESS/s",
         **{f"{tracked_split}/average_draw/{name}": f"average draw's {name}" for name in traced},
@@ -72,10 +74,12 @@ def has_converged(scalars: Mapping[str, float], stop_at: Any) -> bool:
 
     Args:
         scalars: with those of convergence, as far as they are known.
-        stop_at: `rhat` and `ess`; what is 0 is not asked for.
+        stop_at: `rhat`, `ess` and `predictive_error`; what is 0 is not asked for.
     """
+    error = stop_at.predictive_error
     return (
-        (stop_at.rhat > 0 or stop_at.ess > 0)
+        (stop_at.rhat > 0 or stop_at.ess > 0 or error > 0)
+        and (not error or scalars.get(ERROR, np.inf) < error)
         and (not stop_at.rhat or scalars.get("posterior/rhat_max", np.inf) < stop_at.rhat)
         and scalars.get("posterior/ess_bulk_min", 0) > max(stop_at.ess, MIN_ESS)
     )

@@ -154,6 +154,13 @@ BLOCK = Block(
         "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),
         **{f"hmc.{name}": key for name, key in _HMC.items()},
         **STOP_AT,
+        "stop_at.predictive_error": Key(
+            0.0,
+            "the run ends when log predictive densities are known to within so many nats, and the "
+            "others are reached; 0: never",
+            NOT_NEGATIVE,
+            may_change=True,
+        ),
     },
     _conflicts,
     instead={

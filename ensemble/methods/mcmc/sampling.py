@@ -14,6 +14,7 @@ from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.running_sums import averages
 from ensemble.draws.store import Draws, draw_variables, tracked_scalars
+from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor, host_state
@@ -24,7 +25,7 @@ from ensemble.methods.mcmc.start import find_map, starting_points
 from ensemble.methods.mcmc.state import SamplingState, Trace
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.report.model_results import ModelResults
-from ensemble.report.posterior import posterior_section, write_posterior
+from ensemble.report.posterior import convergence_scalars, posterior_section, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes, transfer
 from ensemble.storage.predictions import MemberPredictions
@@ -92,6 +93,11 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         self.num_steps = self._programs.num_draws
         self.indices = tuple(range(config.num_chains))
         self.tracked_split = self._programs.tracked_split
+        if config.stop_at.predictive_error and self.tracked_split is None:
+            raise UserError(
+                f"config.stop_at.predictive_error={config.stop_at.predictive_error:g} needs a "
+                "validation or test split; use config.stop_at.rhat or config.stop_at.ess"
+            )
         self._diagnosed: tuple[Any, Diagnostics] | None = None
         self._results: ModelResults | None = None
         self._compiled: set[int] = set()  # Lengths of records.
@@ -244,13 +250,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         if not processes.is_main():  # Which alone has the draws.
             return scalars
         found = self._diagnose(live, draws)
-        convergence = {
-            "posterior/rhat_max": found.rhat_max,
-            "posterior/ess_bulk_min": found.ess_bulk_min,
-            "posterior/ess_tail_min": found.ess_tail_min,
-        }
-        # A few draws say nothing yet.
-        scalars |= {name: value for name, value in convergence.items() if np.isfinite(value)}
+        scalars |= convergence_scalars(tracked_scalars(draws, self._first_counted, live), found)
         if member_examples_per_second and "posterior/ess_bulk_min" in scalars:
             seconds = self._num_gradients(draws) / self._gradients(member_examples_per_second)
             scalars["posterior/ess_per_second"] = found.ess_bulk_min / seconds

@@ -32,7 +32,7 @@ from ensemble.methods.minibatch.langevin import temperature
 from ensemble.methods.minibatch.moving_members import config_of_members, descent_of_chains
 from ensemble.methods.minibatch.timetable import timetable
 from ensemble.notes import note
-from ensemble.report.posterior import write_posterior
+from ensemble.report.posterior import convergence_scalars, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes, transfer
 from ensemble.storage.checkpoint import check_shapes
@@ -252,12 +252,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         if not processes.is_main() or not draws.end:  # It alone has the draws.
             return scalars
         found = self._diagnose(live, draws)
-        convergence = {
-            "posterior/rhat_max": found.rhat_max,
-            "posterior/ess_bulk_min": found.ess_bulk_min,
-            "posterior/ess_tail_min": found.ess_tail_min,
-        }
-        return scalars | {name: one for name, one in convergence.items() if np.isfinite(one)}
+        return scalars | convergence_scalars(tracked_scalars(draws, 0, live), found)
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """What tells whether the chains are well, and what they are worth."""
