@@ -85,7 +85,7 @@ def _error(log_probs: np.ndarray, num_parts: int) -> PredictiveError | None:
     last = densities[:, log_probs.shape[1] - num_parts * length :]
     of_batches = last.reshape(-1, length, len(top)).mean(axis=1)
     spreads = [_variances(one / means - 1) for one in (of_batches, densities.mean(axis=1))]
-    of_examples, of_mean = np.maximum(*spreads)
+    of_examples, of_mean = map(float, np.maximum(*spreads))
     # Sums of squares of normal errors, however correlated, are beyond so often at most: Szekely and
     # Bakirov 2003, "Extremal probabilities for Gaussian quadratic forms".
     quantile = float(scipy.stats.t.ppf(0.975, len(of_batches) - 1))

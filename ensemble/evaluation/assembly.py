@@ -13,7 +13,7 @@ from etils import epath
 from ensemble import metrics
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
-from ensemble.evaluation import derived
+from ensemble.evaluation import chain_error, derived
 from ensemble.evaluation.evaluation import Evaluation
 from ensemble.evaluation.evaluator import Options, Predicted
 from ensemble.evaluation.subject import Subject
@@ -113,6 +113,7 @@ def score(
         "step": subject.step,
         "members": subject.test.members.tolist(),
         "posterior": subject.report.get("posterior"),
+        "chain_error": chain_error.score_chains(subject),
         "temperature": subject.config.get("temperature", 1.0),  # Of the likelihood.
         "failed_members": subject.failed_members,
         "notes": subject.report.get("notes", []),

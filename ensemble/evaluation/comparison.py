@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.evaluation import recipe
+from ensemble.evaluation import halves, recipe
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.next_member import Mixtures, Subset
 from ensemble.evaluation.strata import groups_of, strata_of
@@ -85,10 +85,12 @@ def compare_predictions(
     Returns:
         `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
         interval over examples, None where there is none; `interval_over`, in words; `agreement` and
-        `total_variation` of the two predictions; `recipe` by the NLL, as `recipe.score_recipes`
-        says.
+        `total_variation` of the two predictions; `halves`: the same of two halves of the other;
+        `total_variation_by_chance`, as `halves.by_chance` says; `recipe` by the NLL, as
+        `recipe.score_recipes` says.
     """
     before, after = (metrics.ensemble_log_probs(one) for one in (ours, theirs))
+    ours_halved, theirs_halved = map(halves.of_classes, (ours, theirs))
     parts = (leave_one_out(one, labels) for one in (ours, theirs))
     terms, other_terms = metrics.terms(before, labels), metrics.terms(after, labels)
     scores, other_scores = terms.scores(), other_terms.scores()
@@ -101,6 +103,13 @@ def compare_predictions(
         "interval_over": OVER if groups is None else OVER_ROWS,
         "agreement": metrics.agreement(after, before),
         "total_variation": metrics.total_variation(after, before),
+        "halves": theirs_halved,
+        "total_variation_by_chance": halves.by_chance(
+            ours_halved and ours_halved["total_variation"],
+            len(ours),
+            theirs_halved and theirs_halved["total_variation"],
+            len(theirs),
+        ),
         "recipe": recipe.score_recipes("NLL", members, *parts, groups=groups),
     }
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.draws.diagnostics import AGREE, MIN_CHAINS, judge_chains
-from ensemble.evaluation import recipe
+from ensemble.evaluation import chain_error, halves, recipe
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures.plot_style import plural
 from ensemble.report.text import agreement
@@ -37,6 +37,8 @@ def posterior(evaluation: Mapping[str, Any]) -> list[str]:
         )
     if evaluation["posterior"] is not None:
         sentences.append(convergence(evaluation["posterior"]))
+        if line := chain_error.sentence(evaluation.get("chain_error")):
+            sentences.append(line)
     return sentences
 
 
@@ -126,6 +128,11 @@ def closing(evaluation: Mapping[str, Any]) -> list[str]:
         evaluation: the content of evaluation.json so far.
     """
     notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
-    compared = [recipe.sentence(one) for one in evaluation["compare"] if "recipe" in one]
+    compared = [
+        line
+        for one in evaluation["compare"]
+        if "recipe" in one
+        for line in (recipe.sentence(one), halves.sentence(one))
+    ]
     lines = [*compared, evaluation["next_member"]["sentence"], over(evaluation["test"]), *notes]
     return [one for one in lines if one]

@@ -287,6 +287,24 @@ def _unseen_modes(posterior: Mapping[str, Any], num_chains: int) -> str:
     return f" Of two equal modes, {num_chains} chains all miss one in {missed:.0%} of runs."
 
 
+def _predictive(posterior: Mapping[str, Any]) -> str:
+    """How far the chains agree on predictions, and what more draws would make of their NLL."""
+    found = posterior.get("predictive")  # Reports of older runs have none, nor have models.
+    if found is None or not np.isfinite(found["rhat_max"]):
+        return ""
+    level, above = next(iter(found["rhat_above"].items()))
+    examples = plot_style.plural(found["num_examples"], f"{posterior['tracked_split']} example")
+    text = f" R-hat of predictions is up to {found['rhat_max']:.3f}, above {level} on {above:.0%}"
+    text += f" of {examples}"
+    if found["nll_interval"] is None:
+        return f"{text}; their Monte Carlo error cannot be told."
+    low, high = found["nll_interval"]
+    return (
+        f"{text}; endless chains would bring their NLL from {found['nll']:.4f} to between "
+        f"{low:.4f} and {high:.4f}."
+    )
+
+
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
@@ -308,6 +326,7 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         text += f"{accepted}, {posterior['divergences']} divergent."
     if not posterior.get("converged", True):  # Reports of older runs do not say it.
         text += " The run has not converged."
+    text += _predictive(posterior)
     evidence = report.get("ladder", {}).get("log_evidence")
     if evidence is not None and np.isfinite(evidence):
         error = report["ladder"]["log_evidence_error"]

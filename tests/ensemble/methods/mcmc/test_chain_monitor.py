@@ -14,6 +14,10 @@ from ensemble.methods.mcmc.chain_monitor import (
 )
 
 
+def stop_at(rhat, ess, predictive_error=0.0):
+    return types.SimpleNamespace(rhat=rhat, ess=ess, predictive_error=predictive_error)
+
+
 @pytest.mark.parametrize(
     ("rhat", "ess", "found", "ends"),
     [
@@ -28,13 +32,30 @@ from ensemble.methods.mcmc.chain_monitor import (
 )
 def test_it_has_converged_when_all_that_is_asked_for_is_there(rhat, ess, found, ends):
     scalars = {"posterior/rhat_max": found[0], "posterior/ess_bulk_min": found[1]}
-    assert has_converged(scalars, types.SimpleNamespace(rhat=rhat, ess=ess)) == ends
+    assert has_converged(scalars, stop_at(rhat, ess)) == ends
+
+
+@pytest.mark.parametrize(
+    ("error", "rhat", "found", "ends"),
+    [
+        (0.01, 0.0, (0.009, 101), True),
+        (0.01, 0.0, (0.011, 9999), False),
+        (0.01, 0.0, (None, 9999), False),  # It cannot be told.
+        (0.01, 0.0, (0.009, 99), False),
+        (0.01, 1.01, (0.009, 400), False),  # Its R-hat is 1.05.
+    ],
+)
+def test_it_ends_by_the_error_of_its_predictive(error, rhat, found, ends):
+    scalars = {"posterior/rhat_max": 1.05, "posterior/ess_bulk_min": found[1]}
+    if found[0] is not None:
+        scalars["posterior/predictive/error"] = found[0]
+    assert has_converged(scalars, stop_at(rhat, 0.0, error)) == ends
 
 
 def test_what_is_not_known_has_not_converged():
-    assert not has_converged({}, types.SimpleNamespace(rhat=1.01, ess=0.0))
+    assert not has_converged({}, stop_at(1.01, 0.0))
     scalars = {"posterior/ess_bulk_min": 500.0}
-    assert not has_converged(scalars, types.SimpleNamespace(rhat=1.01, ess=0.0))
+    assert not has_converged(scalars, stop_at(1.01, 0.0))
 
 
 def test_scalars_are_by_chain_and_the_headline_is_their_mean():
