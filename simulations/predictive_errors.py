@@ -22,7 +22,6 @@ from ensemble.methods.mcmc.settings import Settings
 from simulations.statement import Replicate, Statement
 from simulations.stopping import NUM_DIMS, Chains, Problem, draw_problem
 
-NUM_EXAMPLES = 10
 BELOW, NLL = "the predictive is off by less", "NLL of endless chains"
 
 
@@ -72,19 +71,20 @@ def _draw(rng: np.random.Generator, problem: Problem, chains: Chains) -> NDArray
     return np.asarray(run(key, starts, problem.mean, precision), np.float64)
 
 
-def stop(chains: Chains, every: int, error: float) -> Replicate:
+def stop(chains: Chains, every: int, error: float, num_examples: int = 10) -> Replicate:
     """Whether the predictive is as near to the posterior's as a run was to end by.
 
     Args:
         chains: how they are drawn.
         every: draws between two looks.
         error: that is asked for, nats.
+        num_examples: whose predictions are tracked.
     """
     arviz = diagnostics.import_arviz()
     stop_at = types.SimpleNamespace(ess=0.0, rhat=0.0, predictive_error=error)
 
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        problem = draw_problem(rng, NUM_EXAMPLES)
+        problem = draw_problem(rng, num_examples)
         log_probs = -problem.nll(_draw(rng, problem, chains))
         for end in range(every, chains.most + 1, every):
             seen = log_probs[:, :end]
@@ -134,7 +134,12 @@ STATEMENTS = (
         ),
         settings={
             "hmc, C = 4, .05": {"chains": Chains(4, 400, "hmc"), "every": 50, "error": 0.05},
-            "hmc, C = 4, .03": {"chains": Chains(4, 1000, "hmc"), "every": 50, "error": 0.03},
+            "hmc, C = 4, .03, 60 looks": {
+                "chains": Chains(4, 600, "hmc"), "every": 10, "error": 0.03,
+            },
+            "hmc, C = 4, one example, .02, 40 looks": {
+                "chains": Chains(4, 800, "hmc"), "every": 20, "error": 0.02, "num_examples": 1,
+            },
             "hmc, C = 4, slow, .04": {
                 "chains": Chains(4, 2000, "hmc", 0.1, 2), "every": 100, "error": 0.04,
             },

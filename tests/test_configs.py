@@ -41,7 +41,7 @@ def test_the_notebook_s_protocol_is_as_published():
     config = mnist_logreg_hmc.get_config("notebook")
     assert (config.num_chains, config.init_from, config.prior) == (1, "prior", "normal(1)")
     assert (config.hold_out, config.temperature) == (False, 1.0)
-    assert config.stop_at.to_dict() == {"rhat": 0.0, "ess": 0.0}
+    assert set(config.stop_at.to_dict().values()) == {0.0}
     assert config.hmc.to_dict() == {
         "step_size": 0.01,
         "num_leapfrog_steps": 100,
