@@ -22,7 +22,7 @@ from ensemble.methods.mcmc.settings import Settings
 from simulations.statement import Replicate, Statement
 from simulations.stopping import NUM_DIMS, Chains, Problem, draw_problem
 
-BELOW, NLL = "the predictive is off by less", "NLL of endless chains"
+BELOW, NLL = "the predictive is off by less", "NLL of infinitely many draws"
 
 
 def log_predictive(problem: Problem) -> NDArray:
@@ -102,7 +102,7 @@ def stop(chains: Chains, every: int, error: float, num_examples: int = 10) -> Re
 
 
 def by_chains(chains: Chains, num_examples: int) -> Replicate:
-    """Whether the interval of the NLL of endless chains holds, by the means of chains alone.
+    """Whether the interval of the NLL of infinitely many draws holds, by the means of chains alone.
 
     Args:
         chains: how they are drawn.
@@ -125,7 +125,7 @@ STATEMENTS = (
     Statement(
         name="posterior.stop_at_predictive_error",
         claim="When hmc, nuts or mclmc end by config.stop_at.predictive_error, the predictive is "
-        "off by less, and the NLL of endless chains is in its interval",
+        "off by less, and the NLL of infinitely many draws is in its interval",
         over="chains",
         made_by=(
             "ensemble.draws.predictive_error.error_of_draws",
@@ -154,7 +154,7 @@ STATEMENTS = (
         num_replications=500,
     ),
     Statement(
-        name="posterior.nll_of_endless_chains",
+        name="posterior.test_nll_by_chains",
         claim="More draws would move the NLL of this test split to [low, high]",
         over="chains",
         made_by=("ensemble.draws.predictive_error.error_of_chains",),

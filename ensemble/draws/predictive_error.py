@@ -1,4 +1,4 @@
-"""How far the predictive of finite chains may be from that of endless ones, and the NLL with it.
+"""How far a predictive may be from that of infinitely many draws, and its NLL with it.
 
 The predictive density of a target is a mean over draws, and has a Monte Carlo error. Relative to
 the mean this is, to first order, the error of its logarithm, in nats.
@@ -30,10 +30,10 @@ class PredictiveError(NamedTuple):
     """Of the mixture over all draws, at the targets of n examples.
 
     Attributes:
-        bound: in 95% of runs, the log predictive densities differ from those of endless chains by
-            less, as a root mean square over the examples, nats. The NLL is off by no more.
+        bound: in 95% of runs, the log predictive densities differ from those of infinitely many
+            draws by less, as a root mean square over the examples, nats. The NLL is off by no more.
         nll: mean negative log predictive density, nats.
-        nll_interval: where the NLL of endless chains lies in 95% of runs.
+        nll_interval: where the NLL of infinitely many draws lies in 95% of runs.
     """
 
     bound: float
@@ -79,12 +79,17 @@ def _error(log_probs: np.ndarray, num_parts: int) -> PredictiveError | None:
     top = log_probs.max(axis=(0, 1))  # NaN where one is.
     if not (top.size and np.isfinite(top).all()):
         return None
-    densities = np.exp(log_probs.astype(np.float64) - top)
-    means = densities.mean(axis=(0, 1))
-    length = log_probs.shape[1] // num_parts
-    last = densities[:, log_probs.shape[1] - num_parts * length :]
-    of_batches = last.reshape(-1, length, len(top)).mean(axis=1)
-    spreads = [_variances(one / means - 1) for one in (of_batches, densities.mean(axis=1))]
+    num_chains, num_draws, num_examples = log_probs.shape
+    length = num_draws // num_parts
+    of_batches = np.empty((num_chains * num_parts, num_examples))
+    of_chains = np.empty((num_chains, num_examples))
+    for n in range(num_examples):  # One by one: all draws in float64 could be too many.
+        densities = np.exp(log_probs[..., n].astype(np.float64) - top[n])
+        of_chains[:, n] = densities.mean(axis=1)
+        last = densities[:, num_draws - num_parts * length :]
+        of_batches[:, n] = last.reshape(-1, length).mean(axis=1)
+    means = of_chains.mean(axis=0)
+    spreads = [_variances(one / means - 1) for one in (of_batches, of_chains)]
     of_examples, of_mean = map(float, np.maximum(*spreads))
     # Sums of squares of normal errors, however correlated, are beyond so often at most: Szekely and
     # Bakirov 2003, "Extremal probabilities for Gaussian quadratic forms".

@@ -13,16 +13,16 @@ from ensemble.evaluation.subject import Subject
 
 
 def score_chains(subject: Subject) -> dict[str, Any] | None:
-    """Finds where the NLL of endless chains lies.
+    """Finds where the NLL of infinitely many draws lies.
 
     Args:
         subject: of the evaluation.
 
     Returns:
-        `nll` of the test split and `nll_interval`, in which that of endless chains lies in 95% of
-        runs; `error`, the bound of `PredictiveError`, nats; `interval_over`. None of an ensemble,
-        of a run in training, whose chains are not told apart, of one chain, of a bulk ESS of 100 or
-        less, and where the NLL is infinite.
+        `nll` of the test split and `nll_interval`, in which that of infinitely many draws lies in
+        95% of runs; `error`, the bound of `PredictiveError`, nats; `interval_over`. None of an
+        ensemble, of a run in training, whose chains are not told apart, of one chain, of a bulk ESS
+        of 100 or less, and where the NLL is infinite.
     """
     posterior = subject.report.get("posterior")
     if posterior is None or not subject.is_finished:
@@ -51,6 +51,6 @@ def sentence(section: Mapping[str, Any] | None) -> str:
         return ""
     low, high = section["nll_interval"]
     return (
-        f"Endless chains would bring the test NLL from {section['nll']:.4f} to between {low:.4f} "
-        f"and {high:.4f} nats (95% over {section['interval_over']})."
+        f"Infinitely many draws would bring the test NLL from {section['nll']:.4f} to between "
+        f"{low:.4f} and {high:.4f} nats (95% over {section['interval_over']})."
     )

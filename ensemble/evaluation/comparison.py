@@ -90,7 +90,8 @@ def compare_predictions(
         `recipe.score_recipes` says.
     """
     before, after = (metrics.ensemble_log_probs(one) for one in (ours, theirs))
-    ours_halved, theirs_halved = map(halves.of_classes, (ours, theirs))
+    halved = [halves.of_classes(one) for one in (ours, theirs)]
+    variations = [None if one is None else one["total_variation"] for one in halved]
     parts = (leave_one_out(one, labels) for one in (ours, theirs))
     terms, other_terms = metrics.terms(before, labels), metrics.terms(after, labels)
     scores, other_scores = terms.scores(), other_terms.scores()
@@ -103,12 +104,9 @@ def compare_predictions(
         "interval_over": OVER if groups is None else OVER_ROWS,
         "agreement": metrics.agreement(after, before),
         "total_variation": metrics.total_variation(after, before),
-        "halves": theirs_halved,
+        "halves": halved[1],
         "total_variation_by_chance": halves.by_chance(
-            ours_halved and ours_halved["total_variation"],
-            len(ours),
-            theirs_halved and theirs_halved["total_variation"],
-            len(theirs),
+            variations[0], len(ours), variations[1], len(theirs)
         ),
         "recipe": recipe.score_recipes("NLL", members, *parts, groups=groups),
     }

@@ -87,7 +87,7 @@ class MixtureDensity:
         return self.family.cdf(self.arrays, values, np, scipy.special).mean(axis=0)
 
     def member_cdfs(self, values: np.ndarray) -> np.ndarray:
-        """CDFs [M, N] of the members, each at one value [N] of its example; chains' off the grid."""
+        """CDFs [M, N] of the members, each at one value [N] of its example."""
         if not self.is_of_chains:
             return np.asarray(self.family.cdf(self.arrays, values, np, scipy.special))
         grid, cdf = self.family.grid, self.arrays[GRID]

@@ -141,9 +141,7 @@ def convergence_section(
     }
 
 
-def convergence_scalars(
-    scalars: Mapping[str, np.ndarray], found: Diagnostics
-) -> dict[str, float]:
+def convergence_scalars(scalars: Mapping[str, np.ndarray], found: Diagnostics) -> dict[str, float]:
     """What the curves of a run show of convergence; what cannot be told yet is left out.
 
     Args:

@@ -290,7 +290,7 @@ def _unseen_modes(posterior: Mapping[str, Any], num_chains: int) -> str:
 def _predictive(posterior: Mapping[str, Any]) -> str:
     """How far the chains agree on predictions, and what more draws would make of their NLL."""
     found = posterior.get("predictive")  # Reports of older runs have none, nor have models.
-    if found is None or not np.isfinite(found["rhat_max"]):
+    if found is None or found["rhat_max"] is None or not np.isfinite(found["rhat_max"]):
         return ""
     level, above = next(iter(found["rhat_above"].items()))
     examples = plot_style.plural(found["num_examples"], f"{posterior['tracked_split']} example")
@@ -300,7 +300,7 @@ def _predictive(posterior: Mapping[str, Any]) -> str:
         return f"{text}; their Monte Carlo error cannot be told."
     low, high = found["nll_interval"]
     return (
-        f"{text}; endless chains would bring their NLL from {found['nll']:.4f} to between "
+        f"{text}; infinitely many draws would bring their NLL from {found['nll']:.4f} to between "
         f"{low:.4f} and {high:.4f}."
     )
 

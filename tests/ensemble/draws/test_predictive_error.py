@@ -38,11 +38,10 @@ def test_errors_are_below_the_bound_and_the_interval_holds_the_nll(alike):
 
 
 def test_draws_that_depend_on_each_other_are_worth_less():
-    draws = log_normal(np.random.default_rng(0), num_draws=200)
+    draws = log_normal(np.random.default_rng(0), num_chains=1, num_draws=800)  # Batches alone.
     repeated = np.repeat(draws, 20, axis=1)
     once, again = error_of_draws(draws, 800.0), error_of_draws(repeated, 800.0)
     assert again.bound == pytest.approx(once.bound, rel=0.1)
-    assert error_of_draws(repeated, 16_000.0).bound < 1.1 * once.bound  # Of batches that are short.
 
 
 def test_chains_in_modes_of_their_own_keep_the_error_large():

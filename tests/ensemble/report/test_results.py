@@ -1,5 +1,7 @@
 """The table and the sentence."""
 
+import pytest
+
 from ensemble.report.text import format_table, summary_sentence
 
 
@@ -82,3 +84,26 @@ def test_the_sentence_of_a_posterior_says_its_bias_and_whether_it_converged():
     )
     report["live_members"] = [0]
     assert summary_sentence(report).endswith("of modes that it has not seen.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, " on 25% of 8 test examples; infinitely many draws would bring their NLL from 0.5000 "
+             "to between 0.4900 and 0.5200."),
+        ({"nll_interval": None}, " on 25% of 8 test examples; their Monte Carlo error cannot be "
+                                 "told."),
+        ({"rhat_max": None}, ""),
+    ],
+)  # fmt: skip
+def test_the_sentence_of_a_posterior_says_how_far_its_predictions_are_known(changes, said):
+    report = make_report()
+    del report["test"]
+    predictive = {"rhat_max": 1.03, "rhat_above": {"1.01": 0.25, "1.05": 0.0}, "num_examples": 8}
+    predictive |= {"nll": 0.5, "nll_interval": (0.49, 0.52), **changes}
+    posterior = {"rhat_max": 1.2, "ess_bulk_min": 50.0, "rhat_worst": "x", "accept": 1.0}
+    posterior |= {"divergences": 0, "temperature": 1, "num_samples": 10, "converged": False}
+    posterior |= {"tracked_split": "test", "predictive": predictive}
+    report |= {"method": "hmc", "posterior": posterior}
+    said = f" R-hat of predictions is up to 1.030, above 1.01{said}" if said else ""
+    assert summary_sentence(report).endswith(f"The run has not converged.{said}")

@@ -355,6 +355,27 @@ def test_it_ends_when_it_has_converged(blobs, tmp_path):
 
 
 @pytest.mark.soak
+def test_it_ends_when_its_predictive_is_known(blobs, tmp_path):
+    config = sampling_config(
+        init_from="map",
+        stop_at={"predictive_error": 0.1},
+        hmc={"mass": "kronecker", "num_samples": 2000, "step_size": 0.3},
+    )
+    result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
+    posterior = result.report["posterior"]
+    assert 50 <= posterior["num_samples"] < 2000
+    assert posterior["predictive"]["error"] < 0.1
+    low, high = posterior["predictive"]["nll_interval"]
+    assert low < posterior["predictive"]["nll"] < high
+    config["hmc"]["num_samples"] = 4000  # It stays where it was.
+    again = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report["posterior"]
+    assert again["num_samples"] == posterior["num_samples"]
+    evaluation = ensemble.evaluate(str(tmp_path), datasets=[], data=blobs, compare=str(tmp_path))
+    assert evaluation["chain_error"]["nll"] == pytest.approx(evaluation["test"]["ensemble"]["nll"])
+    assert evaluation["compare"][0]["total_variation_by_chance"] > 0
+
+
+@pytest.mark.soak
 def test_a_resumed_run_is_judged_when_the_straight_one_was(blobs, tmp_path):
     config = sampling_config(
         init_from="map",
@@ -464,6 +485,13 @@ def test_what_only_samplers_heed_is_refused_by_sgd(change, blobs):
         UserError, match=r"is for config.method=.*this run has config.method='sgd': leave it"
     ):
         ensemble.train(small_config(**change), data=blobs)
+
+
+def test_the_error_of_predictions_needs_a_split_that_is_predicted(blobs):
+    data = {f"train_{name}": values for name, values in blobs.items()}
+    config = sampling_config(hold_out=False, stop_at={"predictive_error": 0.1})
+    with pytest.raises(UserError, match=r"predictive_error=0\.1 needs a validation or test split"):
+        ensemble.train(config, data=data | {"class_names": ["a", "b", "c"]})
 
 
 def test_more_shards_than_examples(blobs):

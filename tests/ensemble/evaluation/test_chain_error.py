@@ -1,0 +1,48 @@
+"""How far the test NLL of a posterior would move with more draws."""
+
+import types
+
+import numpy as np
+import pytest
+
+from ensemble.evaluation import chain_error
+
+
+def make_subject(posterior, is_finished=True):
+    losses = np.array([[0.2, 0.4], [0.3, 0.4], [0.2, 0.5]])  # Of three chains.
+    terms = types.SimpleNamespace(member_losses=losses)
+    return types.SimpleNamespace(
+        report={} if posterior is None else {"posterior": posterior},
+        is_finished=is_finished,
+        test=types.SimpleNamespace(arrays={}, targets=None),
+        likelihood=types.SimpleNamespace(example_terms=lambda *_: terms),
+    )
+
+
+def test_it_is_said_of_a_posterior():
+    found = chain_error.score_chains(make_subject({"ess_bulk_min": 101.0}))
+    densities = np.exp([[-0.2, -0.4], [-0.3, -0.4], [-0.2, -0.5]])
+    assert found["nll"] == pytest.approx(-np.log(densities.mean(axis=0)).mean())
+    low, high = found["nll_interval"]
+    assert low < found["nll"] < high
+    said = chain_error.sentence(found)
+    assert said == (
+        f"Infinitely many draws would bring the test NLL from {found['nll']:.4f} to between "
+        f"{low:.4f} and {high:.4f} nats (95% over chains of this length)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("posterior", "is_finished"),
+    [
+        (None, True),
+        ({"ess_bulk_min": 101.0}, False),
+        ({"ess_bulk_min": 100.0}, True),
+        ({"ess_bulk_min": None}, True),
+        ({}, True),
+    ],
+)
+def test_it_is_not_said_where_it_cannot_be(posterior, is_finished):
+    found = chain_error.score_chains(make_subject(posterior, is_finished))
+    assert found is None
+    assert chain_error.sentence(found) == ""
