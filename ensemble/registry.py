@@ -270,6 +270,14 @@ LIKELIHOODS: Mapping[str, str] = {
 }
 """What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
 
+PRIORS: Mapping[str, str] = {
+    "normal": "ensemble.priors.normal:Normal",
+    "laplace": "ensemble.priors.laplace:Laplace",
+    "student_t": "ensemble.priors.student_t:StudentT",
+    "correlated_normal": "ensemble.priors.correlated_normal:CorrelatedNormal",
+}
+"""Families of `config.prior`: an `ensemble.priors.family.Family` each."""
+
 RESTORE = "ensemble.predictor:restore"
 """What reads the ensemble of a workdir, for tasks that learn from one."""
 

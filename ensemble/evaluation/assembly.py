@@ -5,7 +5,7 @@ import importlib.metadata
 import logging
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
@@ -16,6 +16,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import chain_error, derived
 from ensemble.evaluation.evaluation import Evaluation
 from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.start import Beside, lay_beside
 from ensemble.evaluation.subject import Subject
 from ensemble.storage.files import write_text, write_together
 from ensemble.storage.schema import to_json
@@ -50,7 +51,8 @@ def evaluate(
         datasets: what to predict beside the test split: `shift`, `uniform`, `constant`, of tables
             `box` and `outside`, and names of data sets as `ensemble.sources.load_dataset` takes
             them; empty for nothing. None: those that suit the run, are here and have its shape.
-        compare: workdirs of runs on the same data to lay beside this one.
+        compare: workdirs of runs on the same data to lay beside this one. What a posterior's
+            chains start from stands beside it anyway.
         data_dir: where TFDS sets lie; None: where the run had them, if they are still there.
         data: the arrays that the run learned, where it was given arrays.
         num_devices: to predict on; None for all.
@@ -73,14 +75,17 @@ def evaluate(
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices)
     evaluator = subject.evaluator
     evaluator.check(subject, options)
-    others = [Subject(os.fspath(other), data_dir, data, num_devices) for other in compare]
-    for other in others:
+
+    def compare_with(workdir: str) -> dict[str, Any]:
+        other = Subject(workdir, data_dir, data, num_devices)
         _check_same_kind(subject, other)
-    comparisons = [evaluator.compare(subject, other) for other in others]
+        return evaluator.compare(subject, other)
+
+    beside = lay_beside(subject, [os.fspath(one) for one in compare], compare_with)
     sets = derived.plan(subject, datasets)
     directory = _output_directory(subject, out)
     predictions = derived.predict(subject, sets, directory / "predictions", show_progress)
-    evaluation = Evaluation(score(subject, predictions, comparisons, options))
+    evaluation = Evaluation(score(subject, predictions, beside, options))
     page = evaluator.render(evaluation, subject, predictions)
     with derived.write_errors(directory):
         write_together(
@@ -92,7 +97,7 @@ def evaluate(
 def score(
     subject: Subject,
     predicted: Predicted,
-    comparisons: Sequence[Mapping[str, Any]],
+    beside: Beside,
     options: Options,
 ) -> dict[str, Any]:
     """Computes every number of an evaluation; this is the content of evaluation.json.
@@ -100,7 +105,7 @@ def score(
     Args:
         subject: of the evaluation.
         predicted: of the members beside the test split, by the names of `derived.plan`.
-        comparisons: with other workdirs, as `Evaluator.compare` returns them.
+        beside: other workdirs.
         options: what was asked for.
     """
     num_members, num_examples = len(subject.test.members), len(subject.test.targets)
@@ -116,10 +121,10 @@ def score(
         "chain_error": chain_error.score_chains(subject),
         "temperature": subject.config.get("temperature", 1.0),  # Of the likelihood.
         "failed_members": subject.failed_members,
-        "notes": subject.report.get("notes", []),
+        "notes": [*subject.report.get("notes", []), *beside.notes],
         "dataset": subject.description,
         **subject.evaluator.sections(subject, predicted, options),
-        "compare": list(comparisons),
+        "compare": beside.comparisons,
         "config": subject.config,
         "environment": _environment(),
     }

@@ -21,6 +21,9 @@ BAND = (0.05, 0.95)
 SMALL_SHARE = 0.01
 """Whoever gains less than this share of the NLL may stop."""
 
+SMALL_GAIN = 0.01
+"""The same in nats, where the NLL is that of a density and has no shares."""
+
 FEWEST = 3
 """Members from which anything can be told of others: two differ in one way only."""
 OVER = "members, on these test examples"

@@ -42,6 +42,7 @@ def score_recipes(
     theirs: jackknife.LeaveOneOut | None,
     *,
     groups: NDArray | None = None,
+    margin: float | None = None,
 ) -> dict[str, Any]:
     """What can be said of two recipes by one score, of which lower is better.
 
@@ -51,6 +52,7 @@ def score_recipes(
         ours: of the ensemble that is evaluated.
         theirs: of the one beside it.
         groups: of the test rows [N], which are then drawn anew in place of these; None: none.
+        margin: a difference that is of no account; None: 1% of the score.
 
     Returns:
         `score` and `over`, what is drawn anew; the `reason` why nothing can be said, or
@@ -76,7 +78,8 @@ def score_recipes(
             for pair in (ours, theirs)
         )
     found = jackknife.two_way(ours, theirs)
-    margin = SMALL_SHARE * float(np.mean(ours.whole))
+    if margin is None:
+        margin = SMALL_SHARE * float(np.mean(ours.whole))
     return {
         **section,
         **found._asdict(),
@@ -94,6 +97,8 @@ def sentence(comparison: Mapping[str, Any]) -> str:
     Args:
         comparison: as `Evaluator.compare` returns it.
     """
+    if comparison.get("is_start"):
+        return _start_sentence(comparison)
     section, name = comparison["recipe"], shown(comparison["workdir"])
     score = section["score"]
     if "reason" in section:
@@ -119,12 +124,44 @@ def sentence(comparison: Mapping[str, Any]) -> str:
     ).strip()
 
 
-def power(section: Mapping[str, Any]) -> str:
+def _start_sentence(comparison: Mapping[str, Any]) -> str:
+    """Whether a posterior is better than the ensemble that it starts from, by the NLL."""
+    section, name = deciding(comparison), shown(comparison["workdir"])
+    than = f"than the ensemble that it starts from, {name}"
+    if "reason" in section:
+        return f"Whether the posterior is better {than}, cannot be told: {section['reason']}."
+    low, high = (-one for one in reversed(section["interval"]))
+    numbers = (
+        f"NLL {_signed(-section['difference'])} [{_signed(low)}, {_signed(high)}] over "
+        f"{section['over']}"
+    )
+    if high < 0:
+        return f"The posterior is better {than}: {numbers}."
+    if low > 0:
+        return f"The posterior is worse {than}: {numbers}. Use the ensemble."
+    return (
+        f"Whether the posterior is better {than}, cannot be told: {numbers}. A difference of "
+        f"{plain(section['could_see'])} would have been seen in 80% of cases."
+    )
+
+
+def deciding(comparison: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the sentence on a comparison is decided on, as `score_recipes` returns it.
+
+    Args:
+        comparison: as `Evaluator.compare` returns it.
+    """
+    found: Mapping[str, Any] = comparison["recipe"] if "recipe" in comparison else {}
+    return comparison.get("recipe_by_nll", found) if comparison.get("is_start") else found
+
+
+def power(comparison: Mapping[str, Any]) -> str:
     """What it would take to see the margin; empty where that is not known.
 
     Args:
-        section: as `score_recipes` returns it.
+        comparison: as `Evaluator.compare` returns it.
     """
+    section = deciding(comparison)
     found = section.get("needed")
     if not found:
         return ""

@@ -25,7 +25,9 @@ _KINDS = {
 
 
 def posterior(evaluation: Mapping[str, Any]) -> list[str]:
-    """Whether it is Bayes, and whether chains agree; none of an ensemble.
+    """Whether it is Bayes, whether chains agree, and whether it is better than what it starts from.
+
+    There are none of an ensemble.
 
     Args:
         evaluation: the content of evaluation.json so far.
@@ -39,7 +41,18 @@ def posterior(evaluation: Mapping[str, Any]) -> list[str]:
         sentences.append(convergence(evaluation["posterior"]))
         if line := chain_error.sentence(evaluation.get("chain_error")):
             sentences.append(line)
-    return sentences
+    return sentences + _compared(evaluation, is_start=True)
+
+
+def _compared(evaluation: Mapping[str, Any], is_start: bool) -> list[str]:
+    """Sentences on each comparison: with what a posterior starts from, or with all others."""
+    return [
+        line
+        for one in evaluation["compare"]
+        if one.get("is_start", False) == is_start and recipe.deciding(one)
+        for line in (recipe.sentence(one), "" if is_start else halves.sentence(one))
+        if line
+    ]
 
 
 def convergence(posterior: Mapping[str, Any]) -> str:
@@ -128,11 +141,7 @@ def closing(evaluation: Mapping[str, Any]) -> list[str]:
         evaluation: the content of evaluation.json so far.
     """
     notes = [f"Note: {line}" for line in evaluation.get("notes", ())]
-    compared = [
-        line
-        for one in evaluation["compare"]
-        if "recipe" in one
-        for line in (recipe.sentence(one), halves.sentence(one))
-    ]
-    lines = [*compared, evaluation["next_member"]["sentence"], over(evaluation["test"]), *notes]
+    next_member = evaluation["next_member"]["sentence"]
+    compared = _compared(evaluation, is_start=False)
+    lines = [*compared, next_member, over(evaluation["test"]), *notes]
     return [one for one in lines if one]

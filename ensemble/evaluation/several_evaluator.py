@@ -9,14 +9,15 @@ import numpy as np
 
 from ensemble import likelihoods, metrics, registry
 from ensemble.errors import UserError
-from ensemble.evaluation import sentences
+from ensemble.evaluation import recipe, sentences
+from ensemble.evaluation.comparison import members_of
 from ensemble.evaluation.evaluator import Evaluator, Options, Predicted
-from ensemble.evaluation.next_member import sizes_section
-from ensemble.evaluation.numbers.number_evaluator import SMALL_GAIN
+from ensemble.evaluation.next_member import SMALL_GAIN, sizes_section
 from ensemble.evaluation.strata import OVER, groups_of, in_groups, strata_of, too_few
 from ensemble.likelihoods.several_targets import SeveralTargets, of_target
 from ensemble.metrics import regression
 from ensemble.metrics.grouped import mean_over_groups
+from ensemble.metrics.jackknife import LeaveOneOut
 from ensemble.storage.predictions import MemberPredictions, StoredPredictions
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class SeveralEvaluator:
         Returns:
             Of the other `workdir`, `method`, `likelihood` and `num_members`; `targets`: what the
             evaluator of one target says of each; where both have densities `ensemble`,
-            `difference` and `interval` of the `nll` of all targets.
+            `difference` and `interval` of the `nll` of all targets, and `recipe_by_nll`, as
+            `recipe.score_recipes` says of it.
 
         Raises:
             UserError: they were not tested on the same examples.
@@ -87,6 +89,14 @@ class SeveralEvaluator:
             found["interval"] = metrics.mean_intervals({"nll": change})
             if groups is not None:
                 found["interval"] = {"nll": mean_over_groups(change, groups)}
+            found["recipe_by_nll"] = recipe.score_recipes(
+                "NLL",
+                members_of(subject, other),
+                _surprisals(subject),
+                _surprisals(other),
+                groups=groups,
+                margin=SMALL_GAIN,
+            )
         return found
 
     def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
@@ -191,6 +201,17 @@ def _nll_terms(subject: Subject) -> np.ndarray:
     test = subject.test
     joint = _several(subject).joint_log_densities(test.arrays, test.targets)
     return -regression.mixture_log_density(joint)
+
+
+def _surprisals(subject: Subject) -> LeaveOneOut | None:
+    """NLL terms of all targets, of an ensemble and of those without one of its members."""
+    test = subject.test
+    joint = _several(subject).joint_log_densities(test.arrays, test.targets)
+
+    def terms(subset: Sequence[int]) -> np.ndarray:
+        return -regression.mixture_log_density(joint[list(subset)])
+
+    return recipe.leave_one_out(terms, len(test.members))
 
 
 def _joint(subject: Subject) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """Priors: what a specification says, against SciPy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.spatial
 import scipy.stats
 
 from ensemble import UserError
@@ -51,6 +54,7 @@ def scales_of(kernel, bias):
         ("normal(0.5)", scipy.stats.norm, scales_of(lambda _: 0.5, 0.5)),
         ("laplace(2)", scipy.stats.laplace, scales_of(lambda _: 2, 2)),
         ("*bias=normal(3), *=normal(1e-1)", scipy.stats.norm, scales_of(lambda _: 0.1, 3)),
+        ("student_t(2, df=3)", functools.partial(scipy.stats.t, 3), scales_of(lambda _: 2, 2)),
         (
             "normal(1.5/sqrt(fan_in))",
             scipy.stats.norm,
@@ -96,6 +100,8 @@ def test_a_parameter_without_a_group_is_refused():
         "normal(0)",
         "normal(-1)",
         "cauchy(1)",
+        "student_t(0, df=4)",
+        "student_t(1, 4)",
         "normal(1),",
         "normal(1/fan_in)",
         "normal(1e400)",
@@ -114,6 +120,8 @@ def test_what_cannot_be_read_is_one_line(spec):
         ("laplace(2)", scipy.stats.laplace(scale=2)),
         ("normal(3/sqrt(fan_in))", scipy.stats.norm(scale=3 / 20**0.5)),
         ("laplace(3/sqrt(fan_in))", scipy.stats.laplace(scale=3 / 20**0.5)),
+        ("student_t(3/sqrt(fan_in), df=4)", scipy.stats.t(4, scale=3 / 20**0.5)),
+        ("correlated_normal(2, length=1)", scipy.stats.norm(scale=2)),
     ],
 )
 def test_draws_are_of_the_density(spec, exact):
@@ -122,6 +130,45 @@ def test_draws_are_of_the_density(spec, exact):
     assert draws.shape == (20, 500)
     assert scipy.stats.kstest(draws.ravel(), exact.cdf).pvalue > 1e-3
     assert prior.standard_deviation((20, 500)) == pytest.approx(exact.std())
+
+
+CORRELATED = "Conv_0/kernel=correlated_normal(0.5/sqrt(fan_in), length=2), *=student_t(1, df=3)"
+
+
+def test_filters_are_a_gaussian_process_over_their_positions():
+    (prior, _), shape = parse_prior(CORRELATED), (3, 2, 4, 500)
+    positions = np.array([(row, column) for row in range(3) for column in range(2)])
+    covariance = (0.5**2 / 24) * np.exp(-scipy.spatial.distance.cdist(positions, positions) / 2)
+    exact = scipy.stats.multivariate_normal(np.zeros(6), covariance)
+    draws = np.asarray(prior.sample(jax.random.key(0), shape))
+    np.testing.assert_allclose(np.cov(draws.reshape(6, -1)), covariance, atol=0.1 * covariance[0, 0])
+    filters = draws[..., :5].reshape(6, -1).T
+    theirs = exact.logpdf(filters).sum() - len(filters) * exact.logpdf(np.zeros(6))
+    ours = prior.log_density(jnp.asarray(draws[..., :5]))
+    assert float(ours) == pytest.approx(theirs, rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-20, 1e8])
+def test_gradients_are_finite(size):
+    priors = parse_prior(CORRELATED)
+    params = jax.tree.map(lambda leaf: np.full(leaf.shape, size, np.float32), PARAMS)
+    value, gradients = jax.value_and_grad(lambda tree: log_prior(priors, tree))(params)
+    assert all(np.isfinite(leaf).all() for leaf in (value, *jax.tree.leaves(gradients)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("normal(1, df=3)", "normal has no df; leave it out"),
+        ("student_t(1)", r"must say df, such as student_t\(1, df=4\)"),
+        ("student_t(1, length=3)", "must say df"),
+        ("student_t(1, df=2)", "df=2 must be above 2, so that there is a variance; try 4"),
+        ("correlated_normal(1, length=0)", "length=0 must be"),
+    ],
+)
+def test_a_setting_that_is_none_is_one_line(spec, says):
+    with pytest.raises(UserError, match=says):
+        parse_prior(spec)
 
 
 def test_a_parameter_finds_its_prior():

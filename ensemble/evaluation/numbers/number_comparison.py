@@ -8,9 +8,14 @@ from numpy.typing import NDArray
 
 from ensemble.evaluation import recipe
 from ensemble.evaluation.comparison import OVER, OVER_ROWS, check_comparable, members_of
-from ensemble.evaluation.next_member import Subset
+from ensemble.evaluation.next_member import SMALL_GAIN, Subset
 from ensemble.evaluation.numbers import wasserstein
-from ensemble.evaluation.numbers.known_rows import is_known, known_rows, nll_terms
+from ensemble.evaluation.numbers.known_rows import (
+    is_known,
+    known_rows,
+    member_log_probs,
+    nll_terms,
+)
 from ensemble.evaluation.strata import groups_of, strata_of
 from ensemble.evaluation.subject import Subject
 from ensemble.metrics import jackknife, regression
@@ -40,7 +45,8 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
     Returns:
         `workdir`, `method`, `likelihood`, `num_members` of the other, and what
         `compare_predictions` returns. Where targets are censored, scores are of the known ones,
-        without coverage, and the NLL is of all.
+        without coverage, and the NLL is of all. Where both have densities, or both probabilities
+        of counts, `recipe_by_nll` is as `recipe.score_recipes` says of the NLL.
 
     Raises:
         UserError: they were not tested on the same examples.
@@ -53,7 +59,16 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
     )
     known, groups = is_known(subject.test.targets), groups_of(strata_of(subject.dataset))
     groups = None if groups is None else groups[known]
-    found = compare_predictions(ours, theirs, members_of(subject, other), groups)
+    members = members_of(subject, other)
+    found = compare_predictions(ours, theirs, members, groups)
+    if likelihoods[0].is_of_counts == likelihoods[1].is_of_counts:
+        found["recipe_by_nll"] = recipe.score_recipes(
+            "NLL",
+            members,
+            *(_surprisals(*pair) for pair in zip(likelihoods, stored, strict=True)),
+            groups=groups_of(strata_of(subject.dataset)),
+            margin=SMALL_GAIN,
+        )
     if not known.all():
         for section in ("ensemble", "difference", "interval"):
             found[section] = {
@@ -149,6 +164,18 @@ def _paired_interval(name: str, ours: NDArray, theirs: NDArray) -> jackknife.Int
         return None
     pair = [one / (2 * root) + root / 2 for one, root in zip((ours, theirs), roots, strict=True)]
     return jackknife.mean_difference_interval(*pair)
+
+
+def _surprisals(
+    likelihood: NumberLikelihood, test: StoredPredictions
+) -> jackknife.LeaveOneOut | None:
+    """NLL terms of an ensemble, and of those without one of its members."""
+    log_probs = member_log_probs(likelihood, test)
+
+    def terms(subset: Subset) -> NDArray:
+        return -regression.mixture_log_density(log_probs[list(subset)])
+
+    return recipe.leave_one_out(terms, len(test.members))
 
 
 def leave_one_out(predicted: Predicted) -> jackknife.LeaveOneOut | None:

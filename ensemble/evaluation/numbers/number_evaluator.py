@@ -11,7 +11,7 @@ from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.evaluator import Options, Predicted
-from ensemble.evaluation.next_member import Subset, sizes_section
+from ensemble.evaluation.next_member import SMALL_GAIN, Subset, sizes_section
 from ensemble.evaluation.numbers import number_scores, unfamiliar
 from ensemble.evaluation.numbers.calibrated_numbers import score_calibrated
 from ensemble.evaluation.numbers.known_rows import (
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from ensemble.evaluation.subject import Subject
     from ensemble.source import Source, Strata
 
-SMALL_GAIN = 0.01
-"""Nats: who gains less by one more member may stop."""
 SIZE_TITLES = {"nll": "NLL, nats", "crps": "CRPS"}
 
 

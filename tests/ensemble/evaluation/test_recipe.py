@@ -69,7 +69,7 @@ def test_what_another_difference_takes_is_computed_from_a_section():
     ],
 )
 def test_power(needed, says):
-    assert says in recipe.power(make_comparison(needed=needed)["recipe"])
+    assert says in recipe.power(make_comparison(needed=needed))
 
 
 def test_rows_in_groups_are_drawn_with_their_group():

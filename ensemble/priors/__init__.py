@@ -3,10 +3,14 @@
     config.prior = "normal(1)"                              # on every parameter
     config.prior = "*bias=normal(1), *kernel=normal(1.4/sqrt(fan_in))"
     config.prior = "Dense_0/*=laplace(0.1), *=normal(1)"
+    config.prior = "Conv_*/kernel=correlated_normal(1/sqrt(fan_in), length=2), *=student_t(1, df=4)"
 
 A group is a pattern of the shell's kind over the parameter's path, such as `Dense_0/kernel`; the
 first that fits counts. A scale may be divided by the root of the fan-in, the product of all axes
 but the last (1 for vectors), as in Neal 1996, so that wider layers say the same.
+
+A family of densities is a file here, with the members of `ensemble.priors.family.Family`, and a line
+in `ensemble.registry.PRIORS`.
 """
 
 from __future__ import annotations
@@ -19,48 +23,59 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ensemble import registry
 from ensemble.errors import UserError
+from ensemble.priors.family import Family
 
 NONE = "none"
 _SMALLEST, _LARGEST = 1e-15, 1e15  # The squares of what is beyond would leave float32.
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_TERM = re.compile(rf"(?:([\w*?!\[\]/.-]+)=)?(normal|laplace)\(({_NUMBER})(/sqrt\(fan_in\))?\)")
+_TERM = re.compile(
+    r"(?:(?P<pattern>[\w*?!\[\]/.-]+)=)?(?P<family>\w+)"
+    rf"\((?P<scale>{_NUMBER})(?P<over_fan_in>/sqrt\(fan_in\))?"
+    rf"(?:,\s*(?P<name>\w+)=(?P<value>{_NUMBER}))?\)"
+)
+_BETWEEN_TERMS = re.compile(r",(?![^(]*\))")  # A comma, but none within parentheses.
 
 
 class Prior(NamedTuple):
-    """An independent, centred prior on the parameters of a group.
+    """A centred prior on the parameters of a group.
 
     Attributes:
         pattern: of the parameters' paths.
-        family: 'normal' or 'laplace'.
-        scale: standard deviation of a normal, mean absolute value of a Laplace prior.
+        family: its name in `ensemble.registry.PRIORS`.
+        scale: as the family has it.
         is_over_fan_in: whether the scale is divided by the root of the fan-in.
+        setting: the family's further number; NaN where it has none.
     """
 
     pattern: str
     family: str
     scale: float
     is_over_fan_in: bool
+    setting: float = math.nan
 
     def log_density(self, values: jax.Array) -> jax.Array:
         """Log density of the values of one parameter up to a constant, nats."""
-        scale = self.scale_of(values.shape)
-        if self.family == "normal":
-            return -0.5 * jnp.sum(jnp.square(values / scale))
-        return -jnp.sum(jnp.abs(values)) / scale
+        return named(self.family).log_density(values, self.scale_of(values.shape), self.setting)
 
     def sample(self, rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Draws the values of one parameter, float32 of that shape."""
-        draw = jax.random.normal if self.family == "normal" else jax.random.laplace
-        return self.scale_of(shape) * draw(rng_key, shape)
+        return named(self.family).sample(rng_key, shape, self.scale_of(shape), self.setting)
 
     def standard_deviation(self, shape: tuple[int, ...]) -> float:
         """Of each value of a parameter of that shape."""
-        return self.scale_of(shape) * (1 if self.family == "normal" else math.sqrt(2))
+        return named(self.family).standard_deviation(self.scale_of(shape), self.setting)
 
     def scale_of(self, shape: tuple[int, ...]) -> float:
         """The scale for a parameter of that shape."""
         return self.scale / math.sqrt(math.prod(shape[:-1])) if self.is_over_fan_in else self.scale
+
+
+def named(family: str) -> Family:
+    """Returns a family by its name in the registry."""
+    found: Family = registry.load(registry.PRIORS[family])()
+    return found
 
 
 def parse_prior(spec: str) -> tuple[Prior, ...]:
@@ -71,18 +86,42 @@ def parse_prior(spec: str) -> tuple[Prior, ...]:
     """
     if spec == NONE:
         return ()
-    priors = []
-    for term in spec.split(","):
-        match = _TERM.fullmatch(term.strip())
-        if match is None or not _SMALLEST < float(match[3]) < _LARGEST:
-            raise UserError(
-                f"config.prior={spec!r}: {term.strip()!r} is no prior; write '{NONE}', or terms "
-                "such as normal(1), *bias=laplace(0.5) or *kernel=normal(1.4/sqrt(fan_in)) with "
-                "positive scales, separated by commas"
-            )
-        pattern, family, scale, over_fan_in = match.groups()
-        priors.append(Prior(pattern or "*", family, float(scale), over_fan_in is not None))
-    return tuple(priors)
+    return tuple(_parse_term(spec, term.strip()) for term in _BETWEEN_TERMS.split(spec))
+
+
+def _parse_term(spec: str, term: str) -> Prior:
+    found = _TERM.fullmatch(term)
+    if (
+        found is None
+        or found["family"] not in registry.PRIORS
+        or not _SMALLEST < float(found["scale"]) < _LARGEST
+    ):
+        raise UserError(
+            f"config.prior={spec!r}: {term!r} is no prior; write '{NONE}', or terms such as "
+            "normal(1), *bias=laplace(0.5) or *kernel=normal(1.4/sqrt(fan_in)) with positive "
+            f"scales, separated by commas; there are {', '.join(registry.PRIORS)}"
+        )
+    pattern, family, scale = found["pattern"] or "*", found["family"], float(found["scale"])
+    setting = _parse_setting(spec, term, family, found["name"], found["value"])
+    return Prior(pattern, family, scale, found["over_fan_in"] is not None, *setting)
+
+
+def _parse_setting(
+    spec: str, term: str, family: str, name: str | None, value: str | None
+) -> tuple[float, ...]:
+    """The value of a family's setting; empty where it has none."""
+    wanted = named(family).setting
+    if wanted is None and name is None:
+        return ()
+    where = f"config.prior={spec!r}: {term!r}"
+    if wanted is None:
+        raise UserError(f"{where}: {family} has no {name}; leave it out")
+    if name != wanted.name or value is None:
+        example = f"{family}(1, {wanted.name}={wanted.example})"
+        raise UserError(f"{where} must say {wanted.name}, such as {example}")
+    if not (float(value) > _SMALLEST and wanted.is_valid(float(value))):
+        raise UserError(f"{where}: {wanted.name}={value} {wanted.rule}; try {wanted.example}")
+    return (float(value),)
 
 
 def log_prior(priors: tuple[Prior, ...], params: Any) -> jax.Array:

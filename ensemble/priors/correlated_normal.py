@@ -1,0 +1,50 @@
+"""Filters whose neighbouring weights are alike: `correlated_normal(sd, length=1)`.
+
+The weights of one filter of a convolution, from one channel to another, are a Gaussian process over
+the filter's positions, with covariance sd^2 exp(-distance / length), distances in pixels (Fortuin et
+al. 2021, "Bayesian Neural Network Priors Revisited", section 4). Filters are independent.
+"""
+
+import numpy as np
+
+import jax
+import jax.numpy as jnp
+
+from ensemble.priors.family import Setting
+
+_NUM_CHANNEL_AXES = 2
+"""The last axes of a kernel: channels in, and channels out."""
+
+
+class CorrelatedNormal:
+    """Normal values with standard deviation `scale`, correlated over the positions of a filter.
+
+    Parameters of at most two axes have no positions: their values are independent.
+    """
+
+    setting = Setting("length", lambda value: value <= 1e3, "must be at most 1000 pixels", "1")
+
+    def log_density(self, values: jax.Array, scale: float, setting: float) -> jax.Array:
+        """As `Family.log_density`."""
+        root = _root(values.shape, setting)
+        whitened = np.linalg.inv(root).astype(np.float32) @ values.reshape(len(root), -1)
+        return -0.5 * jnp.sum(jnp.square(whitened / scale))
+
+    def sample(
+        self, rng_key: jax.Array, shape: tuple[int, ...], scale: float, setting: float
+    ) -> jax.Array:
+        """As `Family.sample`."""
+        root = _root(shape, setting)
+        draws = jax.random.normal(rng_key, shape).reshape(len(root), -1)
+        return scale * (root.astype(np.float32) @ draws).reshape(shape)
+
+    def standard_deviation(self, scale: float, setting: float) -> float:
+        """As `Family.standard_deviation`."""
+        return scale
+
+
+def _root(shape: tuple[int, ...], length: float) -> np.ndarray:
+    """Lower triangular root [P, P] of the correlations of a filter's P positions."""
+    positions = np.array(list(np.ndindex(shape[:-_NUM_CHANNEL_AXES])))
+    distances = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
+    return np.linalg.cholesky(np.exp(-distances / length))
