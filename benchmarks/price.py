@@ -1,24 +1,28 @@
-"""Is a posterior worth its price? Beside the ensemble that it starts from, and two that cost as much.
+"""Is a posterior worth its price? Beside what it starts from, and two ensembles that cost as much.
 
-    python benchmarks/price.py --out=benchmarks/results/price.json
+    PYTHONPATH=. python benchmarks/price.py
+    PYTHONPATH=. python benchmarks/price.py --only mnist fashion_mnist
 
-On the standard splits of three UCI tables (../shared/uci). For each split, settings are chosen on
-a fifth of its training rows, which is held out: network and prior of the posterior, network and
-recipe of the ensemble, among as many candidates, each at about the same CPU seconds. Then four runs
-learn all training rows, and the test rows are scored by `ensemble.evaluate`:
+`price_problems.py` has the data and the settings: three UCI tables (../shared/uci) with their first
+five standard splits, and 2,000 images of MNIST or 10,000 of Fashion-MNIST. For each split, settings
+are chosen on a fifth of its training rows, which is held out: network and prior of the posterior,
+network and recipe of the ensemble, among as many candidates, each at about the same CPU seconds.
+Then four runs learn all training rows, and `ensemble.evaluate` scores the test rows:
 
 - `start`: the members that the posterior starts from;
-- `posterior`: MCLMC from them, at temperature 1;
+- `posterior`: chains from them, at temperature 1;
 - `equal_seconds`: an ensemble of the same network and recipe, with as many members as the CPU
   seconds of start and posterior together allow;
 - `best_network`: the chosen ensemble, with as many members as these seconds allow.
 
 Every run is written to the JSON when it is done, with commit and date; the same command goes on
-where it was interrupted. CPU seconds are of the process while it trains, with compiling.
+where it was interrupted. Several may write to one JSON, each with problems of its own. CPU seconds
+are those of the process while it trains, with compiling.
 """
 
 import argparse
 import datetime
+import fcntl
 import json
 import logging
 import os
@@ -29,193 +33,159 @@ from typing import Any
 
 import price_summary
 import side_by_side
-import tables_data
+from price_problems import HELD_OUT, NO_LOGS, NUM_MEMBERS, PROBLEMS, Problem, held_out
 
 import ensemble
 
 TABLES = ("yacht", "energy", "concrete")
-NUM_SPLITS = 5
-HELD_OUT = 0.2
-"""Share of the training rows on which settings are chosen."""
-NUM_MEMBERS = 8
 MAX_MEMBERS = 400
-NETWORKS = ("50", "16,16")
-"""Widths of the hidden layers; the literature has one of 50."""
-PRIORS = (
-    "normal(1)",
-    "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)",
-    "*kernel=student_t(1/sqrt(fan_in), df=4), *=normal(1)",
-)
-RECIPES: dict[str, dict[str, Any]] = {
-    "recipe": {"num_epochs": 500},
-    "weight_decay": {"num_epochs": 500, "weight_decay": 1e-3},
-    "long": {"num_epochs": 2000},
-}
-"""What ensembles choose from, as posteriors do from PRIORS; the first starts the posteriors."""
-
-COMMON = {
-    "likelihood": "gaussian",
-    "model": "mlp",
-    "mlp.activation": "silu",
-    "hold_out": False,
-}
-MEMBERS = {
-    "batch_size": 32,
-    "optimizer": "adam",
-    "learning_rate": 5e-3,
-    "schedule": "cosine",
-    "beta_nll": 0.5,
-    "log_every_steps": 10**9,
-    "eval_every_epochs": 10**9,
-    "plot_every_epochs": 10**9,
-    "checkpoint_every_epochs": 10**9,
-}
-CHAINS = {
-    "method": "mclmc",
-    "num_chains": NUM_MEMBERS,
-    "hmc.num_leapfrog_steps": 20,
-    "hmc.num_warmup": 2000,
-    "hmc.num_burn_in": 100,
-    "hmc.thin": 20,
-}
-NUM_DRAWS = {"candidate": 100, "final": 500}
 RULE = (
-    f"Candidates of either side: {len(NETWORKS) * len(PRIORS)}, scored by NLL on {HELD_OUT:.0%} of "
-    "the training rows of each split at temperature 1; the lowest is taken. Candidates of the "
-    "ensemble have as many members as the mean CPU seconds of the posterior's candidates allow."
+    f"Candidates of both sides are as many, scored by NLL on {HELD_OUT:.0%} of the training rows "
+    "of each split at temperature 1; the lowest is taken. Candidates of the ensemble have as many "
+    "members as the mean CPU seconds of the posterior's candidates allow."
 )
 
 
 class Split:
-    """The runs on one split of a table, those that are in the JSON and those that are yet to be.
+    """The runs on one split, those that are in the JSON and those that are yet to be.
 
     Args:
         results: of all splits.
         folder: of the workdirs.
-        table: its name.
+        problem: its name.
         number: of the split.
+
+    Attributes:
+        first: the recipe of ensembles that posteriors start from.
     """
 
-    def __init__(self, results: "Results", folder: pathlib.Path, table: str, number: int):
-        self._results, self._table, self._number = results, table, number
-        self._folder = folder / table / str(number)
-        whole = tables_data.read_split(table, number, "")
-        self._data = {
-            "candidate": tables_data.held_out(whole, HELD_OUT, number)._asdict(),
-            "final": whole._asdict(),
-        }
+    def __init__(self, results: "Results", folder: pathlib.Path, problem: str, number: int):
+        self._results = results
+        self._key = {"problem": problem, "split": number}
+        self._problem: Problem = PROBLEMS[problem]
+        self.first = next(iter(self._problem.recipes))
+        self._folder = folder / problem / str(number)
+        whole = self._problem.read(number)
+        self._data = {"candidate": held_out(whole, number), "final": whole}
 
     def workdir(self, stage: str, name: str) -> pathlib.Path:
         """Of one run."""
         return self._folder / f"{stage}_{name}"
 
-    def train(self, stage: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
-        """Trains, unless it is done, and returns the row."""
-        key = {"table": self._table, "split": self._number, "stage": stage, "name": name}
-        workdir = self.workdir(stage, name)
-        if (row := self._results.find(key)) and (stage == "candidate" or workdir.exists()):
+    def train(self, stage: str, name: str, keys: dict[str, Any], start: str = "") -> dict[str, Any]:
+        """Trains, unless it is done, and returns the row.
+
+        Args:
+            stage: 'candidate' or 'final'.
+            name: of the run.
+            keys: of the configuration.
+            start: name of the run whose members the chains start from; empty: members.
+        """
+        config = {**self._problem.common, "hold_out": False, **keys}
+        key = {**self._key, "stage": stage, "name": name, "config": config}
+        row, workdir = self._results.find(key), self.workdir(stage, name)
+        if row and (stage == "candidate" or workdir.exists()):
             return row
-        start, cpu = time.perf_counter(), time.process_time()
-        config = COMMON | config
-        data, where = self._data[stage], str(workdir)
-        report = ensemble.train(config, data, workdir=where, show_progress=False).report
-        seconds = {
-            "seconds": time.perf_counter() - start,
-            "cpu_seconds": time.process_time() - cpu,
-        }
-        if row:  # Its workdir was lost; its first seconds count, and these may be a resumption's.
+        if start:
+            config = config | {"init_from": str(self.workdir(stage, start))}
+        clock, cpu = time.perf_counter(), time.process_time()
+        data = self._data[stage]
+        report = ensemble.train(config, data, workdir=str(workdir), show_progress=False).report
+        if row:  # Its workdir was lost; its own seconds count.
             return row
-        posterior = report.get("posterior") or {}
-        scores = report["test"]["ensemble"]
+        scores, posterior = report["test"]["ensemble"], report.get("posterior") or {}
         row = key | {
-            "config": config | {"init_from": config.get("init_from", "")},
-            **{one: scores[one] for one in ("nll", "rmse", "crps", "nll_by_moments")},
-            **seconds,
-            **{f"posterior_{one}": posterior.get(one) for one in ("rhat_max", "ess_bulk_min")},
+            "scores": {one: value for one, value in scores.items() if isinstance(value, float)},
+            "seconds": time.perf_counter() - clock,
+            "cpu_seconds": time.process_time() - cpu,
+            **{name: posterior.get(name) for name in ("rhat_max", "ess_bulk_min") if posterior},
         }
         self._results.add(row)
         return row
 
-    def members(self, stage: str, name: str, network: str, recipe: str, number: int) -> Any:
-        """An ensemble."""
-        own = {"mlp.widths": network, "ensemble_size": number}
-        return self.train(stage, name, MEMBERS | RECIPES[recipe] | own)
+    def members(self, stage: str, name: str, shape: str, recipe: str, number: int) -> Any:
+        """An ensemble of a number of members."""
+        own = {**self._problem.shapes[shape], **self._problem.recipes[recipe]}
+        keys = {**self._problem.members, **NO_LOGS, **own, "ensemble_size": number}
+        return self.train(stage, name, keys)
 
-    def chains(self, stage: str, name: str, network: str, prior: str, start: str) -> Any:
+    def chains(self, stage: str, name: str, shape: str, prior: str, start: str) -> Any:
         """A posterior."""
-        own = {
-            "mlp.widths": network,
-            "prior": prior,
-            "hmc.num_samples": NUM_DRAWS[stage],
-            "init_from": str(self.workdir(stage, start)),
-        }
-        return self.train(stage, name, CHAINS | own)
+        own = {**self._problem.shapes[shape], "prior": prior, "num_chains": NUM_MEMBERS}
+        keys = {**self._problem.chains, **self._problem.by_stage[stage], **own}
+        return self.train(stage, name, keys, start)
 
-    def choose(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def choose(self) -> tuple[dict[str, str], dict[str, str]]:
         """The best candidates: network and prior of a posterior, network and recipe of members."""
-        posteriors, ensembles = [], []
-        first = next(iter(RECIPES))
-        starts = {
-            network: self.members("candidate", f"start_{network}", network, first, NUM_MEMBERS)
-            for network in NETWORKS
-        }
-        for network in NETWORKS:
-            for k, prior in enumerate(PRIORS):
-                name, start = f"posterior_{network}_{k}", f"start_{network}"
-                row = self.chains("candidate", name, network, prior, start)
-                cost = row["cpu_seconds"] + starts[network]["cpu_seconds"]
-                posteriors.append((row["nll"], cost, network, prior))
+        posteriors, ensembles, problem, stage = [], [], self._problem, "candidate"
+        starts = {shape: self.start(stage, shape) for shape in problem.shapes}
+        for shape in problem.shapes:
+            for k, prior in enumerate(problem.priors):
+                row = self.chains(stage, f"posterior_{shape}_{k}", shape, prior, f"start_{shape}")
+                cost = row["cpu_seconds"] + starts[shape]["cpu_seconds"]
+                posteriors.append((row["scores"]["nll"], cost, shape, prior))
         mean_cost = sum(cost for _, cost, _, _ in posteriors) / len(posteriors)
-        for network in NETWORKS:
-            for recipe, keys in RECIPES.items():
-                longer = keys["num_epochs"] / RECIPES[first]["num_epochs"]
-                number = as_many(mean_cost, longer * starts[network]["cpu_seconds"])
-                row = self.members("candidate", f"{recipe}_{network}", network, recipe, number)
-                ensembles.append((row["nll"], network, recipe))
-        _, _, network, prior = min(posteriors)
-        _, other, recipe = min(ensembles)
-        return {"network": network, "prior": prior}, {"network": other, "recipe": recipe}
+        for shape in problem.shapes:
+            for recipe in problem.recipes:
+                number = self.as_many(stage, mean_cost, shape, recipe)
+                row = self.members(stage, f"{recipe}_{shape}", shape, recipe, number)
+                ensembles.append((row["scores"]["nll"], shape, recipe))
+        (_, _, shape, prior), (_, other, recipe) = min(posteriors), min(ensembles)
+        return {"network": shape, "prior": prior}, {"network": other, "recipe": recipe}
+
+    def start(self, stage: str, shape: str) -> Any:
+        """The members that chains start from."""
+        return self.members(stage, f"start_{shape}", shape, self.first, NUM_MEMBERS)
+
+    def as_many(self, stage: str, seconds: float, shape: str, recipe: str) -> int:
+        """How many members cost so many CPU seconds, by what candidates cost for each row.
+
+        What a run costs beside its epochs is that of a run of one epoch.
+        """
+        problem, candidate = self._problem, "candidate"
+        own = {**problem.shapes[shape], "num_epochs": 1, "ensemble_size": NUM_MEMBERS}
+        keys = {**problem.members, **NO_LOGS, **own}
+        beside = self.train(candidate, f"one_epoch_{shape}", keys)["cpu_seconds"]
+        epochs = problem.recipes[recipe]["num_epochs"] / problem.recipes[self.first]["num_epochs"]
+        rows = [len(self._data[one]["train_inputs"]) for one in (stage, candidate)]
+        of_start = max(self.start(candidate, shape)["cpu_seconds"] - beside, 0.1)
+        of_members = of_start * epochs * rows[0] / rows[1]
+        number = round(NUM_MEMBERS * (seconds - beside) / of_members)
+        return min(MAX_MEMBERS, max(NUM_MEMBERS, number))
 
     def compare(self) -> None:
         """The four runs on all training rows, and what the evaluation says of the posterior."""
-        key = {"table": self._table, "split": self._number, "stage": "evaluation"}
+        key = {**self._key, "stage": "evaluation"}
         if self._results.find(key):
             return
         chosen, best = self.choose()
-        network, first = chosen["network"], next(iter(RECIPES))
-        start = self.members("final", "start", network, first, NUM_MEMBERS)
-        posterior = self.chains("final", "posterior", network, chosen["prior"], "start")
+        shape, first = chosen["network"], self.first
+        start = self.members("final", "start", shape, first, NUM_MEMBERS)
+        posterior = self.chains("final", "posterior", shape, chosen["prior"], "start")
         cost = start["cpu_seconds"] + posterior["cpu_seconds"]
-        number = as_many(cost, start["cpu_seconds"])
-        self.members("final", "equal_seconds", network, first, number)
-        longer = RECIPES[best["recipe"]]["num_epochs"] / RECIPES[first]["num_epochs"]
-        number = as_many(cost, longer * start["cpu_seconds"])
+        number = self.as_many("final", cost, shape, first)
+        self.members("final", "equal_seconds", shape, first, number)
+        number = self.as_many("final", cost, best["network"], best["recipe"])
         self.members("final", "best_network", best["network"], best["recipe"], number)
-        others = [self.workdir("final", one) for one in ("start", "equal_seconds", "best_network")]
         found = ensemble.evaluate(
             self.workdir("final", "posterior"),
-            compare=[str(one) for one in others],
+            compare=[str(self.workdir("final", one)) for one in price_summary.OTHERS],
             datasets=[],
             data=self._data["final"],
             show_progress=False,
         )
+        kept = ("ensemble", "difference", "num_members", "recipe", "recipe_by_nll")
         against = {
-            path.name: {
-                "nll": one["ensemble"]["nll"],
-                "recipe_by_nll": one["recipe_by_nll"],
-                "rmse": one["ensemble"]["rmse"],
-                "num_members": one["num_members"],
+            pathlib.Path(one["workdir"]).name.removeprefix("final_"): {
+                name: one[name] for name in kept if name in one
             }
-            for path, one in zip(others, found["compare"], strict=True)
+            for one in found["compare"]
         }
-        scores = {name: found["test"]["ensemble"][name] for name in ("nll", "rmse", "crps")}
-        sizes = {split: len(one) for split, one in self._data["final"].items() if "inputs" in split}
-        self._results.add(
-            key
-            | {"name": "posterior", "chosen": chosen, "best_network": best, "scores": scores}
-            | {"rhat_max": found["posterior"]["rhat_max"], "against": against, "sizes": sizes}
-            | {"verdict": [line for line in found["verdict"] if "starts from" in line]}
-        )
+        sizes = {name: len(one) for name, one in self._data["final"].items() if "inputs" in name}
+        row = {"name": "posterior", "chosen": chosen, "best_network": best, "sizes": sizes}
+        row |= {"scores": found["test"]["ensemble"], "rhat_max": found["posterior"]["rhat_max"]}
+        verdict = [line for line in found["verdict"] if "starts from" in line]
+        self._results.add({**key, **row, "against": against, "verdict": verdict})
 
 
 class Results:
@@ -223,35 +193,35 @@ class Results:
 
     def __init__(self, path: pathlib.Path):
         self._path = path
-        self.content: dict[str, Any] = {"rows": []}
-        if path.exists():
-            self.content = json.loads(path.read_text())
-        self.content |= {"machine": side_by_side.describe_machine(), "rule": RULE}
         self._commit = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
             cwd=side_by_side.ROOT, capture_output=True, text=True, check=True,
         ).stdout.strip()  # fmt: skip
 
+    def rows(self) -> list[dict[str, Any]]:
+        """All of them, those of other processes too."""
+        return json.loads(self._path.read_text())["rows"] if self._path.exists() else []
+
     def find(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """The row that has these values."""
-        rows = self.content["rows"]
-        return next((row for row in rows if key.items() <= {**row, "config": ""}.items()), None)
+        return next((row for row in self.rows() if key == {one: row.get(one) for one in key}), None)
 
     def add(self, row: dict[str, Any]) -> None:
         """Adds a row, and the summary that follows from all of them."""
         date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self.content["rows"].append(row | {"commit": self._commit, "date": date})
-        self.content["summary"] = price_summary.summarise(self.content["rows"])
-        part = self._path.with_suffix(".part")
-        part.write_text(json.dumps(self.content, indent=1) + "\n")
-        part.replace(self._path)
-        shown = {name: one for name, one in row.items() if name not in ("config", "against")}
-        print({k: round(v, 4) if isinstance(v, float) else v for k, v in shown.items()}, flush=True)
-
-
-def as_many(seconds: float, of_members: float) -> int:
-    """How many members cost so many CPU seconds, if `NUM_MEMBERS` cost `of_members`."""
-    return min(MAX_MEMBERS, max(NUM_MEMBERS, round(NUM_MEMBERS * seconds / of_members)))
+        row = row | {"commit": self._commit, "date": date}
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            rows = [*self.rows(), row]
+            content = {"machine": side_by_side.describe_machine(), "rule": RULE, "rows": rows}
+            content["summary"] = price_summary.summarise(rows)
+            part = self._path.with_suffix(".part")
+            part.write_text(json.dumps(content, indent=1) + "\n")
+            part.replace(self._path)
+        shown = {name: row[name] for name in ("problem", "split", "stage", "name")}
+        print(
+            *shown.values(), f"NLL {row['scores']['nll']:.4f}", *row.get("verdict", ()), flush=True
+        )
 
 
 def main() -> None:
@@ -259,16 +229,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default="benchmarks/results/price.json")
     parser.add_argument("--workdirs", type=pathlib.Path, default="/tmp/price")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
-    parser.add_argument("--splits", nargs="+", type=int, default=range(NUM_SPLITS))
+    parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=TABLES)
+    parser.add_argument("--splits", type=int, default=5, help="at most so many of each")
     args = parser.parse_args()
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     logging.disable(logging.WARNING)  # Copies of rows, chains that mix slowly: in the reports.
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     results = Results(args.out)
-    for number in args.splits:
-        for table in args.tables:
-            Split(results, args.workdirs, table, number).compare()
-    print(price_summary.format_all(results.content["rows"]))
+    for number in range(args.splits):
+        for problem in args.only:
+            if number < PROBLEMS[problem].num_splits:
+                Split(results, args.workdirs, problem, number).compare()
+    print(price_summary.format_all(results.rows()))
 
 
 if __name__ == "__main__":

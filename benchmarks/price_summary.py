@@ -1,6 +1,7 @@
 """What price.py makes of its rows: by how much the posterior's NLL is below those of the others.
 
-The interval over splits has new chains, new members and other rows in every split. Their training
+Of one split the interval is that of the evaluation, over chains, members and test examples. That
+over several splits has new chains, new members and other rows in every split. Their training
 rows overlap, so the variance over splits is multiplied by 1 / S + test rows / training rows (Nadeau
 and Bengio 2003, "Inference for the generalization error"), and t has S - 1 degrees of freedom.
 """
@@ -18,42 +19,43 @@ Row = Mapping[str, Any]
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
-    """By table: splits, largest R-hat, mean NLLs, and the differences with their intervals."""
-    tables: dict[str, list[Row]] = {}
+    """By problem: splits, R-hat, mean scores, and differences of the NLL with their intervals."""
+    problems: dict[str, list[Row]] = {}
     for row in rows:
         if row["stage"] == "evaluation":
-            tables.setdefault(row["table"], []).append(row)
-    return {table: _summarise_table(group) for table, group in tables.items()}
+            problems.setdefault(row["problem"], []).append(row)
+    return {problem: _summarise(group) for problem, group in problems.items()}
 
 
-def _summarise_table(group: Sequence[Row]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "splits": sorted(row["split"] for row in group),
-        "rhat_max": [row["rhat_max"] for row in group],
-        "nll": {"posterior": float(np.mean([row["scores"]["nll"] for row in group]))},
-        "rmse": {"posterior": float(np.mean([row["scores"]["rmse"] for row in group]))},
-        "difference": {},
-    }
+def _summarise(group: Sequence[Row]) -> dict[str, Any]:
+    score = "rmse" if "rmse" in group[0]["scores"] else "accuracy"
     share = float(np.mean([row["sizes"]["test_inputs"] for row in group]))
     share /= float(np.mean([row["sizes"]["train_inputs"] for row in group]))
-    for name in OTHERS:
-        for score in ("nll", "rmse"):
-            values = [row["against"][name][score] for row in group]
-            found[score][name] = float(np.mean(values))
-        differences = [row["scores"]["nll"] - row["against"][name]["nll"] for row in group]
-        found["difference"][name] = {
-            "mean": float(np.mean(differences)),
-            "interval": over_splits(differences, share),
-        }
-    best = min(OTHERS, key=lambda name: found["nll"][name])
+    found: dict[str, Any] = {
+        "splits": [row["split"] for row in group],
+        "rhat_max": [row["rhat_max"] for row in group],
+        "difference": {},
+    }
+    for name in ("nll", score):
+        found[name] = {"posterior": float(np.mean([row["scores"][name] for row in group]))}
+        for other in OTHERS:
+            values = [row["against"][other]["ensemble"][name] for row in group]
+            found[name][other] = float(np.mean(values))
+    for other in OTHERS:
+        differences = [-row["against"][other]["difference"]["nll"] for row in group]
+        interval = over_splits(differences, share)
+        if len(group) == 1:  # Over chains, members and test examples, as the evaluation says.
+            against = group[0]["against"][other]
+            low, high = against.get("recipe_by_nll", against["recipe"])["interval"]
+            interval = (-high, -low)
+        found["difference"][other] = {"mean": float(np.mean(differences)), "interval": interval}
+    best = min(OTHERS, key=lambda other: found["nll"][other])
     interval = found["difference"][best]["interval"]
-    found["best_other"] = best
-    found["is_below_best"] = interval is not None and interval[1] < 0
-    return found
+    return {**found, "best_other": best, "is_below_best": interval[1] < 0}
 
 
 def over_splits(differences: Sequence[float], share: float) -> tuple[float, float] | None:
-    """95% interval of a mean over splits; None of a single one.
+    """95% interval of a mean over splits; None of a single one, which does not tell.
 
     Args:
         differences: [S].
@@ -71,17 +73,15 @@ def over_splits(differences: Sequence[float], share: float) -> tuple[float, floa
 def format_all(rows: Sequence[Row]) -> str:
     """The summary as Markdown."""
     lines = [
-        "| table | splits | R-hat up to | NLL: posterior | its start | equal seconds "
+        "| data | splits | R-hat up to | NLL: posterior | its start | equal seconds "
         "| best network | posterior less the best of the three |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for table, one in summarise(rows).items():
+    for problem, one in summarise(rows).items():
         difference = one["difference"][one["best_other"]]
-        text = f"{difference['mean']:+.3f}"
-        if difference["interval"] is not None:
-            low, high = difference["interval"]
-            text += f" [{low:+.3f}, {high:+.3f}]"
+        low, high = difference["interval"]
         nll = [f"{one['nll'][name]:.3f}" for name in ("posterior", *OTHERS)]
-        cells = [table, str(len(one["splits"])), f"{max(one['rhat_max']):.2f}", *nll, text]
+        cells = [problem, str(len(one["splits"])), f"{max(one['rhat_max']):.2f}", *nll]
+        cells.append(f"{difference['mean']:+.3f} [{low:+.3f}, {high:+.3f}]")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

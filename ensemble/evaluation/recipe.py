@@ -151,7 +151,7 @@ def deciding(comparison: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         comparison: as `Evaluator.compare` returns it.
     """
-    found: Mapping[str, Any] = comparison["recipe"] if "recipe" in comparison else {}
+    found: Mapping[str, Any] = comparison.get("recipe", {})
     return comparison.get("recipe_by_nll", found) if comparison.get("is_start") else found
 
 

@@ -9,8 +9,8 @@ A group is a pattern of the shell's kind over the parameter's path, such as `Den
 first that fits counts. A scale may be divided by the root of the fan-in, the product of all axes
 but the last (1 for vectors), as in Neal 1996, so that wider layers say the same.
 
-A family of densities is a file here, with the members of `ensemble.priors.family.Family`, and a line
-in `ensemble.registry.PRIORS`.
+A family of densities is a file here, with the members of `ensemble.priors.family.Family`, and a
+line in `ensemble.registry.PRIORS`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Filters whose neighbouring weights are alike: `correlated_normal(sd, length=1)`.
 
-The weights of one filter of a convolution, from one channel to another, are a Gaussian process over
-the filter's positions, with covariance sd^2 exp(-distance / length), distances in pixels (Fortuin et
-al. 2021, "Bayesian Neural Network Priors Revisited", section 4). Filters are independent.
+The weights of one filter of a convolution, from one channel to another, are a Gaussian process
+over the filter's positions, with covariance sd^2 exp(-distance / length), distances in pixels
+(Fortuin et al. 2021, "Bayesian Neural Network Priors Revisited"). Filters are independent.
 """
-
-import numpy as np
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ensemble.priors.family import Setting
 

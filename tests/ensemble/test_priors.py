@@ -141,7 +141,9 @@ def test_filters_are_a_gaussian_process_over_their_positions():
     covariance = (0.5**2 / 24) * np.exp(-scipy.spatial.distance.cdist(positions, positions) / 2)
     exact = scipy.stats.multivariate_normal(np.zeros(6), covariance)
     draws = np.asarray(prior.sample(jax.random.key(0), shape))
-    np.testing.assert_allclose(np.cov(draws.reshape(6, -1)), covariance, atol=0.1 * covariance[0, 0])
+    np.testing.assert_allclose(
+        np.cov(draws.reshape(6, -1)), covariance, atol=0.1 * covariance[0, 0]
+    )
     filters = draws[..., :5].reshape(6, -1).T
     theirs = exact.logpdf(filters).sum() - len(filters) * exact.logpdf(np.zeros(6))
     ours = prior.log_density(jnp.asarray(draws[..., :5]))

@@ -32,6 +32,23 @@ def test_a_sentence_concludes_what_the_interval_does(interval, starts):
     assert recipe.sentence(make_comparison(interval)).startswith(starts)
 
 
+@pytest.mark.parametrize(
+    ("interval", "starts"),
+    [
+        ((0.1, 0.3), "The posterior is better than the ensemble that it starts from, runs/b: NLL "),
+        ((-0.3, -0.1), "The posterior is worse than the ensemble that it starts from, runs/b: "),
+        ((-0.1, 0.3), "Whether the posterior is better than the ensemble that it starts from, "),
+    ],
+)
+def test_a_posterior_beside_its_start_is_told_from_the_posterior(interval, starts):
+    by_nll = make_comparison(interval, difference=0.2)
+    start = make_comparison() | {"recipe_by_nll": by_nll["recipe"], "is_start": True}
+    sentence = recipe.sentence(start)
+    assert sentence.startswith(starts)
+    low, high = (f"{-end:+.2f}" for end in reversed(interval))
+    assert f"NLL -0.20 [{low}, {high}] over" in sentence
+
+
 def test_what_cannot_be_told_says_what_could_have_been_seen_and_what_is_known():
     sentence = recipe.sentence(make_comparison())
     assert "A difference of 0.020 would have been seen in 80% of cases" in sentence

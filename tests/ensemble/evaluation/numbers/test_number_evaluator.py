@@ -10,6 +10,7 @@ from conftest import built_once, small_config
 
 import ensemble
 from ensemble import UserError
+from ensemble.evaluation import recipe
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.export import export
@@ -117,6 +118,9 @@ def test_runs_are_compared_in_pairs(evaluated, run):
         assert other["difference"][name] == pytest.approx(difference)
         low, high = other["interval"][name]
         assert low < difference < high
+    for name, score in (("recipe", "crps"), ("recipe_by_nll", "nll")):
+        assert other[name]["score"].lower() == score
+        assert other[name]["difference"] == pytest.approx(other["difference"][score])
     assert other["distance"] > 0
     assert 0 < other["overlap"] <= 1
 
@@ -224,14 +228,22 @@ def test_numbers_and_classes_are_not_compared(run, blobs_run, tmp_path):
 
 
 @pytest.mark.soak
-def test_chains_are_scored_by_their_sums_and_other_inputs_by_their_draws(slopes, tmp_path):
+def test_chains_are_scored_by_their_sums_and_stand_beside_their_start(slopes, run, tmp_path):
     hmc = {"num_warmup": 30, "num_samples": 20, "num_leapfrog_steps": 8}
-    config = {"model": "tiny", "likelihood": "gaussian", "method": "hmc", "num_chains": 2}
-    config |= {"hmc": hmc, "num_devices": 2}
+    config = {"model": "tiny", "likelihood": "gaussian", "method": "hmc", "num_chains": 4}
+    config |= {"hmc": hmc, "num_devices": 2, "init_from": str(run)}
     ensemble.train(config, slopes, str(tmp_path / "run"), show_progress=False)
     evaluation = ensemble.evaluate(tmp_path / "run", data=slopes, show_progress=False)
     assert evaluation["calibrated"]["scale"]["reason"].endswith("at the targets alone")
-    assert evaluation["posterior"]["num_chains"] == 2
+    assert evaluation["posterior"]["num_chains"] == 4
+    (start,) = evaluation["compare"]
+    assert start["workdir"] == str(run)
+    found, mean = start["recipe_by_nll"], start["difference"]["nll"]
+    assert found["over"] == "members or chains and examples"
+    assert found["difference"] == pytest.approx(mean, rel=1e-6)
+    (line,) = (one for one in evaluation["verdict"] if "starts from" in one)
+    assert recipe.sentence(start) == line
+    assert line in (tmp_path / "run/evaluation/report.html").read_text()
     # The draws that were kept predict about what the sums over all draws do.
     plain = evaluation["shift"]["noisy"]["ensemble"]["rmse"][0]
     assert plain == pytest.approx(evaluation["test"]["ensemble"]["rmse"], rel=0.1)

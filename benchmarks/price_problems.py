@@ -1,0 +1,171 @@
+"""What price.py tries: tables and images, with the settings that either side chooses from."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import tables_data
+from flax import linen as nn
+
+from ensemble import networks
+from ensemble.networks.layers import Conv
+from ensemble.sources.catalogue import load_dataset
+
+HELD_OUT = 0.2
+"""Share of the training rows on which settings are chosen."""
+NUM_MEMBERS = 8
+Arrays = dict[str, np.ndarray]
+Keys = Mapping[str, Any]
+
+
+class Problem(NamedTuple):
+    """Data, and the settings that either side chooses from.
+
+    Attributes:
+        read: arrays of split number K by `train_inputs` and so on, as `ensemble.train` takes them.
+        num_splits: K is below.
+        common: keys of every run.
+        members: keys of ensembles.
+        chains: keys of posteriors.
+        by_stage: keys of posteriors, of candidates and of those that are tested.
+        shapes: keys of networks by name, of which both sides choose.
+        priors: of which posteriors choose.
+        recipes: of which ensembles choose, keys by name; the first starts the posteriors.
+    """
+
+    read: Callable[[int], Arrays]
+    num_splits: int
+    common: Keys
+    members: Keys
+    chains: Keys
+    by_stage: Mapping[str, Keys]
+    shapes: Mapping[str, Keys]
+    priors: tuple[str, ...]
+    recipes: Mapping[str, Keys]
+
+
+class SmallCNN(nn.Module):
+    """Two convolutions 5x5 of stride 2, 8 and 16 channels, and a dense layer: 11,274 parameters.
+
+    Attributes:
+        num_outputs: K.
+    """
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Maps images [N, 28, 28, 1] to outputs [N, K]."""
+        x = nn.silu(Conv(features=8, kernel_size=(5, 5))(images))
+        x = nn.avg_pool(x, window_shape=(2, 2), strides=(2, 2))
+        x = nn.silu(Conv(features=16, kernel_size=(5, 5))(x))
+        x = nn.avg_pool(x, window_shape=(2, 2), strides=(2, 2))
+        return nn.Dense(features=self.num_outputs)(x.reshape((x.shape[0], -1)))
+
+
+networks.register("price_cnn", SmallCNN)
+
+NO_LOGS = dict.fromkeys(
+    ("log_every_steps", "eval_every_epochs", "plot_every_epochs", "checkpoint_every_epochs"), 10**9
+)
+HE = "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)"
+
+
+def _table(name: str) -> Problem:
+    return Problem(
+        read=lambda number: tables_data.read_split(name, number, "")._asdict(),
+        num_splits=5,
+        common={"likelihood": "gaussian", "model": "mlp", "mlp.activation": "silu"},
+        members={
+            "batch_size": 32,
+            "optimizer": "adam",
+            "learning_rate": 5e-3,
+            "schedule": "cosine",
+            "beta_nll": 0.5,
+        },
+        chains={
+            "method": "mclmc",
+            "hmc.num_leapfrog_steps": 20,
+            "hmc.num_warmup": 1000,
+            "hmc.num_burn_in": 50,
+        },
+        by_stage={"candidate": {"hmc.num_samples": 50}, "final": {"hmc.num_samples": 400}},
+        shapes={"50": {"mlp.widths": "50"}, "16,16": {"mlp.widths": "16,16"}},
+        priors=("normal(1)", HE, "*kernel=student_t(1/sqrt(fan_in), df=4), *=normal(1)"),
+        recipes={
+            "recipe": {"num_epochs": 500},
+            "weight_decay": {"num_epochs": 500, "weight_decay": 1e-3},
+            "long": {"num_epochs": 2000},
+        },
+    )
+
+
+def _read_images(name: str, number: int) -> Arrays:
+    """The first images of the training split, and the whole test split."""
+    source = load_dataset(name)
+    train, test = (source.splits[split] for split in ("train", "test"))
+    return {
+        "train_inputs": train.inputs[:number],
+        "train_labels": train.targets[:number],
+        "test_inputs": test.inputs,
+        "test_labels": test.targets,
+    }
+
+
+def _images(name: str, number: int) -> Problem:
+    epoch = round((1 - HELD_OUT) * number / 100)
+    return Problem(
+        read=lambda _: _read_images(name, number),
+        num_splits=1,
+        common={"model": "price_cnn"},
+        members={
+            "batch_size": 100,
+            "optimizer": "adam",
+            "learning_rate": 3e-3,
+            "schedule": "cosine",
+        },
+        chains={
+            "method": "sghmc",
+            "batch_size": 100,
+            "batching": "independent",
+            "learning_rate": 0.02,
+            "momentum": 0.9,
+            "sgmcmc.num_burn_in": 20 * epoch,
+            "sgmcmc.steps_per_draw": epoch,
+        },
+        by_stage={"candidate": {"sgmcmc.num_samples": 20}, "final": {"sgmcmc.num_samples": 100}},
+        shapes={"cnn": {}},
+        priors=(
+            HE,
+            "*kernel=normal(0.7/sqrt(fan_in)), *=normal(1)",
+            "Conv_*/kernel=correlated_normal(1.4142/sqrt(fan_in), length=2), " + HE,
+        ),
+        recipes={
+            "recipe": {"num_epochs": 40},
+            "weight_decay": {"num_epochs": 40, "weight_decay": 1e-3},
+            "augmented": {"num_epochs": 40, "augment.shift": 1},
+        },
+    )
+
+
+PROBLEMS: Mapping[str, Problem] = {
+    "yacht": _table("yacht"),
+    "energy": _table("energy"),
+    "concrete": _table("concrete"),
+    "mnist": _images("mnist", 2000),
+    "fashion_mnist": _images("fashion_mnist", 10_000),
+}
+
+
+def held_out(arrays: Arrays, seed: int) -> Arrays:
+    """The training rows alone, `HELD_OUT` of which take the place of the test rows."""
+    names = {name.partition("_")[2] for name in arrays}
+    order = np.random.default_rng(seed).permutation(len(arrays["train_inputs"]))
+    first = round(HELD_OUT * len(order))
+    test, train = order[:first], order[first:]
+    return {
+        f"{split}_{name}": arrays[f"train_{name}"][rows]
+        for split, rows in (("train", train), ("test", test))
+        for name in names
+    }
