@@ -46,7 +46,8 @@ def _summarise(group: Sequence[Row]) -> dict[str, Any]:
         interval = over_splits(differences, share)
         if len(group) == 1:  # Over chains, members and test examples, as the evaluation says.
             against = group[0]["against"][other]
-            low, high = against.get("recipe_by_nll", against["recipe"])["interval"]
+            by = "recipe_by_nll" if "recipe_by_nll" in against else "recipe"  # Of classes.
+            low, high = against[by]["interval"]
             interval = (-high, -low)
         found["difference"][other] = {"mean": float(np.mean(differences)), "interval": interval}
     best = min(OTHERS, key=lambda other: found["nll"][other])

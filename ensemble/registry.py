@@ -271,9 +271,9 @@ LIKELIHOODS: Mapping[str, str] = {
 """What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
 
 PRIORS: Mapping[str, str] = {
-    "normal": "ensemble.priors.normal:Normal",
-    "laplace": "ensemble.priors.laplace:Laplace",
-    "student_t": "ensemble.priors.student_t:StudentT",
+    "normal": "ensemble.priors.normal_prior:Normal",
+    "laplace": "ensemble.priors.laplace_prior:Laplace",
+    "student_t": "ensemble.priors.student_t_prior:StudentT",
     "correlated_normal": "ensemble.priors.correlated_normal:CorrelatedNormal",
 }
 """Families of `config.prior`: an `ensemble.priors.family.Family` each."""

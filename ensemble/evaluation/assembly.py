@@ -14,9 +14,9 @@ from ensemble import metrics
 from ensemble.config import FORMAT
 from ensemble.errors import UserError
 from ensemble.evaluation import chain_error, derived
+from ensemble.evaluation.beside import Beside, lay_beside
 from ensemble.evaluation.evaluation import Evaluation
 from ensemble.evaluation.evaluator import Options, Predicted
-from ensemble.evaluation.start import Beside, lay_beside
 from ensemble.evaluation.subject import Subject
 from ensemble.storage.files import write_text, write_together
 from ensemble.storage.schema import to_json

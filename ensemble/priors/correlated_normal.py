@@ -26,7 +26,7 @@ class CorrelatedNormal:
     def log_density(self, values: jax.Array, scale: float, setting: float) -> jax.Array:
         """As `Family.log_density`."""
         root = _root(values.shape, setting)
-        whitened = np.linalg.inv(root).astype(np.float32) @ values.reshape(len(root), -1)
+        whitened = _product(np.linalg.inv(root), values)
         return -0.5 * jnp.sum(jnp.square(whitened / scale))
 
     def sample(
@@ -34,12 +34,17 @@ class CorrelatedNormal:
     ) -> jax.Array:
         """As `Family.sample`."""
         root = _root(shape, setting)
-        draws = jax.random.normal(rng_key, shape).reshape(len(root), -1)
-        return scale * (root.astype(np.float32) @ draws).reshape(shape)
+        return scale * _product(root, jax.random.normal(rng_key, shape)).reshape(shape)
 
     def standard_deviation(self, scale: float, setting: float) -> float:
         """As `Family.standard_deviation`."""
         return scale
+
+
+def _product(matrix: np.ndarray, values: jax.Array) -> jax.Array:
+    """A matrix [P, P] times the values [P, ...] at the positions of each filter, [P, filters]."""
+    columns = values.reshape(len(matrix), -1)
+    return jnp.matmul(jnp.asarray(matrix, jnp.float32), columns, precision="highest")
 
 
 def _root(shape: tuple[int, ...], length: float) -> np.ndarray:

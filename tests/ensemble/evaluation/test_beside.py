@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ensemble import UserError
-from ensemble.evaluation.start import lay_beside
+from ensemble.evaluation.beside import lay_beside
 
 
 def compare(workdir):
