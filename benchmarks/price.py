@@ -27,6 +27,7 @@ import json
 import logging
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 from typing import Any
@@ -86,6 +87,7 @@ class Split:
         row, workdir = self._results.find(key), self.workdir(stage, name)
         if row and (stage == "candidate" or workdir.exists()):
             return row
+        shutil.rmtree(workdir, ignore_errors=True)  # Of a run that ended early: it costs a whole one.
         if start:
             config = config | {"init_from": str(self.workdir(stage, start))}
         clock, cpu = time.perf_counter(), time.process_time()
