@@ -85,9 +85,10 @@ class Split:
         config = {**self._problem.common, "hold_out": False, **keys}
         key = {**self._key, "stage": stage, "name": name, "config": config}
         row, workdir = self._results.find(key), self.workdir(stage, name)
-        if row and (stage == "candidate" or workdir.exists()):
+        is_read_again = stage == "final" or name.startswith("start")
+        if row and (workdir.exists() or not is_read_again):
             return row
-        shutil.rmtree(workdir, ignore_errors=True)  # Of a run that ended early: it costs a whole one.
+        shutil.rmtree(workdir, ignore_errors=True)  # Of a run that ended early: whole ones count.
         if start:
             config = config | {"init_from": str(self.workdir(stage, start))}
         clock, cpu = time.perf_counter(), time.process_time()
