@@ -46,7 +46,7 @@ class Problem(NamedTuple):
 
 
 class SmallCNN(nn.Module):
-    """Two convolutions 5x5 of stride 2, 8 and 16 channels, and a dense layer: 11,274 parameters.
+    """Two convolutions 5x5 with pooling, 8 and 16 channels, and a dense layer: 11,274 parameters.
 
     Attributes:
         num_outputs: K.

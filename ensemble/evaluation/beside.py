@@ -34,7 +34,7 @@ def lay_beside(
     Raises:
         UserError: one that was asked for cannot be compared.
     """
-    start = subject.config.get("init_from", PRIOR)
+    start = str(subject.config.get("init_from", PRIOR))
     if start in (PRIOR, MAP, UNIFORM, PATHFINDER):
         return Beside([compare(one) for one in workdirs], [])
     asked = [one for one in workdirs if os.path.abspath(one) != os.path.abspath(start)]
