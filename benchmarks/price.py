@@ -12,7 +12,7 @@ Then four runs learn all training rows, and `ensemble.evaluate` scores the test 
 - `start`: the members that the posterior starts from;
 - `posterior`: chains from them, at temperature 1;
 - `equal_seconds`: an ensemble of the same network and recipe, with as many members as the CPU
-  seconds of start and posterior together allow;
+  seconds of start and posterior together allow, but at most 400;
 - `best_network`: the chosen ensemble, with as many members as these seconds allow.
 
 Every run is written to the JSON when it is done, with commit and date; the same command goes on
@@ -43,7 +43,8 @@ MAX_MEMBERS = 400
 RULE = (
     f"Candidates of both sides are as many, scored by NLL on {HELD_OUT:.0%} of the training rows "
     "of each split at temperature 1; the lowest is taken. Candidates of the ensemble have as many "
-    "members as the mean CPU seconds of the posterior's candidates allow."
+    f"members, but at most {MAX_MEMBERS}, as the mean CPU seconds of the posterior's candidates "
+    "allow."
 )
 
 
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=5, help="at most so many of each")
     args = parser.parse_args()
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # Every run costs what it costs alone.
     logging.disable(logging.WARNING)  # Copies of rows, chains that mix slowly: in the reports.
     args.out.parent.mkdir(parents=True, exist_ok=True)
     results = Results(args.out)
