@@ -119,7 +119,7 @@ def _parse_setting(
     if name != wanted.name or value is None:
         example = f"{family}(1, {wanted.name}={wanted.example})"
         raise UserError(f"{where} must say {wanted.name}, such as {example}")
-    if not (float(value) > _SMALLEST and wanted.is_valid(float(value))):
+    if not (_SMALLEST < float(value) < _LARGEST and wanted.is_valid(float(value))):
         raise UserError(f"{where}: {wanted.name}={value} {wanted.rule}; try {wanted.example}")
     return (float(value),)
 

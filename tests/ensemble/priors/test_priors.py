@@ -166,6 +166,7 @@ def test_gradients_are_finite(size):
         ("student_t(1, length=3)", "must say df"),
         ("student_t(1, df=2)", "df=2 must be above 2, so that there is a variance; try 4"),
         ("correlated_normal(1, length=0)", "length=0 must be"),
+        ("student_t(1, df=1e400)", "df=1e400 must be"),
     ],
 )
 def test_a_setting_that_is_none_is_one_line(spec, says):
