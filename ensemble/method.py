@@ -187,6 +187,14 @@ class Diagnosed(Protocol[StateIn]):
 
 
 @runtime_checkable
+class Sampled(Protocol):
+    """A method whose draws may be those of a model, which ArviZ takes."""
+
+    def inference_data(self) -> Any:
+        """An `arviz.InferenceData` of the draws, after `report_sections`; None of a network."""
+
+
+@runtime_checkable
 class Examined(Protocol[StateIn]):
     """A method that looks for the fault of a failed member where its settings are not to blame."""
 

@@ -107,7 +107,7 @@ class ModelResults:
         work.plots.mkdir(parents=True, exist_ok=True)
         for name, figure in self._figures().items():
             write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
-        diagnostics.write_netcdf(work.path / "posterior.nc", self._inference_data())
+        diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
 
     def _figures(self) -> dict[str, Any]:
         scalars = self._draws.scalars()
@@ -152,7 +152,9 @@ class ModelResults:
         one = self.found.scalars.get(name)
         return 0.0 if one is None or math.isnan(one.rhat) else one.rhat
 
-    def _inference_data(self) -> Any:
+    @functools.cached_property
+    def inference_data(self) -> Any:
+        """All groups of ArviZ, `arviz.InferenceData`."""
         arviz = diagnostics.import_arviz()
         counted = self._draws.scalars(self._first)
         _, numbers = self._draws.positions()

@@ -16,7 +16,7 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted
-from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, State
+from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, Sampled, State
 from ensemble.notes import collected, note
 from ensemble.predictor import Predictor
 from ensemble.report import results
@@ -205,7 +205,10 @@ def _train_and_evaluate(
         processes.wait_for_all("written")
         if not processes.is_main():
             return Result({}, None)
-        return Result(report, predictor)
+        result = Result(report, predictor)
+        if isinstance(method, Sampled):
+            result.data = method.inference_data()
+        return result
 
 
 def _advance(

@@ -19,9 +19,11 @@ class Result(_Returned):
         report: the content of report.json.
         predictor: the ensemble as a function.
         workdir: where the run lives, with the pictures; None where nothing was kept.
+        data: of a model that was sampled, `arviz.InferenceData`; else None.
     """
 
     workdir: str | None = None
+    data: Any = None
 
     def __repr__(self) -> str:
         if not self.report:

@@ -2,8 +2,6 @@
 
 import functools
 import os
-import pathlib
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,12 +12,10 @@ from ensemble import registry
 from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.configs import numpyro_nuts
-from ensemble.draws.diagnostics import import_arviz
 from ensemble.errors import UserError, shown
 from ensemble.report import text
 from ensemble.run.loop import train_given
 from ensemble.sharding import processes
-from ensemble.storage.workdir import Workdir
 
 
 class Samples:
@@ -112,15 +108,11 @@ def sample(
         raise UserError(f"method={given['method']!r} must be one of {', '.join(able)}")
     given = {**_defaults(), **given}
     make_program = functools.partial(_program, model, data, start, name)
-    with tempfile.TemporaryDirectory() as temporary:
-        where = os.fspath(workdir) if workdir is not None else temporary
-        result = train_given(validate(given), make_program, where, started, show_progress)
-        if not processes.is_main():
-            return Samples({}, None, None)
-        file = pathlib.Path(temporary) / "posterior.nc"
-        file.write_bytes((Workdir(where).path / "posterior.nc").read_bytes())
-        data = import_arviz().from_netcdf(os.fspath(file)).load()
-        return Samples(result.report, data, None if workdir is None else where)
+    where = None if workdir is None else os.fspath(workdir)
+    result = train_given(validate(given), make_program, where, started, show_progress)
+    if not processes.is_main():
+        return Samples({}, None, None)
+    return Samples(result.report, result.data, where)
 
 
 def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any:

@@ -129,6 +129,8 @@ class FreeChains:
 
         def advance(run: _Run) -> _Run:
             has_draws = run.t < end
+            begun_trees = jax.vmap(begin)(run.chains, run.t)
+            trees = _choose(run.trees.is_done & has_draws, begun_trees, run.trees)
 
             def must_grow(carry: tuple[Tree, jax.Array]) -> jax.Array:
                 trees, waited = carry
@@ -139,7 +141,7 @@ class FreeChains:
                 trees = jax.vmap(step)(run.chains, trees)
                 return trees, waited + jnp.sum(trees.is_done & has_draws)
 
-            trees, _ = jax.lax.while_loop(must_grow, grow_all, (run.trees, jnp.int32(0)))
+            trees, _ = jax.lax.while_loop(must_grow, grow_all, (trees, jnp.int32(0)))
             return finish_all(run._replace(trees=trees))
 
         def finish_all(run: _Run) -> _Run:
@@ -161,15 +163,17 @@ class FreeChains:
                 _write(run.recorded.numbers, is_due, run.t - begun, numbers),
                 _write(run.recorded.positions, is_kept, kept - before, params),
             )
-            t = run.t + is_due
-            trees = _choose(is_due, jax.vmap(begin)(chains, t), run.trees)
-            # Nobody waits for one that has taken its last draw.
-            trees = trees._replace(is_done=trees.is_done | (t >= end))
-            return _Run(t, chains, trees, run.num_moves + (moved & counts), recorded)
+            num_moves = run.num_moves + (moved & counts)
+            return _Run(run.t + is_due, chains, run.trees, num_moves, recorded)
 
         flat = chains._replace(state=jax.vmap(_ravel)(chains.state))
         t = jnp.full(len(num_moves), first)
-        run = _Run(t, flat, jax.vmap(begin)(flat, t), num_moves, recorded)
+        # Trees that are done: the loop plants all, so that the program has it once.
+        nothing = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(jax.vmap(begin), flat, t)
+        )
+        trees = nothing._replace(is_done=jnp.ones_like(nothing.is_done))
+        run = _Run(t, flat, trees, num_moves, recorded)
         run = jax.lax.while_loop(lambda run: jnp.any(run.t < end), advance, run)
         position, log_density, grad = run.chains.state
         state = HMCState(jax.vmap(unravel)(position), log_density, jax.vmap(unravel)(grad))

@@ -106,10 +106,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
 
     def init(self, rng_key: jax.Array) -> SamplingState:
         """Starts chains 0..C-1, chain k from `fold_in(rng_key, k)`."""
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-            rng_key, np.arange(self.config.num_chains)
-        )
-        keys_start, keys_draws = jax.vmap(jax.random.split, out_axes=1)(keys)
+        keys_start, keys_draws = _chain_keys(rng_key, np.arange(self.config.num_chains))
         programs = self._programs
         with convolutions_as_products():
             coordinates, positions = starting_points(
@@ -323,6 +320,10 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             self._programs.traced,
         )
 
+    def inference_data(self) -> Any:
+        """The draws of a model; of a network it is None."""
+        return None if self._results is None else self._results.inference_data
+
     def predictive(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Stacked | None:
         """The draws that are kept, of the live chains; only the main process's."""
         if isinstance(self.task, Modelled) or not processes.is_main():
@@ -396,3 +397,11 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         """Mean scores of single draws, over the live chains."""
         _, scores = self._averages(state, split)
         return {name: float(values[live].mean()) for name, values in scores.items()}
+
+
+@jax.jit
+def _chain_keys(rng_key: jax.Array, numbers: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    """Keys [C] of the starts and of the draws of chains."""
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, numbers)
+    keys_start, keys_draws = jax.vmap(jax.random.split, out_axes=1)(keys)
+    return keys_start, keys_draws

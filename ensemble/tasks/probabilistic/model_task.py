@@ -121,7 +121,10 @@ class ModelTask:
                     i, _, _ = carry
                     return i + 1, *attempt(jax.random.fold_in(rng_key, i), arrays)
 
-                first = (1, *attempt(jax.random.fold_in(rng_key, 0), arrays))
+                # The first attempt is the loop's too, so that the program has the model once.
+                shapes = program.shapes.items()
+                nothing = {name: jnp.zeros(one.shape, one.dtype) for name, one in shapes}
+                first = (0, nothing, jnp.bool_(False))
                 return jax.lax.while_loop(lambda c: ~c[2] & (c[0] < _NUM_TRIES), again, first)[1:]
 
             return jax.lax.map(of_chain, rng_keys)
@@ -185,17 +188,22 @@ class ModelTask:
         lead = next(iter(params.values())).shape[:2]
 
         def of_draws(function: Any, params: Any, lead: tuple[int, int]) -> Any:
-            flat = jax.tree.map(lambda leaf: np.reshape(leaf, (-1, *leaf.shape[2:])), params)
-            keys = jax.random.split(jax.random.key(0), lead[0] * lead[1])
+            num_draws = lead[0] * lead[1]
+            # The last batch is filled up: another size would be a second form of the function.
+            rows = np.arange(-(-num_draws // _BATCH) * _BATCH) % num_draws
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[rows], params)
 
             @jax.jit
-            def run(flat: Any, keys: jax.Array, arrays: Any) -> Any:
+            def run(flat: Any, arrays: Any) -> Any:
+                keys = jax.random.split(jax.random.key(0), num_draws)[rows]
                 return jax.lax.map(
                     lambda one: function(*one, arrays), (keys, flat), batch_size=_BATCH
                 )
 
-            found = transfer.fetch(run(flat, keys, program.arrays))
-            return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), found)
+            found = transfer.fetch(run(flat, program.arrays))
+            return jax.tree.map(
+                lambda leaf: leaf[:num_draws].reshape(*lead, *leaf.shape[1:]), found
+            )
 
         values = of_draws(lambda _, one, arrays: program.values(one, arrays), params, lead)
         # JAX sorts names; a model has an order of its own.

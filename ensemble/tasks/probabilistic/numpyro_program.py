@@ -138,8 +138,13 @@ class NumPyroProgram:
 
     def observed(self) -> dict[str, np.ndarray]:
         """The values of the observed sites."""
-        sites = self._trace(jax.random.key(0), self.arrays, init_to_uniform())
-        return {name: np.asarray(sites[name]["value"]) for name in self._of_kind("observed")}
+
+        @jax.jit  # What is drawn on the way is left out.
+        def find(arrays: Any) -> dict[str, jax.Array]:
+            sites = self._trace(jax.random.key(0), arrays, init_to_uniform())
+            return {name: jnp.asarray(sites[name]["value"]) for name in self._of_kind("observed")}
+
+        return {name: np.asarray(one) for name, one in find(self.arrays).items()}
 
     def identity(self) -> str:
         """The sites, and the arguments."""
