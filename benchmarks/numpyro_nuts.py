@@ -9,7 +9,7 @@ two vectorised chains a device in the form that its documentation gives. Every r
 its own, and nothing compiled is kept.
 
 Sampling is warm-up and draws without compilation. In all is the whole call: `ensemble.sample` also
-writes checkpoints, diagnostics, predictions and a report, and the peer does not. ESS is ArviZ's
+computes diagnostics, predictions and a report, and the peer does not. ESS is ArviZ's
 bulk ESS of the latent variables. Some four minutes a round. What has been measured is kept beside
 --out; the same command goes on with it.
 """

@@ -3,7 +3,7 @@
     python benchmarks/numpyro_nuts_ours.py POSTERIOR NUM_CHAINS NUM_DEVICES SEED
 
 Sampling is what the method's `advance` takes, waited for, without compilation. The rest is what
-else the call does: checkpoints, diagnostics, the report, predictions, pictures.
+else the call does: diagnostics, the report, predictions.
 """
 
 import sys

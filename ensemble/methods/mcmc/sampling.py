@@ -21,7 +21,7 @@ from ensemble.methods.mcmc import chain_monitor, host_state
 from ensemble.methods.mcmc.programs import Programs
 from ensemble.methods.mcmc.recording import append_draws
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
-from ensemble.methods.mcmc.start import find_map, starting_points
+from ensemble.methods.mcmc.start import chain_keys, find_map, starting_points
 from ensemble.methods.mcmc.state import SamplingState, Trace
 from ensemble.networks.layers import convolutions_as_products
 from ensemble.report.model_results import ModelResults
@@ -106,7 +106,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
 
     def init(self, rng_key: jax.Array) -> SamplingState:
         """Starts chains 0..C-1, chain k from `fold_in(rng_key, k)`."""
-        keys_start, keys_draws = _chain_keys(rng_key, np.arange(self.config.num_chains))
+        keys_start, keys_draws = chain_keys(rng_key, self.config.num_chains)
         programs = self._programs
         with convolutions_as_products():
             coordinates, positions = starting_points(
@@ -130,8 +130,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         Returns:
             The state, and the chunk's diagnostics; only tuning and masses are waited for.
         """
-        programs, first = self._programs, state.step
-        data = programs.density.data
+        programs, first, data = self._programs, state.step, self._programs.density.data
         if first < self._num_tuning:
             chains = jax.block_until_ready(
                 programs.tune_chains(state.chains, state.coordinates, data)
@@ -397,11 +396,3 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         """Mean scores of single draws, over the live chains."""
         _, scores = self._averages(state, split)
         return {name: float(values[live].mean()) for name, values in scores.items()}
-
-
-@jax.jit
-def _chain_keys(rng_key: jax.Array, numbers: np.ndarray) -> tuple[jax.Array, jax.Array]:
-    """Keys [C] of the starts and of the draws of chains."""
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, numbers)
-    keys_start, keys_draws = jax.vmap(jax.random.split, out_axes=1)(keys)
-    return keys_start, keys_draws

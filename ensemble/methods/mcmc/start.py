@@ -1,5 +1,6 @@
 """Where chains start: at draws of the prior, at the MAP, or at the members of an ensemble."""
 
+import functools
 import logging
 from typing import Any
 
@@ -23,6 +24,14 @@ from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned, Modelled
 
 logger = logging.getLogger("ensemble")
+
+
+@functools.partial(jax.jit, static_argnames="num_chains")
+def chain_keys(rng_key: jax.Array, num_chains: int) -> tuple[jax.Array, jax.Array]:
+    """Keys [C] of the starts and of the draws of chains, by one program."""
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, jnp.arange(num_chains))
+    keys_start, keys_draws = jax.vmap(jax.random.split, out_axes=1)(keys)
+    return keys_start, keys_draws
 
 
 def starting_points(

@@ -13,8 +13,10 @@ import ensemble
 from ensemble import UserError
 from ensemble.methods.mcmc.log_density import log_density_of_model
 from ensemble.methods.mcmc.model_start import starts_of_model
+from ensemble.report.model_results import ModelResults
 from ensemble.run.loop import create_task
 from ensemble.sharding.mesh import create_mesh
+from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.probabilistic.density_program import DensityProgram
 from ensemble.tasks.probabilistic.model_task import ModelTask
@@ -70,6 +72,19 @@ def test_draws_are_those_of_the_posterior(finished):
     }
     assert "twice" in str(found)
     assert f"LOO of y: {loo['elpd_loo']:.1f} nats" in str(found)
+
+
+def test_without_a_workdir_nothing_is_written(finished, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("nobody keeps it")
+
+    monkeypatch.setattr(ModelResults, "write", refuse)
+    monkeypatch.setattr(Checkpointer, "save", refuse)
+    _, kept = finished
+    found = sample()
+    assert found.workdir is None
+    assert found.data.groups() == kept.data.groups()
+    np.testing.assert_array_equal(found.draws["mu"], kept.draws["mu"])
 
 
 @pytest.mark.soak
