@@ -104,6 +104,9 @@ _DRAWS = "ensemble.draws.store:predictive"
 # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one before
 # it, and takes longer to make them. Sampling by all the data is faster with it: decision 0005.
 _OF_STEPS = {"--xla_cpu_use_fusion_emitters": "false"}
+# XLA:CPU compiles a loop whose arrays are this small, bytes, to one function, which does not start
+# each operation by itself; its own bound is a kilobyte. Small models gain: docs/speed.md.
+_OF_SMALL_LOOPS = {"--xla_backend_extra_options": "xla_cpu_small_while_loop_byte_threshold=1048576"}
 
 METHODS: Mapping[str, MethodEntry] = {
     "sgd": MethodEntry(
@@ -117,7 +120,12 @@ METHODS: Mapping[str, MethodEntry] = {
         _SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS
     ),
     "nuts": MethodEntry(
-        _SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS
+        _SAMPLING,
+        _CHAINS,
+        ("supervised", "factorisation", "numpyro"),
+        True,
+        _DRAWS,
+        xla_flags=_OF_SMALL_LOOPS,
     ),
     "mclmc": MethodEntry(
         _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, is_exact=False
