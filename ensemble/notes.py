@@ -2,6 +2,7 @@
 
 `note` logs a line as a warning at once. The run that is under way keeps it: `report.json` has the
 notes of its run, the terminal shows them under the table, and `load` and `evaluate` repeat them.
+`conclude` keeps what is found at the end, which the table shows next.
 """
 
 import contextlib
@@ -18,8 +19,14 @@ def note(line: str) -> None:
     if line in said():
         return
     logger.warning("%s", line)
-    for collected in _collections:
-        collected.append(line)
+    recall([line])
+
+
+def conclude(lines: Iterable[str]) -> None:
+    """Keeps lines of a run that has ended; they are shown with its result, and counted here."""
+    recall(lines)
+    if count := len(said()):
+        logger.warning("The report of the run has %d note%s.", count, "s" * (count > 1))
 
 
 def said() -> list[str]:

@@ -159,7 +159,8 @@ class OwnLogDensity(NamedTuple):
         layout: of the parameters: which are split over the devices, and padded.
         is_local: whether every device computes it by itself: its data are whole on each.
         bind_reference: `(data, sd) -> logdensity_fn` of a wide density to begin at: the prior, or
-            where none is known a normal one with this standard deviation; None: it cannot be had.
+            where none is known a normal one with this standard deviation; None: it is the
+            standard normal density.
     """
 
     data: Any

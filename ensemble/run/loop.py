@@ -17,7 +17,7 @@ from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted
 from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, Sampled, State
-from ensemble.notes import collected, note
+from ensemble.notes import collected, conclude
 from ensemble.predictor import Predictor
 from ensemble.report import results
 from ensemble.report.findings import findings
@@ -184,8 +184,7 @@ def _train_and_evaluate(
         if processes.is_main():
             arrays = {name: one.arrays for name, one in predictions.items()}
             losses = last_losses(work.metrics)
-            for line in findings(report, scored, arrays, losses, method.remedy, remedy):
-                note(line)
+            conclude(findings(report, scored, arrays, losses, method.remedy, remedy))
             report["notes"] = list(way.notes)
         predictor = None
         if isinstance(method, Predicting):

@@ -112,6 +112,10 @@ class sharded_plate(numpyro.plate):
         UserError: inside a `shard_map` of somebody else, who does not know of the padding.
     """
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> "sharded_plate":
+        # NumPyro's enumeration leaves a `plate.__new__` behind that makes plates of all subclasses.
+        return object.__new__(cls)
+
     def __init__(self, name: str, size: int, axis_name: str = DATA, dim: int | None = None):
         self.axis_name = axis_name
         sizes = total_sizes.get({})

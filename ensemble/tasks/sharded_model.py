@@ -345,8 +345,8 @@ def _trace(model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[dict[str,
         for name, site in latent.items():
             if site["fn"].support.is_discrete:
                 raise UserError(
-                    f"latent site {name!r} is discrete, which no gradient moves; observe it, or "
-                    "sum it out"
+                    f"latent site {name!r} is discrete, which no gradient moves, and is not summed "
+                    "out by shards; observe it, sum it out, or use numpyro.plate"
                 )
         return {
             name: biject_to(site["fn"].support).inv(site["value"]) for name, site in latent.items()

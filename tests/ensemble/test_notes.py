@@ -21,3 +21,14 @@ def test_lines_of_an_earlier_process_are_taken_over_once():
         notes.note("one")
         notes.recall(["zero", "one"])
         assert lines == ["one", "zero"]
+
+
+def test_what_the_result_shows_is_counted_and_not_said_before_it(caplog):
+    with caplog.at_level(logging.WARNING), notes.collected() as outer:
+        with notes.collected() as lines:
+            notes.note("one")
+            notes.conclude(["two", "one"])
+            assert lines == ["one", "two"]
+        notes.note("one")  # A run within a run: it is said of both, and kept once.
+        assert outer == ["one", "two"]
+    assert caplog.messages == ["one", "The report of the run has 2 notes."]

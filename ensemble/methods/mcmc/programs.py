@@ -14,7 +14,6 @@ from jax.sharding import NamedSharding
 
 from ensemble.draws.running_sums import add_draws, evaluate_draws, zero_sums
 from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
-from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.methods.mcmc import low_rank_mass
 from ensemble.methods.mcmc.coordinates import Coordinates
@@ -187,12 +186,7 @@ class Programs:
     def _make_sampler(self, coordinates: Coordinates, data: Any) -> Sampler:
         """The sampler, in the coordinates in which the chains move."""
         reference = None
-        if "ladder" in self.config:
-            if self.density.bind_reference is None:
-                raise UserError(
-                    "config.method='tempering' needs the prior of a model on one device, and this "
-                    "one splits rows by sharded_plate; use numpyro.plate there, or 'nuts'"
-                )
+        if "ladder" in self.config and self.density.bind_reference is not None:
             of_params = self.density.bind_reference(data, self.config.ladder.reference_sd)
 
             def reference(position: Any) -> jax.Array:

@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.tasks.probabilistic.program import digest, dispersed
-from ensemble.tasks.probabilistic.refusals import check_function, failed
+from ensemble.tasks.sharded_model import ShardedModel
+from ensemble.tasks.probabilistic.refusals import check_function, check_names, failed
 
 
 class DensityProgram:
@@ -33,10 +34,12 @@ class DensityProgram:
         self._function = logdensity_fn
         check_function(logdensity_fn, name)
         paths, self._structure = jax.tree_util.tree_flatten_with_path(start)
+        names = [".".join(_key(key) for key in path) or "x" for path, _ in paths]
+        check_names(name, names, {})
         try:
             self.arrays = {
-                ".".join(_key(key) for key in path) or "x": np.asarray(leaf, np.float32)
-                for path, leaf in paths
+                key: np.asarray(leaf, np.float32)
+                for key, (_, leaf) in zip(names, paths, strict=True)
             }
         except (TypeError, ValueError) as error:
             raise UserError(
@@ -102,6 +105,10 @@ class DensityProgram:
     def on_shards(self, mesh: Mesh) -> None:
         """It knows of no rows."""
         return None
+
+    def reference_on_shards(self, split: ShardedModel) -> ShardedModel:
+        """Nothing to ask for: nothing is split."""
+        return split
 
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """That of a density which is finite nowhere."""

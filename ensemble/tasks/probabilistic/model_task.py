@@ -19,6 +19,7 @@ from ensemble.task import OwnLogDensity, SiteDraws
 from ensemble.tasks.probabilistic import model_file
 from ensemble.tasks.probabilistic.program import Program, digest, scalar_names
 from ensemble.tasks.probabilistic.refusals import failed
+from ensemble.tasks.sharded_model import ShardedModel
 from ensemble.tasks.sharded_rows import check_rows
 
 _MAX_TRACKED = 100
@@ -98,8 +99,14 @@ class ModelTask:
         layout = split.layout
         if may_split and layout.names:
             return OwnLogDensity(split.data, split.bind, layout)
+
+        def bind(data: Any, of: ShardedModel = split) -> Any:
+            return lambda params: of.bind(data)(of.pad(params))
+
         return OwnLogDensity(
-            split.data, lambda data: lambda params: split.bind(data)(split.pad(params))
+            split.data,
+            bind,
+            bind_reference=lambda data, sd: bind(data, program.reference_on_shards(split)),
         )
 
     def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:

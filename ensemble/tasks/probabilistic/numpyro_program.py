@@ -1,7 +1,8 @@
 """A model of NumPyro with its arguments, as pure functions of its unconstrained latents."""
 
+import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from ensemble.errors import UserError, in_own_code
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
+from ensemble.tasks.probabilistic.enumeration import Enumeration, check_plates, enumeration
 from ensemble.tasks.probabilistic.plate_dims import plate_dims
 from ensemble.tasks.probabilistic.program import digest, dispersed
 from ensemble.tasks.probabilistic.refusals import (
@@ -25,6 +27,7 @@ from ensemble.tasks.probabilistic.refusals import (
     can_draw,
     check_data,
     check_function,
+    check_names,
     check_site,
     check_sites,
     failed,
@@ -69,16 +72,18 @@ class NumPyroProgram:
         except UNTRACED:
             self.arrays = {}
             self.shapes = self._inspected({})
-        self._check()
+        if not self.shapes:
+            kind = "continuous latent" if self._enumeration else "latent"
+            raise UserError(
+                f"{self.name} has no {kind} site, so nothing is to be sampled; write one with "
+                "numpyro.sample(NAME, DISTRIBUTION), without obs"
+            )
 
     # The functions of a program.
 
     def log_density(self, params: Mapping[str, Any], arrays: Any) -> jax.Array:
         """Log p(data, latents) with the Jacobians of the transforms, nats []."""
-        args, kwargs = self._given.having(arrays)
-        # TPUs and TF32 would round products to some 3 digits, which are nats here.
-        with jax.default_matmul_precision("highest"):
-            return -jnp.asarray(potential_energy(self._function, args, kwargs, dict(params)))
+        return self._log_density_of(self._function, params, arrays)
 
     def log_reference(self, params: Mapping[str, Any], arrays: Any, sd: float) -> jax.Array:
         """The prior's: the log density without observations and factors.
@@ -86,6 +91,10 @@ class NumPyroProgram:
         Raises:
             UserError: a site is flat, so that there is no such density.
         """
+        return self._log_density_of(self._prior, params, arrays)
+
+    @property
+    def _prior(self) -> Callable[..., Any]:
         flat = [
             name for name, site in self._sites.items() if site.fn == dist.ImproperUniform.__name__
         ]
@@ -94,19 +103,18 @@ class NumPyroProgram:
                 f"config.method='tempering' begins at the prior, and that of {flat[0]!r}"
                 f"{self._at(flat[0])} is flat; give it a distribution, or use 'nuts'"
             )
-        args, kwargs = self._given.having(arrays)
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
-        prior = handlers.block(self._function, hide=self._likelihood_sites)
-        return -jnp.asarray(potential_energy(prior, args, kwargs, dict(params)))
+        prior: Callable[..., Any] = handlers.block(self._function, hide=self._likelihood_sites)
+        return prior
 
     def values(self, params: Mapping[str, Any], arrays: Any) -> dict[str, jax.Array]:
-        """Latent and deterministic sites."""
+        """Latent and deterministic sites, but for those that depend on discrete latents."""
         args, kwargs = self._given.having(arrays)
         with jax.default_matmul_precision("highest"):
             found = constrain_fn(
-                self._function, args, kwargs, dict(params), return_deterministic=True
+                self._whole_model, args, kwargs, dict(params), return_deterministic=True
             )
-        return {name: found[name] for name in [*self.latent, *self._of_kind("deterministic")]}
+        return {name: found[name] for name in [*self.latent, *self._deterministic]}
 
     @property
     def latent(self) -> list[str]:
@@ -122,14 +130,21 @@ class NumPyroProgram:
     def observations(
         self, rng_key: jax.Array, params: Mapping[str, Any], arrays: Any
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        """Log likelihoods and new values of the observed sites."""
+        """Log likelihoods and new values of the observed sites.
+
+        Beside discrete latents there are no log likelihoods: they depend on what is summed out.
+        """
         args, kwargs = self._given.having(arrays)
         names = self._of_kind("observed")
         with jax.default_matmul_precision("highest"):
-            found = constrain_fn(self._function, args, kwargs, dict(params))
+            found = constrain_fn(self._whole_model, args, kwargs, dict(params))
             latents = handlers.substitute(self._function, data=found)
             sites = handlers.trace(handlers.seed(latents, rng_key)).get_trace(*args, **kwargs)
-            log_probs = {name: sites[name]["fn"].log_prob(sites[name]["value"]) for name in names}
+            log_probs = {
+                name: sites[name]["fn"].log_prob(sites[name]["value"])
+                for name in names
+                if self._enumeration is None
+            }
             if self._undrawn:
                 return log_probs, {}
             free = handlers.uncondition(handlers.seed(latents, rng_key))
@@ -177,8 +192,17 @@ class NumPyroProgram:
             )
         return found
 
+    def reference_on_shards(self, split: ShardedModel) -> ShardedModel:
+        """The prior of the rows and of what they share, as `log_reference`."""
+        return dataclasses.replace(split, model=self._prior)
+
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """Sites that are not finite in any chain, or observations that none allows."""
+        if self._enumeration is not None:
+            of_all = np.asarray(jax.jit(jax.vmap(self.log_density, (0, None)))(params, self.arrays))
+            if np.isfinite(of_all).any():  # Of sites, the values of discrete latents decide.
+                k = int(np.argmax(np.isfinite(of_all)))
+                return self._misread({name: leaf[k] for name, leaf in params.items()})
         of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro's, of what is said here.
@@ -195,28 +219,102 @@ class NumPyroProgram:
         for value, what in ((np.isnan, "NaN"), (np.isinf, "infinite")):
             bad = [name for name, one in terms.items() if np.all(value(one))]
             if bad:
-                listed = ", ".join(f"{name!r}{self._at(name)}" for name in bad)
-                return f"the log density of {listed} is {what} there; mend the data or the model"
+                return (
+                    f"the log density of {self._listed(bad)} is {what} there; mend the data or the "
+                    "model"
+                )
         return ""
 
     @property
     def remark(self) -> str:
-        """What a model without observations samples, or why it predicts none."""
-        if self._undrawn:
-            listed = ", ".join(f"{name!r}{self._at(name)}" for name in self._undrawn)
-            return (
-                f"There is no posterior predictive: the distribution of {listed} has no sample "
-                "method."
+        """What a model without observations samples, and what draws there are not."""
+        lines = []
+        if self._enumeration is not None:
+            lines.append(
+                f"The discrete latents {self._listed(self._enumeration.discrete)} are summed out: "
+                "there are no draws of them, and no LOO."
             )
-        if self._of_kind("observed") or self._has_factors:
-            return ""
-        return f"{self.name} observes nothing: these are draws of its prior."
+            left_out = [
+                name for name in self._of_kind("deterministic") if name not in self._deterministic
+            ]
+            if left_out:
+                lines.append(f"Nor are there draws of {self._listed(left_out)}, for the same reason.")
+        if self._undrawn:
+            lines.append(
+                "There is no posterior predictive: the distribution of "
+                f"{self._listed(self._undrawn)} has no sample method."
+            )
+        elif not (self._of_kind("observed") or self._has_factors):
+            lines.append(f"{self.name} observes nothing: these are draws of its prior.")
+        return " ".join(lines)
 
     # How a model is read.
 
     def _at(self, name: str) -> str:
         """Where in the user's code a site is written, if that is known."""
         return f" at {self._places[name]}" if self._places.get(name) else ""
+
+    @property
+    def _whole_model(self) -> Callable[..., Any]:
+        """The model, with some values of its discrete latents."""
+        if self._enumeration is None:
+            return self._function
+        seeded: Callable[..., Any] = handlers.seed(self._function, jax.random.key(0))
+        return seeded
+
+    def _log_density_of(
+        self, function: Callable[..., Any], params: Mapping[str, Any], arrays: Any
+    ) -> jax.Array:
+        args, kwargs = self._given.having(arrays)
+        # TPUs and TF32 would round products to some 3 digits, which are nats here.
+        with jax.default_matmul_precision("highest"):
+            if self._enumeration is not None:
+                enumeration = dataclasses.replace(self._enumeration, function=function)
+                return enumeration.log_density(args, kwargs, params)
+            return -jnp.asarray(potential_energy(function, args, kwargs, dict(params)))
+
+    def _misread(self, params: Mapping[str, Any]) -> str:
+        """What is wrong with the enumeration, at parameters of a finite density."""
+        assert self._enumeration is not None
+
+        def differing(params: Mapping[str, Any], arrays: Any) -> Any:
+            args, kwargs = self._given.having(arrays)
+            with jax.default_matmul_precision("highest"):
+                return self._enumeration.differing(args, kwargs, params, jax.random.key(1))
+
+        found = transfer.fetch(jax.jit(differing)(params, self.arrays))
+        if wrong := [name for name, differs in found.items() if differs]:
+            return (
+                f"the log density of {self._listed(wrong)} changes when all values of the discrete "
+                "latents are taken side by side, as by a sum or a mean over them; use each by "
+                "itself, in its plate, or write the sum over their values yourself"
+            )
+        return ""
+
+    def _enumerate(self, sites: Mapping[str, Any], args: Any, kwargs: Any, params: Any) -> None:
+        """Prepares to sum out the discrete latents, and tells what depends on them."""
+        discrete = self._of_kind("discrete")
+        if not discrete:
+            return
+        if self._has_sharded_rows:
+            raise UserError(
+                f"{self.name} has a sharded_plate, and the discrete latents "
+                f"{self._listed(discrete)}, which are not summed out by shards; use numpyro.plate"
+            )
+        check_plates(self.name, sites, discrete, self._places)
+        self._enumeration = enumeration(self._function, sites, discrete)
+        values = {name: sites[name]["value"] for name in discrete}
+        names = [*self.latent, *self._deterministic]
+        dependent = self._enumeration.dependent(args, kwargs, params, values, names)
+        if bounded := [name for name in self.latent if name in dependent]:
+            raise UserError(
+                f"the range of {self._listed(bounded)} depends on the discrete latents "
+                f"{self._listed(discrete)}, which are summed out; give it one range"
+            )
+        self._deterministic = [name for name in self._deterministic if name not in dependent]
+
+    def _listed(self, names: Sequence[str]) -> str:
+        return ", ".join(f"{name!r}{self._at(name)}" for name in names)
 
     def _of_kind(self, kind: str) -> list[str]:
         return [name for name, site in self._sites.items() if site.kind == kind]
@@ -265,7 +363,7 @@ class NumPyroProgram:
                 if site["type"] == "sample" and site["is_observed"]
             ]
             self._sites = {name: read_site(site) for name, site in sites.items() if kind_of(site)}
-            self.dims = plate_dims({name: sites[name] for name in self._sites})
+            check_names(self.name, list(self._sites), places.found)
             for name, site in sites.items():
                 check_site(name, site, places.found.get(name, ""))
             self._undrawn = [
@@ -273,7 +371,13 @@ class NumPyroProgram:
             ]
             again = self._trace(jax.random.key(0), arrays, init_to_uniform())
             check_sites(self.name, sites, again, places.found)
-            return self._unconstrained(jax.random.key(0), arrays, flat_only=False)
+            params = self._unconstrained(jax.random.key(0), arrays, flat_only=False)
+            self._enumeration: Enumeration | None = None
+            self._deterministic = self._of_kind("deterministic")
+            self._enumerate(sites, *self._given.having(arrays), params)
+            reported = [*self.latent, *self._deterministic, *self._of_kind("observed")]
+            self.dims = plate_dims({name: sites[name] for name in self._sites if name in reported})
+            return params
 
         try:
             shapes = jax.eval_shape(run, arrays)
@@ -289,19 +393,13 @@ class NumPyroProgram:
                 raise
             raise failed(self.name, error) from error
 
-    def _check(self) -> None:
-        if not self.shapes:
-            raise UserError(
-                f"{self.name} has no latent site, so nothing is to be sampled; write one with "
-                "numpyro.sample(NAME, DISTRIBUTION), without obs"
-            )
-
     def _terms(self, params: Mapping[str, Any], arrays: Any) -> Any:
         """Log densities by site; of observed ones whether all values are possible, whether one is
         NaN, and one that is not possible."""
         args, kwargs = self._given.having(arrays)
-        values = constrain_fn(self._function, args, kwargs, dict(params))
-        terms, sites = compute_log_probs(self._function, args, kwargs, values)
+        model = self._whole_model
+        values = constrain_fn(model, args, kwargs, dict(params))
+        terms, sites = compute_log_probs(model, args, kwargs, values)
         worst = {}
         for name in self._of_kind("observed"):
             fn, value = sites[name]["fn"], jnp.asarray(sites[name]["value"])

@@ -60,6 +60,9 @@ class Program(Protocol):
             UserError: its rows cannot be split.
         """
 
+    def reference_on_shards(self, split: ShardedModel) -> ShardedModel:
+        """Of the model of `on_shards`, the density of `log_reference`."""
+
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """What is wrong with the log density at parameters [C, ...]; empty where nothing is."""
 

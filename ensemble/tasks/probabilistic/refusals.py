@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 from ensemble.errors import UserError, in_one_line, place_in_own_code
-from ensemble.tasks.probabilistic.sites import innermost, kind_of
+from ensemble.tasks.probabilistic.enumeration import check_discrete
+from ensemble.tasks.probabilistic.sites import kind_of
 
 UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 """What JAX raises where a program needs the values of an array, and not its shape alone."""
@@ -186,6 +187,34 @@ def check_sites(
             )
 
 
+def check_names(name: str, names: Sequence[str], places: Mapping[str, str]) -> None:
+    """Refuses variables that would be one in a file of draws, where slashes are folders, or dots.
+
+    Args:
+        name: of the model.
+        names: of its variables.
+        places: where in the user's code they are written, by name.
+
+    Raises:
+        UserError: as said.
+    """
+    known: dict[str, str] = {}
+    for key in names:
+        if key in ("chain", "draw"):
+            raise UserError(
+                f"{name} has a variable {_at(key, places)}, which is the name of an axis of all "
+                "draws; give it another"
+            )
+        folder = next((one for one in names if key.startswith(f"{one}/")), None)
+        other = known.setdefault(key.replace("/", "."), key) if folder is None else folder
+        if other != key or list(names).count(key) > 1:
+            raise UserError(
+                f"{name} has the variables {_at(other, places)} and {_at(key, places)}, which "
+                "would overwrite each other in files of draws, where a slash is a folder or a dot; "
+                "rename one"
+            )
+
+
 def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether what has the one shape stays of it beside what has the other."""
     try:
@@ -212,14 +241,11 @@ def check_site(name: str, site: Mapping[str, Any], place: str) -> None:
             "posterior needs all; leave subsample_size out"
         )
     kind = kind_of(site)
+    if kind == "discrete":
+        check_discrete(where, site)
     if kind not in ("latent", "observed"):
         return
     fn, shape = site["fn"], jnp.shape(site["value"])
-    if kind == "latent" and fn.support.is_discrete:
-        raise UserError(
-            f"latent site {where} is discrete ({type(innermost(fn)).__name__}), which no gradient "
-            "moves; sum it out, as with numpyro.distributions.MixtureSameFamily, or observe it"
-        )
     if kind == "latent" and isinstance(fn, dist.Delta):
         raise UserError(
             f"latent site {where} is a Delta, which has no density; write numpyro.deterministic"

@@ -14,7 +14,7 @@ class Site(NamedTuple):
     """A variable of the model.
 
     Attributes:
-        kind: 'latent', 'observed' or 'deterministic'.
+        kind: 'latent', 'discrete' of latents that are summed out, 'observed' or 'deterministic'.
         fn: the name of its distribution.
         shape: of its value.
     """
@@ -41,7 +41,9 @@ def kind_of(site: Mapping[str, Any]) -> str:
         return "deterministic"
     if site["type"] != "sample" or isinstance(site["fn"], dist.Unit):
         return ""
-    return "observed" if site["is_observed"] else "latent"
+    if site["is_observed"]:
+        return "observed"
+    return "discrete" if site["fn"].support.is_discrete else "latent"
 
 
 def read_site(site: Mapping[str, Any]) -> Site:

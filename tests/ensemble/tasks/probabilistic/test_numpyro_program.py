@@ -225,7 +225,7 @@ def scan_in_a_scope(y):
         (too_narrow_a_prior, "of site 'y' at .*:{line} is outside of .* Uniform allows"),
         (missing, "site 'y' at .*:{line} has NaN among its observations"),
         (raises, r"the model failed at .*:{line} \(RuntimeError: no such thing\)"),
-        (discrete, r"latent site 'z' at .* is discrete \(Bernoulli"),
+        (discrete, r"has discrete latents \(z\), and its site 'y' at .*:{line} an axis of 9 in no"),
         (scan_in_a_scope, r"the model at .*:\d+ draws a value .*scope around a scan hides"),
         (part_of_the_rows, "plate 'row' at .* takes 3 of 9 rows at random"),
     ],

@@ -163,3 +163,26 @@ def test_a_log_density_that_is_none(density, start, line):
     with pytest.raises(UserError, match=line) as caught:
         DensityProgram(density, start, "the density")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["a/b", "a.b"], r"the variables 'a/b' at .* and 'a.b' at .* would overwrite each other"),
+        (["a/b", "a"], r"the variables 'a' at .* and 'a/b' at .* would overwrite each other"),
+        (["chain"], r"has a variable 'chain' at .*, which is the name of an axis"),
+    ],
+)
+def test_names_that_are_one_in_a_file_of_draws_are_refused(names, line):
+    def model():
+        for name in names:
+            numpyro.sample(name, dist.Normal(0, 1))
+
+    with pytest.raises(UserError, match=line):
+        NumPyroProgram(model)
+
+
+def test_positions_of_one_name_in_a_file_of_draws_are_refused():
+    start = {"a": {"b": np.zeros(2)}, "a.b": np.ones(2)}
+    with pytest.raises(UserError, match=r"'a.b' and 'a.b', which would overwrite each other"):
+        DensityProgram(lambda position: -jnp.sum(position["a.b"]), start, "mine")

@@ -42,6 +42,23 @@ def sample(mass, num_devices, num_samples, workdir):
     )
 
 
+@pytest.mark.soak
+def test_tempering_finds_both_modes_of_a_model_with_sharded_rows():
+    def mirrored(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 2))
+        with sharded_plate("row", len(y)):
+            numpyro.sample("y", dist.Normal(jnp.abs(mean), 0.5), obs=y)
+
+    config = {"num_chains": 2, "num_devices": 4}
+    found = ensemble.sample(
+        mirrored, {"y": Y + 1.5}, method="tempering", config=config, show_progress=False
+    )
+    assert found.report["posterior"]["converged"]
+    draws = found.draws["mean"]
+    assert (draws > 0).mean() == pytest.approx(0.5, abs=0.1)
+    assert np.abs(draws).mean() == pytest.approx(2, abs=0.1)
+
+
 @pytest.mark.parametrize("mass", ["diagonal", pytest.param("identity", marks=pytest.mark.soak)])
 @pytest.mark.check
 def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(mass, tmp_path):
@@ -63,6 +80,9 @@ def test_latents_lie_beside_their_rows_if_they_may(monkeypatch):
     whole = task.own_log_density(mesh, may_split=False)
     assert not whole.layout.names
     params = {"centre": jnp.float32(0.3), "mean": jnp.asarray(Y[::-1])}
+    prior = jax.jit(lambda at, data: whole.bind_reference(data, 1.0)(at))(params, whole.data)
+    expected = task.program.log_reference(params, task.program.arrays, 1.0)
+    assert float(prior) == pytest.approx(float(expected))
     padded = split.layout.pad(params)
     assert padded["mean"].shape == (16,)
     expected = pytest.approx(float(task.program.log_density(params, task.program.arrays)))
