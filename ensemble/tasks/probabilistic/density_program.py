@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.tasks.probabilistic.program import digest, dispersed
-from ensemble.tasks.sharded_model import ShardedModel
 from ensemble.tasks.probabilistic.refusals import check_function, check_names, failed
+from ensemble.tasks.sharded_model import ShardedModel
 
 
 class DensityProgram:

@@ -21,6 +21,12 @@ from ensemble.tasks.probabilistic.sites import innermost
 
 _TOLERANCE = 1e-4  # Of a site's log density, relative to it or to 1 nat.
 _TIME = ("_time", "_PREV_")  # How NumPyro's `scan` begins the names of its axes.
+MISREAD = (
+    "the log density of {} changes when all values of the discrete latents are taken side by "
+    "side, as by a sum or a mean over them; use each by itself, in its plate, or write the sum "
+    "over their values yourself"
+)
+"""A fault of sites whose enumerated density is another."""
 _REMEDY = "sum it out, as with numpyro.distributions.MixtureSameFamily, or observe it"
 
 
@@ -86,7 +92,7 @@ def check_plates(
 
 @dataclasses.dataclass(frozen=True)
 class Enumeration:
-    """The log density of a model's other latents, the discrete ones summed out; of `enumeration`.
+    """The log density of a model's latents, the discrete ones summed out; made by `enumerate_`.
 
     Attributes:
         function: the model.
@@ -110,7 +116,12 @@ class Enumeration:
         return -jnp.asarray(found)
 
     def dependent(
-        self, args: Any, kwargs: Any, params: Mapping[str, Any], values: Any, names: Sequence[str]
+        self,
+        args: Any,
+        kwargs: Any,
+        params: Mapping[str, Any],
+        sites: Mapping[str, Any],
+        names: Sequence[str],
     ) -> list[str]:
         """Which variables have values that depend on those of the discrete latents.
 
@@ -118,7 +129,7 @@ class Enumeration:
             args: of the model.
             kwargs: of the model.
             params: unconstrained.
-            values: of the discrete latents.
+            sites: a trace of the model.
             names: of the variables.
         """
 
@@ -127,7 +138,7 @@ class Enumeration:
             found = constrain_fn(model, args, kwargs, dict(params), return_deterministic=True)
             return found[name]
 
-        twice = jax.tree.map(lambda one: jnp.stack([one, one]), dict(values))
+        twice = {name: jnp.stack([sites[name]["value"]] * 2) for name in self.discrete}
         found = []
         for name in names:
             try:  # What is mapped depends on what it is mapped over.
@@ -183,7 +194,7 @@ class Enumeration:
         return found
 
 
-def enumeration(
+def enumerate_(
     function: Callable[..., Any], sites: Mapping[str, Any], discrete: list[str]
 ) -> Enumeration:
     """Prepares the enumeration of a model's discrete latents.

@@ -19,7 +19,7 @@ from ensemble.errors import UserError, in_own_code
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
-from ensemble.tasks.probabilistic.enumeration import Enumeration, check_plates, enumeration
+from ensemble.tasks.probabilistic.enumeration import MISREAD, Enumeration, check_plates, enumerate_
 from ensemble.tasks.probabilistic.plate_dims import plate_dims
 from ensemble.tasks.probabilistic.program import digest, dispersed
 from ensemble.tasks.probabilistic.refusals import (
@@ -64,6 +64,8 @@ class NumPyroProgram:
     ):
         self.name = name
         self._function = function
+        self._enumeration: Enumeration | None = None
+        self._deterministic: list[str] = []  # Those that do not depend on discrete latents.
         check_function(function, name)
         self._given = Arguments(*plain_arguments((args, dict(kwargs or {})), name))
         self.arrays: dict[str, Any] = self._given.arrays
@@ -94,7 +96,7 @@ class NumPyroProgram:
         return self._log_density_of(self._prior, params, arrays)
 
     @property
-    def _prior(self) -> Callable[..., Any]:
+    def _prior(self) -> Any:
         flat = [
             name for name, site in self._sites.items() if site.fn == dist.ImproperUniform.__name__
         ]
@@ -104,8 +106,7 @@ class NumPyroProgram:
                 f"{self._at(flat[0])} is flat; give it a distribution, or use 'nuts'"
             )
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
-        prior: Callable[..., Any] = handlers.block(self._function, hide=self._likelihood_sites)
-        return prior
+        return handlers.block(self._function, hide=self._likelihood_sites)
 
     def values(self, params: Mapping[str, Any], arrays: Any) -> dict[str, jax.Array]:
         """Latent and deterministic sites, but for those that depend on discrete latents."""
@@ -238,7 +239,7 @@ class NumPyroProgram:
                 name for name in self._of_kind("deterministic") if name not in self._deterministic
             ]
             if left_out:
-                lines.append(f"Nor are there draws of {self._listed(left_out)}, for the same reason.")
+                lines.append(f"Nor are there draws of {self._listed(left_out)}, which need them.")
         if self._undrawn:
             lines.append(
                 "There is no posterior predictive: the distribution of "
@@ -255,12 +256,10 @@ class NumPyroProgram:
         return f" at {self._places[name]}" if self._places.get(name) else ""
 
     @property
-    def _whole_model(self) -> Callable[..., Any]:
+    def _whole_model(self) -> Any:
         """The model, with some values of its discrete latents."""
-        if self._enumeration is None:
-            return self._function
-        seeded: Callable[..., Any] = handlers.seed(self._function, jax.random.key(0))
-        return seeded
+        is_whole = self._enumeration is None
+        return self._function if is_whole else handlers.seed(self._function, jax.random.key(0))
 
     def _log_density_of(
         self, function: Callable[..., Any], params: Mapping[str, Any], arrays: Any
@@ -269,32 +268,27 @@ class NumPyroProgram:
         # TPUs and TF32 would round products to some 3 digits, which are nats here.
         with jax.default_matmul_precision("highest"):
             if self._enumeration is not None:
-                enumeration = dataclasses.replace(self._enumeration, function=function)
-                return enumeration.log_density(args, kwargs, params)
+                of_function = dataclasses.replace(self._enumeration, function=function)
+                return of_function.log_density(args, kwargs, params)
             return -jnp.asarray(potential_energy(function, args, kwargs, dict(params)))
 
     def _misread(self, params: Mapping[str, Any]) -> str:
         """What is wrong with the enumeration, at parameters of a finite density."""
-        assert self._enumeration is not None
+        enumeration = self._enumeration
+        assert enumeration is not None
 
+        @jax.jit
         def differing(params: Mapping[str, Any], arrays: Any) -> Any:
             args, kwargs = self._given.having(arrays)
-            with jax.default_matmul_precision("highest"):
-                return self._enumeration.differing(args, kwargs, params, jax.random.key(1))
+            return enumeration.differing(args, kwargs, params, jax.random.key(1))
 
-        found = transfer.fetch(jax.jit(differing)(params, self.arrays))
-        if wrong := [name for name, differs in found.items() if differs]:
-            return (
-                f"the log density of {self._listed(wrong)} changes when all values of the discrete "
-                "latents are taken side by side, as by a sum or a mean over them; use each by "
-                "itself, in its plate, or write the sum over their values yourself"
-            )
-        return ""
+        found = transfer.fetch(differing(params, self.arrays))
+        wrong = [name for name, differs in found.items() if differs]
+        return MISREAD.format(self._listed(wrong)) if wrong else ""
 
     def _enumerate(self, sites: Mapping[str, Any], args: Any, kwargs: Any, params: Any) -> None:
         """Prepares to sum out the discrete latents, and tells what depends on them."""
-        discrete = self._of_kind("discrete")
-        if not discrete:
+        if not (discrete := self._of_kind("discrete")):
             return
         if self._has_sharded_rows:
             raise UserError(
@@ -302,10 +296,9 @@ class NumPyroProgram:
                 f"{self._listed(discrete)}, which are not summed out by shards; use numpyro.plate"
             )
         check_plates(self.name, sites, discrete, self._places)
-        self._enumeration = enumeration(self._function, sites, discrete)
-        values = {name: sites[name]["value"] for name in discrete}
+        self._enumeration = enumerate_(self._function, sites, discrete)
         names = [*self.latent, *self._deterministic]
-        dependent = self._enumeration.dependent(args, kwargs, params, values, names)
+        dependent = self._enumeration.dependent(args, kwargs, params, sites, names)
         if bounded := [name for name in self.latent if name in dependent]:
             raise UserError(
                 f"the range of {self._listed(bounded)} depends on the discrete latents "
@@ -372,7 +365,7 @@ class NumPyroProgram:
             again = self._trace(jax.random.key(0), arrays, init_to_uniform())
             check_sites(self.name, sites, again, places.found)
             params = self._unconstrained(jax.random.key(0), arrays, flat_only=False)
-            self._enumeration: Enumeration | None = None
+            self._enumeration = None
             self._deterministic = self._of_kind("deterministic")
             self._enumerate(sites, *self._given.having(arrays), params)
             reported = [*self.latent, *self._deterministic, *self._of_kind("observed")]
