@@ -8,6 +8,8 @@ import shutil
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from conftest import ROOT
@@ -70,7 +72,7 @@ def test_predicting(page):
 
 @pytest.mark.check
 def test_numpyro(page):
-    sampling, splitting = page("numpyro")
+    sampling, splitting, *_ = page("numpyro")
     # As many draws as a test can wait for.
     quick = '"runs/schools", config={"hmc.num_warmup": 100, "hmc.num_samples": 50}'
     namespace = {}
@@ -84,6 +86,18 @@ def test_numpyro(page):
         namespace,
     )
     assert namespace["found"].draws["w"].shape == (1, 9, 3)
+
+
+@pytest.mark.soak
+def test_discrete_latents(page):
+    *_, sampling, drawing = page("numpyro")
+    quick = 'rows, config={"hmc.num_warmup": 100, "hmc.num_samples": 50})'
+    namespace = {"np": np, "numpyro": numpyro, "dist": dist, "ensemble": ensemble}
+    exec(compile(sampling.replace("rows)", quick), "numpyro.md", "exec"), namespace)
+    exec(drawing, namespace)
+    shares = namespace["z"].mean((0, 1))  # The rows of the second mode come last.
+    assert namespace["z"].shape == (4, 50, 50)
+    assert shares[25:].mean() - shares[:25].mean() > 0.5
 
 
 @pytest.mark.soak
