@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/clutter
 
+# Else every process would compile all that it imports: pip has not, and the tests start many.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test check soak lint audit bench clean
 
 train: $(VENV)/requirements  ## Trains an ensemble on generated images and prints the report.

@@ -82,7 +82,7 @@ def waves():
 def regression_config(likelihood, **overrides):
     """Members that learn the waves in seconds."""
     learning = {"optimizer": "adam", "learning_rate": 0.02, "num_epochs": 6, "batch_size": 32}
-    learning["eval_every_epochs"] = 3
+    learning |= {"eval_every_epochs": 3, "log_every_steps": 50}
     return small_config(likelihood=likelihood, ensemble_size=3, **{**learning, **overrides})
 
 

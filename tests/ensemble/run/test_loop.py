@@ -258,6 +258,7 @@ def test_the_ensemble_is_never_worse_in_nll_than_its_mean_member(finished):
 
 def test_early_stopping_ends_the_run_and_is_reported(blobs, tmp_path):
     config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
+    config["log_every_steps"] = 100
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert result.report["stopped_early"] == [0, 1, 2, 3]
     assert records_of(tmp_path)[-1]["epoch"] < 60
@@ -337,6 +338,7 @@ def test_files_of_another_format_are_refused(finished, blobs, tmp_path, name, co
 
 def test_a_run_that_all_members_have_left_early_is_finished(blobs, tmp_path):
     config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
+    config["log_every_steps"] = 100
     ensemble.train(config, data=blobs, workdir=str(tmp_path))
     before = records_of(tmp_path)
     ensemble.train(config, data=blobs, workdir=str(tmp_path))

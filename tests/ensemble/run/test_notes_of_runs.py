@@ -87,6 +87,7 @@ def test_weights_of_examples_count_and_samplers_refuse_them():
     data = {"inputs": inputs, "labels": np.arange(120) % 2}
     weights = np.where(data["labels"] == 1, 3.0, 1.0)
     config = small_config(num_epochs=200, hold_out=False, batch_size=120, momentum=0.0)
+    config |= {"log_every_steps": 100, "eval_every_epochs": 100}
     probs = ensemble.train(config, data | {"sample_weight": weights}).predictor(inputs[:1]).probs
     np.testing.assert_allclose(probs[0, 1], 0.75, atol=0.05)
     with pytest.raises(ensemble.UserError, match="in a posterior every example counts once"):

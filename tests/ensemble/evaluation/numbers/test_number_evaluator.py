@@ -35,7 +35,9 @@ def slopes():
 
 
 def build(path, **overrides):
-    config = small_config(likelihood="gaussian", optimizer="adam", learning_rate=0.01, **overrides)
+    rarely = {"log_every_steps": 100, "eval_every_epochs": 20}
+    learning = {"optimizer": "adam", "learning_rate": 0.01, **rarely}
+    config = small_config(likelihood="gaussian", **learning, **overrides)
     ensemble.train(config, make_slopes(), str(path), show_progress=False)
 
 
