@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from ensemble import metrics
 from ensemble.evaluation import class_evaluator, scoring, sentences, strata, verdict
@@ -105,53 +104,6 @@ def shift(num_examples: int, accuracy: float, costs: Sequence[float], churn: flo
             else None,
             "it costs accuracy": costs[names.index(lowest)] <= 0 if is_said_to_cost else None,
             "it hurts most": hurts_most != [most] if most else None,
-        }
-
-    return replicate
-
-
-def detection_intervals(
-    num_in: int, num_out: int, distance: float, scale: float = 1.0
-) -> Replicate:
-    """Whether the intervals hold the rates of scores that are normal on either side."""
-    truth = _rates(distance, scale)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        outside = distance + scale * rng.normal(size=num_out)
-        found = metrics.rank(rng.normal(size=num_in), outside).intervals()
-        return {name: found[name][0] <= truth[name] <= found[name][1] for name in truth}
-
-    return replicate
-
-
-def _rates(distance: float, scale: float) -> dict[str, float]:
-    """AUROC, by quadrature, and FPR at 95% TPR."""
-    position = (np.arange(200_000) + 0.5) / 200_000
-    outside = distance + scale * -ndtri(position)  # The highest first.
-    false = ndtr(-outside)
-    return {
-        "auroc": float(np.mean(1 - false)),
-        "fpr95": float(ndtr(scale * ndtri(0.95) - distance)),
-    }
-
-
-def detection(num_in: int, num_out: int, aurocs: Sequence[float]) -> Replicate:
-    """Whether the sentence about unfamiliar inputs is wrong of sets with these AUROCs."""
-    distances = np.sqrt(2) * ndtri(np.array(aurocs))
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        inside = rng.normal(size=num_in)
-        sections: dict[str, Any] = {}
-        for i, distance in enumerate(distances):
-            ranked = metrics.rank(inside, distance + rng.normal(size=num_out))
-            found = {**ranked.scores(), "interval": ranked.intervals()}
-            sections[f"set {i}"] = {"num_examples": num_out, "entropy": found}
-        sentence = sentences.detection(sections, "entropy", "entropy")
-        is_all, is_lower = "recognises all" in sentence, "is lower on" in sentence
-        worst = next(i for i in range(len(aurocs)) if f"set {i} " in sentence)
-        return {
-            "all are recognised": min(aurocs) < 0.99 if is_all else None,
-            "its entropy is lower": aurocs[worst] >= 0.5 if is_lower else None,
         }
 
     return replicate
@@ -314,49 +266,6 @@ STATEMENTS = (
             "N = 5000, .6 points": _shift(5000, 0.95, (0.006,) + (0.0,) * 4, 0.02),
         },
         prepare=shift,
-        kind=VERDICT,
-    ),
-    Statement(
-        name="classes.detection_intervals",
-        claim="AUROC and FPR at 95% TPR lie in [low, high]",
-        over="test examples and unfamiliar ones",
-        made_by=(
-            "ensemble.metrics.detection.RankedScores.intervals",
-            "ensemble.metrics.detection.RankedScores._fpr95_interval",
-            "ensemble.evaluation.out_of_distribution.score_detection",
-            "ensemble.evaluation.numbers.unfamiliar._score_detection",
-            "ensemble.evaluation.quantiles.quantile_scores.score_detections",
-        ),
-        settings={
-            "150 and 17": {"num_in": 150, "num_out": 17, "distance": 1.0},
-            "30 and 30": {"num_in": 30, "num_out": 30, "distance": 2.0},
-            "300 and 100, narrow": {"num_in": 300, "num_out": 100, "distance": 2.0, "scale": 0.3},
-            "300 and 1000, wide": {"num_in": 300, "num_out": 1000, "distance": 0.5, "scale": 2.0},
-            "1000 and 256, easy": {"num_in": 1000, "num_out": 256, "distance": 3.0},
-            "1000 and 200, chance": {"num_in": 1000, "num_out": 200, "distance": 0.0},
-            "1000 and 1000, apart": {"num_in": 1000, "num_out": 1000, "distance": 6.0},
-        },
-        prepare=detection_intervals,
-        at_least=True,
-    ),
-    Statement(
-        name="classes.detection",
-        claim="Its entropy recognises all unfamiliar inputs, or is lower on some",
-        over="test examples and unfamiliar ones",
-        made_by=("ensemble.evaluation.sentences.detection",),
-        settings={
-            "30 and 20, chance": {"num_in": 30, "num_out": 20, "aurocs": (0.5,) * 4},
-            "300 and 17, chance": {"num_in": 300, "num_out": 17, "aurocs": (0.5,) * 8},
-            "300 and 300, chance": {"num_in": 300, "num_out": 300, "aurocs": (0.5,) * 4},
-            "300 and 300, one at 98.9%": {
-                "num_in": 300,
-                "num_out": 300,
-                "aurocs": (0.989, 0.9999, 0.9999, 0.9999),
-            },
-            "1000 and 256, all at 98.9%": {"num_in": 1000, "num_out": 256, "aurocs": (0.989,) * 3},
-            "1000 and 1000, one at 98.9%": {"num_in": 1000, "num_out": 1000, "aurocs": (0.989,)},
-        },
-        prepare=detection,
         kind=VERDICT,
     ),
     Statement(
