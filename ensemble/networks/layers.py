@@ -8,7 +8,9 @@ What XLA's CPU compiler (jaxlib 0.10) does well decides their form:
 - On few input channels a convolution is bound by memory. `conv_relu_pool` then makes one matrix
   product of it, each row of which holds all that one pooled pixel needs.
 - Mapped over networks it becomes a grouped one, for which there is no fast kernel. Samplers map,
-  and small data sets allow to unfold the images: `convolutions_as_products`.
+  and small data sets allow to unfold the images: `mapped_over_networks`.
+- Mapped over networks, dense layers of few units are small products with few numbers in a row.
+  With examples in the columns, rows are long, and whole vectors of them are computed at once.
 
 On accelerators these are `lax.conv_general_dilated` and nothing else.
 """
@@ -22,27 +24,52 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-_as_products = contextvars.ContextVar("as_products", default=False)
+_is_mapped = contextvars.ContextVar("is_mapped", default=False)
 
 
 @contextlib.contextmanager
-def convolutions_as_products() -> Iterator[None]:
-    """On CPU, what is traced within multiplies patches of the images by the kernel.
+def mapped_over_networks() -> Iterator[None]:
+    """On CPU, what is traced within has the form that is fast when it is vmapped over networks.
 
-    A product stays one when it is vmapped over kernels. The patches take as many times the memory
-    of the images as the kernel has pixels.
+    Convolutions multiply patches of the images by the kernel: a product stays one. The patches take
+    as many times the memory of the images as the kernel has pixels. Multilayer perceptrons have
+    their examples in columns.
     """
-    token = _as_products.set(True)
+    token = _is_mapped.set(True)
     try:
         yield
     finally:
-        _as_products.reset(token)
+        _is_mapped.reset(token)
+
+
+def are_mapped() -> bool:
+    """Whether networks are traced within `mapped_over_networks`, on CPU."""
+    return _is_mapped.get() and _on_cpu()
 
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
 
 # Up to here the matrix product, with 16/9 of the multiplications, is faster than a convolution.
 _FEW_CHANNELS = 4
+
+
+class DenseOfColumns(nn.Module):
+    """`nn.Dense` of transposed inputs: the same parameters, the same values, transposed.
+
+    Attributes:
+        features: units.
+        kernel_init: starts the kernel.
+    """
+
+    features: int
+    kernel_init: nn.initializers.Initializer
+
+    @nn.compact
+    def __call__(self, columns: jax.Array) -> jax.Array:
+        """Maps columns `[F, N]`, one an example, to `[features, N]`."""
+        kernel = self.param("kernel", self.kernel_init, (len(columns), self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        return kernel.T @ columns + bias[:, None]
 
 
 class Conv(nn.Module):
@@ -91,9 +118,9 @@ def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
     Returns:
         `[N, H', W', F]`, where H' is H and the padding less K_h - 1, and W' likewise.
     """
+    if are_mapped():
+        return _conv_as_product(images, kernel, padding)
     if _on_cpu():
-        if _as_products.get():
-            return _conv_as_product(images, kernel, padding)
         return _conv_with_fast_gradients(images, kernel, padding)
     return _conv(images, kernel, padding)
 

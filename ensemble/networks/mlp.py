@@ -4,6 +4,7 @@ import jax
 from flax import linen as nn
 
 from ensemble import network_keys
+from ensemble.networks import layers
 
 
 class MLP(nn.Module):
@@ -27,9 +28,14 @@ class MLP(nn.Module):
         init = nn.initializers.glorot_uniform()
         activate = getattr(jax.nn, self.activation)
         x = inputs.reshape((inputs.shape[0], -1))
-        for width in self.widths:
-            x = activate(nn.Dense(features=width, kernel_init=init)(x))
-        return nn.Dense(features=self.num_outputs, kernel_init=init)(x)
+        dense, in_columns = nn.Dense, layers.are_mapped()
+        if in_columns:
+            dense, x = layers.DenseOfColumns, x.T
+        for i, width in enumerate(self.widths):
+            x = activate(dense(features=width, kernel_init=init, name=f"Dense_{i}")(x))
+        last = f"Dense_{len(self.widths)}"
+        x = dense(features=self.num_outputs, kernel_init=init, name=last)(x)
+        return x.T if in_columns else x
 
 
 def mlp(

@@ -16,7 +16,7 @@ from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.errors import UserError
-from ensemble.methods.mcmc import adjusted_mclmc
+from ensemble.methods.mcmc import adjusted_mclmc, mclmc_steps
 from ensemble.methods.mcmc.settings import Settings
 from ensemble.methods.mcmc.tempering import make_ladder, section, standard_normal
 from ensemble.methods.mcmc.warmup import (
@@ -192,7 +192,9 @@ def _hmc_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array
 
 def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any) -> Sampler:
     """MCLMC (Robnik and Seljak 2023, "Fluctuation without dissipation"), by McLachlan's steps."""
-    kernel = mclmc.build_kernel()
+
+    def of_vector(split: Callable[[jax.Array], Any]) -> Callable[[jax.Array], jax.Array]:
+        return lambda position: logdensity_fn(split(position))
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
         _check_two(settings, position)
@@ -201,35 +203,36 @@ def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *
         return Chain(rng_key, state, untuned(position, settings.step_size))
 
     def tune(chain: Chain) -> Chain:
-        state, adaptation = tune_mclmc(
+        joined, split = mclmc_steps.join(chain.state)
+        joined, adaptation = tune_mclmc(
             jax.random.fold_in(chain.rng_key, TUNING),
-            chain.state,
+            joined,
             chain.adaptation,
-            kernel,
-            logdensity_fn,
+            mclmc_steps.step,
+            of_vector(split),
             settings.num_warmup,
             settings.mass == "diagonal",
         )
-        return Chain(chain.rng_key, state, adaptation)
+        return Chain(chain.rng_key, mclmc_steps.separate(joined, split), adaptation)
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
         rng_key = jax.random.fold_in(chain.rng_key, t)
         found: MCLMCAdaptationState = chain.adaptation
+        joined, split = mclmc_steps.join(chain.state)
 
-        def body(state: IntegratorState, i: jax.Array) -> tuple[IntegratorState, Any]:
-            key_step = jax.random.fold_in(rng_key, i)
-            # A step into NaN is not taken: the momentum is drawn anew.
-            return kernel(
-                key_step,
-                state,
-                logdensity_fn,
+        def body(joined: IntegratorState, i: jax.Array) -> tuple[IntegratorState, Any]:
+            return mclmc_steps.step(
+                jax.random.fold_in(rng_key, i),
+                joined,
+                of_vector(split),
                 found.inverse_mass_matrix,
                 found.L,
                 found.step_size,
             )
 
         steps = jnp.arange(settings.num_leapfrog_steps)
-        state, info = jax.lax.scan(body, chain.state, steps)
+        joined, info = jax.lax.scan(body, joined, steps)
+        state = mclmc_steps.separate(joined, split)
         is_divergent = ~info.nonans | (jnp.abs(info.energy_change) > MAX_ENERGY_ERROR)
         draw = DrawInfo(
             log_density=state.logdensity,

@@ -25,7 +25,7 @@ from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.settings import Settings, check_dense
 from ensemble.methods.mcmc.state import Record, SamplingState, Trace
 from ensemble.methods.mcmc.warmup import window_ends
-from ensemble.networks.layers import convolutions_as_products
+from ensemble.networks.layers import mapped_over_networks
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
 from ensemble.sharding.placed_split import PlacedSplit, place_split
@@ -204,7 +204,7 @@ class Programs:
     def _first_state(
         self, rng_keys: jax.Array, coordinates: Coordinates, positions: Any, data: Any
     ) -> SamplingState:
-        with convolutions_as_products():
+        with mapped_over_networks():
             sampler = self._make_sampler(coordinates, data)
             chains = jax.vmap(sampler.init, spmd_axis_name=ENSEMBLE)(rng_keys, positions)
         num_chains = self.config.num_chains
@@ -220,7 +220,7 @@ class Programs:
         )
 
     def _tune_chains(self, chains: Chain, coordinates: Coordinates, data: Any) -> Chain:
-        with convolutions_as_products():
+        with mapped_over_networks():
             sampler = self._make_sampler(coordinates, data)
             assert sampler.tune is not None
             return jax.vmap(sampler.tune, spmd_axis_name=ENSEMBLE)(chains)
@@ -289,7 +289,7 @@ class Programs:
             first: of the new draws.
             end: number after the last one.
         """
-        with convolutions_as_products():
+        with mapped_over_networks():
             if self._is_free:
                 whole = (state.coordinates, data)
                 chains, num_moves, record = run_on_devices(

@@ -23,7 +23,7 @@ from ensemble.methods.mcmc.recording import append_draws
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import chain_keys, find_map, starting_points
 from ensemble.methods.mcmc.state import SamplingState, Trace
-from ensemble.networks.layers import convolutions_as_products
+from ensemble.networks.layers import mapped_over_networks
 from ensemble.report.model_results import ModelResults
 from ensemble.report.posterior import convergence_scalars, posterior_section, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
@@ -108,7 +108,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         """Starts chains 0..C-1, chain k from `fold_in(rng_key, k)`."""
         keys_start, keys_draws = chain_keys(rng_key, self.config.num_chains)
         programs = self._programs
-        with convolutions_as_products():
+        with mapped_over_networks():
             coordinates, positions = starting_points(
                 self.config, self.task, programs.density, keys_start
             )

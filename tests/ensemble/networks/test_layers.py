@@ -21,7 +21,7 @@ def backend(request, monkeypatch):
     monkeypatch.setattr(layers, "_on_cpu", lambda: request.param != "accelerator")
     with contextlib.ExitStack() as stack:
         if request.param == "products":
-            stack.enter_context(layers.convolutions_as_products())
+            stack.enter_context(layers.mapped_over_networks())
         yield request.param
 
 
@@ -133,7 +133,7 @@ def test_as_a_product_there_is_no_convolution_in_either_direction():
         )
 
     assert convolution_layouts(lambda *p: grad_fn(*p), images, kernel)
-    with layers.convolutions_as_products():
+    with layers.mapped_over_networks():
         assert not convolution_layouts(lambda *p: grad_fn(*p), images, kernel)
 
 

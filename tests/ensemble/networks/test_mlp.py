@@ -9,6 +9,7 @@ import ensemble
 from ensemble import networks
 from ensemble.errors import UserError
 from ensemble.network_keys import ACTIVATIONS
+from ensemble.networks import layers
 
 INPUTS = jax.random.normal(jax.random.key(1), (3, 5))
 
@@ -71,3 +72,28 @@ def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_p
     np.testing.assert_array_equal(loaded(inputs).probs, result.predictor(inputs).probs)
     with pytest.raises(UserError, match=r"mlp.widths: '6,5' -> '6'"):
         ensemble.train(config | {"mlp": {"widths": "6"}}, data=blobs, workdir=tmp_path)
+
+
+def test_mapped_over_networks_it_has_examples_in_columns_and_the_same_values():
+    network = networks.create("mlp", 4, {"widths": "7,6", "activation": "silu"})
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def start(key):
+        return network.init(key, INPUTS[:1])["params"]
+
+    def values_and_grads(params):
+        def total(params):
+            outputs = network.apply({"params": params}, INPUTS)[0]
+            return jnp.sum(outputs**2), outputs
+
+        return jax.vmap(jax.grad(total, has_aux=True))(params)
+
+    params = jax.vmap(start)(keys)
+    expected, program = values_and_grads(params), jax.make_jaxpr(values_and_grads)(params)
+    with layers.mapped_over_networks():
+        jax.tree.map(np.testing.assert_array_equal, jax.vmap(start)(keys), params)
+        assert str(jax.make_jaxpr(values_and_grads)(params)) != str(program)
+        found = values_and_grads(params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected
+    )
