@@ -24,7 +24,7 @@ from ensemble.methods.threefry import unrolled
 
 
 def join(state: IntegratorState) -> tuple[IntegratorState, Callable[[jax.Array], Any]]:
-    """A state whose position, momentum and gradient are vectors [P], and what splits such a vector."""
+    """A state whose position, momentum and gradient are vectors [P], and what splits vectors."""
     position, split = ravel_pytree(state.position)
     momentum, grads = (ravel_pytree(tree)[0] for tree in (state.momentum, state.logdensity_grad))
     return IntegratorState(position, momentum, state.logdensity, grads), split
