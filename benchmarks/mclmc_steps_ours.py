@@ -11,7 +11,7 @@ from mclmc_steps_work import NUM_CHAINS, NUM_ROWS, SECONDS, STEP_SIZE, WIDTHS, l
 
 from ensemble.sharding import startup
 
-STEPS_PER_DRAW, DRAWS_PER_CHUNK = 10, 20
+STEPS_PER_DRAW, DRAWS_PER_CHUNK = 32, 10
 
 
 def create_method(path: str):

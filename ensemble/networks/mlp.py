@@ -28,9 +28,9 @@ class MLP(nn.Module):
         init = nn.initializers.glorot_uniform()
         activate = getattr(jax.nn, self.activation)
         x = inputs.reshape((inputs.shape[0], -1))
-        dense, in_columns = nn.Dense, layers.are_mapped()
-        if in_columns:
-            dense, x = layers.DenseOfColumns, x.T
+        in_columns = layers.are_mapped()
+        dense = layers.DenseOfColumns if in_columns else nn.Dense
+        x = x.T if in_columns else x
         for i, width in enumerate(self.widths):
             x = activate(dense(features=width, kernel_init=init, name=f"Dense_{i}")(x))
         last = f"Dense_{len(self.widths)}"
