@@ -52,7 +52,8 @@ def read_split(table: str, number: int, wheel: str) -> Split:
     Args:
         table: its name.
         number: of the split.
-        wheel: the package `sklearn-contrib-bde`, which has `BDE_TABLES`.
+        wheel: the package `sklearn-contrib-bde`, which has `BDE_TABLES`, or the folder in which it
+            is installed.
     """
     if table in BDE_TABLES:
         inputs, targets = _read_csv(wheel, _BDE_FILES[table])
@@ -90,9 +91,10 @@ def standardised(split: Split) -> Split:
 
 
 def _read_csv(wheel: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of a file in a wheel; the last column is the target."""
-    with zipfile.ZipFile(wheel) as archive:
-        columns, *rows = csv.reader(io.StringIO(archive.read(name).decode()))
+    """Inputs and targets of a file in a wheel or a folder; the last column is the target."""
+    folder = pathlib.Path(wheel)
+    root = folder if folder.is_dir() else zipfile.Path(wheel)
+    columns, *rows = csv.reader(io.StringIO((root / name).read_text()))
     kept = [i for i, column in enumerate(columns) if column not in _NOT_INPUTS]
     values = np.array([[float(row[i]) for i in kept] for row in rows])
     return values[:, :-1], values[:, -1]

@@ -1,0 +1,222 @@
+"""The table of the library bde in one run on this machine: our ensemble, our posterior, and peers.
+
+    python -m venv ../venv-bde
+    ../venv-bde/bin/pip install sklearn-contrib-bde==1.0.2
+    python benchmarks/bde.py --bde_python=../venv-bde/bin/python
+    python benchmarks/bde.py --page
+
+A cell is one method on one split of one table with one seed, in processes of its own that may use
+all cores. It is written when it ends, with the commit and the date, and the same command goes on
+where it was interrupted; --methods, --tables, --splits and --seeds take a part. The cells that tell
+most come first. Ours are the commands of configs/tabular_posterior.py; the posterior's cost has the
+ensemble that it starts from. Run nothing else meanwhile: the seconds are part of the result.
+
+The tables are those of bde's package. Split 0 is the published one; the others are ten more, made
+in the same way. Everything is standardised on the training rows, and scored so.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import bde_page
+import numpy as np
+import side_by_side
+import tables_data
+from tables import provenance
+
+OURS = ("ensemble", "posterior")
+METHODS = (
+    "least_squares",
+    "hist_gradient_boosting",
+    *OURS,
+    "bde_5000",
+    "bde_51000",
+)
+"""In the order in which they are run."""
+RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "bde.json"
+PAGE = side_by_side.ROOT / "docs" / "bde_table.md"
+CONFIG = "configs/tabular_posterior.py"
+NUM_SEEDS = 5
+UNSEEDED = ("least_squares",)
+
+
+class Cell(NamedTuple):
+    """What one row of the results is of."""
+
+    method: str
+    table: str
+    split: int
+    seed: int
+
+
+def plan(
+    methods: Sequence[str], tables: Sequence[str], splits: Sequence[int], seeds: Sequence[int]
+) -> list[Cell]:
+    """All cells, those that tell most first.
+
+    Of a table that is the published split with one seed; then its other seeds, then one seed of the
+    other splits. All else follows when every table has had that.
+    """
+
+    def rank(cell: Cell) -> tuple[Any, ...]:
+        stage = 2 * (cell.split > 0) + (cell.seed > 0)
+        place = METHODS.index(cell.method)
+        table = tables_data.BDE_TABLES.index(cell.table)
+        return stage == 3, table, stage, cell.split, cell.seed, place
+
+    cells = [
+        Cell(method, table, split, seed)
+        for method in methods
+        for table in tables
+        for split in splits
+        for seed in seeds
+        if not (seed and method in UNSEEDED)
+    ]
+    return sorted(cells, key=rank)
+
+
+def run(commands: Sequence[Sequence[str]]) -> tuple[str, dict[str, float]]:
+    """Runs commands one after another, each in a fresh process with a cold compilation cache.
+
+    Returns:
+        The output of the last one, and the seconds of all: wall clock and CPU.
+
+    Raises:
+        RuntimeError: one failed.
+    """
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    for command in commands:
+        completed = subprocess.run(
+            command, cwd=side_by_side.ROOT, env=environment, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        if completed.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{completed.stderr[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    seconds = time.perf_counter() - start
+    return completed.stdout, {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
+
+
+def our_commands(method: str, data: pathlib.Path, seed: int, folder: pathlib.Path) -> list[Any]:
+    """What a user types for our ensemble, or for our posterior from it."""
+
+    def command(variant: str, workdir: str, *keys: str) -> list[str]:
+        return [
+            sys.executable,
+            "train.py",
+            f"--config={CONFIG}{variant}",
+            f"--workdir={folder / workdir}",
+            f"--config.dataset=npz:{data}",
+            f"--config.seed={seed}",
+            "--config.hold_out=False",
+            *keys,
+        ]
+
+    start = command(":start", "ensemble")
+    if method == "ensemble":
+        return [start]
+    return [start, command("", "posterior", f"--config.init_from={folder / 'ensemble'}")]
+
+
+def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
+    """Runs a cell.
+
+    Args:
+        cell: to run.
+        data: file of the split.
+        bde_python: the interpreter of bde's environment.
+    """
+    if cell.method in OURS:
+        folder = pathlib.Path(tempfile.mkdtemp())
+        try:
+            _, cost = run(our_commands(cell.method, data, cell.seed, folder))
+            report = json.loads((folder / cell.method / "report.json").read_text())
+        finally:
+            shutil.rmtree(folder)
+        test = report["test"]["ensemble"]
+        row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll", "coverage_90")}
+        if "posterior" in report:
+            row |= {name: report["posterior"][name] for name in ("rhat_max", "num_gradients")}
+        return row | cost
+    python = bde_python if cell.method.startswith("bde") else sys.executable
+    script = str(side_by_side.ROOT / "benchmarks" / "bde_work.py")
+    # Without this folder among those of modules: its bde.py is not the library.
+    output, cost = run([[python, "-P", script, cell.method, str(data), str(cell.seed)]])
+    return json.loads(output.splitlines()[-1]) | cost
+
+
+def packages_of(python: str) -> str:
+    """The folder in which an interpreter finds the library bde, and its tables."""
+    line = "import importlib.util; print(importlib.util.find_spec('bde').origin)"
+    try:
+        found = subprocess.check_output([python, "-P", "-c", line], stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        sys.exit(
+            f"--bde_python={python} must be an interpreter that has sklearn-contrib-bde==1.0.2"
+        )
+    return str(pathlib.Path(found.decode().strip()).parent.parent)
+
+
+def write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes all rows, whole or not at all."""
+    content = {"machine": side_by_side.describe_machine(), "rows": rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1) + "\n")
+    part.replace(path)
+
+
+def main() -> None:
+    """Runs what is missing, or writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bde_python", default="", help="interpreter that has bde, and its tables")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
+    tables = tables_data.BDE_TABLES
+    splits, seeds = range(tables_data.NUM_BDE_SPLITS), range(NUM_SEEDS)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--tables", nargs="+", choices=tables, default=tables)
+    parser.add_argument("--splits", nargs="+", type=int, choices=splits, default=splits)
+    parser.add_argument("--seeds", nargs="+", type=int, choices=seeds, default=seeds)
+    parser.add_argument("--anew", action="store_true", help="forget earlier runs of these")
+    parser.add_argument("--page", action="store_true", help="write docs/bde_table.md only")
+    args = parser.parse_args()
+    content = json.loads(args.out.read_text()) if args.out.exists() else {"rows": []}
+    rows = content["rows"]
+    if args.page:
+        PAGE.write_text(bde_page.text(content))
+        return
+    if not args.bde_python:
+        parser.error("--bde_python is needed: its package has the tables")
+    cells = plan(args.methods, args.tables, args.splits, args.seeds)
+    if args.anew:
+        rows = [row for row in rows if Cell(*(row[key] for key in Cell._fields)) not in cells]
+    done = {Cell(*(row[key] for key in Cell._fields)) for row in rows}
+    packages, commit = packages_of(args.bde_python), provenance()["commit"]
+    for cell in cells:
+        if cell in done:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            data = pathlib.Path(folder) / "split.npz"
+            split = tables_data.read_split(cell.table, cell.split, packages)
+            np.savez(data, **split._asdict())
+            found = measure(cell, data, args.bde_python)
+        cores = {"cores": side_by_side.num_cores()}
+        rows.append(cell._asdict() | found | cores | provenance() | {"commit": commit})
+        write(args.out, rows)
+        print(rows[-1], file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Your own table: the posterior of small networks, by MCLMC from the members of an ensemble.
+
+    python train.py --config=configs/tabular_posterior.py:start --workdir=runs/start \\
+        --config.dataset=csv:mine.csv --config.target=price
+    python train.py --config=configs/tabular_posterior.py --workdir=runs/posterior \\
+        --config.dataset=csv:mine.csv --config.target=price --config.init_from=runs/start
+
+`:start` trains the ensemble: ten networks, one for each chain. It is for a column of numbers and up
+to some ten thousand rows, since every step looks at all of them.
+"""
+
+import ml_collections
+
+from ensemble import default_config
+from ensemble.configs import tabular
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment.
+
+    Args:
+        variant: '', or 'start' for the ensemble that the chains start from.
+
+    Raises:
+        ValueError: there is no such variant.
+    """
+    if variant not in ("", "start"):
+        raise ValueError(f"variant {variant!r} is unknown; there is start")
+    config = tabular.get_config() if variant else default_config()
+    config.dataset = "csv:PATH"
+    config.likelihood = "gaussian"
+    config.model = "mlp"
+    config.mlp.widths = "16,16,16,16"
+    config.mlp.activation = "silu"
+    if variant:
+        config.ensemble_size = 10
+        config.num_epochs = 500
+        config.early_stopping_epochs = 0
+        config.eval_every_epochs = 100
+        config.checkpoint_every_epochs = 100
+        return config
+    config.method = "mclmc"
+    config.prior = "normal(1)"
+    config.init_from = "runs/start"
+    config.num_chains = 10
+    config.hmc.num_leapfrog_steps = 20  # Two gradients each.
+    config.hmc.num_warmup = 4000
+    config.hmc.num_samples = 200
+    return config
