@@ -19,7 +19,7 @@ def module(monkeypatch):
 
 
 def row(method, split, seed, **scores):
-    cost = {"seconds": 10.0, "cpu_seconds": 20.0, "commit": "a", "date": "2026-01-01"}
+    cost = {"cpu_seconds": 20.0, "commit": "a", "date": "2026-01-01"}
     return {"method": method, "table": "airfoil", "split": split, "seed": seed} | cost | scores
 
 
@@ -52,8 +52,8 @@ def test_scores_are_those_of_a_mixture(module):
 
 def test_a_page_of_few_cells_says_what_is_missing(module):
     rows = [
-        row(method, split, 0, rmse=value, nll_by_moments=-value, nll=-value)
-        for method, offset in (("posterior", 0.0), ("bde_51000", 0.1))
+        row(method, split, 0, rmse=value, nll_by_moments=-value, nll=-value, seconds=seconds)
+        for method, offset, seconds in (("posterior", 0.0, 10), ("bde_51000", 0.1, 30))
         for split, value in enumerate((0.1 + offset, 0.3 + offset))
     ]
     text = module("bde_page").text({"rows": rows, "machine": "a machine"})
@@ -61,7 +61,8 @@ def test_a_page_of_few_cells_says_what_is_missing(module):
     assert "| bde, 51,000 steps | 2 | -0.1000 [-0.1000, -0.1000] | +0.1000" in text
     assert "our posterior has 1 of 5 seeds and 1 of 10 other splits" in text
     assert "our ensemble was not run" in text
-    assert "Nothing was run on this machine." in text  # Of bike.
+    assert "Seconds over those of our posterior: bde, 51,000 steps 3.00." in text
+    assert "Nothing of this was run on this machine yet." in text  # Of bike.
 
 
 def test_an_interval_allows_for_training_rows_in_common(module):
