@@ -1,4 +1,4 @@
-"""The table of the library bde in one run on this machine: our ensemble, our posterior, and peers.
+"""The table of the library bde in one run on this machine: our ensemble, our posteriors, and peers.
 
     python -m venv ../venv-bde
     ../venv-bde/bin/pip install sklearn-contrib-bde==1.0.2
@@ -8,8 +8,8 @@
 A cell is one method on one split of one table with one seed, in processes of its own that may use
 all cores. It is written when it ends, with the commit and the date, and the same command goes on
 where it was interrupted; --methods, --tables, --splits and --seeds take a part. The cells that tell
-most come first. Ours are the commands of configs/tabular_posterior.py; the posterior's cost has the
-ensemble that it starts from. Run nothing else meanwhile: the seconds are part of the result.
+most come first. Ours are the commands of configs/tabular_posterior.py; the cost of a posterior
+includes the ensemble that it starts from. Run nothing else meanwhile: the seconds are part of the result.
 
 The tables are those of bde's package. Split 0 is the published one; the others are ten more, made
 in the same way. Everything is standardised on the training rows, and scored so.
@@ -34,11 +34,16 @@ import side_by_side
 import tables_data
 from tables import provenance
 
-OURS = ("ensemble", "posterior")
+POSTERIORS = {
+    "posterior_8000": ("num_warmup=3000", "num_burn_in=100", "num_samples=150"),
+    "posterior_24000": (),
+}
+"""Our posteriors by their steps, and what is not as in the configuration; a draw has 20 steps."""
 METHODS = (
     "least_squares",
     "hist_gradient_boosting",
-    *OURS,
+    "ensemble",
+    *POSTERIORS,
     "bde_5000",
     "bde_51000",
 )
@@ -110,7 +115,7 @@ def run(commands: Sequence[Sequence[str]]) -> tuple[str, dict[str, float]]:
 
 
 def our_commands(method: str, data: pathlib.Path, seed: int, folder: pathlib.Path) -> list[Any]:
-    """What a user types for our ensemble, or for our posterior from it."""
+    """What a user types for our ensemble, or for a posterior from it."""
 
     def command(variant: str, workdir: str, *keys: str) -> list[str]:
         return [
@@ -127,7 +132,8 @@ def our_commands(method: str, data: pathlib.Path, seed: int, folder: pathlib.Pat
     start = command(":start", "ensemble")
     if method == "ensemble":
         return [start]
-    return [start, command("", "posterior", f"--config.init_from={folder / 'ensemble'}")]
+    steps = [f"--config.hmc.{one}" for one in POSTERIORS[method]]
+    return [start, command("", method, f"--config.init_from={folder / 'ensemble'}", *steps)]
 
 
 def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
         data: file of the split.
         bde_python: the interpreter of bde's environment.
     """
-    if cell.method in OURS:
+    if cell.method in ("ensemble", *POSTERIORS):
         folder = pathlib.Path(tempfile.mkdtemp())
         try:
             _, cost = run(our_commands(cell.method, data, cell.seed, folder))

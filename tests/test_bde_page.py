@@ -31,7 +31,7 @@ def test_the_page_is_that_of_the_results(module):
 def test_what_tells_most_is_run_first(module):
     bde = module("bde")
     cells = bde.plan(bde.METHODS, ("bike", "airfoil"), range(11), range(5))
-    assert len(cells) == len(set(cells)) == 2 * 11 * (5 * 5 + 1)
+    assert len(cells) == len(set(cells)) == 2 * 11 * (6 * 5 + 1)
     assert cells[: len(bde.METHODS)] == [(one, "airfoil", 0, 0) for one in bde.METHODS]
     by_stage = list(dict.fromkeys((one.table, one.split > 0, one.seed > 0) for one in cells))
     assert by_stage[:3] == [("airfoil", *one) for one in ((0, 0), (0, 1), (1, 0))]
@@ -53,15 +53,15 @@ def test_scores_are_those_of_a_mixture(module):
 def test_a_page_of_few_cells_says_what_is_missing(module):
     rows = [
         row(method, split, 0, rmse=value, nll_by_moments=-value, nll=-value, seconds=seconds)
-        for method, offset, seconds in (("posterior", 0.0, 10), ("bde_51000", 0.1, 30))
+        for method, offset, seconds in (("posterior_24000", 0.0, 10), ("bde_51000", 0.1, 30))
         for split, value in enumerate((0.1 + offset, 0.3 + offset))
     ]
     text = module("bde_page").text({"rows": rows, "machine": "a machine"})
-    assert "| our posterior | 1 | 0.1000 | -0.1000 | -0.1000 | 10 | 20 |" in text
+    assert "| our posterior, 24,000 steps | 1 | 0.1000 | -0.1000 | -0.1000 | 10 | 20 |" in text
     assert "| bde, 51,000 steps | 2 | -0.1000 [-0.1000, -0.1000] | +0.1000" in text
-    assert "our posterior has 1 of 5 seeds and 1 of 10 other splits" in text
+    assert "our posterior, 24,000 steps has 1 of 5 seeds and 1 of 10 other splits" in text
     assert "our ensemble was not run" in text
-    assert "Seconds over those of our posterior: bde, 51,000 steps 3.00." in text
+    assert "those of bde at 51,000 steps: our posterior, 24,000 steps 0.333." in text
     assert "Nothing of this was run on this machine yet." in text  # Of bike.
 
 

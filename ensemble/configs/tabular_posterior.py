@@ -46,5 +46,6 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.num_chains = 10
     config.hmc.num_leapfrog_steps = 20  # Two gradients each.
     config.hmc.num_warmup = 4000
-    config.hmc.num_samples = 200
+    config.hmc.num_burn_in = 400
+    config.hmc.num_samples = 600
     return config
