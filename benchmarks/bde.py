@@ -9,7 +9,8 @@ A cell is one method on one split of one table with one seed, in processes of it
 all cores. It is written when it ends, with the commit and the date, and the same command goes on
 where it was interrupted; --methods, --tables, --splits and --seeds take a part. The cells that tell
 most come first. Ours are the commands of configs/tabular_posterior.py; the cost of a posterior
-includes the ensemble that it starts from. Run nothing else meanwhile: the seconds are part of the result.
+includes the ensemble that it starts from. Run nothing else meanwhile: seconds are part of the
+result.
 
 The tables are those of bde's package. Split 0 is the published one; the others are ten more, made
 in the same way. Everything is standardised on the training rows, and scored so.

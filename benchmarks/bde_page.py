@@ -186,9 +186,11 @@ and on ten others.
   the published table does. NLL is of the prediction itself, a mixture over all draws.
 - Our posterior is ten chains of MCLMC from the members of our ensemble. Its seconds are those of
   both. Of 24,000 steps 4,000 tune the chains, 8,000 are left out, and 12,000 count; of 8,000 steps
-  3,000, 2,000 and 3,000. bde has the settings of its published table; 5,000 steps are 4,000 of tuning and 1,000 of
-  sampling. HistGradientBoosting has its default settings, and one standard deviation, that of its
-  errors on a tenth of the training rows.
+  3,000, 2,000 and 3,000.
+- bde has the settings of its published table. 5,000 steps are 4,000 of tuning and 1,000 of
+  sampling.
+- HistGradientBoosting has its default settings, and one standard deviation for all rows, that of
+  its errors on a tenth of the training rows.
 - Seconds are wall clock of whole processes with a cold compilation cache, on the cores named below;
   published seconds are of `fit` and `predict` on 10 cores.
 - The settings of ours were chosen on a fifth of the training rows of the published split, without
