@@ -33,6 +33,7 @@ import bde_page
 import numpy as np
 import side_by_side
 import tables_data
+from posteriordb import write
 from tables import provenance
 
 POSTERIORS = {
@@ -52,6 +53,7 @@ METHODS = (
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "bde.json"
 PAGE = side_by_side.ROOT / "docs" / "bde_table.md"
 CONFIG = "configs/tabular_posterior.py"
+PACKAGE, VERSION = "sklearn-contrib-bde", "1.0.2"
 NUM_SEEDS = 5
 UNSEEDED = ("least_squares",)
 
@@ -153,7 +155,7 @@ def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
         finally:
             shutil.rmtree(folder)
         test = report["test"]["ensemble"]
-        row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll", "coverage_90")}
+        row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll")}
         if "posterior" in report:
             row |= {name: report["posterior"][name] for name in ("rhat_max", "num_gradients")}
         return row | cost
@@ -166,23 +168,15 @@ def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
 
 def packages_of(python: str) -> str:
     """The folder in which an interpreter finds the library bde, and its tables."""
-    line = "import importlib.util; print(importlib.util.find_spec('bde').origin)"
+    line = (
+        "from importlib import metadata, util; "
+        f"assert metadata.version('{PACKAGE}') == '{VERSION}'; print(util.find_spec('bde').origin)"
+    )
     try:
         found = subprocess.check_output([python, "-P", "-c", line], stderr=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
-        sys.exit(
-            f"--bde_python={python} must be an interpreter that has sklearn-contrib-bde==1.0.2"
-        )
+        sys.exit(f"--bde_python={python} must be an interpreter that has {PACKAGE}=={VERSION}")
     return str(pathlib.Path(found.decode().strip()).parent.parent)
-
-
-def write(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes all rows, whole or not at all."""
-    content = {"machine": side_by_side.describe_machine(), "rows": rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    part.replace(path)
 
 
 def main() -> None:
@@ -210,7 +204,10 @@ def main() -> None:
     if args.anew:
         rows = [row for row in rows if Cell(*(row[key] for key in Cell._fields)) not in cells]
     done = {Cell(*(row[key] for key in Cell._fields)) for row in rows}
-    packages, commit = packages_of(args.bde_python), provenance()["commit"]
+    python = os.path.abspath(shutil.which(args.bde_python) or args.bde_python)
+    packages, commit = packages_of(python), provenance()["commit"]
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    failed = 0
     for cell in cells:
         if cell in done:
             continue
@@ -218,11 +215,18 @@ def main() -> None:
             data = pathlib.Path(folder) / "split.npz"
             split = tables_data.read_split(cell.table, cell.split, packages)
             np.savez(data, **split._asdict())
-            found = measure(cell, data, args.bde_python)
+            try:
+                found = measure(cell, data, python)
+            except RuntimeError as error:  # Such as a lack of memory: the others go on.
+                print(f"FAILED: {cell}\n{error}", file=sys.stderr, flush=True)
+                failed += 1
+                continue
         cores = {"cores": side_by_side.num_cores()}
         rows.append(cell._asdict() | found | cores | provenance() | {"commit": commit})
         write(args.out, rows)
         print(rows[-1], file=sys.stderr, flush=True)
+    if failed:
+        sys.exit(f"{failed} of {len(cells)} cells failed; the same command tries them again")
 
 
 if __name__ == "__main__":
