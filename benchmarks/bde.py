@@ -37,10 +37,12 @@ from posteriordb import write
 from tables import provenance
 
 POSTERIORS = {
-    "posterior_8000": ("num_warmup=3000", "num_burn_in=100", "num_samples=150"),
+    "posterior_8000": ("num_burn_in=200", "num_samples=200"),
     "posterior_24000": (),
 }
 """Our posteriors by their steps, and what is not as in the configuration; a draw has 20 steps."""
+STEP_SIZES = {"airfoil": 0.05, "bike": 0.05 / 12**0.5}
+"""By the rule of the configuration: bike sharing has twelve times airfoil's rows."""
 METHODS = (
     "least_squares",
     "hist_gradient_boosting",
@@ -117,7 +119,7 @@ def run(commands: Sequence[Sequence[str]]) -> tuple[str, dict[str, float]]:
     return completed.stdout, {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
 
 
-def our_commands(method: str, data: pathlib.Path, seed: int, folder: pathlib.Path) -> list[Any]:
+def our_commands(cell: Cell, data: pathlib.Path, folder: pathlib.Path) -> list[list[str]]:
     """What a user types for our ensemble, or for a posterior from it."""
 
     def command(variant: str, workdir: str, *keys: str) -> list[str]:
@@ -127,16 +129,17 @@ def our_commands(method: str, data: pathlib.Path, seed: int, folder: pathlib.Pat
             f"--config={CONFIG}{variant}",
             f"--workdir={folder / workdir}",
             f"--config.dataset=npz:{data}",
-            f"--config.seed={seed}",
+            f"--config.seed={cell.seed}",
             "--config.hold_out=False",
             *keys,
         ]
 
     start = command(":start", "ensemble")
-    if method == "ensemble":
+    if cell.method == "ensemble":
         return [start]
-    steps = [f"--config.hmc.{one}" for one in POSTERIORS[method]]
-    return [start, command("", method, f"--config.init_from={folder / 'ensemble'}", *steps)]
+    keys = (*POSTERIORS[cell.method], f"step_size={STEP_SIZES[cell.table]:.4f}")
+    steps = [f"--config.hmc.{one}" for one in keys]
+    return [start, command("", cell.method, f"--config.init_from={folder / 'ensemble'}", *steps)]
 
 
 def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
@@ -150,7 +153,7 @@ def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
     if cell.method in ("ensemble", *POSTERIORS):
         folder = pathlib.Path(tempfile.mkdtemp())
         try:
-            _, cost = run(our_commands(cell.method, data, cell.seed, folder))
+            _, cost = run(our_commands(cell, data, folder))
             report = json.loads((folder / cell.method / "report.json").read_text())
         finally:
             shutil.rmtree(folder)

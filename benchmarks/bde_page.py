@@ -185,8 +185,7 @@ and on ten others.
 - NLL by moments scores a normal distribution with the mean and the variance of the prediction, as
   the published table does. NLL is of the prediction itself, a mixture over all draws.
 - Our posterior is ten chains of MCLMC from the members of our ensemble. Its seconds are those of
-  both. Of 24,000 steps 4,000 tune the chains, 8,000 are left out, and 12,000 count; of 8,000 steps
-  3,000, 2,000 and 3,000.
+  both. The first 8,000 of 24,000 steps are left out, of 8,000 steps the first 4,000.
 - bde has the settings of its published table. 5,000 steps are 4,000 of tuning and 1,000 of
   sampling.
 - HistGradientBoosting has its default settings, and one standard deviation for all rows, that of
