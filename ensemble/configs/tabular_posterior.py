@@ -7,8 +7,8 @@
 
 `:start` trains the ensemble: ten networks, one for each chain. It is for a column of numbers and up
 to some ten thousand rows, since every step looks at all of them. The step size was chosen on 962
-rows of airfoil; more rows need smaller steps: divide it by the root of how many times more. Time and result are those of your
-data: not measured. Those of airfoil and bike sharing are in docs/bde_table.md.
+rows of airfoil; more rows need smaller steps: divide it by the root of how many times more. Time
+and result are those of your data: not measured. Airfoil and bike sharing: docs/bde_table.md.
 """
 
 import ml_collections
