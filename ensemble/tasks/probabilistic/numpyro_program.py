@@ -345,16 +345,10 @@ class NumPyroProgram:
                 sites = self._trace(jax.random.key(0), arrays, init_to_uniform())
             self._places = places.found
             check_data(sites, places.found)
-            self._has_factors = any(
-                site["type"] == "sample" and isinstance(site["fn"], dist.Unit)
-                for site in sites.values()
-            )
+            sampled = {name: site for name, site in sites.items() if site["type"] == "sample"}
+            self._has_factors = any(isinstance(site["fn"], dist.Unit) for site in sampled.values())
+            self._likelihood_sites = [name for name, site in sampled.items() if site["is_observed"]]
             self._has_sharded_rows = any(MARK in one.get("infer", {}) for one in sites.values())
-            self._likelihood_sites = [
-                name
-                for name, site in sites.items()
-                if site["type"] == "sample" and site["is_observed"]
-            ]
             self._sites = {name: read_site(site) for name, site in sites.items() if kind_of(site)}
             check_names(self.name, list(self._sites), places.found)
             for name, site in sites.items():
