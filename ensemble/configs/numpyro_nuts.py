@@ -7,7 +7,8 @@ The file is Python and has the model as a function NAME; the data file has its a
 `ensemble.sample(model, data)` has the same defaults. Time and result are those of your model. The
 eight schools of docs/numpyro.md, as schools.py and schools.json, take 16 s on two cores: mu 4.5 (sd
 3.3), tau 3.6 (sd 3.2), R-hat up to 1.003, bulk ESS from 1,332 of 4,000 draws, 88% of proposals
-accepted, no divergence. Stan's reference draws of posteriordb have mu 4.4 (sd 3.3) and tau 3.6 (sd 3.2).
+accepted, no divergence. Stan's reference draws of posteriordb have mu 4.4 (sd 3.3) and tau 3.6 (sd
+3.2).
 """
 
 import ml_collections
