@@ -106,6 +106,7 @@ class Enumeration:
 
     @property
     def _enumerated(self) -> Any:
+        # Only models with discrete latents wait for funsor.
         from numpyro.contrib.funsor import config_enumerate, enum
 
         return enum(config_enumerate(self.function), self.first_free)
@@ -156,6 +157,7 @@ class Enumeration:
 
         Sites within a scan are left out: there, steps follow on each other.
         """
+        # Only models with discrete latents wait for funsor.
         import funsor
         from numpyro.contrib.funsor import plate_to_enum_plate
         from numpyro.contrib.funsor import trace as packed_trace
