@@ -17,10 +17,13 @@ from numpyro import handlers
 from numpyro.infer.util import constrain_fn, potential_energy
 
 from ensemble.errors import UserError
+from ensemble.sharding import transfer
 from ensemble.tasks.probabilistic.sites import innermost
 
+_NUM_VALUES = 16  # Of all discrete latents together, at which an enumeration is checked.
 _TOLERANCE = 1e-4  # Of a site's log density, relative to it or to 1 nat.
-_TIME = ("_time", "_PREV_")  # How NumPyro's `scan` begins the names of its axes.
+_FIRST = "_PREV_"  # How NumPyro's `scan` begins the names of sites and axes of its first steps,
+_TIME = ("_time", _FIRST)  # and those of all its axes.
 MISREAD = (
     "the log density of {} changes when all values of the discrete latents are taken side by "
     "side, as by a sum or a mean over them; use each by itself, in its plate, or write the sum "
@@ -79,7 +82,7 @@ def check_plates(
         of_value = shape[: len(shape) - site["fn"].event_dim]
         sizes = np.broadcast_shapes(site["fn"].batch_shape, of_value)
         known = {frame.dim for frame in site["cond_indep_stack"]}
-        if "_scan_current_index" in site["infer"]:
+        if _is_in_steps(site):
             known.add(-len(sizes))  # The steps.
         unnamed = [size for i, size in enumerate(sizes) if size > 1 and i - len(sizes) not in known]
         if unnamed:
@@ -150,12 +153,41 @@ class Enumeration:
                 found.append(name)
         return found
 
+    def misread(
+        self, having: Callable[[Any], Any], params: Mapping[str, Any], arrays: Any
+    ) -> list[str]:
+        """Names of the sites whose enumerated log density is another than at values.
+
+        Args:
+            having: from arrays to the arguments of the model.
+            params: [C, ...], of finite densities.
+            arrays: among the arguments.
+        """
+        numbers = np.arange(_NUM_VALUES)
+        keys = jax.random.split(jax.random.key(1), _NUM_VALUES)
+        points = {name: leaf[numbers % len(leaf)] for name, leaf in params.items()}
+
+        @jax.jit
+        def differing(of_values: Any, arrays: Any) -> Any:
+            args, kwargs = having(arrays)
+            return jax.lax.map(lambda one: self.differing(args, kwargs, *one), of_values)
+
+        found = transfer.fetch(differing((points, keys, numbers), arrays))
+        return [name for name, differs in found.items() if np.any(differs)]
+
     def differing(
-        self, args: Any, kwargs: Any, params: Mapping[str, Any], rng_key: jax.Array
+        self,
+        args: Any,
+        kwargs: Any,
+        params: Mapping[str, Any],
+        rng_key: jax.Array,
+        number: jax.Array,
     ) -> dict[str, jax.Array]:
         """By site, whether its enumerated log density is another than at values that are drawn.
 
-        Sites within a scan are left out: there, steps follow on each other.
+        Number 0 has all latents at their least value, 1 at their largest: of drawn ones a maximum
+        over many, as a mean over few, may be what it is over all values side by side. Sites within
+        a scan are left out: there, steps follow on each other.
         """
         # Only models with discrete latents wait for funsor.
         import funsor
@@ -164,19 +196,31 @@ class Enumeration:
 
         seeded = handlers.seed(self.function, rng_key)
         values = constrain_fn(seeded, args, kwargs, dict(params))
-        drawn = handlers.trace(handlers.substitute(seeded, data=values)).get_trace(*args, **kwargs)
+        at_first = handlers.substitute(seeded, data=values)
+        latents = handlers.trace(at_first).get_trace(*args, **kwargs)
+        chosen_values = {
+            name: jnp.select(
+                [number == 0, number == 1],
+                [jnp.zeros_like(one["value"]), jnp.full_like(one["value"], _num_values(one) - 1)],
+                one["value"],
+            )
+            for name, one in latents.items()
+            if name in self.discrete and not _is_in_steps(one)
+        }
+        at_values = handlers.substitute(seeded, data=values | chosen_values)
+        drawn = handlers.trace(at_values).get_trace(*args, **kwargs)
         model = handlers.substitute(self._enumerated, data=values)
         with plate_to_enum_plate():
             packed = packed_trace(model).get_trace(*args, **kwargs)
         packed = {
             name: site
             for name, site in packed.items()
-            if site["type"] == "sample" and not _is_in_scan(site)
+            if site["type"] == "sample" and not _is_in_scan(name, site)
         }
         chosen = {
             name: funsor.to_funsor(
                 drawn[name]["value"],
-                funsor.Bint[packed[name]["fn"].enumerate_support(expand=False).shape[0]],
+                funsor.Bint[_num_values(packed[name])],
                 {frame.dim: frame.name for frame in drawn[name]["cond_indep_stack"]},
             )
             for name in self.discrete
@@ -187,8 +231,10 @@ class Enumeration:
             factor = funsor.to_funsor(
                 site["fn"].log_prob(site["value"]), funsor.Real, site["infer"]["dim_to_name"]
             )
-            at_values = factor(**{key: one for key, one in chosen.items() if key in factor.inputs})
-            enumerated = at_values.reduce(funsor.ops.add).data
+            chosen_factor = factor(
+                **{key: one for key, one in chosen.items() if key in factor.inputs}
+            )
+            enumerated = chosen_factor.reduce(funsor.ops.add).data
             terms = drawn[name]["fn"].log_prob(drawn[name]["value"])
             limit = _TOLERANCE * (1 + jnp.sum(jnp.abs(terms)))
             difference = jnp.abs(enumerated - jnp.sum(terms))
@@ -220,6 +266,24 @@ def enumerate_(
     return Enumeration(function, discrete, min((one.dim for one in frames), default=0) - 1)
 
 
-def _is_in_scan(site: Mapping[str, Any]) -> bool:
+def in_model(name: str) -> str:
+    """The name that a model gives to a site which a scan with discrete latents has renamed."""
+    while name.startswith(_FIRST):
+        name = name.removeprefix(_FIRST)
+    return name
+
+
+def _num_values(site: Mapping[str, Any]) -> int:
+    """How many values a discrete latent has."""
+    return int(site["fn"].enumerate_support(expand=False).shape[0])
+
+
+def _is_in_steps(site: Mapping[str, Any]) -> bool:
+    """Whether a site of a trace belongs to a scan."""
+    return "_scan_current_index" in site["infer"]
+
+
+def _is_in_scan(name: str, site: Mapping[str, Any]) -> bool:
     """Whether a site of a packed trace belongs to a scan."""
-    return any(name.startswith(_TIME) for name in site["infer"].get("dim_to_name", {}).values())
+    axes = site["infer"].get("dim_to_name", {}).values()
+    return name.startswith(_FIRST) or any(axis.startswith(_TIME) for axis in axes)

@@ -19,7 +19,13 @@ from ensemble.errors import UserError, in_own_code
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA
 from ensemble.tasks.model_arguments import Arguments
-from ensemble.tasks.probabilistic.enumeration import MISREAD, Enumeration, check_plates, enumerate_
+from ensemble.tasks.probabilistic.enumeration import (
+    MISREAD,
+    Enumeration,
+    check_plates,
+    enumerate_,
+    in_model,
+)
 from ensemble.tasks.probabilistic.plate_dims import plate_dims
 from ensemble.tasks.probabilistic.program import digest, dispersed
 from ensemble.tasks.probabilistic.refusals import (
@@ -32,6 +38,7 @@ from ensemble.tasks.probabilistic.refusals import (
     check_sites,
     failed,
     has_lost_a_value,
+    not_enumerated,
     plain_arguments,
 )
 from ensemble.tasks.probabilistic.sites import Places, is_flat, kind_of, read_site
@@ -106,7 +113,10 @@ class NumPyroProgram:
                 f"{self._at(flat[0])} is flat; give it a distribution, or use 'nuts'"
             )
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
-        return handlers.block(self._function, hide=self._likelihood_sites)
+        hidden = frozenset(self._likelihood_sites)
+        return handlers.block(
+            self._function, hide_fn=lambda site: in_model(site.get("name") or "") in hidden
+        )
 
     def values(self, params: Mapping[str, Any], arrays: Any) -> dict[str, jax.Array]:
         """Latent and deterministic sites, but for those that depend on discrete latents."""
@@ -201,9 +211,11 @@ class NumPyroProgram:
         """Sites that are not finite in any chain, or observations that none allows."""
         if self._enumeration is not None:
             of_all = np.asarray(jax.jit(jax.vmap(self.log_density, (0, None)))(params, self.arrays))
-            if np.isfinite(of_all).any():  # Of sites, the values of discrete latents decide.
-                k = int(np.argmax(np.isfinite(of_all)))
-                return self._misread({name: leaf[k] for name, leaf in params.items()})
+            is_finite = np.isfinite(of_all)
+            if is_finite.any():  # Of sites, the values of discrete latents decide.
+                finite = {name: leaf[is_finite] for name, leaf in params.items()}
+                wrong = self._enumeration.misread(self._given.having, finite, self.arrays)
+                return MISREAD.format(self._listed(wrong)) if wrong else ""
         of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro's, of what is said here.
@@ -271,20 +283,6 @@ class NumPyroProgram:
                 of_function = dataclasses.replace(self._enumeration, function=function)
                 return of_function.log_density(args, kwargs, params)
             return -jnp.asarray(potential_energy(function, args, kwargs, dict(params)))
-
-    def _misread(self, params: Mapping[str, Any]) -> str:
-        """What is wrong with the enumeration, at parameters of a finite density."""
-        enumeration = self._enumeration
-        assert enumeration is not None
-
-        @jax.jit
-        def differing(params: Mapping[str, Any], arrays: Any) -> Any:
-            args, kwargs = self._given.having(arrays)
-            return enumeration.differing(args, kwargs, params, jax.random.key(1))
-
-        found = transfer.fetch(differing(params, self.arrays))
-        wrong = [name for name, differs in found.items() if differs]
-        return MISREAD.format(self._listed(wrong)) if wrong else ""
 
     def _enumerate(self, sites: Mapping[str, Any], args: Any, kwargs: Any, params: Any) -> None:
         """Prepares to sum out the discrete latents, and tells what depends on them."""
@@ -371,7 +369,8 @@ class NumPyroProgram:
             try:
                 jax.eval_shape(self.log_density, shapes, arrays)
             except AssertionError as error:  # The same model has not raised it with random numbers.
-                raise has_lost_a_value(self.name, error) from error
+                says = has_lost_a_value if self._enumeration is None else not_enumerated
+                raise says(self.name, error) from error
             return shapes
         except UserError:
             raise

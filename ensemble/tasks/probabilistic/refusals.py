@@ -56,6 +56,21 @@ def has_lost_a_value(name: str, error: AssertionError) -> UserError:
     )
 
 
+def not_enumerated(name: str, error: AssertionError) -> UserError:
+    """What to raise where NumPyro's enumeration of a `scan` does not know what to do with a site.
+
+    Args:
+        name: of the model.
+        error: that NumPyro raised: the Jacobian of a latent with a range is a factor to it.
+    """
+    place = place_in_own_code(error)
+    return UserError(
+        f"NumPyro cannot sum out the discrete latents of {name}{f' at {place}' if place else ''}: "
+        "beside them, a scan may have no factor, and no latent with a range; write such a latent "
+        "as a function of a Normal one"
+    )
+
+
 def check_function(function: Callable[..., Any], name: str) -> None:
     """Refuses what is called without running to its end: a class, a generator, a coroutine.
 

@@ -94,6 +94,35 @@ def test_a_series_of_states_is_the_one_that_is_summed_by_hand():
     assert program.fault({"stay": np.array([0.4])}) == ""
 
 
+def volatile(positive):
+    def series(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 2))
+
+        def step(carry, y):
+            state, level = carry
+            state = numpyro.sample("state", dist.Bernoulli(jnp.where(state == 1, 0.8, 0.3)))
+            if positive:
+                numpyro.sample("shock", dist.HalfNormal(1))
+            level = numpyro.sample("level", dist.Normal(0.9 * level, 0.5))
+            numpyro.sample("y", dist.Normal(mean * state, jnp.exp(level)), obs=y)
+            return (state, level), None
+
+        scan(step, (0, 0.0), y)
+
+    return series
+
+
+def test_the_first_step_of_a_series_has_latents_and_is_no_part_of_the_prior():
+    program = NumPyroProgram(volatile(positive=False), (Y,))
+    params = ModelTask(program).starts(KEYS, from_prior=False)
+    one = {name: jnp.asarray(leaf[0]) for name, leaf in params.items()}
+    before = jnp.append(0, one["level"][:-1])
+    expected = dist.Normal(0.9 * before, 0.5).log_prob(one["level"]).sum()
+    expected += dist.Normal(0, 2).log_prob(one["mean"])
+    found = program.log_reference(one, program.arrays, 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def test_a_value_that_some_state_forbids_is_no_fault():
     def all_or_nothing(y):
         mean = numpyro.sample("mean", dist.Normal(0, 1))
@@ -130,6 +159,21 @@ def summed(y):
     numpyro.sample("y", dist.Normal(mean * z.sum(), 1), obs=y[0])
 
 
+def largest(y):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    with numpyro.plate("row", len(y)):
+        z = numpyro.sample("z", dist.Bernoulli(0.9))
+    numpyro.sample("y", dist.Normal(mean + z.max(), 1), obs=y[0])
+
+
+def centred(y):
+    """With z drawn as 0 and 1 it is what the enumeration has."""
+    mean, y = numpyro.sample("mean", dist.Normal(0, 1)), y[:2]
+    with numpyro.plate("row", len(y)):
+        z = numpyro.sample("z", dist.Bernoulli(0.5))
+        numpyro.sample("y", dist.Normal(mean + z - z.mean(), 1), obs=y)
+
+
 def bounded(y):
     z = numpyro.sample("z", dist.Bernoulli(0.5))
     numpyro.sample("x", dist.Uniform(0, 1 + z))
@@ -159,6 +203,9 @@ def in_sequence(y):
         (from_one, "its values 1 to 3 do not begin at 0"),
         (without_a_plate, "its site 'z' at .* an axis of 9 in no plate"),
         (summed, "the log density of 'y' at .* as by a sum or a mean over them"),
+        (largest, "the log density of 'y' at .* as by a sum or a mean over them"),
+        (centred, "the log density of 'y' at .* as by a sum or a mean over them"),
+        (volatile(positive=True), r"at .*\.py:\d+: beside them, a scan may have no factor"),
         (bounded, "the range of 'x' at .* depends on the discrete latents 'z'"),
         (sharded, "has a sharded_plate, and the discrete latents 'z' at .*; use numpyro.plate"),
         (all_discrete, "has no continuous latent site"),
