@@ -11,7 +11,7 @@ from typing import Any
 
 from ensemble.sharding import startup
 
-startup.configure(int(sys.argv[3]))
+startup.configure(int(sys.argv[3]), "nuts")
 import jax  # noqa: E402
 from numpyro_nuts_work import DERIVED, Clock, measured, run  # noqa: E402
 

@@ -24,6 +24,8 @@ class MethodEntry:
             `ensemble.method.Stacked` variables that predict. Empty where nothing predicts.
         is_exact: whether it keeps to its target, up to the error of finitely many draws.
         xla_flags: that make its programs faster, by name; a user's own come first.
+        one_arena: whether all threads of the process take memory from one arena of malloc. Large
+            temporaries then take less of it; loops of small operations wait for each other.
     """
 
     factory: str
@@ -33,6 +35,7 @@ class MethodEntry:
     predictive: str = ""
     is_exact: bool = True
     xla_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    one_arena: bool = True
 
     @property
     def predicts(self) -> bool:
@@ -117,7 +120,12 @@ METHODS: Mapping[str, MethodEntry] = {
         xla_flags=_OF_STEPS,
     ),
     "hmc": MethodEntry(
-        _SAMPLING, _CHAINS, ("supervised", "factorisation", "numpyro"), True, _DRAWS
+        _SAMPLING,
+        _CHAINS,
+        ("supervised", "factorisation", "numpyro"),
+        True,
+        _DRAWS,
+        one_arena=False,
     ),
     "nuts": MethodEntry(
         _SAMPLING,
@@ -126,11 +134,20 @@ METHODS: Mapping[str, MethodEntry] = {
         True,
         _DRAWS,
         xla_flags=_OF_SMALL_LOOPS,
+        one_arena=False,
     ),
     "mclmc": MethodEntry(
-        _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, is_exact=False
+        _SAMPLING,
+        _CHAINS,
+        ("supervised", "numpyro"),
+        True,
+        _DRAWS,
+        is_exact=False,
+        one_arena=False,
     ),
-    "adjusted_mclmc": MethodEntry(_SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS),
+    "adjusted_mclmc": MethodEntry(
+        _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, one_arena=False
+    ),
     "sgld": MethodEntry(
         _MINIBATCH,
         "ensemble.methods.minibatch.minibatch_keys:SGLD",
@@ -155,6 +172,7 @@ METHODS: Mapping[str, MethodEntry] = {
         ("supervised", "numpyro"),
         True,
         _DRAWS,
+        one_arena=False,
     ),
     "rwm": MethodEntry(
         "ensemble.methods.walk.random_walk:RandomWalk",
@@ -331,3 +349,9 @@ def xla_flags(method: str | None) -> dict[str, str]:
     """XLA's flags of a method; none of one that is not known."""
     entry = METHODS.get(method) if method else None
     return dict(entry.xla_flags) if entry else {}
+
+
+def has_one_arena(method: str | None) -> bool:
+    """Whether `MethodEntry.one_arena` holds; so it does of a method that is not known."""
+    entry = METHODS.get(method) if method else None
+    return entry is None or entry.one_arena

@@ -39,9 +39,10 @@ _XLA_FLAGS = {
 }
 
 
-# M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h: no block is too large to keep,
-# nothing is trimmed, and all threads share what is kept.
-_MALLOC_PARAMETERS = {-3: 2**30, -1: 2**31 - 1, -8: 1}
+# M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h: no block is too large to keep, and nothing is
+# trimmed. With M_ARENA_MAX = 1 all threads share what is kept.
+_MALLOC_PARAMETERS = {-3: 2**30, -1: 2**31 - 1}
+_ONE_ARENA = {-8: 1}
 
 
 MAX_DEVICES = 1024
@@ -76,7 +77,7 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
             f"config.num_devices={num_devices!r} must be a whole number from 1 to {MAX_DEVICES}; "
             "leave it out to have all that there are"
         )
-    _keep_freed_memory()
+    _keep_freed_memory(registry.has_one_arena(method))
     _set_xla_flags(_XLA_FLAGS | registry.xla_flags(method))
 
     try:
@@ -106,17 +107,22 @@ def _default_num_devices() -> int:
     return cores or 1
 
 
-def _keep_freed_memory() -> None:
+def _keep_freed_memory(one_arena: bool) -> None:
     """Tells glibc to keep the large blocks that are freed, for the next step to reuse.
 
     XLA:CPU takes and frees its temporaries each step. glibc hands blocks of some megabytes back
     to the kernel, which clears every page again when they are next taken: a third of a step.
+
+    Args:
+        one_arena: whether all threads share one arena, which takes less memory. Where a program
+            has been compiled, the arena is in small pieces, and two devices that run small
+            operations search it one after the other: steps take two to three times as long.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # Not glibc.
         return
-    for parameter, value in _MALLOC_PARAMETERS.items():
+    for parameter, value in (_MALLOC_PARAMETERS | (_ONE_ARENA if one_arena else {})).items():
         mallopt(parameter, value)
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 from conftest import ROOT
@@ -156,3 +157,15 @@ print(json.dumps(lines))
     (line,) = printed(code)
     assert "JAX was used before this run, with 1 CPU device, so" in line
     assert "jax_num_cpu_devices" in line
+
+
+@pytest.mark.parametrize(("method", "is_one"), [("sgd", True), (None, True), ("nuts", False)])
+def test_devices_of_samplers_do_not_share_an_arena(monkeypatch, method, is_one):
+    calls = []
+    library = types.SimpleNamespace(mallopt=lambda *parameter: calls.append(parameter))
+    monkeypatch.setattr(startup.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(startup, "_set_xla_flags", lambda flags: None)
+    monkeypatch.setattr(startup.jax.config, "update", lambda name, value: None)
+    startup.configure_devices(None, method)
+    assert ((-8, 1) in calls) == is_one
+    assert (-1, 2**31 - 1) in calls
