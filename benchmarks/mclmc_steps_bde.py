@@ -11,14 +11,17 @@ import time
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # As its documentation says.
 
-import jax
-import jax.numpy as jnp
-from bde.models.models import Fnn
-from bde.sampler.mile_wrapper import MileWrapper
-from bde.sampler.prior import PriorDist
-from bde.sampler.probabilistic import ProbabilisticModel
-from bde.task import TaskType
 from mclmc_steps_work import NUM_CHAINS, NUM_ROWS, SECONDS, STEP_SIZE, WIDTHS, load_table
+
+del sys.path[0]  # This folder's own bde.py would hide the library.
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+from bde.models.models import Fnn  # noqa: E402
+from bde.sampler.mile_wrapper import MileWrapper  # noqa: E402
+from bde.sampler.prior import PriorDist  # noqa: E402
+from bde.sampler.probabilistic import ProbabilisticModel  # noqa: E402
+from bde.task import TaskType  # noqa: E402
 
 
 def sample(path: str, num_samples: int) -> dict[str, float]:
