@@ -323,6 +323,13 @@ class Modelled(Task, Protocol):
             UserError: a chain finds none, with the reason.
         """
 
+    def check_starts(self, params: Mapping[str, np.ndarray]) -> None:
+        """Looks at starts [C, ...] that were found elsewhere as `starts` does at its own.
+
+        Raises:
+            UserError: the log density is wrong there, or not finite.
+        """
+
     def track(self, params: Any) -> jax.Array:
         """The scalars `tracked` of one draw."""
 

@@ -205,4 +205,5 @@ def _last_draws(
                 f"{where}: the log density or its gradient is not finite at the last draw of chain "
                 f"{k} there, in this run; {known}"
             )
+    model.check_starts(transfer.fetch(chosen))
     return chosen

@@ -155,6 +155,11 @@ class ModelTask:
             raise UserError(f"{program.name}: {fault}")
         return params
 
+    def check_starts(self, params: Mapping[str, np.ndarray]) -> None:
+        """Says what is wrong at starts; `ensemble.task.Modelled` has the arguments."""
+        if fault := self.program.fault(params):
+            raise UserError(f"{self.program.name}: {fault}")
+
     # What draws mean.
 
     @functools.cached_property

@@ -218,6 +218,19 @@ def test_what_would_be_summed_wrongly_is_refused(model, line):
     assert "\n" not in str(caught.value)
 
 
+def test_starts_from_another_run_are_looked_at_too(tmp_path):
+    def apart(y):  # The parameters of `summed`, and nothing that is summed wrongly.
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(mean, 1), obs=y[0])
+
+    quick = {"hmc.num_warmup": 20, "hmc.num_samples": 2, "num_chains": 1}
+    kept = {"workdir": str(tmp_path / "first"), "show_progress": False}
+    ensemble.sample(apart, (Y,), method="hmc", config=quick, **kept)
+    again = quick | {"init_from": kept["workdir"]}
+    with pytest.raises(UserError, match="as by a sum or a mean over them"):
+        ensemble.sample(summed, (Y,), method="hmc", config=again, show_progress=False)
+
+
 @pytest.mark.soak
 def test_chains_over_devices_find_the_posterior_of_the_sum_by_hand(tmp_path):
     settings = {"hmc.num_warmup": 500, "hmc.num_samples": 1000, "num_devices": 4}
