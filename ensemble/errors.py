@@ -19,6 +19,12 @@ class UserError(ValueError):
     exit_status = 2
 
 
+class StoreAway(UserError):
+    """Storage that has not answered for long: the same command goes on when it does."""
+
+    exit_status = 75  # As Interrupted.
+
+
 class RunFailed(RuntimeError):
     """Training that cannot go on, such as an ensemble without a live member."""
 

@@ -25,7 +25,7 @@ import numpy as np
 from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 
-from ensemble.errors import PeerLost, UserError
+from ensemble.errors import PeerLost, StoreAway, UserError
 from ensemble.sharding.rendezvous import Peer, meet
 
 logger = logging.getLogger("ensemble")
@@ -193,10 +193,10 @@ def from_main(value: Callable[[], Any]) -> Any:
         try:
             content = {"value": value()}
         except UserError as error:
-            content = {"error": str(error)}
+            content = {"error": str(error), "is_away": isinstance(error, StoreAway)}
     content = json.loads(_bytes_from_main(json.dumps(content).encode()))
     if "error" in content:
-        raise UserError(content["error"])
+        raise (StoreAway if content["is_away"] else UserError)(content["error"])
     return content["value"]
 
 

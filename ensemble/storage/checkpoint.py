@@ -51,9 +51,12 @@ class _TooLarge(ValueError):
 
 def _is_of_system(error: Exception) -> bool:
     """Whether a checkpoint could not be read for a reason that is not in it."""
-    of_network = any(os.strerror(number) in str(error) for number in _PASSING)
-    return of_network or isinstance(error, MemoryError)
+    words = (*map(os.strerror, _PASSING), *_OF_STORE)
+    return any(one in str(error) for one in words) or isinstance(error, MemoryError)
 
+
+_OF_STORE = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "PERMISSION_DENIED", "UNAUTHENTICATED")
+"""TensorStore's words for a bucket that does not answer, or not to us."""
 
 _PASSING = (
     errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,

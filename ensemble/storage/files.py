@@ -22,11 +22,22 @@ def write_bytes(path: epath.Path, content: bytes) -> None:
 
 
 def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
-    """Writes files whole or not at all, and none if there is no room for all of them."""
-    parts = {path: path.parent / f".{path.name}.part" for path in contents}
+    """Writes files whole or not at all, and none if there is no room for all of them.
+
+    An object store writes each whole or not at all by itself, and has room.
+    """
+    encoded = {
+        path: content.encode() if isinstance(content, str) else content
+        for path, content in contents.items()
+    }
+    if any("://" in os.fspath(path) for path in encoded):
+        for path, content in encoded.items():
+            path.write_bytes(content)
+        return
+    parts = {path: path.parent / f".{path.name}.part" for path in encoded}
     try:
-        for path, content in contents.items():
-            _create(parts[path], content.encode() if isinstance(content, str) else content)
+        for path, content in encoded.items():
+            _create(parts[path], content)
         for path, part in parts.items():
             if path.is_dir():  # Said by etils without its number.
                 raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
@@ -40,9 +51,6 @@ def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
 
 def _create(path: epath.Path, content: bytes) -> None:
     """Writes a file that is new: what is there, a link to others' files perhaps, is removed."""
-    if "://" in os.fspath(path):
-        path.write_bytes(content)
-        return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -2,6 +2,7 @@
 
 import os
 
+import fsspec
 from etils import epath
 
 from ensemble.errors import UserError, in_one_line
@@ -24,6 +25,8 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
         if "://" not in os.fspath(expanded):
             expanded = expanded.resolve()
         _check_text(expanded, flag)
+        if os.fspath(expanded).startswith("gs://"):
+            _be_patient()
         expanded.exists()  # A store whose package is not installed fails only when it is used.
     except KeyError:
         raise UserError(
@@ -31,11 +34,19 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
         ) from None
     except UserError:
         raise
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
+    except Exception as error:  # Every store has errors of its own.
         raise UserError(f"{flag}={path} cannot be used: {in_one_line(error)}") from None
     if is_of_nobody:
         raise UserError(f"{flag}={path} is of a user who is not known here; write the path in full")
     return expanded
+
+
+def _be_patient() -> None:
+    """Raises ImportError where gcsfs is not installed."""
+    if fsspec.get_filesystem_class("gcs").__module__.startswith("gcsfs"):
+        from ensemble.storage import object_store  # gcsfs is for those who have a bucket.
+
+        object_store.register()
 
 
 def _check_text(path: str | os.PathLike[str], flag: str) -> None:

@@ -1,5 +1,6 @@
 """What Slurm and Kubernetes are given: parsed, and executed as far as bash goes; shellcheck."""
 
+import json
 import os
 import pathlib
 import re
@@ -7,12 +8,15 @@ import shutil
 import subprocess
 import sys
 
+import jsonschema
+import kubernetes_validate
 import pytest
 import yaml
 from conftest import ROOT, started
 
 SBATCH = ROOT / "scripts" / "slurm.sbatch"
 JOBSET = ROOT / "scripts" / "jobset.yaml"
+JOBSET_SCHEMA = pathlib.Path(__file__).with_name("jobset_schema.json")
 ARGUMENTS = ["--config=c.py", "--config.note=it's  $HOME; *", "--workdir=/shared/run"]
 DIRECTIVES = {
     "nodes": r"\d+",
@@ -147,6 +151,37 @@ def the_job(jobset):
 def the_container(jobset):
     (container,) = the_job(jobset)["template"]["spec"]["containers"]
     return container
+
+
+def check_schemas(jobset):
+    """Raises the error of jsonschema for a field that JobSet or Kubernetes does not know."""
+    jsonschema.validate(jobset, json.loads(JOBSET_SCHEMA.read_text()))
+    for worker in jobset["spec"]["replicatedJobs"]:
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
+        kubernetes_validate.validate({**job, **worker["template"]}, "1.31", strict=True)
+
+
+def test_the_jobset_has_known_fields_alone(jobset):
+    check_schemas(jobset)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("maxRestarts:", "maxRestart:"),
+        ("action: FailJobSet", "action: FailJobset"),
+        ("publishNotReadyAddresses: true", "publishNotReadyAddresses: yes please"),
+        ("completionMode:", "completionmode:"),
+        ("containerPort: 8476", "containerPort: '8476'"),
+        ("terminationGracePeriodSeconds: 120", "terminationGracePeriod: 120"),
+        ("podFailurePolicy:", "podFailurePolicies:"),
+    ],
+)
+def test_a_typo_in_the_jobset_is_refused(before, after):
+    text = JOBSET.read_text()
+    assert text.count(before) == 1
+    with pytest.raises(jsonschema.ValidationError):
+        check_schemas(yaml.safe_load(text.replace(before, after)))
 
 
 def test_the_jobset_has_a_process_a_node_and_a_coordinator(jobset):

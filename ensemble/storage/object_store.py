@@ -1,0 +1,51 @@
+"""Google Cloud Storage that waits for a store which does not answer for a while."""
+
+import logging
+import time
+from typing import Any
+
+import fsspec
+import gcsfs
+from gcsfs.retry import is_retriable
+
+from ensemble.errors import StoreAway, in_one_line
+
+logger = logging.getLogger("ensemble")
+
+PATIENCE_SECONDS = 300.0
+"""After so long without an answer to a request a run ends: the same command resumes it."""
+
+
+class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
+    """As gcsfs, which tries a request six times within half a minute, and then again."""
+
+    is_away = False
+
+    async def _call(self, *args: Any, **kwargs: Any) -> Any:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                found = await super()._call(*args, **kwargs)
+                self.is_away = False
+                return found
+            except Exception as error:
+                if not (is_retriable(error) or isinstance(error, TimeoutError)):
+                    raise
+                reason = in_one_line(error) or type(error).__name__
+                if time.monotonic() > deadline:
+                    raise StoreAway(
+                        f"gs:// has not answered for {PATIENCE_SECONDS:g} s ({reason}); run the "
+                        "same command when it does: it resumes from the last whole checkpoint"
+                    ) from None
+                if not self.is_away:
+                    line = "gs:// does not answer (%s): trying for %g s before the run stops."
+                    logger.warning(line, reason, PATIENCE_SECONDS)
+                self.is_away = True
+
+
+def register() -> None:
+    """Makes it the class of `gs://` in this process, unless that is not gcsfs's."""
+    if fsspec.get_filesystem_class("gcs") is gcsfs.GCSFileSystem:
+        fsspec.register_implementation("gcs", PatientBucket, clobber=True)
+        # It logs a trace for each request that it gives up; what matters is raised as well.
+        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)

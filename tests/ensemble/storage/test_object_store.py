@@ -1,0 +1,168 @@
+"""A whole life of a run in a bucket: an emulator of Google Cloud Storage, real processes."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax.export
+import numpy as np
+import pytest
+from conftest import ROOT, make_blobs, started
+from object_store import emulated
+
+import ensemble
+
+CONFIG = {
+    "model": "logistic_regression",
+    "augment.shift": 0,
+    "schedule": "constant",
+    "ensemble_size": 2,
+    "batch_size": 16,
+    "num_epochs": 6,
+    "log_every_steps": 3,
+    "checkpoint_every_epochs": 1,
+    "eval_every_epochs": 3,
+    "plot_every_epochs": 1000,
+    "num_devices": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """Of train.py: small data, a small network."""
+    path = tmp_path_factory.mktemp("data") / "blobs.npz"
+    np.savez(path, **make_blobs())
+    flags = [f"--config.{key}={value}" for key, value in CONFIG.items()]
+    config = ROOT / "configs" / "digits_ensemble.py"
+    return [f"--config={config}", f"--config.dataset=npz:{path}", *flags]
+
+
+@pytest.fixture
+def store(tmp_path):
+    with emulated(tmp_path) as found:
+        yield found
+
+
+def program(name, *arguments):
+    return [sys.executable, str(ROOT / name), *map(str, arguments)]
+
+
+def run(store, command, status=0):
+    done = subprocess.run(command, env=store.env, capture_output=True, text=True, timeout=400)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def steps_of(store):
+    """Of the checkpoints that are whole."""
+    found = (
+        re.match(r"run/checkpoints/(\d+)/commit_success.txt", name)
+        for name in store.names("run/checkpoints/")
+    )
+    return sorted(int(match[1]) for match in found if match)
+
+
+def wait_for_step(store, process, beyond=0):
+    deadline = time.monotonic() + 120
+    while not any(step > beyond for step in steps_of(store)):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, store.names("")
+        time.sleep(0.05)
+
+
+def result_of(workdir):
+    """The predictions, and the metrics but for those of time."""
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record.pop("train/member_examples_per_second", None)
+    with np.load(workdir / "predictions" / "test.npz") as predictions:
+        return predictions["log_probs"].tolist(), records
+
+
+def live(store, arguments, tmp_path, interrupted):
+    """Trains, is interrupted, resumes, is evaluated and exported; all is as on a disk."""
+    train = program("train.py", *arguments, "--workdir=gs://bucket/run")
+    with started(train, env=store.env, stderr=subprocess.PIPE) as process:
+        wait_for_step(store, process)
+        interrupted(process)
+    resumed = run(store, train)
+    assert "Resuming gs://bucket/run at step" in resumed.stderr
+    run(store, program("evaluate.py", "--workdir=gs://bucket/run", "--datasets="))
+    out = "--out=gs://bucket/run/model.bin"
+    run(store, [sys.executable, "-m", "ensemble", "export", "--workdir=gs://bucket/run", out])
+    store.download("run", tmp_path / "copy")
+    run(store, program("train.py", *arguments, f"--workdir={tmp_path / 'local'}"))
+    assert result_of(tmp_path / "copy") == result_of(tmp_path / "local")  # To the bit.
+    evaluation = json.loads((tmp_path / "copy/evaluation/evaluation.json").read_text())
+    assert evaluation["members"] == [0, 1]
+    assert not list((tmp_path / "copy").rglob("*.part"))
+    inputs = make_blobs()["inputs"]
+    exported = jax.export.deserialize((tmp_path / "copy/model.bin").read_bytes()).call(inputs)
+    expected = ensemble.load(str(tmp_path / "local"))(inputs)
+    np.testing.assert_allclose(exported["probs"], expected.probs, atol=1e-6)
+
+
+@pytest.mark.check
+def test_a_life_in_a_bucket(store, arguments, tmp_path):
+    store.failing = 0.01
+    live(store, arguments, tmp_path, lambda process: process.kill())
+    assert store.num_failed > 0
+
+
+@pytest.mark.soak
+def test_a_life_in_a_bucket_that_fails_and_is_away_for_a_minute(store, arguments, tmp_path):
+    store.failing = 0.05
+    live(store, arguments, tmp_path, lambda process: process.kill())
+    assert store.num_failed > 50
+    train = program("train.py", *arguments, "--config.num_epochs=12", "--workdir=gs://bucket/run")
+    before = steps_of(store)[-1]
+    with started(train, env=store.env, stderr=subprocess.PIPE) as process:
+        wait_for_step(store, process, before)
+        store.is_away = True
+        time.sleep(60)
+        store.is_away = False
+        _, errors = process.communicate(timeout=400)
+    assert process.returncode == 0, errors
+    assert errors.count("gs:// does not answer") == 1, errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.soak
+def test_a_bucket_that_stays_away_ends_the_run_with_a_line(store, arguments, tmp_path):
+    code = (
+        "import sys; from ensemble.storage import object_store; object_store.PATIENCE_SECONDS = 1\n"
+        "from ensemble.commands.train import run; sys.exit(run())"
+    )
+    arguments = [*arguments, "--config.num_epochs=100", "--workdir=gs://bucket/run"]
+    command = [sys.executable, "-c", code, *arguments]
+    for _ in range(2):  # While it runs, and when it is to go on.
+        with started(command, env=store.env, cwd=ROOT, stderr=subprocess.PIPE) as process:
+            if not store.is_away:
+                wait_for_step(store, process)
+            store.is_away = True
+            _, errors = process.communicate(timeout=400)
+        assert process.returncode == 75, errors
+        assert "Traceback" not in errors
+        assert "gs:// has not answered for 1 s" in errors.splitlines()[-1]
+    store.is_away = False
+    with started(command, env=store.env, cwd=ROOT, stderr=subprocess.PIPE) as process:
+        wait_for_step(store, process, steps_of(store)[-1])
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 75
+    assert "Resuming gs://bucket/run at step" in errors
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("name", ["train.py", "evaluate.py"])
+@pytest.mark.parametrize("what", ["nobody", "forbidden"])
+def test_a_bucket_that_cannot_be_used_is_one_line(store, arguments, name, what):
+    store.forbids = what == "forbidden"
+    workdir = f"--workdir=gs://{'bucket' if store.forbids else 'nobody'}/run"
+    flags = arguments if name == "train.py" else []
+    done = run(store, program(name, *flags, workdir), 2)
+    assert re.match(rf"{name}: (--workdir=)?gs://", done.stderr.splitlines()[-1])
