@@ -7,7 +7,7 @@ WORKDIR ?= runs/clutter
 # Else every process would compile all that it imports: pip has not, and the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test check soak lint audit bench clean
+.PHONY: train test check soak lint audit versions bench clean
 
 train: $(VENV)/requirements  ## Trains an ensemble on generated images and prints the report.
 	$(BIN)/python train.py --config=configs/clutter_ensemble.py --workdir=$(WORKDIR)
@@ -37,6 +37,9 @@ audit: $(VENV)/requirements  ## Looks for known vulnerabilities of all that is r
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'
 	@$(BIN)/pip-audit --strict --progress-spinner=off --requirement requirements.txt || \
 	  { echo "audit: NOT AUDITED, or vulnerable: the lines above say which"; exit 1; }
+
+versions: $(VENV)/requirements-dev  ## Tries every Python, and the lowest and highest packages that are allowed.
+	$(BIN)/python -m scripts.try_versions
 
 bench: $(VENV)/requirements  ## Measures training, evaluation and sampling against their peers.
 	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json

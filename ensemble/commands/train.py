@@ -20,7 +20,7 @@ from ensemble.config import add_missing, all_keys, default_config, flatten, unkn
 from ensemble.config_rules import check, log_choices, refuse, validate
 from ensemble.errors import UserError
 from ensemble.report import text
-from ensemble.sharding import processes, signals, startup
+from ensemble.sharding import heartbeats, processes, signals, startup
 
 
 def main(argv: Sequence[str]) -> None:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
         | {key: value for key, value in flatten(config).items() if key != "data_dir"},
         values.join_seconds,
     )
-    with processes.losses_noticed():
+    with processes.losses_noticed(), heartbeats.heard(signals.program()):
         result = ensemble.train(config, workdir=values.workdir, started=startup.process_started())
     if processes.is_main():
         show(result, values.workdir)

@@ -30,13 +30,13 @@ def tell(value: int) -> int:
     _told += 1
     key = f"ensemble/told/{_told}"
     if processes.is_main():
-        _client().key_value_set(key, str(value))
+        client().key_value_set(key, str(value))
         if _told > _MAX_TOLD:
-            _client().key_value_delete(f"ensemble/told/{_told - _MAX_TOLD}")
+            client().key_value_delete(f"ensemble/told/{_told - _MAX_TOLD}")
         return value
     while True:
         try:
-            return int(_client().blocking_key_value_get(key, int(1000 * _POLL_SECONDS)))
+            return int(client().blocking_key_value_get(key, int(1000 * _POLL_SECONDS)))
         except jax.errors.JaxRuntimeError as error:
             # Process 0 may be busy for long, such as with pictures.
             if "DEADLINE_EXCEEDED" not in str(error):
@@ -48,7 +48,7 @@ def tell(value: int) -> int:
 def post(key: str) -> None:
     """Says something once, to all processes that look for it."""
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # Another one has, or none is left.
-        _client().key_value_set(key, "1")
+        client().key_value_set(key, "1")
 
 
 def is_posted(key: str) -> bool:
@@ -56,12 +56,12 @@ def is_posted(key: str) -> bool:
     if processes.count() == 1:
         return False
     try:
-        return bool(_client().key_value_try_get(key))
+        return bool(client().key_value_try_get(key))
     except jax.errors.JaxRuntimeError:  # Not yet, or the coordinator has ended.
         return False
 
 
-def _client() -> Any:
+def client() -> Any:
     """JAX's connection to the coordinator."""
     from jax._src.distributed import global_state  # Private to JAX, which has no other way.
 

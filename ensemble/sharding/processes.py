@@ -30,8 +30,8 @@ from ensemble.sharding.rendezvous import Peer, meet
 
 logger = logging.getLogger("ensemble")
 
-HEARTBEAT_SECONDS = 30
-"""A process that is not heard of for so long is taken for dead, and the others end."""
+HEARTBEAT_SECONDS = 45
+"""After so long JAX ends the others in C++; `heartbeats` is to notice before."""
 _SHUTDOWN_SECONDS = 30
 _LAST_SECONDS = 2
 ENDED = "ensemble/ended"

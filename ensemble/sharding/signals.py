@@ -132,6 +132,11 @@ def resume_line() -> str:
     return f"resume with: {shlex.join([sys.executable, *sys.orig_argv[1:]])}"
 
 
+def program() -> str:
+    """What messages call this process."""
+    return _program or "train.py"
+
+
 @contextlib.contextmanager
 def in_program(name: str) -> Iterator[None]:
     """Says that this process is a program of ours, which may be ended; not a user's notebook.

@@ -67,7 +67,7 @@ def steps_of(store):
 
 
 def wait_for_step(store, process, beyond=0):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not any(step > beyond for step in steps_of(store)):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, store.names("")

@@ -1,0 +1,137 @@
+"""Four real processes of which one hangs, is slow or has a full disk: the others, in a line."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, fill, free_port, make_blobs, started
+
+NUM_PROCESSES = 4
+HEARTBEAT_SECONDS = 30
+"""Within which the others end, as docs/launching.md says."""
+SLACK_SECONDS = 15
+"""Of a machine that has more processes than cores."""
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory):
+    """Of train.py: small data, a small network."""
+    path = tmp_path_factory.mktemp("data") / "blobs.npz"
+    np.savez(path, **make_blobs())
+    return [
+        f"--config={ROOT / 'configs' / 'digits_ensemble.py'}",
+        f"--config.dataset=npz:{path}",
+        "--config.model=logistic_regression",
+        "--config.augment.shift=0",
+        "--config.schedule=constant",
+        "--config.ensemble_size=4",
+        "--config.batch_size=16",
+        "--config.log_every_steps=3",
+        "--config.plot_every_epochs=100000",
+    ]
+
+
+@contextlib.contextmanager
+def four(arguments, workdir, variables=None):
+    """Processes by hand, which no launcher watches; `variables` are those of one, by its number."""
+    address = f"--coordinator_address=127.0.0.1:{free_port()}"
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                started(
+                    [
+                        sys.executable, str(ROOT / "train.py"), *arguments, address,
+                        f"--num_processes={NUM_PROCESSES}", f"--process_id={k}",
+                        f"--workdir={workdir}", "--join_seconds=120",
+                    ],
+                    env={**os.environ, "JAX_NUM_CPU_DEVICES": "1", **(variables or {}).get(k, {})},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
+            )
+            for k in range(NUM_PROCESSES)
+        ]  # fmt: skip
+
+
+def steps_of(workdir):
+    return sorted(int(path.name) for path in workdir.glob("checkpoints/*") if path.name.isdecimal())
+
+
+def wait_for_step(workdir, processes, beyond=0):
+    deadline = time.monotonic() + 400
+    while not any(step > beyond for step in steps_of(workdir)):
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def check_survivors(processes, lost, began):
+    """All but one end in time, with a line of their own and the status that means: go on."""
+    for k, process in enumerate(processes):
+        if k == lost:
+            continue
+        left = began + HEARTBEAT_SECONDS + SLACK_SECONDS - time.monotonic()
+        _, errors = process.communicate(timeout=max(left, 0.1))
+        assert process.returncode == 75, (k, errors)
+        assert "Traceback" not in errors
+        assert "*** " not in errors  # Of a death in C++.
+        lines = [line for line in errors.splitlines() if line.startswith("train.py: ")]
+        assert lines, errors
+        assert re.search(rf"process {k} of 4 has (not heard of|lost) ", lines[-1])
+        assert "the same command, for all, goes on from the last checkpoint" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [pytest.param(2, marks=pytest.mark.check), pytest.param(0, marks=pytest.mark.soak)],
+)
+def test_where_one_hangs_the_others_end_with_a_line(arguments, tmp_path, lost):
+    endless = [*arguments, "--config.num_epochs=100000"]
+    with four(endless, tmp_path / "run") as processes:
+        wait_for_step(tmp_path / "run", processes)
+        processes[lost].send_signal(signal.SIGSTOP)
+        check_survivors(processes, lost, time.monotonic())
+
+
+@pytest.mark.soak
+def test_where_the_disk_of_the_run_is_full_all_end_with_a_line(arguments, small_disk):
+    workdir = small_disk / "run"
+    with four([*arguments, "--config.num_epochs=100000"], workdir) as processes:
+        wait_for_step(workdir, processes)
+        fill(small_disk)
+        _, errors = processes[0].communicate(timeout=100)
+        assert processes[0].returncode == 2
+        assert errors.splitlines()[-1].startswith("train.py: ")
+        assert "cannot be written: No space left on device" in errors.splitlines()[-1]
+        check_survivors(processes, 0, time.monotonic())
+
+
+@pytest.mark.soak
+def test_a_slow_process_and_one_with_a_full_disk_change_nothing(arguments, small_disk, tmp_path):
+    """One is stopped again and again, for less than a heartbeat; one can keep nothing compiled."""
+    arguments = [*arguments, "--config.num_epochs=16"]
+    full = {"JAX_COMPILATION_CACHE_DIR": str(small_disk / "xla"), "TMPDIR": str(small_disk)}
+    fill(small_disk)
+    for name, variables in (("slow", {3: full}), ("quick", {})):
+        with four(arguments, tmp_path / name, variables) as processes:
+            while name == "slow" and any(process.poll() is None for process in processes):
+                processes[2].send_signal(signal.SIGSTOP)
+                time.sleep(4)
+                processes[2].send_signal(signal.SIGCONT)
+                time.sleep(2)
+            for process in processes:
+                _, errors = process.communicate(timeout=200)
+                assert process.returncode == 0, errors
+                assert "Traceback" not in errors
+    predictions = []
+    for name in ("slow", "quick"):
+        with np.load(tmp_path / name / "predictions" / "test.npz") as found:
+            predictions.append(found["log_probs"])
+    np.testing.assert_array_equal(*predictions)  # To the bit.
