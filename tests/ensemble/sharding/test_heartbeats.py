@@ -63,9 +63,10 @@ def steps_of(workdir):
     return sorted(int(path.name) for path in workdir.glob("checkpoints/*") if path.name.isdecimal())
 
 
-def wait_for_step(workdir, processes, beyond=0):
+def wait_for_step(workdir, processes, before=()):
+    """Waits until a run has taken another checkpoint than the last ones before."""
     deadline = time.monotonic() + 400
-    while not any(step > beyond for step in steps_of(workdir)):
+    while steps_of(workdir)[-1:] == list(before):
         for process in processes:
             assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -116,18 +117,18 @@ def test_where_the_disk_of_the_run_is_full_all_end_with_a_line(arguments, small_
 @pytest.mark.soak
 def test_a_slow_process_and_one_with_a_full_disk_change_nothing(arguments, small_disk, tmp_path):
     """One is stopped again and again, for less than a heartbeat; one can keep nothing compiled."""
-    arguments = [*arguments, "--config.num_epochs=16"]
+    arguments = [*arguments, "--config.num_epochs=200"]
     full = {"JAX_COMPILATION_CACHE_DIR": str(small_disk / "xla"), "TMPDIR": str(small_disk)}
     fill(small_disk)
     for name, variables in (("slow", {3: full}), ("quick", {})):
         with four(arguments, tmp_path / name, variables) as processes:
-            while name == "slow" and any(process.poll() is None for process in processes):
+            for _ in range(3 if name == "slow" else 0):
+                wait_for_step(tmp_path / name, processes, steps_of(tmp_path / name)[-1:])
                 processes[2].send_signal(signal.SIGSTOP)
-                time.sleep(4)
+                time.sleep(8)
                 processes[2].send_signal(signal.SIGCONT)
-                time.sleep(2)
             for process in processes:
-                _, errors = process.communicate(timeout=200)
+                _, errors = process.communicate(timeout=400)
                 assert process.returncode == 0, errors
                 assert "Traceback" not in errors
     predictions = []

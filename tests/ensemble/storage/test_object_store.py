@@ -1,5 +1,6 @@
 """A whole life of a run in a bucket: an emulator of Google Cloud Storage, real processes."""
 
+import asyncio
 import json
 import re
 import signal
@@ -7,13 +8,17 @@ import subprocess
 import sys
 import time
 
+import gcsfs
 import jax.export
 import numpy as np
 import pytest
 from conftest import ROOT, make_blobs, started
+from gcsfs.retry import HttpError
 from object_store import emulated
 
 import ensemble
+from ensemble.errors import StoreAway
+from ensemble.storage import object_store
 
 CONFIG = {
     "model": "logistic_regression",
@@ -104,6 +109,41 @@ def live(store, arguments, tmp_path, interrupted):
     exported = jax.export.deserialize((tmp_path / "copy/model.bin").read_bytes()).call(inputs)
     expected = ensemble.load(str(tmp_path / "local"))(inputs)
     np.testing.assert_allclose(exported["probs"], expected.probs, atol=1e-6)
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What gcsfs is answered, one by one: errors are raised; and the bucket that asks."""
+    found = []
+
+    async def call(*_, **__):
+        one = found.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    monkeypatch.setattr(gcsfs.GCSFileSystem, "_call", call)
+    bucket = object_store.PatientBucket(token="anon", skip_instance_cache=True)
+    return found, lambda: asyncio.run(bucket._call("GET", "b"))
+
+
+def test_a_request_is_made_again_with_one_warning_an_outage(answers, caplog):
+    found, ask = answers
+    away = HttpError({"code": 503, "message": "away"})
+    found[:] = [away, TimeoutError(), "first", away, "second"]
+    assert [ask(), ask()] == ["first", "second"]
+    assert [record.getMessage()[:21] for record in caplog.records] == ["gs:// does not answer"] * 2
+
+
+def test_what_another_try_would_not_mend_is_raised_at_once(answers, monkeypatch):
+    found, ask = answers
+    found[:] = [FileNotFoundError("no such bucket")]
+    with pytest.raises(FileNotFoundError):
+        ask()
+    monkeypatch.setattr(object_store, "PATIENCE_SECONDS", -1.0)
+    found[:] = [HttpError({"code": 503, "message": "away"})]
+    with pytest.raises(StoreAway, match="has not answered for -1 s"):
+        ask()
 
 
 @pytest.mark.check
