@@ -117,7 +117,7 @@ def test_where_the_disk_of_the_run_is_full_all_end_with_a_line(arguments, small_
 @pytest.mark.soak
 def test_a_slow_process_and_one_with_a_full_disk_change_nothing(arguments, small_disk, tmp_path):
     """One is stopped again and again, for less than a heartbeat; one can keep nothing compiled."""
-    arguments = [*arguments, "--config.num_epochs=200"]
+    arguments = [*arguments, "--config.num_epochs=12"]
     full = {"JAX_COMPILATION_CACHE_DIR": str(small_disk / "xla"), "TMPDIR": str(small_disk)}
     fill(small_disk)
     for name, variables in (("slow", {3: full}), ("quick", {})):
