@@ -20,7 +20,7 @@ from ensemble.method import FAILURES, Stacked, Status
 from ensemble.pictures.plot_style import plural
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
-from ensemble.source import Source, SplitInputs
+from ensemble.source import Inputs, MadeInputs, Source, SplitInputs
 from ensemble.sources.image_form import in_form
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
@@ -151,7 +151,7 @@ class Predictor:
         arrays = self.member_arrays(inputs)
         return self.task.likelihood.prediction(arrays, self.temperature, self._threshold)
 
-    def member_arrays(self, inputs: np.ndarray | SplitInputs) -> dict[str, np.ndarray]:
+    def member_arrays(self, inputs: np.ndarray | SplitInputs | MadeInputs) -> dict[str, np.ndarray]:
         """Returns what every member, or draw, predicts: named arrays [M, N, ...].
 
         Arrays are as of `of_inputs`.
@@ -159,15 +159,17 @@ class Predictor:
         Raises:
             UserError: as a call.
         """
-        if not isinstance(inputs, np.ndarray | SplitInputs):
-            inputs = self._encoded(inputs)
-        of_raw = self.task.dataset.of_raw
+        checked: Inputs
         if isinstance(inputs, SplitInputs):
             checked = _CheckedSplit(inputs.source, inputs.split, self._checked)
-            return self._predict(self._placed_variables, of_raw(checked))
-        return self._predict(self._placed_variables, of_raw(self._checked(inputs)))
+        elif isinstance(inputs, MadeInputs):
+            checked = inputs.through(self._checked)
+        else:
+            raw = inputs if isinstance(inputs, np.ndarray) else self._encoded(inputs)
+            checked = self._checked(raw)
+        return self._predict(self._placed_variables, self.task.dataset.of_raw(checked))
 
-    def predict_members(self, inputs: np.ndarray | SplitInputs) -> MemberPredictions:
+    def predict_members(self, inputs: np.ndarray | SplitInputs | MadeInputs) -> MemberPredictions:
         """Predicts with each member; with a chain by the average over its draws.
 
         Raises:

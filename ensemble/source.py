@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -263,7 +263,7 @@ class Request(NamedTuple):
 
 
 class Inputs(Protocol):
-    """Inputs [N, ...] that are read in slices: an array, or `SplitInputs`."""
+    """Inputs [N, ...] that are read in slices: an array, `SplitInputs` or `MadeInputs`."""
 
     def __len__(self) -> int:
         """N."""
@@ -302,6 +302,41 @@ class SplitInputs:
 
     def __getitem__(self, where: slice, /) -> np.ndarray:
         return self.source.read(self.split, where).inputs
+
+
+class MadeInputs:
+    """Inputs [N, ...] that are made piece by piece, and are never in memory together.
+
+    Slices are to be asked for in order: one before the last one makes the inputs anew.
+
+    Args:
+        num_examples: N.
+        make: yields them in order, in pieces of any size, and the same ones at every call.
+    """
+
+    def __init__(self, num_examples: int, make: Callable[[], Iterator[np.ndarray]]):
+        self._num_examples, self._make = num_examples, make
+        self._pieces: Iterator[np.ndarray] | None = None
+        self._held: list[np.ndarray] = []
+        self._start = self._end = 0  # Of what is held.
+
+    def __len__(self) -> int:
+        return self._num_examples
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        start, stop, _ = where.indices(self._num_examples)
+        if self._pieces is None or start < self._start:
+            self._pieces, self._held, self._start, self._end = self._make(), [], 0, 0
+        while self._end < max(stop, 1):
+            self._held.append(next(self._pieces))
+            self._end += len(self._held[-1])
+            while self._start + len(self._held[0]) <= start and len(self._held) > 1:
+                self._start += len(self._held.pop(0))
+        return np.concatenate(self._held)[start - self._start : stop - self._start]
+
+    def through(self, function: Callable[[np.ndarray], np.ndarray]) -> MadeInputs:
+        """What a function makes of every piece."""
+        return MadeInputs(self._num_examples, lambda: map(function, self._make()))
 
 
 def in_memory(source: Source, split: str) -> Examples:

@@ -15,7 +15,7 @@ from etils import epath
 from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.profile import MARGIN, NUM_POINTS, profile_inputs
-from ensemble.evaluation.shift import SHIFTS, shift_images
+from ensemble.evaluation.shift import SHIFTS, shifted_pieces
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.table_shift import (
     box,
@@ -27,7 +27,14 @@ from ensemble.evaluation.table_shift import (
 from ensemble.likelihood import Likelihood
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
-from ensemble.source import Source, SplitInputs, block_size, check_in_memory, in_memory
+from ensemble.source import (
+    MadeInputs,
+    Source,
+    SplitInputs,
+    block_size,
+    check_in_memory,
+    in_memory,
+)
 from ensemble.sources.catalogue import (
     KNOWN_DATASETS,
     find_entry,
@@ -69,7 +76,7 @@ class DerivedSet(NamedTuple):
     name: str
     content: str
     num_examples: int
-    make: Callable[[], np.ndarray | SplitInputs]
+    make: Callable[[], np.ndarray | SplitInputs | MadeInputs]
 
 
 def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
@@ -120,9 +127,11 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
     if name == SHIFT:
         low_high = dataset.value_range("train")
 
-        def shifted(kind: str, severity: int) -> np.ndarray:
-            images = in_memory(dataset, "test").inputs
-            return shift_images(images, kind, severity, value_range=low_high)
+        images = SplitInputs(dataset, "test")
+
+        def shifted(kind: str, severity: int) -> MadeInputs:
+            make = functools.partial(shifted_pieces, images, kind, severity, value_range=low_high)
+            return MadeInputs(num_examples, make)
 
         return [
             DerivedSet(
@@ -136,8 +145,8 @@ def _sets(subject: Subject, name: str) -> list[DerivedSet]:
         ]
     if name == ood.UNIFORM:
         low_high = dataset.value_range("train")
-        check_in_memory(dataset, "test")
-        make = functools.partial(ood.uniform_noise, (num_examples, *shape), low_high, dtype)
+        noise = functools.partial(ood.uniform_noise, (num_examples, *shape), low_high, dtype)
+        make = functools.partial(MadeInputs, num_examples, noise)
         return [DerivedSet(name, f"{dataset.fingerprint} {low_high}", num_examples, make)]
     if name == ood.CONSTANT:
         low_high = dataset.value_range("train")

@@ -19,7 +19,7 @@ CIFAR-10-C (Hendrycks and Dietterich 2019, arXiv:1903.12261, and their code). Th
 for photographs, 0.03 of the side at most, and hardly touches digits: this one goes on further.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from scipy.ndimage import correlate1d
 from scipy.special import ive
 
 from ensemble.errors import UserError
+from ensemble.source import Inputs
 
 _CHUNK_VALUES = 1 << 20  # Few enough that the temporaries stay in the processor's caches.
 
@@ -94,11 +95,39 @@ def shift_images(
             beyond uint8's, or the seed is negative.
     """
     _check(images, name, severity, value_range, seed)
+    shifted, done = np.empty_like(images), 0
+    for piece in shifted_pieces(images, name, severity, value_range=value_range, seed=seed):
+        shifted[done : done + len(piece)] = piece
+        done += len(piece)
+    return shifted
+
+
+def shifted_pieces(
+    images: Inputs,
+    name: str,
+    severity: int,
+    *,
+    value_range: tuple[float, float],
+    seed: int = 0,
+) -> Iterator[np.ndarray]:
+    """What `shift_images` returns, in pieces: images are read as they are shifted.
+
+    Args:
+        images: `[N, H, W, C]`, uint8 or float32.
+        name: as of `shift_images`.
+        severity: likewise.
+        value_range: likewise.
+        seed: likewise.
+
+    Raises:
+        UserError: as `shift_images`.
+    """
+    first = images[:1]
+    _check(first, name, severity, value_range, seed)
     amount = SHIFTS[name].amounts[int(severity) - 1]
     low, high = map(float, value_range)
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *name.encode()])))
-    shifted = np.empty_like(images)
-    chunk_size = max(1, _CHUNK_VALUES // max(1, np.prod(images.shape[1:], dtype=int)))
+    chunk_size = max(1, _CHUNK_VALUES // max(1, np.prod(first.shape[1:], dtype=int)))
     for start in range(0, len(images), chunk_size):
         chunk = images[start : start + chunk_size].astype(np.float32)
         if name == "rotation":
@@ -112,8 +141,7 @@ def shift_images(
         else:
             chunk = _reduce_contrast(chunk, amount)
         chunk = np.clip(chunk, low, high)
-        shifted[start : start + chunk_size] = np.rint(chunk) if images.dtype == np.uint8 else chunk
-    return shifted
+        yield (np.rint(chunk) if first.dtype == np.uint8 else chunk).astype(first.dtype, copy=False)
 
 
 def _check(

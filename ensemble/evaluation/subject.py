@@ -13,7 +13,7 @@ from ensemble.evaluation.evaluator import Evaluator
 from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
-from ensemble.source import Request, Source, SplitInputs
+from ensemble.source import MadeInputs, Request, Source, SplitInputs
 from ensemble.sources.catalogue import load_dataset, source_of
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import (
@@ -239,7 +239,7 @@ class Subject:
             members = members[live]
         return StoredPredictions(kept, self.dataset.targets(split), members)
 
-    def predict(self, inputs: np.ndarray | SplitInputs) -> MemberPredictions:
+    def predict(self, inputs: np.ndarray | SplitInputs | MadeInputs) -> MemberPredictions:
         """Predicts with the members that `test` has.
 
         Raises:

@@ -9,6 +9,7 @@ from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.source import (
     Examples,
+    MadeInputs,
     Request,
     Source,
     SplitInputs,
@@ -57,6 +58,26 @@ def test_examples_are_read_by_their_indices(source):
         np.testing.assert_array_equal(read.targets, targets[indices])
         np.testing.assert_array_equal(SplitInputs(source, split)[3:9], inputs[3:9])
         assert len(SplitInputs(source, split)) == size
+
+
+@pytest.mark.parametrize("sizes", [(20,), (3, 9, 1, 7), (1,) * 20])
+def test_made_inputs_are_the_same_however_they_are_cut(sizes):
+    whole, calls = np.arange(40).reshape(20, 2), []
+    cuts = np.cumsum(sizes)[:-1]
+
+    def make():
+        calls.append(None)
+        return iter(np.split(whole, cuts))
+
+    inputs = MadeInputs(20, make)
+    assert len(inputs) == 20
+    for start in range(0, 20, 4):
+        np.testing.assert_array_equal(inputs[start : start + 4], whole[start : start + 4])
+    assert len(calls) == 1
+    doubled = inputs.through(lambda piece: 2 * piece)
+    for where in (slice(5, 9), slice(0, 3), slice(18, 30), slice(4, 4), slice(None)):
+        np.testing.assert_array_equal(inputs[where], whole[where])
+        np.testing.assert_array_equal(doubled[where], 2 * whole[where])
 
 
 def test_a_source_says_what_its_examples_are(source):

@@ -15,15 +15,38 @@ from ensemble.evaluation.out_of_distribution import (
 )
 
 
+def _noise(*arguments, **keywords):
+    return np.concatenate(list(uniform_noise(*arguments, **keywords)))
+
+
+@pytest.mark.parametrize(
+    ("low_high", "dtype"),
+    [((0, 16), np.uint8), ((0, 255), np.uint8), ((7, 7), np.uint8), ((-1.5, 2.0), np.float32)],
+)
+def test_noise_in_pieces_is_what_numpy_draws_at_once(low_high, dtype, monkeypatch):
+    whole, (low, high) = (
+        np.random.Generator(np.random.Philox(np.random.SeedSequence([3, 5]))),
+        low_high,
+    )
+    expected = (
+        whole.integers(low, high, (100, 7), np.uint8, endpoint=True)
+        if dtype == np.uint8
+        else whole.uniform(low, high, (100, 7)).astype(np.float32)
+    )
+    for size in (1 << 22, 70, 21):
+        monkeypatch.setattr("ensemble.source._BLOCK_VALUES", size)
+        np.testing.assert_array_equal(_noise((100, 7), low_high, dtype, seed=5), expected)
+
+
 def test_noise_is_uniform_over_the_range_and_seeded():
-    images = uniform_noise((500, 8, 8, 1), (0, 16), np.uint8)
+    images = _noise((500, 8, 8, 1), (0, 16), np.uint8)
     assert images.dtype == np.uint8
     counts = np.bincount(images.ravel(), minlength=17)
     assert len(counts) == 17
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
-    np.testing.assert_array_equal(images, uniform_noise((500, 8, 8, 1), (0, 16), np.uint8))
-    assert (images != uniform_noise((500, 8, 8, 1), (0, 16), np.uint8, seed=1)).any()
-    floats = uniform_noise((1000, 3), (-1.0, 2.0), np.float32)
+    np.testing.assert_array_equal(images, _noise((500, 8, 8, 1), (0, 16), np.uint8))
+    assert (images != _noise((500, 8, 8, 1), (0, 16), np.uint8, seed=1)).any()
+    floats = _noise((1000, 3), (-1.0, 2.0), np.float32)
     assert floats.dtype == np.float32
     assert scipy.stats.kstest(floats.ravel(), "uniform", args=(-1, 3)).pvalue > 1e-3
 

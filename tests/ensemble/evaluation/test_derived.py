@@ -1,0 +1,71 @@
+"""Inputs of an evaluation are read and made in pieces: no split is held in memory."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import ensemble
+from ensemble.sources.given_data import OwnData
+from ensemble.sources.records.conversion import write_records
+
+MEASURE = """
+import json, resource, sys
+from etils import epath
+from ensemble.evaluation import derived
+from ensemble.evaluation.subject import Subject
+
+workdir, other, out = sys.argv[1:]
+subject = Subject(workdir, num_devices=1)
+sets = derived.plan(subject, ["constant", "shift", "uniform", other])
+warm = [one for one in sets if one.name == "constant"]
+large = [one for one in sets if one.name in ("shift/noise/1", "shift/rotation/3", "uniform", other)]
+found = [len(sets), len(large)]
+for some in (warm, large):
+    derived.predict(subject, some, epath.Path(out), show_progress=False)
+    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(json.dumps(found))
+"""
+
+
+class Grey:
+    """Pictures [N, 64, 64, 1] that are nowhere: the n-th has the value n modulo 256."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, count):
+        self.shape = (count, 64, 64, 1)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, where):
+        values = np.arange(*where.indices(len(self))).astype(np.uint8)
+        return np.broadcast_to(values[:, None, None, None], (len(values), *self.shape[1:]))
+
+
+def _write(folder, **counts):
+    inputs = {split: Grey(count) for split, count in counts.items()}
+    targets = {split: np.arange(n, dtype=np.int32) % 256 // 128 for split, n in counts.items()}
+    write_records(OwnData(inputs, targets, Grey.dtype, ("dark", "bright")), folder)
+    return f"records:{folder}"
+
+
+@pytest.mark.check
+def test_no_split_is_held_in_memory(tmp_path):
+    data = _write(tmp_path / "data", train=300, validation=100, test=30_000)
+    other = _write(tmp_path / "other", train=30_000)
+    config = {"dataset": data, "model": "mlp", "mlp.widths": "8", "ensemble_size": 2}
+    config |= {"num_steps": 5, "batch_size": 64, "num_devices": 1}
+    ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
+    arguments = (tmp_path / "run", other, tmp_path / "out")
+    command = [sys.executable, "-c", MEASURE, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    num_sets, num_large, warm, most = json.loads(done.stdout.splitlines()[-1])
+    assert (num_sets, num_large) == (28, 4)
+    num_bytes = 30_000 * 64 * 64
+    assert most - warm < num_bytes / 3
