@@ -1,6 +1,8 @@
 """Predictions of members on the devices: forward passes only, batched, padded and masked."""
 
-from collections.abc import Callable
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,14 +17,23 @@ MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
 
 
+Keep = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
+"""Where predictions are to be: makes an array of a name, a shape and a type, perhaps on disk."""
 PredictFn = Callable[[Any, jax.Array], dict[str, jax.Array]]
 """From the variables of one member and raw inputs [B, ...] to its prediction [B, ...]."""
+_DRAWS_BYTES = 1 << 28
+"""Of predictions of single draws before they are averaged."""
+
+
+def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Keeps predictions in memory."""
+    return np.empty(shape, dtype)
 
 
 def make_predict(
     predict_fn: PredictFn, placement: Placement
-) -> Callable[[Any, Inputs], dict[str, np.ndarray]]:
-    """Returns `predict(variables, inputs) -> predictions`, compiled once per batch shape.
+) -> Callable[..., dict[str, np.ndarray]]:
+    """Returns `predict(variables, inputs, keep=in_memory)`, compiled once per batch shape.
 
     Args:
         predict_fn: `Predictive.predict` of a task.
@@ -38,19 +49,69 @@ def make_predict(
         spec("member", "example"),
     )
 
-    def predict(variables: Any, inputs: Inputs) -> dict[str, np.ndarray]:
+    def predict(variables: Any, inputs: Inputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
         num_examples = len(inputs)
         batch_size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
-        batches = []
+        kept: dict[str, np.ndarray] = {}
         for start in range(0, num_examples, batch_size):
             batch = transfer.pad(np.asarray(inputs[start : start + batch_size]), batch_size)
             predicted = predict_batch(variables, placement.place_shared(batch))
             found = placement.gather_members(predicted)
-            # The slices may have padded the batch.
-            batches.append({k: transfer.strip(one, batch_size, axis=1) for k, one in found.items()})
-        return {
-            name: np.concatenate([batch[name] for batch in batches], axis=1)[:, :num_examples]
-            for name in batches[0]
-        }
+            here = slice(start, min(start + batch_size, num_examples))
+            for name, one in found.items():
+                if name not in kept:
+                    kept[name] = keep(name, (len(one), num_examples, *one.shape[2:]), one.dtype)
+                # The slices may have padded the batch.
+                kept[name][:, here] = transfer.strip(one, here.stop - start, axis=1)
+        return kept
 
     return predict
+
+
+def predict_averaged(
+    predict: Callable[[Inputs], dict[str, np.ndarray]],
+    predict_one: Callable[[jax.Array], dict[str, jax.Array]],
+    inputs: Inputs,
+    shape: tuple[int, int],
+    average: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+    keep: Keep = in_memory,
+) -> dict[str, np.ndarray]:
+    """Predicts with chains: averages over draws, of so many examples at once as memory holds.
+
+    Args:
+        predict: what all draws say of inputs [N, ...]: arrays [C * K, N, ...].
+        predict_one: what one of them says, for the size of it.
+        inputs: [N, ...].
+        shape: (C, K), chains and draws of each.
+        average: from arrays [C, K, N, ...] to [C, N, ...].
+        keep: where averages are to be.
+    """
+    predicted = jax.eval_shape(predict_one, np.asarray(inputs[:1]))
+    of_each = sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(predicted))
+    batches = _DRAWS_BYTES // (of_each * math.prod(shape) * MAX_BATCH_SIZE)
+    size, num_examples = MAX_BATCH_SIZE * max(1, batches), len(inputs)
+    kept: dict[str, np.ndarray] = {}
+    for start in range(0, num_examples, size):
+        here = slice(start, min(start + size, num_examples))
+        arrays = predict(_Part(inputs, here))
+        draws = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
+        for name, one in average(draws).items():
+            if name not in kept:
+                kept[name] = keep(name, (len(one), num_examples, *one.shape[2:]), one.dtype)
+            kept[name][:, here] = one
+    return kept
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """Consecutive inputs."""
+
+    inputs: Inputs
+    which: slice
+
+    def __len__(self) -> int:
+        return self.which.stop - self.which.start
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        start, stop, _ = where.indices(len(self))
+        return self.inputs[self.which.start + start : self.which.start + stop]

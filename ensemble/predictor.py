@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ensemble import likelihoods, metrics, registry
-from ensemble.batched_prediction import make_predict
+from ensemble.batched_prediction import Keep, in_memory, make_predict, predict_averaged
 from ensemble.calibrated import Calibration
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError, shown, visible
@@ -20,7 +20,7 @@ from ensemble.method import FAILURES, Stacked, Status
 from ensemble.pictures.plot_style import plural
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
-from ensemble.source import Inputs, MadeInputs, Source, SplitInputs
+from ensemble.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs
 from ensemble.sources.image_form import in_form
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
@@ -151,7 +151,7 @@ class Predictor:
         arrays = self.member_arrays(inputs)
         return self.task.likelihood.prediction(arrays, self.temperature, self._threshold)
 
-    def member_arrays(self, inputs: np.ndarray | SplitInputs | MadeInputs) -> dict[str, np.ndarray]:
+    def member_arrays(self, inputs: AnyInputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
         """Returns what every member, or draw, predicts: named arrays [M, N, ...].
 
         Arrays are as of `of_inputs`.
@@ -159,6 +159,10 @@ class Predictor:
         Raises:
             UserError: as a call.
         """
+        return self._predict(self._placed_variables, self._seen(inputs), keep)
+
+    def _seen(self, inputs: AnyInputs) -> Inputs:
+        """Checked inputs as the network sees them, which are read in slices."""
         checked: Inputs
         if isinstance(inputs, SplitInputs):
             checked = _CheckedSplit(inputs.source, inputs.split, self._checked)
@@ -167,20 +171,30 @@ class Predictor:
         else:
             raw = inputs if isinstance(inputs, np.ndarray) else self._encoded(inputs)
             checked = self._checked(raw)
-        return self._predict(self._placed_variables, self.task.dataset.of_raw(checked))
+        return self.task.dataset.of_raw(checked)
 
-    def predict_members(self, inputs: np.ndarray | SplitInputs | MadeInputs) -> MemberPredictions:
+    def predict_members(self, inputs: AnyInputs, keep: Keep = in_memory) -> MemberPredictions:
         """Predicts with each member; with a chain by the average over its draws.
+
+        Args:
+            inputs: [N, ...].
+            keep: where predictions [M, N, ...] are to be.
 
         Raises:
             UserError: as a call.
         """
-        arrays = self.member_arrays(inputs)
         if self._num_draws == 1:
-            return MemberPredictions(arrays)
-        shape = (len(self.members), self._num_draws)
-        chains = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
-        return MemberPredictions(self.task.likelihood.average_of_draws(chains))
+            return MemberPredictions(self.member_arrays(inputs, keep))
+        variables = jax.tree.map(lambda leaf: leaf[0], self.variables)
+        averages = predict_averaged(
+            functools.partial(self._predict, self._placed_variables),
+            functools.partial(self.task.predict, variables),
+            self._seen(inputs),
+            (len(self.members), self._num_draws),
+            self.task.likelihood.average_of_draws,
+            keep,
+        )
+        return MemberPredictions(averages)
 
     def _encoded(self, inputs: Any) -> Any:
         """Inputs as the source reads them, of those that a user has."""

@@ -339,6 +339,9 @@ class MadeInputs:
         return MadeInputs(self._num_examples, lambda: map(function, self._make()))
 
 
+AnyInputs = np.ndarray | SplitInputs | MadeInputs
+
+
 def in_memory(source: Source, split: str) -> Examples:
     """All examples of a split at once, for what cannot do with batches.
 

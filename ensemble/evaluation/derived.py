@@ -3,8 +3,9 @@
 import contextlib
 import functools
 import hashlib
-import io
+import os
 import re
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
+from ensemble.batched_prediction import Keep
 from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation import out_of_distribution as ood
 from ensemble.evaluation.profile import MARGIN, NUM_POINTS, profile_inputs
@@ -28,6 +30,7 @@ from ensemble.likelihood import Likelihood
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
 from ensemble.source import (
+    AnyInputs,
     MadeInputs,
     Source,
     SplitInputs,
@@ -44,11 +47,12 @@ from ensemble.sources.catalogue import (
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.tables.table_files import rows_of_files
 from ensemble.sources.tfds_records import set_name
-from ensemble.storage.npz import max_bytes, read_arrays
+from ensemble.storage.npz import max_bytes
 from ensemble.storage.predictions import (
     MemberPredictions,
     StoredPredictions,
     check_predictions,
+    map_predictions,
     write_arrays,
 )
 
@@ -76,7 +80,7 @@ class DerivedSet(NamedTuple):
     name: str
     content: str
     num_examples: int
-    make: Callable[[], np.ndarray | SplitInputs | MadeInputs]
+    make: Callable[[], AnyInputs]
 
 
 def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
@@ -263,10 +267,7 @@ def predict(
         Progress(0, total, "predicting", "example", display) as progress,
     ):
         for i, one in enumerate(missing):
-            predictions = _predictions(subject, one)
-            with write_errors(directory):
-                _write(_path(directory, one.name), predictions, sources[one.name])
-            found[one.name] = predictions
+            found[one.name] = _predicted(subject, one, directory, sources[one.name])
             done += one.num_examples
             progress.line(done, f"predicted {one.name}, {i + 1} of {len(missing)}")
     return {name: each for name, each in found.items() if each is not None}
@@ -290,9 +291,34 @@ def write_errors(directory: epath.Path) -> Iterator[None]:
         ) from error
 
 
-def _predictions(subject: Subject, one: DerivedSet) -> MemberPredictions:
+def _predicted(
+    subject: Subject, one: DerivedSet, directory: epath.Path, source: str
+) -> MemberPredictions:
+    """Predicts a set into files, which are kept in the directory and mapped from there."""
+    path, is_remote = _path(directory, one.name), "://" in os.fspath(directory)
+    with write_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        beside = None if is_remote else os.fspath(directory)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=beside) as folder:
+
+            def keep(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+                kept = np.lib.format.open_memmap(f"{folder}/{name}.npy", "w+", dtype, shape)
+                with open(f"{folder}/{name}.npy", "r+b") as file:  # A full disk is said here.
+                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+                return kept
+
+            predictions = _predictions(subject, one, keep)
+            # Compressing them gains little.
+            write_arrays(path, predictions, np.savez, source=source)
+    found = _read(path, source, one.num_examples, subject.test, subject.likelihood)
+    if found is None:
+        raise UserError(f"{path} cannot be read back; look after the disk, or choose another --out")
+    return found
+
+
+def _predictions(subject: Subject, one: DerivedSet, keep: Keep) -> MemberPredictions:
     try:
-        predictions = subject.predict(one.make())
+        predictions = subject.predict(one.make(), keep)
     except UserError:
         raise
     except ValueError as error:  # Of parameters that overflow.
@@ -336,7 +362,7 @@ def _read(
     try:
         if not path.exists() or path.stat().length > max_bytes():
             return None
-        arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
+        arrays = map_predictions(path)
         if str(arrays.pop("source")) != source:
             return None
         check_predictions(arrays, None, likelihood)
@@ -351,8 +377,3 @@ def _read(
     except (OSError, ValueError, KeyError):
         return None
     return MemberPredictions(arrays)
-
-
-def _write(path: epath.Path, predictions: MemberPredictions, source: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(path, predictions, np.savez, source=source)  # Compressing them gains little.

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ensemble import likelihoods, registry
+from ensemble.batched_prediction import Keep, in_memory
 from ensemble.errors import UserError
 from ensemble.evaluation.evaluator import Evaluator
 from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
-from ensemble.source import MadeInputs, Request, Source, SplitInputs
+from ensemble.source import AnyInputs, Request, Source, SplitInputs
 from ensemble.sources.catalogue import load_dataset, source_of
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import (
@@ -239,13 +240,17 @@ class Subject:
             members = members[live]
         return StoredPredictions(kept, self.dataset.targets(split), members)
 
-    def predict(self, inputs: np.ndarray | SplitInputs | MadeInputs) -> MemberPredictions:
+    def predict(self, inputs: AnyInputs, keep: Keep = in_memory) -> MemberPredictions:
         """Predicts with the members that `test` has.
+
+        Args:
+            inputs: [N, ...].
+            keep: where predictions are to be.
 
         Raises:
             UserError: as a call of the predictor.
         """
-        predictions = self.predictor.predict_members(inputs)
+        predictions = self.predictor.predict_members(inputs, keep)
         if len(predictions.have_nan()) != len(self.predictor.members):
             return predictions  # All draws of the chains are one mixture.
         rows = [self.predictor.members.index(k) for k in self.test.members.tolist()]

@@ -2,9 +2,10 @@
 
 import contextlib
 import errno
+import io
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import IO, Any
 
 from etils import epath
 
@@ -19,6 +20,31 @@ def write_text(path: epath.Path, text: str) -> None:
 def write_bytes(path: epath.Path, content: bytes) -> None:
     """Writes a file whole or not at all: beside its place first, then renamed."""
     write_together({path: content})
+
+
+def write_by(path: epath.Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Writes a file whole or not at all, by what writes to an open file.
+
+    Args:
+        path: of the file; of one that is not on a disk the content is in memory first.
+        write: writes all of it.
+    """
+    if "://" in os.fspath(path):
+        content = io.BytesIO()
+        write(content)
+        write_bytes(path, content.getvalue())
+        return
+    part = path.parent / f".{path.name}.part"
+    try:
+        with _new(part) as file:
+            write(file)
+        if path.is_dir():
+            raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
@@ -51,11 +77,16 @@ def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
 
 def _create(path: epath.Path, content: bytes) -> None:
     """Writes a file that is new: what is there, a link to others' files perhaps, is removed."""
+    with _new(path) as file:
+        file.write(content)
+
+
+def _new(path: epath.Path) -> IO[bytes]:
+    """Opens a file that is new, as `_create` says."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
-        file.write(content)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o666), "w+b")
 
 
 def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:

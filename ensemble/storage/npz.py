@@ -95,6 +95,48 @@ def read_arrays(
         raise ValueError(in_one_line(error, 200)) from error
 
 
+def map_arrays(path: os.PathLike[str], limit: int) -> dict[str, np.ndarray]:
+    """Maps the arrays of an npz file that is not compressed, once their checksums are compared.
+
+    Args:
+        path: of the file.
+        limit: bytes that all of its arrays may take.
+
+    Raises:
+        Pickled: an array holds Python objects.
+        ValueError: anything else is wrong with the file.
+    """
+    found = {}
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            _check_archive(members, limit, compressed=False)
+            _check_places(members, archive.start_dir)
+            for member in members:
+                name = member.filename.removesuffix(_SUFFIX)
+                with archive.open(member) as content:
+                    shape, is_fortran, dtype = _check_header(content, name, member.file_size)
+                    header = content.tell()
+                    while content.read(1 << 20):
+                        pass  # At its end the checksum is compared.
+                if dtype.kind not in "iuf" or not math.prod(shape):
+                    found[name] = _read(archive, member, name)
+                    continue
+                file.seek(member.header_offset + 26)  # Of the lengths of the name and of the rest.
+                lengths = (
+                    int.from_bytes(file.read(2), "little"),
+                    int.from_bytes(file.read(2), "little"),
+                )
+                offset = member.header_offset + 30 + sum(lengths) + header
+                order: Literal["F", "C"] = "F" if is_fortran else "C"
+                found[name] = np.asarray(np.memmap(file, dtype, "r", offset, shape, order))
+    except Pickled:
+        raise
+    except (Exception, RecursionError) as error:  # Whatever damage does to zipfile and to NumPy.
+        raise ValueError(in_one_line(error, 200)) from error
+    return found
+
+
 def _check_archive(members: list[zipfile.ZipInfo], limit: int, compressed: bool) -> None:
     """Raises ValueError unless the members are what they should be, and small enough together."""
     if len({member.filename for member in members}) < len(members):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ from ensemble import target_rows
 from ensemble.config import differences
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Arrays, Likelihood
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_by
 from ensemble.storage.identity import UNKNOWN, check
-from ensemble.storage.npz import max_bytes, read_arrays
+from ensemble.storage.npz import map_arrays, max_bytes, read_arrays
 from ensemble.storage.schema import checked_config, parse
 from ensemble.storage.workdir import check_size
 
@@ -37,14 +38,14 @@ class MemberPredictions(NamedTuple):
     def of_members(self, chosen: Sequence[int]) -> "MemberPredictions":
         """Those of some members."""
         index = list(chosen)
+        if index == list(range(len(next(iter(self.arrays.values()))))):
+            return self  # Without a copy.
         return MemberPredictions({name: array[index] for name, array in self.arrays.items()})
 
     def have_nan(self) -> np.ndarray:
         """[M] bool: whether a member predicts NaN anywhere."""
-        found = [
-            np.isnan(array).reshape(len(array), -1).any(axis=1) for array in self.arrays.values()
-        ]
-        return np.any(found, axis=0)
+        arrays = self.arrays.values()
+        return np.any([[np.isnan(one).any() for one in array] for array in arrays], axis=0)
 
 
 class StoredPredictions(NamedTuple):
@@ -106,9 +107,19 @@ def write_arrays(
         save: `np.savez`, or `np.savez_compressed` of what is read from afar.
         **entries: beside the predictions.
     """
-    content = io.BytesIO()
-    save(content, **predictions.arrays, **entries)
-    write_bytes(path, content.getvalue())
+    write_by(path, lambda file: save(file, **predictions.arrays, **entries))
+
+
+def map_predictions(path: epath.Path) -> dict[str, np.ndarray]:
+    """Reads what `write_arrays` wrote by `np.savez`; from a disk arrays are mapped, not loaded.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged, or too large.
+    """
+    if "://" in os.fspath(path):
+        return read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
+    return map_arrays(path, max_bytes())
 
 
 def read_predictions(

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from ensemble.batched_prediction import MAX_BATCH_SIZE, make_predict
+from ensemble.batched_prediction import MAX_BATCH_SIZE, make_predict, predict_averaged
 from ensemble.sharding.placement import Placement
 
 
@@ -18,3 +18,34 @@ def test_predictions_stand_where_their_examples_do(members, devices, num_example
     inputs = np.arange(num_examples, dtype=np.float32)
     found = predict(placement.place_members(factors), inputs)
     np.testing.assert_array_equal(found["product"], factors[:, None] * inputs)
+
+
+def test_chains_are_averaged_in_pieces(monkeypatch, tmp_path):
+    """Whatever the pieces are, and wherever the averages are kept."""
+    draws = np.random.default_rng(0).normal(size=(6, 1)).astype(np.float32)
+    inputs, sizes = np.arange(3 * MAX_BATCH_SIZE - 5, dtype=np.float32), []
+
+    def predict(some):
+        sizes.append(len(some))
+        return {"product": draws * some[:]}
+
+    def keep(name, shape, dtype):
+        return np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", dtype, shape)
+
+    def found(**where):
+        return predict_averaged(
+            predict,
+            lambda one: {"product": one},
+            inputs,
+            (2, 3),
+            lambda arrays: {"mean": arrays["product"].mean(axis=1)},
+            **where,
+        )["mean"]
+
+    whole = found()
+    np.testing.assert_allclose(whole, draws.reshape(2, 3).mean(axis=1)[:, None] * inputs, rtol=1e-5)
+    assert sizes == [len(inputs)]
+    monkeypatch.setattr("ensemble.batched_prediction._DRAWS_BYTES", 1)
+    np.testing.assert_array_equal(found(keep=keep), whole)
+    assert sizes[1:] == [MAX_BATCH_SIZE, MAX_BATCH_SIZE, MAX_BATCH_SIZE - 5]
+    np.testing.assert_array_equal(np.load(tmp_path / "mean.npy"), whole)

@@ -12,6 +12,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.storage.predictions import (
     MemberPredictions,
+    map_predictions,
     read_predictions,
     write_arrays,
     write_predictions,
@@ -145,3 +146,34 @@ def test_forged_remarks_are_refused(tmp_path, forged, message):
     write_arrays(path, MEMBERS, np.savez, **entries)
     with pytest.raises(UserError, match=message):
         read_predictions(path, CONFIG, NUMBERS)
+
+
+def test_predictions_are_mapped_and_checked(tmp_path):
+    path = epath.Path(tmp_path / "some.npz")
+    arrays = {"a": np.arange(24.0).reshape(2, 3, 4), "b": np.arange(6, dtype=np.float32)[None]}
+    write_arrays(path, MemberPredictions(arrays), np.savez, source="here")
+    found = map_predictions(path)
+    assert str(found.pop("source")) == "here"
+    for name, one in arrays.items():
+        assert isinstance(found[name].base, np.memmap)
+        np.testing.assert_array_equal(found[name], one)
+        assert found[name].dtype == one.dtype
+    content = bytearray(path.read_bytes())
+    content[content.index(arrays["a"][0, 1, 2].tobytes())] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match="CRC"):
+        map_predictions(path)
+    write_arrays(path, MemberPredictions(arrays), np.savez_compressed)
+    with pytest.raises(ValueError, match="compressed"):
+        map_predictions(path)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    def save(file, **arrays):
+        file.write(b"some")
+        raise OSError(28, "No space left on device")
+
+    path = epath.Path(tmp_path / "some.npz")
+    with pytest.raises(OSError, match="No space"):
+        write_arrays(path, MEMBERS, save)
+    assert not list(tmp_path.iterdir())
