@@ -4,44 +4,69 @@
     python predict.py --workdir=runs/digits pictures
     python predict.py --workdir=runs/digits new.npz --json
     python predict.py --workdir=runs/digits pictures --abstain=max_error=0.05
+    python predict.py --workdir=runs/digits records:new --out=predictions.jsonl
 
 The inputs are image files and folders of images (or of folders with images), as many as one likes;
-one npz file with `inputs` or a single array; or one table, a CSV or Parquet file whose columns are
-found by their names, and which may lack the target's. Uncertainties of classes are in nats: total =
-aleatoric (noise in the data) + epistemic (what the members disagree on). Numbers come with their
-90% interval.
+one npz file with `inputs` or a single array; one table, a CSV or Parquet file whose columns are
+found by their names, and which may lack the target's; or all examples of data as `config.dataset`
+has them, such as `records:FOLDER`. With `--out` inputs are read and predicted in pieces, and come
+in their order, a line of JSON each: their number is not limited by the memory. Uncertainties of
+classes are in nats: total = aleatoric (noise in the data) + epistemic (what the members disagree
+on). Numbers come with their 90% interval.
 """
 
 import json
+import math
 import zipfile
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import flags
+from etils import epath
 
 import ensemble
 from ensemble.commands import command_line
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shown
 from ensemble.pictures import tabular
-from ensemble.predictor import check_is_workdir
-from ensemble.sources.folders import read_unlabelled
+from ensemble.predictor import Predictor, check_is_workdir
+from ensemble.run.display import Display, open_display
+from ensemble.run.progress import Progress
+from ensemble.source import Request, Stored, block_size
+from ensemble.sources.catalogue import find_entry, given_examples
+from ensemble.sources.folders import read_unlabelled, unlabelled
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
+from ensemble.sources.splitting import POOL
 from ensemble.sources.tables import table_files
 from ensemble.sources.tables.raw_columns import num_rows
+from ensemble.storage.files import write_by
+from ensemble.storage.memory import check_memory
+from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
     from ensemble.source import Source
 
+_MAX_PIECE = 1 << 14
+"""Inputs whose predictions are in memory together."""
+
 
 def main(argv: Sequence[str]) -> None:
-    """Predicts what the command line names, and prints the answer."""
+    """Predicts what the command line names, and prints or writes the answer."""
     values: Any = flags.FLAGS
     command_line.run_config_file(values.config)
+    fitted = (values.calibrated, values.abstain)
+    if values.out is None:
+        command_line.print_answer(answer(values.workdir, argv[1:], values.json, *fitted))
+        return
+    path = user_path(values.out, "--out")
+    if path.is_dir() or not path.parent.is_dir():  # Said before the work, not after it.
+        raise UserError(f"--out={path} must name a file in a folder that exists")
+    with open_display() as display:
+        count = write_answers(values.workdir, argv[1:], path, *fitted, display=display)
     command_line.print_answer(
-        answer(values.workdir, argv[1:], values.json, values.calibrated, values.abstain)
+        shown(f"{path}: predictions of {count:,} inputs, a line of JSON each")
     )
 
 
@@ -65,13 +90,13 @@ def answer(
         UserError: the inputs or the workdir cannot be used.
     """
     paths = [paths] if isinstance(paths, str) else paths
-    work = Workdir(workdir)
-    check_is_workdir(work)
-    config = work.read_config() or {}
+    size = _size_of_run(workdir)
     # First, for it fails faster than loading does.
     columns: Any = table_files.read_if_table(paths)
-    if columns is None:
-        names, inputs = read_inputs(paths, parse_size(config.get("resize")))
+    if columns is None and (parts := _given(paths, size)) is not None:
+        names, inputs = _all_of(parts, paths[0])
+    elif columns is None:
+        names, inputs = read_inputs(paths, size)
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
     learned = predictor.dataset.table
@@ -82,16 +107,9 @@ def answer(
         inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     else:
         names, inputs = [str(i) for i in range(num_rows(columns))], columns
-    try:
-        prediction = predictor(inputs)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except ValueError:  # Log-probabilities that are none: finite inputs, but an output is not.
-        raise UserError(
-            f"{path}: on an example a member's output overflows; check the scale of the inputs"
-        ) from None
+    prediction = _predicted(predictor, inputs, path)
     likelihood = predictor.likelihood
-    ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable")
+    ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable").tolist()
     abstention = predictor.abstention
     if not as_json:
         rows = [[("input", names[i]), *likelihood.cells(prediction, i)] for i in ranking]
@@ -99,15 +117,170 @@ def answer(
             for i, row in zip(ranking, rows, strict=True):
                 row.insert(1, ("decision", "accept" if prediction.accepted[i] else "abstain"))
         return tabular.aligned(rows)
-    entries = [{"input": names[i], **likelihood.entry(prediction, i)} for i in ranking]
-    document = {**likelihood.legend(), "members": len(predictor.members)}
-    if abstention:
-        document["abstain"] = str(abstention.rule)
-        entries = [
-            {**e, "accepted": bool(prediction.accepted[i])}
-            for i, e in zip(ranking, entries, strict=True)
-        ]
-    return json.dumps({**document, "predictions": entries}, allow_nan=False)
+    entries = _entries(predictor, prediction, names, ranking)
+    return json.dumps({**_legend(predictor), "predictions": entries}, allow_nan=False)
+
+
+def write_answers(
+    workdir: str,
+    paths: Sequence[str],
+    out: epath.Path,
+    calibrated: bool = False,
+    abstain: str | None = None,
+    display: Display | None = None,
+) -> int:
+    """Predicts inputs in pieces, and writes a line of JSON each behind one that explains them.
+
+    Args:
+        workdir: as of `answer`.
+        paths: likewise.
+        out: the file to write.
+        calibrated: as of `answer`.
+        abstain: likewise.
+        display: of the progress.
+
+    Returns:
+        How many inputs there were.
+
+    Raises:
+        UserError: as `answer`, or the file cannot be written.
+    """
+    size = _size_of_run(workdir)
+    if table_files.read_if_table(paths) is not None:
+        raise UserError("--out is for arrays and images, a table is in memory: leave --out out")
+    parts = _given(paths, size)
+    if parts is None:
+        names, inputs = unlabelled(paths, size) if are_images(paths) else read_inputs(paths, size)
+        parts = {"": Part(names, inputs)}
+    predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
+    path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
+    if predictor.dataset.table is not None:
+        raise UserError(f"{path}: the run has learned a table; give such inputs, without --out")
+    total, has_images = sum(len(one.names) for one in parts.values()), are_images(paths)
+
+    def write(file: IO[bytes]) -> None:
+        file.write(_line(_legend(predictor)))
+        done = 0
+        with Progress(0, total, "predicting", "input", display) as progress:
+            for names, inputs in parts.values():
+                length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
+                for start in range(0, len(names), length):
+                    here = slice(start, start + length)
+                    piece = as_trained(inputs[here], predictor.dataset, path, has_images)
+                    prediction = _predicted(predictor, piece, path)
+                    order = range(len(piece))
+                    for entry in _entries(predictor, prediction, names[here], order):
+                        file.write(_line(entry))
+                    done += len(piece)
+                    progress.update(done)
+
+    try:
+        write_by(out, write)
+    except OSError as error:
+        raise UserError(
+            f"--out={out} cannot be written: {error.strerror or error}; choose another place or "
+            "free space there"
+        ) from None
+    return total
+
+
+class Part(NamedTuple):
+    """Inputs by name.
+
+    Attributes:
+        names: [N].
+        inputs: [N, ...], which are read in slices.
+    """
+
+    names: Sequence[str]
+    inputs: Stored
+
+
+def _size_of_run(workdir: str) -> tuple[int, int] | None:
+    """To what size the run has brought its images."""
+    work = Workdir(workdir)
+    check_is_workdir(work)
+    return parse_size((work.read_config() or {}).get("resize"))
+
+
+def _given(paths: Sequence[str], size: tuple[int, int] | None) -> dict[str, Part] | None:
+    """All examples of a data set by its parts, if it is one that is named; else None."""
+    entry = find_entry(paths[0])
+    if entry is None or not entry.given or ":" not in paths[0] or local_path(paths[0]).exists():
+        return None
+    if len(paths) > 1:
+        raise UserError(f"{paths[0]} is a data set: give it alone")
+    request = Request(size=size if entry.can_resize else None)
+    found = given_examples(paths[0], request).inputs
+    return {
+        part: Part(_Numbers(len(one), "" if part == POOL else f"{part}/"), one)
+        for part, one in found.items()
+    }
+
+
+class _Numbers(Sequence[str]):
+    """The names of examples that have none: numbers, which take no memory."""
+
+    def __init__(self, count: int, prefix: str):
+        self._numbers, self._prefix = range(count), prefix
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, where: Any) -> Any:
+        if isinstance(where, slice):
+            return [f"{self._prefix}{i}" for i in self._numbers[where]]
+        return f"{self._prefix}{self._numbers[where]}"
+
+
+def _all_of(parts: Mapping[str, Part], path: str) -> tuple[list[str], np.ndarray]:
+    """All examples of a data set at once.
+
+    Raises:
+        UserError: memory cannot hold them.
+    """
+    needed = sum(math.prod(one.inputs.shape) * one.inputs.dtype.itemsize for one in parts.values())
+    check_memory(2 * needed, f"the inputs of {path}", "it, or write predictions by --out")
+    names = [name for one in parts.values() for name in one.names]
+    return names, np.concatenate([one.inputs[:] for one in parts.values()])
+
+
+def _predicted(predictor: Predictor, inputs: Any, path: str) -> Any:
+    """Predicts inputs; what is wrong with them is said with their path."""
+    try:
+        return predictor(inputs)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except ValueError:  # Log-probabilities that are none: finite inputs, but an output is not.
+        raise UserError(
+            f"{path}: on an example a member's output overflows; check the scale of the inputs"
+        ) from None
+
+
+def _entries(
+    predictor: Predictor, prediction: Any, names: Sequence[str], order: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Predictions in an order, JSON-ready."""
+    likelihood, abstention = predictor.likelihood, predictor.abstention
+    return [
+        {
+            "input": names[i],
+            **likelihood.entry(prediction, i),
+            **({"accepted": bool(prediction.accepted[i])} if abstention else {}),
+        }
+        for i in order
+    ]
+
+
+def _legend(predictor: Predictor) -> dict[str, Any]:
+    """What all predictions have in common, JSON-ready."""
+    abstention = predictor.abstention
+    found = {**predictor.likelihood.legend(), "members": len(predictor.members)}
+    return {**found, "abstain": str(abstention.rule)} if abstention else found
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(content, allow_nan=False)}\n".encode()
 
 
 def read_inputs(
@@ -193,6 +366,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     command_line.define_config_flag()
     flags.DEFINE_bool("json", False, "Print one JSON document.")
     flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
+    flags.DEFINE_string("out", None, "A file to write instead, in pieces: JSON lines, in order.")
     command_line.define_abstain_flag()
     return command_line.parse(
         argv,

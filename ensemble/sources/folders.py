@@ -333,6 +333,26 @@ def read_unlabelled(
     Raises:
         UserError: if there are no images in a folder, or by `read_images`.
     """
+    names, files = _unlabelled(paths)
+    return names, read_images(files, size)
+
+
+def unlabelled(
+    paths: Sequence[str], size: tuple[int, int] | None = None
+) -> tuple[list[str], PictureFiles]:
+    """The same, decoded when they are read.
+
+    Raises:
+        UserError: as `read_unlabelled`, but for images that cannot be decoded.
+    """
+    names, files = _unlabelled(paths)
+    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        headers = list(pool.map(_read_header, files))
+    mode = _common_mode(files, headers, size)
+    return names, PictureFiles(files, mode, (*(size or headers[0][0]), len(mode)), size)
+
+
+def _unlabelled(paths: Sequence[str]) -> tuple[list[str], list[Path]]:
     files, shown = list[Path](), list[Path]()
     for path in paths:
         root = local_path(path)
@@ -341,8 +361,7 @@ def read_unlabelled(
         shown += [file.relative_to(root) for file in found] if is_alone else found
         files += found
     # A name may be any bytes, what is printed is text.
-    names = [bytes(one).decode(errors="replace") for one in shown]
-    return names, read_images(files, size)
+    return [bytes(one).decode(errors="replace") for one in shown], files
 
 
 def _unlabelled_files(path: str, root: Path) -> list[Path]:

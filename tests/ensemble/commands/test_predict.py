@@ -245,6 +245,67 @@ def test_bad_inputs_are_one_line(trained, tmp_path):
         assert "\n" not in line
 
 
+def _lines(path):
+    first, *lines = map(json.loads, path.read_text().splitlines())
+    return first, lines
+
+
+def test_any_number_of_inputs_is_written_in_pieces(trained, tmp_path, monkeypatch):
+    """The same predictions as in a document, in the order of the inputs, whatever holds them."""
+    monkeypatch.setattr(predict, "_MAX_PIECE", 5)
+    workdir, _, inputs = trained["grey"]
+    np.savez(tmp_path / "new.npz", inputs=inputs[:12], labels=np.arange(12) % 3)
+    np.savez(
+        tmp_path / "parts.npz",
+        **{f"{p}_inputs": inputs[:12] for p in ("train", "test")},
+        **{f"{p}_labels": np.arange(12) % 3 for p in ("train", "test")},
+    )
+    done = run_here("ensemble.__main__", "convert", tmp_path / "parts.npz", tmp_path / "records")
+    assert done.returncode == 0, done.stderr
+    folder = write_images(tmp_path / "images", inputs[:12], [f"{i:02d}.png" for i in range(12)])
+    document = json.loads(predict.answer(workdir, str(tmp_path / "new.npz"), as_json=True))
+    expected = {one.pop("input"): one for one in document.pop("predictions")}
+    numbers = [str(i) for i in range(12)]
+    names = {
+        str(tmp_path / "new.npz"): numbers,
+        f"npz:{tmp_path / 'new.npz'}": numbers,
+        folder: [f"{i:02d}.png" for i in range(12)],
+        f"records:{tmp_path / 'records'}": [f"{p}/{i}" for p in ("train", "test") for i in numbers],
+    }
+    out = tmp_path / "out.jsonl"
+    for path, shown in names.items():
+        done = run_here("predict.py", path, f"--workdir={workdir}", f"--out={out}")
+        assert done.returncode == 0, done.stderr
+        assert f"predictions of {len(shown)} inputs" in done.stdout
+        legend, lines = _lines(out)
+        assert legend == document
+        assert [one.pop("input") for one in lines] == shown
+        for i, one in enumerate(lines):
+            of_one = expected[str(i % 12)]
+            assert one.pop("class") == of_one["class"]
+            for name, value in one.items():
+                np.testing.assert_allclose(value, of_one[name], atol=1e-6)
+    whole = json.loads(predict.answer(workdir, f"records:{tmp_path / 'records'}", as_json=True))
+    assert {one["input"] for one in whole["predictions"]} == set(names.popitem()[1])
+
+
+def test_what_cannot_be_written_is_one_line(trained, tmp_path):
+    workdir, _, inputs = trained["grey"]
+    np.savez(tmp_path / "new.npz", inputs=inputs)
+    (tmp_path / "there").mkdir()
+    faults = {
+        "must name a file in a folder": [tmp_path / "new.npz", f"--out={tmp_path / 'there'}"],
+        "no folder": [f"records:{tmp_path / 'none'}", f"--out={tmp_path / 'out'}"],
+        "give it alone": [f"npz:{tmp_path / 'new.npz'}", "x", f"--out={tmp_path / 'out'}"],
+    }
+    for line, arguments in faults.items():
+        done = run_here("predict.py", f"--workdir={workdir}", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert line in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert not (tmp_path / "out").exists()
+
+
 def test_the_program(trained, tmp_path):
     """Nothing but the answer on stdout; one line and exit status 2 for what is wrong."""
     workdir, predictor, inputs = trained["grey"]
