@@ -247,7 +247,9 @@ SOURCES: Mapping[str, SourceEntry] = {
         given="ensemble.sources.folders:given_folder",
     ),
     "csv:PATH": _TABLE,
-    "parquet:PATH": _TABLE,
+    "parquet:PATH": dataclasses.replace(
+        _TABLE, given="ensemble.sources.tables.parquet_rows:given_parquet"
+    ),
     "npy:FOLDER": SourceEntry(
         "ensemble.sources.memory_map:load_npy", given="ensemble.sources.memory_map:given_npy"
     ),

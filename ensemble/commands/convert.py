@@ -11,7 +11,7 @@ from ensemble.commands import command_line
 from ensemble.errors import shown
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
-from ensemble.source import Request
+from ensemble.source import Request, TableKeys
 from ensemble.sources.catalogue import given_examples, prefix_of_path
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import local_path
@@ -25,9 +25,10 @@ def main(argv: Sequence[str]) -> None:
     folder = local_path(target)
     check_new(folder)
     name = source
-    if ":" not in source and os.path.exists(local_path(source)):
+    if "://" in source or (":" not in source and os.path.exists(local_path(source))):
         name = f"{prefix_of_path(source)}:{source}"
-    request = Request(values.data_dir, size=parse_size(values.resize))
+    table = TableKeys(target=values.target)
+    request = Request(values.data_dir, size=parse_size(values.resize), table=table)
     given = given_examples(name, request)
     total = sum(map(len, given.inputs.values()))
     with (
@@ -53,6 +54,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         "resize", None, "To what size to bring pictures from files, such as 64 or 64x48."
     )
     flags.DEFINE_string("data_dir", None, "Where sets of TFDS are.")
+    flags.DEFINE_string("target", "", "Of a table: the column to learn.")
     flags.DEFINE_bool("skip_damaged", False, "Count and leave out examples that cannot be read.")
     return command_line.parse(
         argv, example="convert pictures/ records/", arguments=("SOURCE", "FOLDER")

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import math
 import os
 import re
 import tempfile
@@ -302,6 +303,12 @@ def _predicted(
         with tempfile.TemporaryDirectory(prefix=".part-", dir=beside) as folder:
 
             def keep(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+                num_bytes = math.prod(shape) * dtype.itemsize
+                if num_bytes > max_bytes():
+                    raise UserError(
+                        f"the predictions of {one.name} take {num_bytes:,} bytes, more than the "
+                        f"{max_bytes():,} allowed here; leave it out of --datasets"
+                    )
                 kept = np.lib.format.open_memmap(f"{folder}/{name}.npy", "w+", dtype, shape)
                 with open(f"{folder}/{name}.npy", "r+b") as file:  # A full disk is said here.
                     os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)

@@ -75,8 +75,13 @@ def local_path(path: str) -> Path:
     """A path as a user gives it.
 
     Raises:
-        UserError: there can be no such path.
+        UserError: there can be no such path, or it is not on a disk.
     """
+    if "://" in path:
+        raise UserError(
+            f"{path} is not on a disk, and data are read from one: copy it there, as by gcloud "
+            "storage cp --recursive, and give the copy"
+        )
     try:
         local = Path(path).expanduser()
         local.exists()

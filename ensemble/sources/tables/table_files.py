@@ -1,8 +1,10 @@
 """Files of tables: CSV and Parquet, one, or a folder of splits or of parts."""
 
+import contextlib
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,10 +32,23 @@ def read_files(name: str) -> dict[str, dict[str, Column]]:
     Raises:
         UserError: a file cannot be read, or is no such table.
     """
+    form = name.partition(":")[0]
+    return {
+        part: joined({str(file): _read_file(form, file, name) for file in files})
+        for part, files in files_of(name).items()
+    }
+
+
+def files_of(name: str) -> dict[str, list[Path]]:
+    """The files of a table, as `read_files` reads them.
+
+    Raises:
+        UserError: there are none, or their names are of splits in part.
+    """
     form, _, path = name.partition(":")
     place = local_path(path)
     if place.is_file():
-        return {POOL: _read_file(form, place, name)}
+        return {POOL: [place]}
     if not place.is_dir():
         raise UserError(f"{name}: there is no file or folder {place.absolute()}; check the path")
     entries = [one for one in sorted(place.iterdir()) if not one.name.startswith((".", "_"))]
@@ -48,14 +63,10 @@ def read_files(name: str) -> dict[str, dict[str, Column]]:
                 f"{name} holds {named([one.name for one in files])}; name all of them after "
                 f"splits, as train.{form} and test.{form}, or none, as parts of one table"
             )
-        every = [file for found in files.values() for file in found]
-        return {POOL: joined({str(file): _read_file(form, file, name) for file in every})}
+        return {POOL: [file for found in files.values() for file in found]}
     if len(set(splits.values())) < len(splits) or "train" not in splits.values():
         raise UserError(f"{name} must hold one train.{form}, and one of any other split")
-    return {
-        splits[one]: joined({str(file): _read_file(form, file, name) for file in found})
-        for one, found in files.items()
-    }
+    return {splits[one]: found for one, found in files.items()}
 
 
 def rows_of_files(name: str) -> dict[str, Column]:
@@ -138,7 +149,8 @@ def _check_size(num_bytes: int, what: str) -> None:
     if num_bytes > max_bytes():
         raise UserError(
             f"{what} has {num_bytes:,} bytes, more than the {max_bytes():,} allowed here; "
-            "npy:FOLDER reads arrays that are larger than the memory"
+            "python -m ensemble convert writes Parquet files of numbers as records, which may be "
+            "larger than the memory"
         )
 
 
@@ -194,21 +206,45 @@ def read_parquet(file: Path, what: str) -> dict[str, Column]:
     Raises:
         UserError: pyarrow is not installed, or the file is damaged or holds what is no column.
     """
-    try:
-        import pyarrow  # Only where Parquet files are read.
-        import pyarrow.parquet  # Likewise.
-    except ImportError:
-        raise UserError(f"{what} needs pyarrow: pip install '{PYARROW}'") from None
-    try:
-        # Memory maps would let a file that changes during the read crash the process.
-        content = pyarrow.parquet.ParquetFile(file)
-        groups = map(content.metadata.row_group, range(content.metadata.num_row_groups))
-        _check_size(sum(group.total_byte_size for group in groups), what)
+    content = open_parquet(file, what)
+    groups = map(content.metadata.row_group, range(content.metadata.num_row_groups))
+    _check_size(sum(group.total_byte_size for group in groups), what)
+    with reading(what):
         table = content.read()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{what} is no Parquet file ({in_one_line(error, 100)})") from None
     index = [one for one in table.column_names if one.startswith("__index_level_")]
     return of_frame(table.drop_columns(index), what)
+
+
+def open_parquet(file: Path, what: str) -> Any:
+    """Opens a Parquet file as a `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        UserError: pyarrow is not installed, or it is no such file.
+    """
+    try:
+        import pyarrow.parquet  # Only where Parquet files are read.
+    except ImportError:
+        raise UserError(f"{what} needs pyarrow: pip install '{PYARROW}'") from None
+    with reading(what):
+        # Memory maps would let a file that changes during the read crash the process.
+        return pyarrow.parquet.ParquetFile(file)
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turns what pyarrow raises into one line.
+
+    Raises:
+        UserError: as said.
+    """
+    import pyarrow  # Only where Parquet files are read.
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(
+            f"{what} is damaged or no Parquet file ({in_one_line(error, 100)})"
+        ) from None
 
 
 READERS: Mapping[str, Callable[[Path, str], dict[str, Column]]] = {

@@ -6,9 +6,13 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, small_config
+from etils import epath
 
 import ensemble
+from ensemble.errors import UserError
+from ensemble.evaluation import derived
+from ensemble.evaluation.subject import Subject
 from ensemble.sources.given_data import OwnData
 from ensemble.sources.records.conversion import write_records
 
@@ -47,11 +51,43 @@ class Grey:
         return np.broadcast_to(values[:, None, None, None], (len(values), *self.shape[1:]))
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A workdir."""
+    workdir = str(tmp_path_factory.mktemp("derived") / "run")
+    config = small_config(model="mlp", num_epochs=1, ensemble_size=2, dataset="digits")
+    ensemble.train(config, workdir=workdir, show_progress=False)
+    return workdir
+
+
 def _write(folder, **counts):
     inputs = {split: Grey(count) for split, count in counts.items()}
     targets = {split: np.arange(n, dtype=np.int32) % 256 // 128 for split, n in counts.items()}
     write_records(OwnData(inputs, targets, Grey.dtype, ("dark", "bright")), folder)
     return f"records:{folder}"
+
+
+def test_too_many_predictions_are_refused(trained, tmp_path, monkeypatch):
+    subject = Subject(trained, num_devices=1)
+    (one,) = derived.plan(subject, ["constant"])
+    assert subject.test is not None  # Read before the memory shrinks.
+    monkeypatch.setattr(derived, "max_bytes", lambda: 1000)
+    with pytest.raises(UserError, match=r"of constant take .* more than the 1,000 allowed"):
+        derived.predict(subject, [one], epath.Path(tmp_path), show_progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictions_are_mapped_from_their_files(trained, tmp_path):
+    subject = Subject(trained, num_devices=1)
+    sets = [one for one in derived.plan(subject, ["uniform", "shift"]) if one.name != "shift"][:3]
+    directory = epath.Path(tmp_path)
+    found = derived.predict(subject, sets, directory, show_progress=False)
+    assert {file.suffix for file in tmp_path.iterdir()} == {".npz"}
+    for one in sets:
+        whole = subject.predict(one.make()[:]).arrays
+        for name, array in found[one.name].arrays.items():
+            assert isinstance(array.base, np.memmap)
+            np.testing.assert_array_equal(array, whole[name])
 
 
 @pytest.mark.check

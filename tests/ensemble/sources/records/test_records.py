@@ -268,6 +268,17 @@ def test_what_cannot_be_written_is_said(tmp_path):
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+@pytest.mark.parametrize("name", ["records:gs://bucket/r", "folder:gs://bucket/p", "npz:gs://b/a"])
+def test_data_in_a_bucket_are_refused_with_what_to_do(name, tmp_path):
+    with pytest.raises(UserError, match=r"gs://b.* is not on a disk.* copy it there"):
+        load_dataset(name)
+    for paths in (("gs://bucket/r", tmp_path / "new"), (tmp_path, "gs://bucket/r")):
+        done = run_here("ensemble.__main__", "convert", *paths)
+        assert done.returncode == 2
+        assert "is not on a disk" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
 class Zeros:
     """Pictures [N, 32, 32, 1] that are nowhere."""
 

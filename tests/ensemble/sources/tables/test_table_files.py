@@ -112,5 +112,5 @@ def test_parquet_says_the_same_as_the_frame(tmp_path):
     assert found["zoned"].values[0] == found["when"].values[0] - 1 / 24
     assert found["c"].values.tolist() == ["x", "y", ""]
     (tmp_path / "t.parquet").write_bytes(b"PAR1nothing")
-    with pytest.raises(UserError, match="is no Parquet file"):
+    with pytest.raises(UserError, match="is damaged or no Parquet file"):
         read_files(f"parquet:{tmp_path}/t.parquet")

@@ -1,0 +1,193 @@
+"""Parquet files that may be larger than the memory: row groups are read one after the other.
+
+`python -m ensemble convert` writes such files as records. All columns but the target's are numbers,
+which become float32: what a table's categories, dates and gaps become follows from all of its rows,
+and a table with these is read by `table_source`, in memory.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.notes import note
+from ensemble.source import Request
+from ensemble.sources import own_arrays
+from ensemble.sources.given_data import OwnData
+from ensemble.sources.splitting import POOL
+from ensemble.sources.tables.frames import of_frame
+from ensemble.sources.tables.raw_columns import Column, named
+from ensemble.sources.tables.table_files import files_of, open_parquet, reading
+from ensemble.sources.tables.table_targets import kind_of_target, target_values
+from ensemble.storage.npz import max_bytes
+
+
+class _Group(NamedTuple):
+    """A row group of a file.
+
+    Attributes:
+        file: that it is in.
+        number: of the group there.
+        num_rows: that it has.
+        num_bytes: that its columns take.
+    """
+
+    file: Path
+    number: int
+    num_rows: int
+    num_bytes: int
+
+
+class ParquetRows:
+    """Rows [N, F] of numbers, of which one row group at a time is in memory.
+
+    Args:
+        groups: in the order of the rows.
+        columns: names [F] of the columns to read.
+    """
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, groups: Sequence[_Group], columns: Sequence[str]):
+        self._groups, self._columns = groups, list(columns)
+        self._ends = np.cumsum([one.num_rows for one in groups])
+        self.shape = (int(self._ends[-1]), len(columns))
+        self._held: tuple[int, np.ndarray | UserError] | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: slice | np.ndarray, /) -> np.ndarray:
+        """Reads rows [n, F].
+
+        Raises:
+            UserError: a row group is damaged, or holds what is no finite number; it is named.
+        """
+        rows = np.arange(len(self))[where]
+        found, of_rows = np.empty((len(rows), self.shape[1]), np.float32), self._groups_of(rows)
+        for group in np.unique(of_rows).tolist():
+            first = self._ends[group] - self._groups[group].num_rows
+            found[of_rows == group] = self._read(group)[rows[of_rows == group] - first]
+        return found
+
+    def _groups_of(self, rows: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._ends, rows, side="right")
+
+    def _read(self, group: int) -> np.ndarray:
+        """A row group, or why it cannot be read, which is found out once."""
+        if self._held is None or self._held[0] != group:
+            try:
+                self._held = group, _values(self._groups[group], self._columns)
+            except UserError as error:
+                self._held = group, error
+        held = self._held[1]
+        if isinstance(held, UserError):
+            raise held
+        return held
+
+
+def _values(group: _Group, columns: list[str]) -> np.ndarray:
+    """The numbers [n, F] of a row group."""
+    what = f"{group.file}: row group {group.number}"
+    if group.num_bytes > max_bytes():
+        raise UserError(
+            f"{what} takes {group.num_bytes:,} bytes, more than the {max_bytes():,} allowed here; "
+            "write the file with smaller row groups"
+        )
+    with reading(what):
+        table = open_parquet(group.file, what).read_row_group(group.number, columns=columns)
+    if table.num_rows != group.num_rows:
+        raise UserError(f"{what} holds {table.num_rows} rows, not {group.num_rows}; restore it")
+    found = np.empty((group.num_rows, len(columns)), np.float32)
+    for i, name in enumerate(columns):
+        values = table.column(name).to_numpy()
+        with np.errstate(over="ignore"):  # Reported below.
+            found[:, i] = values
+        bad = np.flatnonzero(~np.isfinite(found[:, i]))
+        if len(bad):
+            raise UserError(
+                f"{what}, row {bad[0]}: column {name!r} has no finite number; fill or remove what "
+                "is missing"
+            )
+    return found
+
+
+def given_parquet(name: str, request: Request) -> OwnData:
+    """The examples of Parquet files, whose inputs are read by row groups.
+
+    Args:
+        name: `parquet:PATH`.
+        request: with the target's name.
+
+    Raises:
+        UserError: there is no such column, or another one holds no numbers, or files differ.
+    """
+    parts = files_of(name)
+    first = next(iter(parts.values()))[0]
+    schema = open_parquet(first, name).schema_arrow
+    target = request.table.target
+    if target not in schema.names:
+        raise UserError(
+            f"{name} has no column {target!r} to learn: name one of {named(schema.names, 20)} by "
+            "--target"
+        )
+    columns = [
+        one for one in schema.names if one != target and not one.startswith("__index_level_")
+    ]
+    _check_numbers(schema, columns, name)
+    inputs, labels = dict[str, ParquetRows](), dict[str, Any]()
+    for part, files in parts.items():
+        groups = [group for file in files for group in _groups(file, schema)]
+        if not groups:
+            raise UserError(f"{name}: {part} has no rows")
+        inputs[part] = ParquetRows(groups, columns)
+        labels[part] = _target(files, target, name)
+    kind = request.table.kind or kind_of_target(next(iter(labels.values())), target)
+    arrays = {}
+    for part, column in labels.items():
+        prefix = "" if part == POOL else f"{part}_"
+        arrays[f"{prefix}{kind}"] = target_values(column, target, kind)
+        arrays[f"{prefix}inputs"] = np.zeros((len(column), 1), np.float32)  # Stand for rows.
+    checked = own_arrays.check_arrays(arrays, name)
+    note(f"{name}: inputs are the columns {named(columns, 20)}, in this order and without names.")
+    return checked._replace(inputs=inputs, input_dtype=ParquetRows.dtype)
+
+
+def _groups(file: Path, schema: Any) -> list[_Group]:
+    content = open_parquet(file, str(file))
+    if not content.schema_arrow.equals(schema):
+        raise UserError(f"{file} has other columns, or types of them, than the first file")
+    metadata = content.metadata
+    every = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    return [
+        _Group(file, i, one.num_rows, one.total_byte_size)
+        for i, one in enumerate(every)
+        if one.num_rows
+    ]
+
+
+def _target(files: Sequence[Path], target: str, name: str) -> Column:
+    """The column to learn, of all files."""
+    found = []
+    for file in files:
+        with reading(str(file)):
+            found.append(open_parquet(file, name).read(columns=[target]))
+    columns = [of_frame(one, name)[target] for one in found if one.num_rows]
+    return Column(np.concatenate([one.values for one in columns]), columns[0].kind)
+
+
+def _check_numbers(schema: Any, columns: Sequence[str], name: str) -> None:
+    import pyarrow.types as types  # Only where Parquet files are read.
+
+    kinds = (types.is_integer, types.is_floating, types.is_boolean)
+    bad = [one for one in columns if not any(is_kind(schema.field(one).type) for is_kind in kinds)]
+    if not columns:
+        raise UserError(f"{name} has no column beside the target")
+    if bad:
+        raise UserError(
+            f"{name}: {named(bad)} {'is' if len(bad) == 1 else 'are'} not of numbers; records hold "
+            "numbers alone: encode or drop such columns, or train with config.dataset=parquet:PATH "
+            "in memory"
+        )
