@@ -34,6 +34,16 @@ for some in (warm, large):
 print(json.dumps(found))
 """
 
+PREDICT = """
+import resource, sys
+from etils import epath
+from ensemble.commands.predict import write_answers
+
+workdir, data, out = sys.argv[1:]
+count = write_answers(workdir, [data], epath.Path(out))
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
 
 class Grey:
     """Pictures [N, 64, 64, 1] that are nowhere: the n-th has the value n modulo 256."""
@@ -90,6 +100,14 @@ def test_predictions_are_mapped_from_their_files(trained, tmp_path):
             np.testing.assert_array_equal(array, whole[name])
 
 
+def _run(program, *arguments):
+    """The last line of what it prints."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
 @pytest.mark.check
 def test_no_split_is_held_in_memory(tmp_path):
     data = _write(tmp_path / "data", train=300, validation=100, test=30_000)
@@ -97,11 +115,12 @@ def test_no_split_is_held_in_memory(tmp_path):
     config = {"dataset": data, "model": "mlp", "mlp.widths": "8", "ensemble_size": 2}
     config |= {"num_steps": 5, "batch_size": 64, "num_devices": 1}
     ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
-    arguments = (tmp_path / "run", other, tmp_path / "out")
-    command = [sys.executable, "-c", MEASURE, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    num_sets, num_large, warm, most = json.loads(done.stdout.splitlines()[-1])
+    done = _run(MEASURE, tmp_path / "run", other, tmp_path / "out")
+    num_sets, num_large, warm, most = json.loads(done)
     assert (num_sets, num_large) == (28, 4)
     num_bytes = 30_000 * 64 * 64
     assert most - warm < num_bytes / 3
+    count, of_predict = map(int, _run(PREDICT, tmp_path / "run", data, tmp_path / "new").split())
+    assert count == 30_400
+    assert len((tmp_path / "new").read_text().splitlines()) == count + 1
+    assert of_predict - warm < num_bytes / 3
