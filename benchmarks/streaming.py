@@ -1,6 +1,6 @@
 """Training from records on disk: memory, waiting, and records per second beside other loaders.
 
-    python benchmarks/streaming.py --folder=/tmp/streaming --out=benchmarks/results/streaming.json
+    PYTHONPATH=. python benchmarks/streaming.py --out=benchmarks/results/streaming.json
 
 Generated pictures of 64x64x3 are written as records to FOLDER, unless they are there from before:
 100,000 take 1.2 GB of disk, `--num_examples=1000000` 12 GB. Each figure is of a process of its own,
