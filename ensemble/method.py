@@ -142,10 +142,12 @@ class Stacked(NamedTuple):
     Attributes:
         variables: host tree [M * K, ...], member by member.
         num_draws: K, draws of each member; 1 where a member is one set of variables.
+        member_devices: over which a member was split in training.
     """
 
     variables: Any
     num_draws: int = 1
+    member_devices: int = 1
 
 
 @runtime_checkable

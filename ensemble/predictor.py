@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -44,6 +45,7 @@ class Predictor:
         num_draws: K: of a posterior, `variables` are [M * K, ...], K draws of every chain.
         identity: of the run whose ensemble it is.
         abstention: what `Prediction.accepted` goes by; None accepts everything.
+        member_devices: over which a member was split; it is again, over as many as divide these.
 
     Attributes:
         task: as given.
@@ -64,6 +66,7 @@ class Predictor:
         num_draws: int = 1,
         identity: str = UNKNOWN,
         abstention: metrics.Abstention | None = None,
+        member_devices: int = 1,
     ):
         self.task = task
         self.identity = identity
@@ -74,7 +77,10 @@ class Predictor:
         self._num_draws = num_draws
         # This process's: it may predict when others do not.
         devices = jax.local_devices()[:num_devices]
-        placement = Placement.create(len(self.members) * num_draws, devices)
+        self._member_devices = math.gcd(member_devices, len(devices))
+        placement = Placement.create(
+            len(self.members) * num_draws, devices, member_devices=self._member_devices
+        )
         self._predict = make_predict(task.predict, placement)
         self._placed_variables = placement.place_members(variables)
 
@@ -120,6 +126,7 @@ class Predictor:
             "members": self.members,
             "num_draws": self._num_draws,
             "identity": self.identity,
+            "member_devices": self._member_devices,
         }
 
     def __call__(self, inputs: np.ndarray) -> Any:
@@ -260,6 +267,7 @@ class Restored(NamedTuple):
         members: [M], their numbers.
         failed_members: numbers of those that are not live, and why.
         num_draws: K draws of every chain; 1 for members.
+        member_devices: over which a member was split.
         identity: of the run.
         notes: of the report, where the run has finished.
     """
@@ -272,6 +280,7 @@ class Restored(NamedTuple):
     members: list[int]
     failed_members: dict[int, str]
     num_draws: int = 1
+    member_devices: int = 1
     identity: str = UNKNOWN
     notes: Sequence[str] = ()
 
@@ -297,6 +306,7 @@ class Restored(NamedTuple):
             self.num_draws,
             self.identity,
             abstention,
+            self.member_devices,
         )
 
 
@@ -384,6 +394,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
             if k not in live
         },
         num_draws=found.num_draws,
+        member_devices=found.member_devices,
         identity=work.identity(),
         notes=report.get("notes", ()),
     )

@@ -193,7 +193,13 @@ def _train_and_evaluate(
             if found is not None:
                 predicts = cast(Predictive, task)  # As a method has it whose members predict.
                 predictor = Predictor(
-                    predicts, found.variables, live, config.num_devices, None, found.num_draws, run
+                    predicts,
+                    found.variables,
+                    live,
+                    config.num_devices,
+                    num_draws=found.num_draws,
+                    identity=run,
+                    member_devices=found.member_devices,
                 )
                 if isinstance(task, Comparing):
                     report |= task.compared(predictor)

@@ -1,5 +1,6 @@
-"""The one mesh: members, or chains, lie over one axis, examples over the other."""
+"""The one mesh: members or chains by examples by the parameters of a member."""
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -8,7 +9,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
 
-ENSEMBLE, DATA = "ensemble", "data"
+ENSEMBLE, DATA, MODEL = "ensemble", "data", "model"
 """Axes of the mesh."""
 
 RULES = {
@@ -21,26 +22,30 @@ RULES = {
 """Over which axis of the mesh the things that an axis of an array counts are spread."""
 
 
-def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
-    """Lays devices out for members and examples.
+def create_mesh(
+    num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device], num_parts: int = 1
+) -> Mesh:
+    """Lays devices out for members, examples and the parameters of a member.
 
     Args:
         num_chain_groups: devices over which members, or chains, are spread.
         num_shards: neighbouring devices over which the examples of each member are spread.
-        devices: at least the product of the two.
+        devices: at least the product of the numbers.
+        num_parts: neighbouring devices over which the arrays of each member are spread.
 
     Raises:
         UserError: there are fewer devices.
     """
-    if len(devices) < num_chain_groups * num_shards:
+    shape = (num_chain_groups, num_shards, num_parts)
+    if len(devices) < math.prod(shape):
         raise UserError(
             f"{num_chain_groups} groups of chains x {num_shards} shards need "
-            f"{num_chain_groups * num_shards} devices, there are {len(devices)}; use fewer"
+            f"{math.prod(shape)} devices, there are {len(devices)}; use fewer"
         )
-    shape, used = (num_chain_groups, num_shards), devices[: num_chain_groups * num_shards]
+    used = devices[: math.prod(shape)]
     # In their order: `jax.make_mesh` refuses a part of a TPU, and machines without a fast network.
     grid = np.array(used, dtype=object).reshape(shape)
-    return Mesh(grid, (ENSEMBLE, DATA), axis_types=(AxisType.Auto, AxisType.Auto))
+    return Mesh(grid, (ENSEMBLE, DATA, MODEL), axis_types=(AxisType.Auto,) * 3)
 
 
 def spec(*names: str | None) -> PartitionSpec:

@@ -5,22 +5,29 @@ M members meet D devices in one of two ways, and both fit one layout:
 * M >= D: every device holds `slots` = M/D members, and sees whole batches;
 * M < D: `slices` = D/M neighbouring devices share one member, and each sees a slice of its batch.
 
+A member that is larger than a device is held by `member_devices` neighbouring devices together: its
+arrays are split over them, and over its slices, by `ensemble.sharding.member_parts`. The compiler
+then sees whole members and whole batches, and decides what the devices exchange.
+
 Where the counts do not divide, the members are padded up to `num_places`; what fills the last
 places is computed and never counted. A member tree on the devices is [num_places, ...], spread over
 the axis of members; a device sees its slots of it.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ensemble.errors import UserError
 from ensemble.sharding import transfer
-from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh, named_sharding, spec
+from ensemble.sharding.member_parts import Annotations, Names, annotated, path_of, split
+from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh, named_sharding, spec
 
 _MAX_UNROLLED = 16
 
@@ -31,10 +38,16 @@ class Placement:
 
     num_members: int
     mesh: Mesh
+    annotations: Annotations = ()
 
     @classmethod
     def create(
-        cls, num_members: int, devices: Sequence[jax.Device], splittable: bool = True
+        cls,
+        num_members: int,
+        devices: Sequence[jax.Device],
+        splittable: bool = True,
+        member_devices: int = 1,
+        annotations: Annotations = (),
     ) -> "Placement":
         """Lays members over devices.
 
@@ -44,8 +57,19 @@ class Placement:
             splittable: whether a member's batch may be split over devices. A model whose
                 examples meet (batch statistics) or draw noise (dropout) would then depend on
                 the device count, so its members stay whole and surplus devices idle.
+            member_devices: K devices that hold one member together.
+            annotations: what the network says of how its parameters are split.
+
+        Raises:
+            UserError: `member_devices` does not divide the devices.
         """
         num_devices = len(devices)
+        if member_devices > 1:
+            _check_divides(member_devices, num_devices)
+            units = num_devices // member_devices
+            groups = next((g for g in range(num_members, units) if units % g == 0), units)
+            mesh = create_mesh(groups, units // groups, devices, member_devices)
+            return cls(num_members, mesh, annotations)
         if num_members < num_devices and splittable:
             groups = next(g for g in range(num_members, num_devices + 1) if num_devices % g == 0)
             return cls(num_members, create_mesh(groups, num_devices // groups, devices))
@@ -58,6 +82,21 @@ class Placement:
     def slices(self) -> int:
         """Devices that share a member."""
         return self.mesh.shape[DATA]
+
+    @property
+    def member_devices(self) -> int:
+        """Devices that hold a member together, or one of its slices."""
+        return self.mesh.shape[MODEL]
+
+    @property
+    def splits_members(self) -> bool:
+        """Whether a member's arrays are split over devices; the compiler then sees it whole."""
+        return self.member_devices > 1
+
+    @property
+    def _is_one_group(self) -> bool:
+        """Whether all devices hold the same split members, and nothing is mapped over groups."""
+        return self.splits_members and self.mesh.shape[ENSEMBLE] == 1
 
     @property
     def slots(self) -> int:
@@ -81,7 +120,8 @@ class Placement:
         XLA:CPU takes 32 of them for each device. Where they sum over devices and the line of one is
         full when another's is not, the two can stall on a busy machine.
         """
-        return self.slices > 1 and self.mesh.devices.flat[0].platform == "cpu"
+        shared = self.slices > 1 or self.splits_members
+        return shared and self.mesh.devices.flat[0].platform == "cpu"
 
     # Inside a mapped function.
 
@@ -123,15 +163,16 @@ class Placement:
 
     def sum_over_slices(self, tree: Any) -> Any:
         """Sums over the devices that share a member; the identity where none do."""
-        return jax.lax.psum(tree, DATA) if self.slices > 1 else tree
+        by_hand = self.slices > 1 and not self.splits_members
+        return jax.lax.psum(tree, DATA) if by_hand else tree
 
     def sum_over_groups(self, tree: Any) -> Any:
         """Sums over the groups of devices, so over different members, slice by slice."""
-        return jax.lax.psum(tree, ENSEMBLE)
+        return tree if self._is_one_group else jax.lax.psum(tree, ENSEMBLE)
 
     def max_over_groups(self, tree: Any) -> Any:
         """The largest over the groups of devices, slice by slice."""
-        return jax.lax.pmax(tree, ENSEMBLE)
+        return tree if self._is_one_group else jax.lax.pmax(tree, ENSEMBLE)
 
     # On the host.
 
@@ -157,16 +198,59 @@ class Placement:
             runs_once: whether the program had better be compiled soon than run fast.
         """
         options = {"xla_backend_optimization_level": 1} if runs_once else None
-        # What users' networks do within loops is not annotated for check_vma.
-        mapped = jax.shard_map(
-            fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-        )
-        return jax.jit(mapped, donate_argnums=tuple(donate), compiler_options=options)
+        if self.splits_members:
+            program = self._map_groups(fn, in_specs, out_specs)
+        else:
+            # What users' networks do within loops is not annotated for check_vma.
+            program = jax.shard_map(
+                fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+            )
+        return jax.jit(program, donate_argnums=tuple(donate), compiler_options=options)
+
+    def _map_groups(
+        self, fn: Callable[..., Any], in_specs: Any, out_specs: Any
+    ) -> Callable[..., Any]:
+        """Maps a function over groups of devices, in each of which the compiler splits the work."""
+        mapped = fn
+        if not self._is_one_group:
+            of_groups = jax.tree.map(_of_members, (in_specs, out_specs), is_leaf=_is_spec)
+            mapped = jax.shard_map(
+                fn,
+                mesh=self.mesh,
+                in_specs=of_groups[0],
+                out_specs=of_groups[1],
+                axis_names={ENSEMBLE},
+                check_vma=False,
+            )
+
+        def program(*args: Any) -> Any:
+            def place(of: PartitionSpec, tree: Any) -> Any:
+                if of == MEMBERS:
+                    return jax.lax.with_sharding_constraint(tree, self.member_shardings(tree))
+                return jax.lax.with_sharding_constraint(tree, NamedSharding(self.mesh, of))
+
+            return jax.tree.map(place, out_specs, mapped(*args), is_leaf=_is_spec)
+
+        return program
+
+    def member_shardings(self, tree: Any) -> Any:
+        """Where the arrays [num_places, ...] of members lie on the devices, a tree of shardings."""
+        if not self.splits_members:
+            return named_sharding(self.mesh, "member")
+
+        def one(path: Any, leaf: Any) -> NamedSharding:
+            names: Names = ()
+            if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                said = annotated(path_of(path), self.annotations)
+                names = split(leaf.shape[1:], leaf.dtype.itemsize, self.mesh.shape, said)
+            return NamedSharding(self.mesh, PartitionSpec(ENSEMBLE, *names))
+
+        return jax.tree.map_with_path(one, tree)
 
     def place_members(self, tree: Any) -> Any:
         """Puts a host tree [M, ...] on the devices, [num_places, ...]; the last member pads."""
         padded = jax.tree.map(lambda leaf: transfer.pad(leaf, self.num_places, fill=None), tree)
-        return transfer.put(padded, named_sharding(self.mesh, "member"))
+        return transfer.put(padded, self.member_shardings(padded))
 
     def gather_members(self, tree: Any) -> Any:
         """The inverse of `place_members`."""
@@ -199,14 +283,56 @@ class Placement:
             leaf = np.asarray(leaf)
             if axes[0] == "member":
                 leaf = transfer.pad(leaf, self.num_places, fill=None)
+            if self.splits_members:  # Its batch is whole to a member, whose examples may meet.
+                return leaf
             size = transfer.padded_size(leaf.shape[examples], self.mesh, DATA)
             return transfer.pad(leaf, size, axis=examples)
 
-        return transfer.put(jax.tree.map(padded, batch), named_sharding(self.mesh, *axes))
+        arrays = jax.tree.map(padded, batch)
+        if not self.splits_members:
+            return transfer.put(arrays, named_sharding(self.mesh, *axes))
+        first = axes[:examples]
+        spread = {
+            size: NamedSharding(self.mesh, PartitionSpec(*spec(*first), self.example_axes(size)))
+            for size in {leaf.shape[examples] for leaf in jax.tree.leaves(arrays)}
+        }
+        places = jax.tree.map(lambda leaf: spread[leaf.shape[examples]], arrays)
+        return transfer.put(arrays, places)
+
+    def example_axes(self, batch_size: int) -> tuple[str, ...]:
+        """The axes of the mesh over which a batch of a member that is split is spread.
+
+        Those of its slices and, unless the network itself says what is computed where, of its
+        parts: as many of both as divide the batch.
+        """
+        axes = (DATA,) if self.annotations else (DATA, MODEL)
+        found: tuple[str, ...] = ()
+        for axis in axes:
+            number = math.prod(self.mesh.shape[one] for one in (*found, axis))
+            found += (axis,) if batch_size % number == 0 else ()
+        return found
 
     def place_everywhere(self, tree: Any) -> Any:
         """Puts a host tree whole on every device."""
         return transfer.put(tree, named_sharding(self.mesh))
+
+
+def _is_spec(value: Any) -> bool:
+    return isinstance(value, PartitionSpec)
+
+
+def _of_members(one: PartitionSpec) -> PartitionSpec:
+    """What of a spec is about members."""
+    return PartitionSpec(*(axis if axis == ENSEMBLE else None for axis in one))
+
+
+def _check_divides(member_devices: int, num_devices: int) -> None:
+    if num_devices % member_devices:
+        fit = [k for k in range(1, num_devices + 1) if num_devices % k == 0]
+        raise UserError(
+            f"config.member_devices={member_devices} must divide the {num_devices} devices; use "
+            f"{', '.join(map(str, fit))}, or another config.num_devices"
+        )
 
 
 MEMBERS, EXAMPLES, EVERYWHERE = spec("member"), spec("example"), spec()

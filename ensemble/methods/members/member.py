@@ -27,6 +27,9 @@ from ensemble.networks import as_network
 from ensemble.sharding.mesh import ENSEMBLE
 from ensemble.tasks.supervised import Aux
 
+MEMBER_DEVICES = "member_devices"
+"""The counter of a checkpoint that says over how many devices each member was split."""
+
 
 class Stream(enum.IntEnum):
     """What a member's key is folded with before it is folded with a step: a stream of its own."""
@@ -79,7 +82,8 @@ def predictive(
     """The variables of members that are on disk: see `ensemble.registry.MethodEntry`."""
     best = arrays["best"]
     chosen = best["variables"] if best else {"params": arrays["params"], **arrays["model_state"]}
-    return Stacked(jax.tree.map(lambda leaf: leaf[np.array(live)], chosen))
+    variables = jax.tree.map(lambda leaf: leaf[np.array(live)], chosen)
+    return Stacked(variables, member_devices=counters.get(MEMBER_DEVICES, 1))
 
 
 Objective = Callable[[Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Aux]]

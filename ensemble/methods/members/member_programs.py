@@ -54,7 +54,12 @@ def build_programs(
         num_members: M.
     """
     devices = processes.devices(config.num_devices)
-    placement = Placement.create(num_members, devices, task.traits.examples_are_independent)
+    placement = Placement.create(
+        num_members,
+        devices,
+        task.traits.examples_are_independent,
+        config.member_devices,
+    )
 
     def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)

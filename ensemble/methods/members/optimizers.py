@@ -1,9 +1,12 @@
 """The optax transform of a configuration."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import ml_collections
 import optax
+
+from ensemble.notes import note
 
 
 class Descent(NamedTuple):
@@ -55,3 +58,28 @@ def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> D
     """Returns what a configuration says, over a horizon of `num_steps`."""
     schedule = learning_rate_schedule(config, num_steps)
     return Descent(schedule, create_optimizer(config, schedule))
+
+
+def say_what_stretching_does(
+    config: ml_collections.FrozenConfigDict,
+    counters: Mapping[str, int],
+    learning_rate: optax.Schedule,
+    last_step: int,
+) -> None:
+    """Says that the learning rate rises where a schedule is stretched to more steps.
+
+    Args:
+        config: of the run.
+        counters: of its checkpoint.
+        learning_rate: by step, from now on.
+        last_step: of the schedule from now on.
+    """
+    step, was = counters["step"], counters["last_step"]
+    before = float(learning_rate_schedule(config, was)(max(step - 1, 0)))
+    after = float(learning_rate(step))
+    if after > before:
+        note(
+            f"The schedule {config.schedule!r} is stretched from {was} to {last_step} steps, so at "
+            f"step {step} the learning rate goes from {before:.3g} up to {after:.3g}; the result "
+            f"is not that of one run of {last_step} steps."
+        )

@@ -15,7 +15,7 @@ from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
 from ensemble.method import FAILURES, Method, Stacked, Status
 from ensemble.methods.members.batching import Batches, check_data
-from ensemble.methods.members.member import TrainState
+from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
 from ensemble.methods.members.member_programs import (
     TOTALS,
     Programs,
@@ -25,9 +25,8 @@ from ensemble.methods.members.member_programs import (
     totals_to_host,
     zero_metrics,
 )
-from ensemble.methods.members.optimizers import Descent, create_descent, learning_rate_schedule
+from ensemble.methods.members.optimizers import Descent, create_descent, say_what_stretching_does
 from ensemble.methods.members.train_step import Metrics
-from ensemble.notes import note
 from ensemble.sharding import transfer
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
@@ -243,7 +242,8 @@ class SGD(Method[SGDState, ChunkInfo]):
         """The live members' variables; there are no draws."""
         variables = self._programs.placement.gather_members(state.members.chosen_variables)
         positions = [self.indices.index(k) for k in live]
-        return Stacked(jax.tree.map(lambda leaf: leaf[positions], variables))
+        found = jax.tree.map(lambda leaf: leaf[positions], variables)
+        return Stacked(found, member_devices=self._programs.placement.member_devices)
 
     def has_predictions(self, state: SGDState) -> bool:
         """Always: members predict from their start on."""
@@ -268,6 +268,7 @@ class SGD(Method[SGDState, ChunkInfo]):
             "begun": state.begun,
             "num_members": len(self.indices),
             "last_step": self._last_step,
+            MEMBER_DEVICES: placement.member_devices,
         }
         return arrays, counters
 
@@ -307,25 +308,12 @@ class SGD(Method[SGDState, ChunkInfo]):
                 f"{saved}; let it finish with {saved} first"
             )
         if self._last_step > counters.get("last_step", self._last_step):
-            self._say_what_schedule_does(counters)
+            say_what_stretching_does(self.config, counters, self.learning_rate, self._last_step)
         if counters["step"] > self._last_step:
             raise UserError(
                 f"the run in {where} has taken {counters['step']} steps, more than the "
                 f"{self._last_step} of this configuration; raise config.num_epochs or "
                 "config.num_steps"
-            )
-
-    def _say_what_schedule_does(self, counters: Mapping[str, int]) -> None:
-        """Says that the learning rate rises where a schedule is stretched to more steps."""
-        step, last_step = counters["step"], counters["last_step"]
-        before = float(learning_rate_schedule(self.config, last_step)(max(step - 1, 0)))
-        after = float(self.learning_rate(step))
-        if after > before:
-            note(
-                f"The schedule {self.config.schedule!r} is stretched from {last_step} to "
-                f"{self._last_step} steps, so at step {step} the learning rate goes from "
-                f"{before:.3g} up to {after:.3g}; the result is not that of one run of "
-                f"{self._last_step} steps."
             )
 
     # Growth.

@@ -44,6 +44,12 @@ BLOCK = Block(
             may_change=True,
             most=MAX_MEMBERS,
         ),
+        "member_devices": Key(
+            1,
+            "devices that hold one member together, for members larger than a device",
+            POSITIVE,
+            may_change=True,
+        ),
         "num_epochs": Key(
             None,
             "passes over the data; None or 0 where num_steps says how long",

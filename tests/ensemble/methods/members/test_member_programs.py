@@ -1,0 +1,186 @@
+"""Members that several devices hold together: the same members as on one, of fewer bytes each."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from conftest import make_blobs, small_config
+
+from ensemble import networks
+from ensemble.config_rules import validate
+from ensemble.errors import UserError
+from ensemble.method import Status
+from ensemble.methods.members.sgd import SGD
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.tasks.supervised import classification
+
+KEY = jax.random.key(0)
+KERNEL = (128, 256)
+
+
+@networks.register("wide")
+class Wide(nn.Module):
+    """Batch statistics and dropout, and a kernel that is large enough to be split."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x, train: bool):
+        x = nn.BatchNorm(use_running_average=not train)(nn.Dense(KERNEL[0])(x))
+        x = nn.relu(nn.Dense(KERNEL[1])(x))
+        x = nn.Dropout(0.3, deterministic=not train)(x)
+        return nn.Dense(self.num_outputs)(x)
+
+
+def make_method(ensemble_size, num_devices, member_devices, **overrides):
+    config = validate(
+        small_config(
+            **{
+                "model": "wide",
+                "ensemble_size": ensemble_size,
+                "num_devices": num_devices,
+                "member_devices": member_devices,
+                "num_epochs": None,
+                "num_steps": 4,
+                "batch_size": 28,
+                **overrides,
+            }
+        )
+    )
+    dataset = dataset_from_arrays(make_blobs(), hold_out=config.hold_out)
+    network = networks.create(config.model, len(dataset.class_names))
+    return SGD(config, classification(dataset, network))
+
+
+def run(method, state=None):
+    state = method.init(KEY) if state is None else state
+    while not method.finished(state):
+        state, info = method.advance(state)
+    return state, info
+
+
+def params_of(method, state):
+    return jax.tree.leaves(method.to_host(state)[0]["params"])
+
+
+@functools.cache
+def on_one_device(ensemble_size, **overrides):
+    method = make_method(ensemble_size, 1, 1, **overrides)
+    state, info = run(method)
+    scores = method.predict_split(state, "test").arrays["log_probs"]
+    return params_of(method, state), scores, method.scalars(info)
+
+
+def largest_difference(found, expected):
+    return max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True))
+
+
+def slow(*values):
+    """Parameters of which `make check` tests more."""
+    return pytest.param(*values, marks=pytest.mark.check)
+
+
+@pytest.mark.parametrize(
+    ("ensemble_size", "num_devices", "member_devices", "mesh"),
+    [
+        (2, 8, 2, (2, 2, 2)),
+        slow(2, 8, 4, (2, 1, 4)),
+        slow(3, 4, 2, (2, 1, 2)),  # One place holds padding.
+        slow(1, 4, 4, (1, 1, 4)),
+        slow(2, 4, 4, (1, 1, 4)),
+    ],
+)
+def test_members_over_devices_are_those_of_one_device(
+    ensemble_size, num_devices, member_devices, mesh
+):
+    params, scores, scalars = on_one_device(ensemble_size)
+    method = make_method(ensemble_size, num_devices, member_devices)
+    state, info = run(method)
+    placement = method._programs.placement
+    assert tuple(placement.mesh.shape.values()) == mesh
+    assert largest_difference(params_of(method, state), params) < 2e-6
+    found = method.predict_split(state, "test").arrays["log_probs"]
+    np.testing.assert_allclose(found, scores, atol=2e-5)
+    for name, value in method.scalars(info).items():
+        np.testing.assert_allclose(value, scalars[name], rtol=1e-4, err_msg=name)
+    parts = mesh[1] * mesh[2]
+    for tree in (state.members.params, state.members.opt_state[1][0].trace):
+        kernel = tree["Dense_1"]["kernel"]
+        assert kernel.addressable_shards[0].data.size == placement.slots * np.prod(KERNEL) / parts
+
+
+@pytest.mark.check
+def test_batches_of_any_size_are_whole_to_a_member():
+    """Batch statistics would otherwise see what pads; 29 examples go to no two devices alike."""
+    params, _, _ = on_one_device(2, batch_size=29)
+    method = make_method(2, 4, 2, batch_size=29)
+    assert largest_difference(params_of(method, run(method)[0]), params) < 2e-6
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("batching", ["independent"])
+def test_members_with_batches_of_their_own_are_those_of_one_device(batching):
+    params, _, _ = on_one_device(2, batching=batching)
+    method = make_method(2, 4, 2, batching=batching)
+    assert largest_difference(params_of(method, run(method)[0]), params) < 2e-6
+
+
+@pytest.mark.parametrize(("num_devices", "member_devices"), [(4, 2), slow(4, 4), slow(1, 1)])
+def test_a_state_moves_from_eight_devices_to_fewer(num_devices, member_devices):
+    params, _, _ = on_one_device(2)
+    first = make_method(2, 8, 2)
+    state, _ = first.advance(first.init(KEY))
+    arrays, counters = first.to_host(state)
+    assert counters["member_devices"] == 2
+    second = make_method(2, num_devices, member_devices)
+    moved = second.from_host(KEY, arrays, counters)
+    back, _ = second.to_host(moved)
+    for one, other in zip(jax.tree.leaves(arrays), jax.tree.leaves(back), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert largest_difference(params_of(second, run(second, moved)[0]), params) < 2e-6
+
+
+@pytest.mark.check
+def test_resumption_on_the_same_devices_changes_no_bit():
+    method = make_method(2, 8, 2)
+    straight, _ = run(method)
+    state, _ = method.advance(method.init(KEY))
+    other = make_method(2, 8, 2)
+    resumed, _ = run(other, other.from_host(KEY, *method.to_host(state)))
+    assert largest_difference(params_of(other, resumed), params_of(method, straight)) == 0
+
+
+@pytest.mark.check
+def test_adam_differs_by_no_more_than_its_steps():
+    """A step is the learning rate times a ratio, whose sign is noise without a gradient."""
+    adam = {"optimizer": "adam", "learning_rate": 1e-3}
+    params, scores, _ = on_one_device(2, **adam)
+    method = make_method(2, 8, 2, **adam)
+    state, _ = run(method)
+    assert largest_difference(params_of(method, state), params) < 2 * method.num_steps * 1e-3
+    found = method.predict_split(state, "test").arrays["log_probs"]
+    np.testing.assert_allclose(found, scores, atol=1e-2)
+
+
+@pytest.mark.check
+def test_a_member_that_fails_over_devices_poisons_nobody():
+    method = make_method(2, 8, 2, learning_rate=1e14, num_steps=6)
+    state, info = run(method)
+    assert set(method.status(info).values()) == {Status.NON_FINITE}
+    assert all(np.isfinite(leaf).all() for leaf in params_of(method, state))
+
+
+def test_devices_of_a_member_that_do_not_divide_all_are_refused():
+    with pytest.raises(UserError, match=r"member_devices=3 must divide the 8 devices; use 1, 2, 4"):
+        make_method(2, 8, 3).init(KEY)
+
+
+@pytest.mark.check
+def test_the_state_is_donated():
+    method = make_method(2, 4, 2)
+    state, _ = method.advance(method.init(KEY))
+    kernel = state.members.params["Dense_1"]["kernel"]
+    method.advance(state)
+    assert kernel.is_deleted()
