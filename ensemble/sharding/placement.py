@@ -16,7 +16,7 @@ the axis of members; a device sees its slots of it.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -114,6 +114,11 @@ class Placement:
         return np.arange(self.num_places) >= self.num_members
 
     @property
+    def platform(self) -> str:
+        """What the devices are: `cpu`, `gpu` or `tpu`."""
+        return str(self.mesh.devices.flat[0].platform)
+
+    @property
     def may_stall(self) -> bool:
         """Whether many programs in line could wait for each other for ever.
 
@@ -121,7 +126,7 @@ class Placement:
         full when another's is not, the two can stall on a busy machine.
         """
         shared = self.slices > 1 or self.splits_members
-        return shared and self.mesh.devices.flat[0].platform == "cpu"
+        return shared and self.platform == "cpu"
 
     # Inside a mapped function.
 
@@ -132,7 +137,7 @@ class Placement:
         which XLA has no fast kernel, so the members are unrolled; many are looped over, for every
         copy takes its time to compile.
         """
-        if self.mesh.devices.flat[0].platform != "cpu":
+        if self.platform != "cpu":
             return jax.vmap(fn, in_axes=in_axes)
 
         fn = jax.jit(fn)  # Traced and lowered once, not once a member.
@@ -184,6 +189,7 @@ class Placement:
         donate: Sequence[int] = (),
         *,
         runs_once: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> Callable[..., Any]:
         """Compiles a function that every device computes of its part.
 
@@ -196,8 +202,11 @@ class Placement:
             out_specs: how the results do.
             donate: numbers of the arguments whose buffers are given to the results.
             runs_once: whether the program had better be compiled soon than run fast.
+            options: of the compiler.
         """
-        options = {"xla_backend_optimization_level": 1} if runs_once else None
+        chosen: dict[str, Any] = dict(options or {})
+        if runs_once:
+            chosen["xla_backend_optimization_level"] = 1
         if self.splits_members:
             program = self._map_groups(fn, in_specs, out_specs)
         else:
@@ -205,7 +214,7 @@ class Placement:
             program = jax.shard_map(
                 fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
             )
-        return jax.jit(program, donate_argnums=tuple(donate), compiler_options=options)
+        return jax.jit(program, donate_argnums=tuple(donate), compiler_options=chosen or None)
 
     def _map_groups(
         self, fn: Callable[..., Any], in_specs: Any, out_specs: Any

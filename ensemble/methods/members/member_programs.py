@@ -18,6 +18,7 @@ from ensemble.method import Status
 from ensemble.methods.members.member import TrainState, create_member, keep_best
 from ensemble.methods.members.train_step import (
     Metrics,
+    check_accumulation,
     make_train_steps,
 )
 from ensemble.sharding import processes, transfer
@@ -53,6 +54,7 @@ def build_programs(
         optimizer: one for all placements: the state's tree structure depends on its identity.
         num_members: M.
     """
+    check_accumulation(config, task)
     devices = processes.devices(config.num_devices)
     placement = Placement.create(
         num_members,

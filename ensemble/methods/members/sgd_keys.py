@@ -32,6 +32,15 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
                 "set exactly one of the two, the other to 0",
             )
         )
+    parts, batch_size = values["gradient_accumulation"], values["batch_size"]
+    if parts > batch_size:
+        found.append(
+            Conflict(
+                ("gradient_accumulation", "batch_size"),
+                f"config.gradient_accumulation={parts} must be at most "
+                f"config.batch_size={batch_size}; lower it",
+            )
+        )
     return found
 
 
@@ -48,6 +57,18 @@ BLOCK = Block(
             1,
             "devices that hold one member together, for members larger than a device",
             POSITIVE,
+            may_change=True,
+        ),
+        "gradient_accumulation": Key(
+            1,
+            "parts of a batch whose gradients are computed one after another, for less memory",
+            POSITIVE,
+            may_change=True,
+        ),
+        "rematerialise": Key(
+            False,
+            "whether activations are computed again for the gradient, for less memory",
+            TRUE_OR_FALSE,
             may_change=True,
         ),
         "num_epochs": Key(

@@ -6,12 +6,13 @@ normalisation on the device, members of one device side by side, one member over
 the prior, and the metrics of the mean of softmax.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
+import numpy as np
 from clu import metrics as clu_metrics
 from flax import struct
 
@@ -27,7 +28,9 @@ from ensemble.methods.members.member import (
     apply_member,
     update_member,
 )
+from ensemble.methods.members.rematerialise import COMPILER_OPTIONS, rematerialised
 from ensemble.network import Variables
+from ensemble.sharding import transfer
 from ensemble.sharding.mesh import spec
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
 from ensemble.sources.batches import augment
@@ -69,6 +72,10 @@ def make_train_steps(
     """
     shared = config.batching == "shared"
     objective, likelihood = make_objective(config, task), task.likelihood
+    options: Mapping[str, str] = {}
+    if config.rematerialise:
+        objective = rematerialised(objective)
+        options = COMPILER_OPTIONS.get(placement.platform, {})
     progress = likelihood.progress
     over = Reduce(placement.sum_over_groups, placement.max_over_groups)
     # Member k's key is the seed's folded with k; no member has this number.
@@ -81,6 +88,8 @@ def make_train_steps(
         return task.prepare(inputs)
 
     def differentiate(state: TrainState, batch: Batch, rng_key: jax.Array) -> Output:
+        if config.gradient_accumulation > 1:
+            return accumulate(state, objective, batch, rng_key, config.gradient_accumulation)
         return apply_member(state, objective, batch.inputs, batch.targets, batch.weights, rng_key)
 
     def update(state: TrainState, output: Output, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -151,8 +160,65 @@ def make_train_steps(
     results = (MEMBERS, MEMBERS, EVERYWHERE)
     of_batches = spec(None, "example") if shared else spec("member", None, "example")
     return placement.map_devices(
-        steps_fn, (*results, of_batches, EVERYWHERE, EVERYWHERE), results, donate=(0, 1, 2)
+        steps_fn,
+        (*results, of_batches, EVERYWHERE, EVERYWHERE),
+        results,
+        donate=(0, 1, 2),
+        options=options,
     )
+
+
+def accumulate(
+    state: TrainState, objective: Objective, batch: Batch, rng_key: jax.Array, num_parts: int
+) -> Output:
+    """As `apply_member`, in parts one after another, of which one is in memory at a time.
+
+    Args:
+        state: one member's, of a network without state of its own.
+        objective: that is maximised.
+        batch: of the member, prepared.
+        rng_key: of the network's noise in this step; each part has its own.
+        num_parts: P; example i is in part i % P, so that every device has some of each part.
+    """
+    size = batch.weights.shape[0]
+    rows = -(-size // num_parts)
+
+    def parts(leaf: jax.Array, fill: float | None = None) -> jax.Array:
+        padded = transfer.pad(leaf, rows * num_parts, fill=fill)
+        return jnp.swapaxes(padded.reshape(rows, num_parts, *leaf.shape[1:]), 0, 1)
+
+    def one(sums: Any, part: Any) -> Any:
+        number, inputs, targets, weights = part
+        key = jax.random.fold_in(rng_key, number)
+        output = apply_member(state, objective, inputs, targets, weights, key)
+        sums = jax.tree.map(jnp.add, sums, (output.gradients, output.loss))
+        return sums, output.predicted
+
+    nothing = jax.tree.map(jnp.zeros_like, state.params), jnp.zeros((), jnp.float32)
+    columns = (
+        np.arange(num_parts),
+        *jax.tree.map(parts, (batch.inputs, batch.targets)),
+        parts(batch.weights, 0),
+    )
+    (gradients, loss), predicted = jax.lax.scan(one, nothing, columns)
+    predicted = jax.tree.map(
+        lambda leaf: jnp.swapaxes(leaf, 0, 1).reshape(-1, *leaf.shape[2:])[:size], predicted
+    )
+    return Output(gradients, loss, predicted, state.model_state)
+
+
+def check_accumulation(config: ml_collections.FrozenConfigDict, task: Learned) -> None:
+    """Refuses batches in parts to networks whose statistics are of a batch.
+
+    Raises:
+        UserError: as said.
+    """
+    if config.gradient_accumulation > 1 and task.traits.has_state:
+        raise UserError(
+            f"config.gradient_accumulation={config.gradient_accumulation} would give the network "
+            f"config.model={config.model!r} the statistics of a part for those of a batch; set it "
+            "to 1, or choose a network without batch statistics"
+        )
 
 
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:

@@ -12,6 +12,7 @@ from ensemble import networks
 from ensemble.config_rules import validate
 from ensemble.errors import UserError
 from ensemble.method import Status
+from ensemble.methods.members.member_programs import zero_metrics
 from ensemble.methods.members.sgd import SGD
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
@@ -184,3 +185,59 @@ def test_the_state_is_donated():
     kernel = state.members.params["Dense_1"]["kernel"]
     method.advance(state)
     assert kernel.is_deleted()
+
+
+@networks.register("deep")
+class Deep(nn.Module):
+    """Whose examples are independent, and whose activations take more than its parameters."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(3):
+            x = nn.Dense(8)(nn.relu(nn.Dense(KERNEL[1])(x)))
+        return nn.Dense(self.num_outputs)(x)
+
+
+def temp_bytes(method):
+    """What a step takes beside its arguments and results, and the members after some steps."""
+    state = method.init(KEY)
+    programs = method._programs
+    batches = method.batches.place(programs.placement, method.indices, 0, 1, 1)
+    totals = zero_metrics(programs.placement, method.task.likelihood)
+    step = programs.train_steps.lower(state.members, *totals, batches, np.int32(0), np.int32(1))
+    return step.compile().memory_analysis().temp_size_in_bytes
+
+
+DEEP = {"model": "deep", "batch_size": 120, "num_steps": 3}
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    "saving",
+    [{"gradient_accumulation": 4}, {"rematerialise": True}],
+)
+@pytest.mark.parametrize(("num_devices", "member_devices"), [(1, 1), (4, 2), (4, 1)])
+def test_less_memory_gives_the_same_members(saving, num_devices, member_devices):
+    params, scores, scalars = on_one_device(2, **DEEP)
+    method = make_method(2, num_devices, member_devices, **DEEP, **saving)
+    state, info = run(method)
+    assert largest_difference(params_of(method, state), params) < 2e-6
+    found = method.predict_split(state, "test").arrays["log_probs"]
+    np.testing.assert_allclose(found, scores, atol=2e-5)
+    for name, value in method.scalars(info).items():
+        np.testing.assert_allclose(value, scalars[name], rtol=1e-4, err_msg=name)
+    other = make_method(2, num_devices, member_devices, **DEEP)
+    assert temp_bytes(method) < 0.8 * temp_bytes(other)
+
+
+def test_parts_of_a_batch_that_do_not_divide_it_are_the_batch():
+    params, _, _ = on_one_device(2, **DEEP)
+    method = make_method(2, 1, 1, **DEEP, gradient_accumulation=7)
+    assert largest_difference(params_of(method, run(method)[0]), params) < 2e-6
+
+
+def test_batch_statistics_of_parts_are_refused():
+    with pytest.raises(UserError, match="statistics of a part for those of a batch"):
+        make_method(2, 1, 1, gradient_accumulation=2).init(KEY)
