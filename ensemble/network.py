@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Var
 
 from ensemble.errors import UserError
+from ensemble.sharding.member_parts import Annotations
 
 Variables = dict[str, Any]
 """`params`, a tree of arrays, and the network's other collections, such as batch statistics."""
@@ -26,7 +27,8 @@ class Network(Protocol):
     parameters of one dense layer, for which samplers have a faster gradient and better coordinates.
     It may have `check_inputs(inputs, params)`, which raises a `UserError` where inputs [N, ...] are
     none that it can predict with the parameters [M, ...] of members. It may have a `backbone`, a
-    `Backbone`: its inputs are then the features that this makes of the raw ones.
+    `Backbone`: its inputs are then the features that this makes of the raw ones. It may have
+    `annotations(input_shape)`, which says how its parameters are split over a member's devices.
     """
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
@@ -86,11 +88,13 @@ class Traits(NamedTuple):
         has_state: whether it has collections beside `params`.
         is_random: whether it draws noise in training.
         has_convolutions: whether it convolves, which XLA:CPU does slowly within a loop.
+        annotations: what it says of how its parameters are split over devices.
     """
 
     has_state: bool
     is_random: bool
     has_convolutions: bool = False
+    annotations: Annotations = ()
 
     @property
     def examples_are_independent(self) -> bool:
@@ -114,6 +118,7 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
         has_state=variables.keys() > {"params"},
         is_random=jaxpr.invars[-1] in _needed(jaxpr),
         has_convolutions=_convolves(jaxpr),
+        annotations=network.annotations(input_shape) if hasattr(network, "annotations") else (),
     )
 
 

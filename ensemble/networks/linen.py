@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from ensemble.errors import UserError
 from ensemble.network import Variables, check_outputs
+from ensemble.sharding.member_parts import Annotations, path_of
 
 SWITCHES = {"train": True, "training": True, "is_training": True, "deterministic": False}
 """Usual names of what tells a module whether it trains, and the value that says so."""
@@ -49,8 +51,24 @@ class LinenNetwork:
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
         """Starts the variables; `module.init` takes the key as it is."""
+        return jax.tree.map(_value, self._boxed(rng_key, inputs), is_leaf=_is_annotated)
+
+    def _boxed(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
+        """The variables, with what the module says of how they are split."""
         module, mode = self._switched(False)
-        return dict(module.init(rng_key, inputs, **mode))
+        # Where arrays lie is the mesh's to say; Flax would apply what is said of a member to all.
+        with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+            return dict(module.init(rng_key, inputs, **mode))
+
+    def annotations(self, input_shape: tuple[int, ...]) -> Annotations:
+        """What `nn.with_partitioning` says of the parameters."""
+        inputs = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+        boxed = jax.eval_shape(self._boxed, jax.random.key(0), inputs)["params"]
+        return tuple(
+            (path_of(path), tuple(leaf.get_partition_spec()))
+            for path, leaf in jax.tree.leaves_with_path(boxed, is_leaf=_is_annotated)
+            if _is_annotated(leaf) and any(leaf.get_partition_spec())
+        )
 
     def apply(
         self,
@@ -106,6 +124,14 @@ class LinenNetwork:
                 "in predictions: let __call__ take train: bool, and pass deterministic=not train "
                 f"to Dropout and {_STATISTICS}=not train to BatchNorm"
             )
+
+
+def _is_annotated(value: Any) -> bool:
+    return isinstance(value, nn.Partitioned)
+
+
+def _value(leaf: Any) -> Any:
+    return leaf.value if _is_annotated(leaf) else leaf
 
 
 def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 
 from ensemble.errors import UserError, in_own_code
 from ensemble.network import Variables, check_outputs
+from ensemble.sharding.member_parts import Annotations, Names
 
 if TYPE_CHECKING:
     from flax import nnx
@@ -43,6 +44,7 @@ class _Layout(NamedTuple):
         graphdef: the structure of a module without its arrays.
         paths: of all arrays, in the order of the structure.
         collections: of each Variable that is one of the network, by its path.
+        annotations: what `nnx.with_partitioning` says of parameters, by their paths.
         streams: shapes and dtypes of random streams' keys and counters, by their paths.
         constants: arrays that are the same in every module, by their paths.
     """
@@ -50,6 +52,7 @@ class _Layout(NamedTuple):
     graphdef: nnx.GraphDef
     paths: list[Path]
     collections: dict[Path, str]
+    annotations: dict[Path, Names]
     streams: dict[Path, tuple[tuple[int, ...], Any]]
     constants: dict[Path, Any]
 
@@ -71,6 +74,12 @@ class NNXNetwork:
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
         """Starts the variables: those of `factory(nnx.Rngs(rng_key))`."""
         return {"params": {}} | self._variables(_arrays(_build(self.factory, rng_key)))
+
+    def annotations(self, input_shape: tuple[int, ...]) -> Annotations:
+        """What `nnx.with_partitioning` says of the parameters."""
+        return tuple(
+            (tuple(map(str, path)), names) for path, names in self.layout.annotations.items()
+        )
 
     def apply(
         self,
@@ -210,7 +219,8 @@ def _build(factory: Factory, rng_key: jax.Array) -> nnx.Module:
     from flax import nnx  # It takes as long to import as Linen, and few need it.
 
     try:
-        module = factory(nnx.Rngs(rng_key))
+        with nnx.use_eager_sharding(False):  # Where arrays lie is the mesh's to say.
+            module = factory(nnx.Rngs(rng_key))
     except UserError:
         raise
     except Exception as error:  # A factory is a program, and may raise anything.
@@ -240,7 +250,7 @@ def _layout(module: nnx.Module) -> _Layout:
                 "learned, in an nnx.Variable if it changes, and make a NumPy array of a constant"
             )
     graphdef, state = nnx.split(module)
-    layout = _Layout(graphdef, [], {}, {}, {})
+    layout = _Layout(graphdef, [], {}, {}, {}, {})
     for path, leaf in nnx.to_flat_state(state):
         layout.paths.append(path)
         if not isinstance(leaf, nnx.Variable):
@@ -250,6 +260,9 @@ def _layout(module: nnx.Module) -> _Layout:
             layout.streams[path] = value.shape, value.dtype
         else:
             layout.collections[path] = _collection(leaf, path)
+            spec = nnx.spmd.get_var_pspec(leaf)
+            if spec and any(spec) and isinstance(leaf, nnx.Param):
+                layout.annotations[path] = tuple(spec)
     return layout
 
 

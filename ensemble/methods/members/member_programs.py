@@ -22,6 +22,8 @@ from ensemble.methods.members.train_step import (
     make_train_steps,
 )
 from ensemble.sharding import processes, transfer
+from ensemble.sharding.member_parts import check_annotations
+from ensemble.sharding.mesh import DATA, MODEL
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.task import Learned
@@ -61,7 +63,11 @@ def build_programs(
         devices,
         task.traits.examples_are_independent,
         config.member_devices,
+        task.traits.annotations,
     )
+    if placement.splits_members:
+        sizes = {axis: placement.mesh.shape[axis] for axis in (DATA, MODEL)}
+        check_annotations(placement.annotations, task.params_shapes(), sizes)
 
     def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)

@@ -15,7 +15,7 @@ from ensemble import UserError, networks
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh
+from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh
 from ensemble.source import Examples
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
@@ -238,4 +238,4 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
 
 def test_the_mesh_has_its_axes():
     mesh = mesh_of(2, 4)
-    assert dict(mesh.shape) == {ENSEMBLE: 2, DATA: 4}
+    assert dict(mesh.shape) == {ENSEMBLE: 2, DATA: 4, MODEL: 1}

@@ -241,3 +241,70 @@ def test_parts_of_a_batch_that_do_not_divide_it_are_the_batch():
 def test_batch_statistics_of_parts_are_refused():
     with pytest.raises(UserError, match="statistics of a part for those of a batch"):
         make_method(2, 1, 1, gradient_accumulation=2).init(KEY)
+
+
+def over_model(*names):
+    return nn.with_partitioning(nn.initializers.lecun_normal(), names)
+
+
+@networks.register("annotated")
+class Annotated(nn.Module):
+    """A Linen module that says how two of its kernels are split, and nothing of a third."""
+
+    num_outputs: int
+    axis: str = "model"
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.Dense(128, kernel_init=over_model(None, self.axis))(x))
+        x = nn.relu(nn.Dense(64, kernel_init=over_model(self.axis, None))(x))
+        return nn.Dense(self.num_outputs)(nn.relu(nn.Dense(256)(x)))
+
+
+@networks.register("annotated_nnx")
+def annotated_nnx(num_outputs):
+    from flax import nnx  # It takes long to import.
+
+    class Module(nnx.Module):
+        def __init__(self, rngs):
+            def init(*names):
+                return nnx.with_partitioning(nnx.initializers.lecun_normal(), names)
+
+            self.layers = nnx.List(
+                [
+                    nnx.Linear(6, 128, rngs=rngs, kernel_init=init(None, "model")),
+                    nnx.Linear(128, 64, rngs=rngs, kernel_init=init("model", None)),
+                    nnx.Linear(64, 256, rngs=rngs),
+                    nnx.Linear(256, num_outputs, rngs=rngs),
+                ]
+            )
+
+        def __call__(self, x):
+            for layer in self.layers[:-1]:
+                x = nnx.relu(layer(x))
+            return self.layers[-1](x)
+
+    return networks.from_nnx(Module)
+
+
+@pytest.mark.parametrize("model", ["annotated", slow("annotated_nnx")])
+def test_what_a_network_says_of_its_parameters_is_honoured(model):
+    params, scores, _ = on_one_device(2, model=model)
+    method = make_method(2, 8, 2, model=model)
+    state, _ = run(method)
+    assert largest_difference(params_of(method, state), params) < 2e-6
+    found = method.predict_split(state, "test").arrays["log_probs"]
+    np.testing.assert_allclose(found, scores, atol=2e-5)
+    for tree in (state.members.params, state.members.opt_state[1][0].trace):
+        kernels = {leaf.shape[1:]: leaf for leaf in jax.tree.leaves(tree) if leaf.ndim == 3}
+        assert kernels[6, 128].sharding.spec == jax.P("ensemble", None, "model")
+        assert kernels[128, 64].sharding.spec == jax.P("ensemble", "model")
+        assert kernels[64, 256].sharding.spec == jax.P("ensemble", None, ("data", "model"))
+    assert method._programs.placement.example_axes(28) == ("data",)
+
+
+def test_axes_that_the_mesh_has_not_are_refused():
+    networks.register("tensor", lambda num_outputs: Annotated(num_outputs, axis="tensor"))
+    with pytest.raises(UserError, match="names the axis 'tensor'; a member is spread over 'data'"):
+        make_method(2, 8, 2, model="tensor").init(KEY)
+    make_method(2, 1, 1, model="tensor").init(KEY)
