@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.sharding.mesh import DATA, MODEL
+from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL
 
 SMALL_BYTES = 2**16
 """Arrays of fewer bytes are whole on each device: they take little, and an exchange takes time."""
@@ -117,6 +117,54 @@ def check_annotations(annotations: Annotations, shapes: Any, sizes: Mapping[str,
                 )
 
 
+def mesh_shape(num_members: int, num_devices: int, member_devices: int) -> dict[str, int]:
+    """How devices are laid out for members that are split.
+
+    Args:
+        num_members: M.
+        num_devices: D.
+        member_devices: K, which divides D.
+
+    Returns:
+        Devices along each axis of the mesh. What M * K devices leave over shares the examples.
+    """
+    units = num_devices // member_devices
+    groups = next((g for g in range(num_members, units) if units % g == 0), units)
+    return {ENSEMBLE: groups, DATA: units // groups, MODEL: member_devices}
+
+
+def fewest_member_devices(
+    shapes: Any, num_members: int, num_devices: int, memory: int, annotations: Annotations = ()
+) -> int:
+    """Over how few devices each member can be split, so that all fit.
+
+    Args:
+        shapes: of all arrays of one member's step that are no activations.
+        num_members: M.
+        num_devices: D.
+        memory: bytes of a device that these arrays may take.
+        annotations: of the network.
+
+    Raises:
+        UserError: they do not fit, however they are split.
+    """
+    needed = []
+    for member_devices in range(1, num_devices + 1):
+        if num_devices % member_devices:
+            continue
+        sizes = mesh_shape(num_members, num_devices, member_devices)
+        parts = {DATA: sizes[DATA], MODEL: member_devices} if member_devices > 1 else {}
+        slots = -(-num_members // sizes[ENSEMBLE])
+        needed.append(slots * bytes_per_device(shapes, parts, annotations))
+        if needed[-1] <= memory:
+            return member_devices
+    raise UserError(
+        f"config.ensemble_size={num_members} members take {min(needed) / 2**30:.3g} GiB of each of "
+        f"the {num_devices} devices, which have {memory / 2**30:.3g} GiB for parameters, gradients "
+        "and the optimiser's state; use more devices, fewer members or a smaller network"
+    )
+
+
 def bytes_per_device(shapes: Any, sizes: Mapping[str, int], annotations: Annotations = ()) -> int:
     """What one device holds of some arrays of one member.
 
@@ -131,6 +179,6 @@ def bytes_per_device(shapes: Any, sizes: Mapping[str, int], annotations: Annotat
         itemsize = itemsize or np.dtype(leaf.dtype).itemsize
         named = annotated(path_of(path), annotations)
         names = split(tuple(leaf.shape), itemsize, sizes, named)
-        number = math.prod(sizes[axis] for entry in names for axis in _axes(entry))
+        number = math.prod(sizes.get(axis, 1) for entry in names for axis in _axes(entry))
         total += math.prod(leaf.shape) * itemsize // number
     return total

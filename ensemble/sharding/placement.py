@@ -26,7 +26,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
 from ensemble.sharding import transfer
-from ensemble.sharding.member_parts import Annotations, Names, annotated, path_of, split
+from ensemble.sharding.member_parts import (
+    Annotations,
+    Names,
+    annotated,
+    mesh_shape,
+    path_of,
+    split,
+)
 from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh, named_sharding, spec
 
 _MAX_UNROLLED = 16
@@ -66,9 +73,8 @@ class Placement:
         num_devices = len(devices)
         if member_devices > 1:
             _check_divides(member_devices, num_devices)
-            units = num_devices // member_devices
-            groups = next((g for g in range(num_members, units) if units % g == 0), units)
-            mesh = create_mesh(groups, units // groups, devices, member_devices)
+            shape = mesh_shape(num_members, num_devices, member_devices)
+            mesh = create_mesh(shape[ENSEMBLE], shape[DATA], devices, shape[MODEL])
             return cls(num_members, mesh, annotations)
         if num_members < num_devices and splittable:
             groups = next(g for g in range(num_members, num_devices + 1) if num_devices % g == 0)

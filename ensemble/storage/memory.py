@@ -1,5 +1,9 @@
 """Refuses, before anything is computed, what this machine's memory cannot hold."""
 
+from collections.abc import Sequence
+
+import jax
+
 from ensemble.errors import UserError
 from ensemble.storage.npz import memory_bytes
 
@@ -21,3 +25,14 @@ def check_memory(num_bytes: int, what: str, remedy: str) -> None:
             f"{what} would take {num_bytes / 2**30:.1f} GiB, over the {there_are / 2**30:.1f} of "
             f"this machine; lower {remedy}"
         )
+
+
+def device_bytes(devices: Sequence[jax.Device]) -> int:
+    """The memory of one device; of CPU devices, their part of the machine's.
+
+    Args:
+        devices: of the run, of which this process has some.
+    """
+    local = [one for one in devices if one.process_index == jax.process_index()]
+    stats = local[0].memory_stats() or {}
+    return int(stats.get("bytes_limit", memory_bytes() // len(local)))

@@ -21,15 +21,25 @@ from ensemble.methods.members.train_step import (
     check_accumulation,
     make_train_steps,
 )
+from ensemble.notes import note
 from ensemble.sharding import processes, transfer
-from ensemble.sharding.member_parts import check_annotations
+from ensemble.sharding.member_parts import (
+    bytes_per_device,
+    check_annotations,
+    fewest_member_devices,
+)
 from ensemble.sharding.mesh import DATA, MODEL
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
 from ensemble.storage.checkpoint import check_shapes
+from ensemble.storage.memory import device_bytes
 from ensemble.task import Learned
 
 TOTALS = "totals"
 """What a checkpoint calls the sums of metrics that are yet to be reported."""
+
+
+_STATE_SHARE = 50
+"""Percent of a device that parameters, gradients and optimiser may take; activations the rest."""
 
 
 class Programs(NamedTuple):
@@ -58,16 +68,7 @@ def build_programs(
     """
     check_accumulation(config, task)
     devices = processes.devices(config.num_devices)
-    placement = Placement.create(
-        num_members,
-        devices,
-        task.traits.examples_are_independent,
-        config.member_devices,
-        task.traits.annotations,
-    )
-    if placement.splits_members:
-        sizes = {axis: placement.mesh.shape[axis] for axis in (DATA, MODEL)}
-        check_annotations(placement.annotations, task.params_shapes(), sizes)
+    annotations = task.traits.annotations
 
     def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)
@@ -78,6 +79,30 @@ def build_programs(
             optimizer,
             keep_best=config.early_stopping_epochs > 0,
         )
+
+    member_devices = config.member_devices
+    if not member_devices:
+        state = jax.eval_shape(create, np.uint32(0), jax.random.key(0))
+        shapes = (state, state.params)  # The latter for gradients.
+        memory = processes.from_main(lambda: _STATE_SHARE * device_bytes(devices) // 100)
+        member_devices = fewest_member_devices(
+            shapes, num_members, len(devices), memory, annotations
+        )
+        note(
+            f"config.member_devices=0: {member_devices} of {len(devices)} devices hold each "
+            f"member, whose state and gradients take {bytes_per_device(shapes, {}) / 2**30:.3g} "
+            f"GiB; a device has {memory / 2**30:.3g} GiB for these."
+        )
+    placement = Placement.create(
+        num_members,
+        devices,
+        task.traits.examples_are_independent,
+        member_devices,
+        annotations,
+    )
+    if placement.splits_members:
+        sizes = {axis: placement.mesh.shape[axis] for axis in (DATA, MODEL)}
+        check_annotations(placement.annotations, task.params_shapes(), sizes)
 
     return Programs(
         placement=placement,

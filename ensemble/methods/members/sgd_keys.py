@@ -55,8 +55,8 @@ BLOCK = Block(
         ),
         "member_devices": Key(
             1,
-            "devices that hold one member together, for members larger than a device",
-            POSITIVE,
+            "devices that hold one member together, if it is larger than one; 0: as few as do",
+            NOT_NEGATIVE,
             may_change=True,
         ),
         "gradient_accumulation": Key(

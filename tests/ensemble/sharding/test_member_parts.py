@@ -12,6 +12,7 @@ from ensemble.sharding.member_parts import (
     annotated,
     bytes_per_device,
     check_annotations,
+    fewest_member_devices,
     split,
 )
 
@@ -88,3 +89,32 @@ def test_annotations_that_do_not_suit_are_refused(names, line):
     shapes = {"Dense_0": {"kernel": jax.ShapeDtypeStruct((256, 514), jnp.float32)}}
     with pytest.raises(UserError, match=line):
         check_annotations(((("Dense_0", "kernel"), names),), shapes, {"data": 2, "model": 4})
+
+
+KERNEL = {"kernel": jax.ShapeDtypeStruct((1024, 256), jnp.float32)}  # A MiB.
+
+
+@pytest.mark.parametrize(
+    ("num_members", "num_devices", "memory", "expected"),
+    [
+        (8, 8, 2**20, 1),
+        (8, 4, 2**21, 1),
+        (8, 4, 2**21 - 1, None),  # Two members of each device have two MiB, however split.
+        (2, 8, 2**18, 2),  # The other half of the devices share examples, and hold parts, too.
+        (2, 8, 2**18 - 1, None),
+        (1, 8, 2**17, 2),
+        (3, 12, 2**20 - 1, 2),
+        (5, 6, 2**20 - 1, None),  # Two members of three pairs have as much as one of a device.
+    ],
+)
+def test_members_are_split_over_as_few_devices_as_their_memory_allows(
+    num_members, num_devices, memory, expected
+):
+    def fewest():
+        return fewest_member_devices(KERNEL, num_members, num_devices, memory)
+
+    if expected is None:
+        with pytest.raises(UserError, match="use more devices, fewer members or a smaller network"):
+            fewest()
+    else:
+        assert fewest() == expected

@@ -12,8 +12,10 @@ from ensemble import networks
 from ensemble.config_rules import validate
 from ensemble.errors import UserError
 from ensemble.method import Status
+from ensemble.methods.members import member_programs
 from ensemble.methods.members.member_programs import zero_metrics
 from ensemble.methods.members.sgd import SGD
+from ensemble.notes import collected
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
@@ -308,3 +310,17 @@ def test_axes_that_the_mesh_has_not_are_refused():
     with pytest.raises(UserError, match="names the axis 'tensor'; a member is spread over 'data'"):
         make_method(2, 8, 2, model="tensor").init(KEY)
     make_method(2, 1, 1, model="tensor").init(KEY)
+
+
+def test_as_few_devices_as_memory_allows_hold_a_member(monkeypatch):
+    kernel = 4 * KERNEL[0] * KERNEL[1]
+    monkeypatch.setattr(member_programs, "device_bytes", lambda devices: 4 * kernel)
+    with collected() as notes:
+        placement = make_method(1, 2, 0)._programs.placement
+    assert placement.member_devices == 2
+    assert [one.split(":")[0] for one in notes] == ["config.member_devices=0"]
+    assert "2 of 2 devices hold each member" in notes[0]
+    with pytest.raises(UserError, match=r"which have .* for parameters, gradients and"):
+        make_method(3, 2, 0).init(KEY)
+    monkeypatch.undo()
+    assert make_method(2, 2, 0)._programs.placement.member_devices == 1
