@@ -13,6 +13,7 @@ import numpy as np
 from ensemble.errors import UserError, in_one_line
 from ensemble.network import Backbone, Network, Variables
 from ensemble.sharding import transfer
+from ensemble.sharding.member_parts import Annotations
 
 
 class FunctionBackbone(Backbone):
@@ -128,3 +129,8 @@ class HeadNetwork:
     ) -> tuple[jax.Array, Variables]:
         """Maps features [B, F] to outputs."""
         return self.head.apply(variables, inputs, train, rng_key)
+
+    def annotations(self, input_shape: tuple[int, ...]) -> Annotations:
+        """What the head says of its parameters."""
+        said = getattr(self.head, "annotations", None)
+        return () if said is None else said(input_shape)
