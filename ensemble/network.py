@@ -14,10 +14,16 @@ import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Var
 
 from ensemble.errors import UserError
-from ensemble.sharding.member_parts import Annotations
 
 Variables = dict[str, Any]
 """`params`, a tree of arrays, and the network's other collections, such as batch statistics."""
+
+
+Names = tuple[str | tuple[str, ...] | None, ...]
+"""What each axis of an array is split over: nothing, one axis of the mesh, or several."""
+
+Annotations = tuple[tuple[tuple[str, ...], Names], ...]
+"""What a network says of its parameters: pairs of a path in `params` and the names of its axes."""
 
 
 class Network(Protocol):

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line
-from ensemble.network import Backbone, Network, Variables
+from ensemble.network import Annotations, Backbone, Network, Variables
 from ensemble.sharding import transfer
-from ensemble.sharding.member_parts import Annotations
 
 
 class FunctionBackbone(Backbone):

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ensemble.errors import UserError
-from ensemble.network import Variables, check_outputs
-from ensemble.sharding.member_parts import Annotations, path_of
+from ensemble.network import Annotations, Variables, check_outputs
+from ensemble.sharding.member_parts import path_of
 
 SWITCHES = {"train": True, "training": True, "is_training": True, "deterministic": False}
 """Usual names of what tells a module whether it trains, and the value that says so."""

@@ -27,8 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from ensemble.errors import UserError, in_own_code
-from ensemble.network import Variables, check_outputs
-from ensemble.sharding.member_parts import Annotations, Names
+from ensemble.network import Annotations, Names, Variables, check_outputs
 
 if TYPE_CHECKING:
     from flax import nnx

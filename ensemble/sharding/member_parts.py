@@ -10,19 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.network import Annotations, Names
 from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL
 
 SMALL_BYTES = 2**16
 """Arrays of fewer bytes are whole on each device: they take little, and an exchange takes time."""
-
-Names = tuple[str | tuple[str, ...] | None, ...]
-"""What each axis of an array is split over: nothing, one axis of the mesh, or several."""
-
-Annotations = tuple[tuple[tuple[str, ...], Names], ...]
-"""What a network says of its parameters: pairs of a path in `params` and the names of its axes."""
 
 
 def split(
@@ -175,8 +169,7 @@ def bytes_per_device(shapes: Any, sizes: Mapping[str, int], annotations: Annotat
     """
     total = 0
     for path, leaf in jax.tree.leaves_with_path(shapes):
-        itemsize = 4 if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else 0
-        itemsize = itemsize or np.dtype(leaf.dtype).itemsize
+        itemsize = leaf.dtype.itemsize
         named = annotated(path_of(path), annotations)
         names = split(tuple(leaf.shape), itemsize, sizes, named)
         number = math.prod(sizes.get(axis, 1) for entry in names for axis in _axes(entry))

@@ -25,10 +25,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
+from ensemble.network import Annotations, Names
 from ensemble.sharding import transfer
 from ensemble.sharding.member_parts import (
-    Annotations,
-    Names,
     annotated,
     mesh_shape,
     path_of,

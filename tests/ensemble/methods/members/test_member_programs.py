@@ -16,6 +16,7 @@ from ensemble.methods.members import member_programs
 from ensemble.methods.members.member_programs import zero_metrics
 from ensemble.methods.members.sgd import SGD
 from ensemble.notes import collected
+from ensemble.sharding.member_parts import bytes_per_device
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
@@ -108,6 +109,11 @@ def test_members_over_devices_are_those_of_one_device(
     np.testing.assert_allclose(found, scores, atol=2e-5)
     for name, value in method.scalars(info).items():
         np.testing.assert_allclose(value, scalars[name], rtol=1e-4, err_msg=name)
+    members = jax.tree.leaves(state.members)
+    shapes = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in members]
+    there = sum(leaf.addressable_shards[0].data.nbytes for leaf in members)
+    by_rule = bytes_per_device(shapes, placement.mesh.shape)
+    assert there == placement.slots * by_rule
     parts = mesh[1] * mesh[2]
     for tree in (state.members.params, state.members.opt_state[1][0].trace):
         kernel = tree["Dense_1"]["kernel"]
@@ -118,7 +124,7 @@ def test_members_over_devices_are_those_of_one_device(
 def test_batches_of_any_size_are_whole_to_a_member():
     """Batch statistics would otherwise see what pads; 29 examples go to no two devices alike."""
     params, _, _ = on_one_device(2, batch_size=29)
-    method = make_method(2, 4, 2, batch_size=29)
+    method = make_method(2, 8, 2, batch_size=29)
     assert largest_difference(params_of(method, run(method)[0]), params) < 2e-6
 
 
