@@ -170,8 +170,19 @@ class Total:
         if self.config.option.soak_results:
             outcomes = ("passed", "failed", "error", "skipped")
             counts = {name: len(terminalreporter.stats.get(name, [])) for name in outcomes}
+            counts["counted"] = counted(terminalreporter.stats)
             path = pathlib.Path(self.config.option.soak_results)
             note_soak(path, counts, time.monotonic() - self.began, total)
+
+
+def counted(stats):
+    """What tests that passed have counted: by what, such as `kills of sgd`, how often what."""
+    found = {}
+    for report in stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name == "counted":
+                found |= value
+    return found
 
 
 def total_line(seconds, markexpr):
@@ -194,7 +205,7 @@ def note_soak(path, counts, seconds, cpu):
 
     Args:
         path: of the file.
-        counts: of tests by how they ended.
+        counts: of tests by how they ended, and what they have counted.
         seconds: that it took.
         cpu: seconds of CPU that it took.
     """

@@ -1,6 +1,5 @@
 """Runs of every registered method in real processes: killed, they end with the same bits."""
 
-import collections
 import contextlib
 import functools
 import json
@@ -18,6 +17,9 @@ from kills import assert_same, kill_often, result_of
 
 import ensemble
 from ensemble import registry
+from ensemble.source import Request
+from ensemble.sources.catalogue import given_examples
+from ensemble.sources.records.conversion import write_records
 
 METHODS = [*registry.METHODS, many_processes.MODEL]
 OF_ONE_CLASS = ("nuts", "mclmc", "adjusted_mclmc", "tempering", "sgld", many_processes.MODEL)
@@ -115,25 +117,49 @@ def get_config():
     config.update_from_flattened_dict({values})
     return config
 """
-SOAK_KILLS = 200
+NUM_KILLS = 17
+"""Of each kind, so that all have 200 and some."""
 
 
-@pytest.mark.soak
-def test_killed_two_hundred_times_they_end_with_the_same_bits(tmp_path, capsys):
-    """A process alone, of two devices, at random moments."""
+KINDS = [*registry.METHODS, "streamed", "streamed_apart", many_processes.MODEL]
+"""Every method by data in memory, SGD by records on disk, and a NumPyro model."""
+
+
+def values_of(kind, folder):
+    """What a kind's configuration sets: a run of a second or two that saves often."""
+    if kind == many_processes.MODEL:
+        return {"num_devices": 2, **many_processes.OF_MODEL}
+    method = kind if kind in registry.METHODS else "sgd"
+    small = many_processes.SMALL[registry.METHODS[method].tasks[0]]
+    values = {"num_devices": 2, "method": method, **small, "dataset": f"npz:{folder / 'blobs.npz'}"}
+    if kind.startswith("streamed"):
+        values["dataset"] = f"records:{folder / 'records'}"
+    if kind == "streamed_apart":
+        values["batching"] = "independent"
+    return values
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_kills"),
+    [
+        *[pytest.param(kind, NUM_KILLS, marks=pytest.mark.soak) for kind in KINDS],
+        pytest.param("streamed", 3, marks=pytest.mark.check),
+    ],
+)
+def test_a_process_killed_at_random_moments_ends_with_the_same_bits(
+    kind, num_kills, tmp_path, record_property
+):
+    """A process alone, of two devices."""
     np.savez(tmp_path / "blobs.npz", **make_blobs())
-    moments = collections.Counter()
-    for method, entry in registry.METHODS.items():
-        values = {"dataset": f"npz:{tmp_path / 'blobs.npz'}", "num_devices": 2, "method": method}
-        values |= many_processes.SMALL[entry.tasks[0]]
-        (tmp_path / f"{method}.py").write_text(CONFIG.format(values=values))
-        whole, killed = tmp_path / method / "whole", tmp_path / method / "killed"
-        command = [sys.executable, str(ROOT / "train.py"), f"--config={tmp_path / method}.py"]
-        subprocess.run([*command, f"--workdir={whole}"], check=True, capture_output=True)
-        check = functools.partial(assert_same, killed, result_of(whole))
-        command.append(f"--workdir={killed}")
-        moments += kill_often(command, killed, SOAK_KILLS // len(METHODS), len(method), check)
-    with capsys.disabled():
-        print(f"\n{moments.total()} kills: {dict(moments)}")
-    assert moments.total() >= SOAK_KILLS - len(METHODS)
-    assert moments["saving"]
+    given = given_examples(f"npz:{tmp_path / 'blobs.npz'}", Request())
+    write_records(given, tmp_path / "records")
+    config = tmp_path / "config.py"
+    config.write_text(CONFIG.format(values=values_of(kind, tmp_path)))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = [sys.executable, str(ROOT / "train.py"), f"--config={config}"]
+    subprocess.run([*command, f"--workdir={whole}"], check=True, capture_output=True)
+    check = functools.partial(assert_same, killed, result_of(whole))
+    command.append(f"--workdir={killed}")
+    moments = kill_often(command, killed, num_kills, len(kind), check)
+    record_property("counted", {f"kills of {kind}": dict(moments)})
+    assert moments.total() >= num_kills
