@@ -1,5 +1,6 @@
 """An ensemble as a function, for other programs."""
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -352,9 +353,8 @@ def restore(work: Workdir) -> Restored:
         UserError: it is no workdir, or has no checkpoint, or no live member.
     """
     check_is_workdir(work)
-    checkpointer = Checkpointer(work.checkpoints)
-    saved = checkpointer.restore_latest(read_only=True)
-    checkpointer.close()
+    with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
+        saved = checkpointer.restore_latest(read_only=True)
     if saved is None:
         raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():

@@ -138,10 +138,11 @@ def test_arrays_that_claim_more_than_the_memory_are_not_restored(blobs_run, monk
         ensemble.load(blobs_run)
 
 
-def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path):
+@pytest.mark.parametrize("content", ["[]", '{"item_handlers": ' + "[" * 5000])
+def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path, content):
     shutil.copytree(blobs_run, tmp_path / "run")
     newest = max((tmp_path / "run" / "checkpoints").iterdir(), key=lambda path: int(path.name))
-    (newest / "_CHECKPOINT_METADATA").write_text("[]")
+    (newest / "_CHECKPOINT_METADATA").write_text(content)
     with pytest.raises(UserError, match=r"checkpoints cannot be read: .*; remove what is damaged"):
         ensemble.load(tmp_path / "run")
 

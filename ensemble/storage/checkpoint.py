@@ -174,7 +174,7 @@ class Checkpointer:
         self._check_listing()
         try:
             numbers = sorted(self._open().all_steps(), reverse=True)
-        except (OSError, ValueError, TypeError) as error:  # Of a file that is none of Orbax's.
+        except (OSError, ValueError, TypeError, RecursionError) as error:  # None of Orbax's files.
             raise UserError(
                 f"{self._directory} cannot be read: {in_one_line(error)}; remove what is damaged, "
                 "or choose another --workdir"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.errors import UserError, shown
+from ensemble.errors import UserError, in_one_line, shown
 from ensemble.notes import note
 from ensemble.sources.tables import read_table
 from ensemble.sources.tables.raw_columns import Column, named, num_rows
@@ -120,8 +120,14 @@ def _of_values(values: Any, what: str) -> Column:
         if hasattr(values, "dt") and getattr(values.dt, "tz", None) is not None:
             values = values.dt.tz_convert("UTC").dt.tz_localize(None)
         return Column(_days(np.asarray(values)), "date")
-    if hasattr(values, "to_numpy"):
-        values = values.to_numpy()
+    try:
+        if hasattr(values, "to_numpy"):
+            values = values.to_numpy()
+    except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+        raise UserError(
+            f"{what} holds values that cannot be read: {in_one_line(error, 100)}; correct or "
+            "remove it"
+        ) from None
     try:
         array = np.asarray(values)
     except ValueError:

@@ -10,15 +10,22 @@ MOST_CLASSES = 10
 """Different whole numbers of a target that are classes; more are numbers."""
 
 
+MAX_CLASS = 2.0**53
+"""Below it every whole number is one of float64, and none is taken for another."""
+
+
 def kind_of_target(column: Column, name: str) -> str:
     """Whether a column holds `labels` of classes or `targets`, numbers.
 
     Whole numbers of few different values are classes.
+
+    Raises:
+        UserError: it holds infinite numbers.
     """
     kind, _ = kind_of(column, name)
     if kind != "number":
         return "labels"
-    values = read_table.parse(column.values, "number", name)
+    values = _numbers(column, name)
     values = values[~np.isnan(values)]
     is_whole = bool((values == np.floor(values)).all())
     return "labels" if is_whole and len(np.unique(values)) <= MOST_CLASSES else "targets"
@@ -46,8 +53,8 @@ def target_values(column: Column, name: str, kind: str) -> np.ndarray:
                 "config.likelihood='categorical' for classes"
             ) from None
     if kind_of(column, name)[0] == "number":
-        values = read_table.parse(column.values, "number", name)
-        is_whole = values == np.floor(values)
+        values = _numbers(column, name)
+        is_whole = (values == np.floor(values)) & (np.abs(values) < MAX_CLASS)
         if not is_whole.all():
             raise UserError(
                 f"the target {shown(repr(name))} holds {values[~is_whole][0]:g}, which is no "
@@ -55,3 +62,13 @@ def target_values(column: Column, name: str, kind: str) -> np.ndarray:
             )
         return values.astype(np.int64)
     return texts.astype(str)
+
+
+def _numbers(column: Column, name: str) -> np.ndarray:
+    """The values [N] of a column of numbers, float64, NaN where one is missing."""
+    try:
+        return read_table.parse(column.values, "number", name)
+    except ValueError as error:  # They are infinite.
+        raise UserError(
+            f"the target must be finite: {shown(str(error))}; correct or remove these rows"
+        ) from None

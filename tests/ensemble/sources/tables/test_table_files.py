@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from ensemble.errors import UserError
@@ -30,6 +32,9 @@ TABLE = f"a,y,c\n{ROWS}"
         (TABLE, {"columns": "c=number"}, "column 'c': 'a' in row 1 is no number"),
         (TABLE, {"target": "c", "kind": "targets"}, "the target must be numbers: .*categorical"),
         (TABLE.replace(",1,", ",.5,"), {"kind": "labels"}, "holds 0.5, which is no class: .*gauss"),
+        (TABLE.replace(",1,", ",inf,"), {}, "must be finite: column 'y' is infinite in row 2"),
+        (TABLE.replace(",1,", ",1e999,"), {"kind": "labels"}, "column 'y' is infinite in row 2;"),
+        (TABLE.replace(",1,", ",1e30,"), {"kind": "labels"}, "holds 1e.30, which is no class"),
         (TABLE, {"split": "group:b"}, "config.split names the column 'b'"),
         (TABLE, {"split": "time:c"}, "needs dates, such as 2024-12-31, or numbers"),
         (TABLE, {"split": "group:c"}, "has 3 groups to carve train, validation, calibration, test"),
@@ -46,6 +51,14 @@ def test_a_bad_table_is_one_line(tmp_path, content, keys, line):
     with pytest.raises(UserError, match=line) as error:
         load_dataset(f"csv:{file}", table=TableKeys(**{"target": "y", **keys}))
     assert "\n" not in str(error.value)
+
+
+def test_a_time_that_there_is_not_is_one_line(tmp_path):
+    times = pyarrow.array([10**15, 0] * 20, pyarrow.time64("us"))
+    table = pyarrow.table({"a": times, "y": pyarrow.array([0, 1] * 20)})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(UserError, match="column 'a' holds values that cannot be read: hour must"):
+        load_dataset(f"parquet:{tmp_path}/t.parquet", table=TableKeys("y"))
 
 
 def test_other_data_have_no_columns():
