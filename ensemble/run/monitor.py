@@ -163,7 +163,7 @@ class Monitor:
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
         self._last = scalars | rate
-        self._progress.update(info.step, self._epoch(info.step), self._headline(scalars))
+        self._progress.update(info.step, self._shown_epoch(info.step), self._headline(scalars))
         self._write(info, self._last)
         if isinstance(self._method, Recorded):
             self._method.record(info, self._draws)
@@ -194,7 +194,7 @@ class Monitor:
         scored = self._scored
         if scored is None or not self._may_score(state):
             self._write(state, scalars)
-            self._progress.log(state.step, self._epoch(state.step), shown)
+            self._progress.log(state.step, self._shown_epoch(state.step), shown)
             if isinstance(self._method, Illustrated) and self._draws_now(state):
                 self._write_images(state.step, self._method.figures(state))
             return
@@ -262,6 +262,10 @@ class Monitor:
 
     def _epoch(self, step: int) -> float:
         return step / self._method.steps_per_epoch
+
+    def _shown_epoch(self, step: int) -> float | None:
+        """The epoch; None where no predictions are scored: there are no examples to go through."""
+        return None if self._scored is None else self._epoch(step)
 
     def _draws_now(self, state: State) -> bool:
         every = self._config.plot_every_epochs * self._method.steps_per_epoch

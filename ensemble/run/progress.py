@@ -143,13 +143,13 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         if is_new or now - self._shown > QUIET_SECONDS:
             self._log("step %d/%d; %s left", step, self._total, self.left(step))
 
-    def log(self, step: int, epoch: float, scores: Mapping[str, float]) -> None:
-        """Logs the scores of an evaluation, with the time left."""
+    def log(self, step: int, epoch: float | None, scores: Mapping[str, float]) -> None:
+        """Logs the scores of an evaluation, with the time left, and the epoch if there are some."""
         self._note(step, epoch, scores)
         self._display.update(step, self._known(), self.left(step))
         self._log(
-            "step %d/%d, epoch %.1f: %s; %s left",
-            step, self._total, epoch, _listed(scores), self.left(step),
+            "step %d/%d%s: %s; %s left",
+            step, self._total, self._epoch and f", {self._epoch}", _listed(scores), self.left(step),
         )  # fmt: skip
 
     def line(self, step: int, text: str) -> None:

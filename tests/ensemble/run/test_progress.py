@@ -74,6 +74,14 @@ def test_a_quick_run_is_not_talked_about(caplog, monkeypatch):
     assert not caplog.messages
 
 
+@pytest.mark.parametrize(("epoch", "shown"), [(1.0, ", epoch 1.0"), (None, "")])
+def test_a_line_has_an_epoch_where_there_are_some(caplog, epoch, shown):
+    with caplog.at_level("INFO", logger="ensemble"), Progress(0, 9) as progress:
+        progress.update(3, epoch)
+        progress.log(3, epoch, {"NLL": 2.0})
+    assert f"step 3/9{shown}: NLL 2.0000;" in caplog.text
+
+
 def test_a_display_that_shows_the_log_is_not_told_twice(caplog):
     class Told(Display):
         has_log = True
