@@ -17,7 +17,7 @@ from ensemble.sharding import transfer
 from ensemble.sharding.mesh import named_sharding
 from ensemble.task import OwnLogDensity, SiteDraws
 from ensemble.tasks.probabilistic import model_file
-from ensemble.tasks.probabilistic.program import Program, digest, scalar_names
+from ensemble.tasks.probabilistic.program import Program, depends_on_tracing, digest, scalar_names
 from ensemble.tasks.probabilistic.refusals import failed
 from ensemble.tasks.sharded_model import ShardedModel
 from ensemble.tasks.sharded_rows import check_rows
@@ -119,25 +119,26 @@ class ModelTask:
             is_finite = jnp.isfinite(value) & jnp.all(
                 jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(grads)])
             )
-            return params, is_finite
+            is_flat = jnp.all(jnp.stack([jnp.all(leaf == 0) for leaf in jax.tree.leaves(grads)]))
+            return params, is_finite, is_flat
 
         @jax.jit
         def find(rng_keys: jax.Array, arrays: Any) -> Any:
             def of_chain(rng_key: jax.Array) -> Any:
                 def again(carry: Any) -> Any:
-                    i, _, _ = carry
+                    i = carry[0]
                     return i + 1, *attempt(jax.random.fold_in(rng_key, i), arrays)
 
                 # The first attempt is the loop's too, so that the program has the model once.
                 shapes = program.shapes.items()
                 nothing = {name: jnp.zeros(one.shape, one.dtype) for name, one in shapes}
-                first = (0, nothing, jnp.bool_(False))
+                first = (0, nothing, jnp.bool_(False), jnp.bool_(False))
                 return jax.lax.while_loop(lambda c: ~c[2] & (c[0] < _NUM_TRIES), again, first)[1:]
 
             return jax.lax.map(of_chain, rng_keys)
 
         try:
-            params, is_finite = transfer.fetch(find(rng_keys, program.arrays))
+            params, is_finite, is_flat = transfer.fetch(find(rng_keys, program.arrays))
             chosen = is_finite if is_finite.any() else slice(None)
             fault = program.fault({name: leaf[chosen] for name, leaf in params.items()})
         except UserError:
@@ -153,12 +154,29 @@ class ModelTask:
             )
         if fault:
             raise UserError(f"{program.name}: {fault}")
+        if is_flat.all():
+            self._check_varies(params)
         return params
 
     def check_starts(self, params: Mapping[str, np.ndarray]) -> None:
         """Says what is wrong at starts; `ensemble.task.Modelled` has the arguments."""
         if fault := self.program.fault(params):
             raise UserError(f"{self.program.name}: {fault}")
+
+    def _check_varies(self, params: Mapping[str, np.ndarray]) -> None:
+        """Refuses a density that is the same at every start, and far from there."""
+        of_starts = jax.jit(jax.vmap(self.program.log_density, (0, None)))
+        arrays = self.program.arrays
+        values = [
+            transfer.fetch(of_starts({name: far * leaf for name, leaf in params.items()}, arrays))
+            for far in (1, 10, 100)
+        ]
+        if np.min(values) == np.max(values):
+            raise UserError(
+                f"{self.program.name} has the same log density, {np.min(values):.6g} nats, "
+                "wherever it is evaluated: it does not depend on what is sampled; compute it from "
+                "its parameters"
+            )
 
     # What draws mean.
 
@@ -245,4 +263,10 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:
         data = model_file.load(config.model, config.data)
     if data.remark:
         note(data.remark)
+    if depends_on_tracing(data):
+        note(
+            f"{data.name} is another density whenever it is traced: it seems to draw numbers by "
+            "NumPy's or Python's random. A resumed run, other processes and predictions would "
+            "have others; draw them beforehand and give them as data, or use numpyro.sample."
+        )
     return ModelTask(data)

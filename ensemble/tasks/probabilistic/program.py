@@ -1,6 +1,7 @@
 """What a model that is sampled has to be, whoever wrote it: pure functions of its parameters."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -105,3 +106,29 @@ def digest(*parts: Any) -> str:
         else:
             found.update(repr(part).encode())
     return found.hexdigest()[:16]
+
+
+def depends_on_tracing(program: Program) -> bool:
+    """Whether a density is another one each time that it is traced, as with NumPy's random numbers.
+
+    Traces are compared first, which compiles nothing. They may differ and mean the same.
+    """
+
+    def fresh() -> Any:  # JAX does not trace the same function again.
+        return lambda params, arrays: program.log_density(params, arrays)
+
+    one, other = (jax.make_jaxpr(fresh())(program.shapes, program.arrays) for _ in range(2))
+    if _ADDRESS.sub("", str(one)) == _ADDRESS.sub("", str(other)) and all(
+        np.array_equal(a, b) for a, b in zip(one.consts, other.consts, strict=True)
+    ):
+        return False
+    rng = np.random.default_rng(0)
+    params = {
+        name: rng.normal(0, 0.5, leaf.shape).astype(leaf.dtype)
+        for name, leaf in program.shapes.items()
+    }
+    values = [np.asarray(jax.jit(fresh())(params, program.arrays)) for _ in range(2)]
+    return not np.array_equal(values[0], values[1], equal_nan=True)
+
+
+_ADDRESS = re.compile("0x[0-9a-f]+")
