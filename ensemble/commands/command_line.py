@@ -21,6 +21,7 @@ from ensemble.errors import (
     place_in_own_code,
     shown,
 )
+from ensemble.own_modules import importable
 
 
 def run(
@@ -196,7 +197,8 @@ def run_config_file(path: str | None) -> None:
             raise ValueError("it is no Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules["config_file"] = module  # As dataclasses and their annotations expect.
-        spec.loader.exec_module(module)
+        with importable(file):
+            spec.loader.exec_module(module)
     except Exception as error:  # A config file is a program, and may raise anything.
         raise cannot_load(f"--config={file}", error) from None
 

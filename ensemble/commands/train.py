@@ -19,6 +19,7 @@ from ensemble.commands import command_line
 from ensemble.config import add_missing, all_keys, default_config, flatten, unknown_key
 from ensemble.config_rules import check, log_choices, refuse, validate
 from ensemble.errors import UserError
+from ensemble.own_modules import importable
 from ensemble.report import text
 from ensemble.sharding import heartbeats, processes, signals, startup
 
@@ -84,7 +85,8 @@ class _WholeConfig(flags.ArgumentParser):
 
     def parse(self, argument: str) -> Any:
         """Returns the configuration."""
-        config: Any = self._inner.parse(argument)
+        with importable(argument.partition(":")[0]):
+            config: Any = self._inner.parse(argument)
         if type(config) is ml_collections.ConfigDict:
             with config.unlocked():
                 add_missing(config, all_keys())

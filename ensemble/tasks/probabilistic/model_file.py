@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.errors import UserError, in_one_line, in_own_code
+from ensemble.own_modules import importable
 from ensemble.storage import npz
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
@@ -49,7 +50,8 @@ def _function(path: pathlib.Path, name: str, what: str) -> Callable[..., Any]:
             raise ValueError("it is no Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules.setdefault(path.stem, module)  # As dataclasses expect.
-        spec.loader.exec_module(module)
+        with importable(path):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # It is a program, and may raise anything.
         raise UserError(f"{what} cannot be loaded, it failed {in_own_code(error)}") from error
     function = getattr(module, name, None)

@@ -1,0 +1,70 @@
+"""Files of the user import the modules beside them, whichever program executes them."""
+
+import sys
+
+import pytest
+from conftest import ROOT
+from programs import run_here
+
+from ensemble.own_modules import importable
+from ensemble.tasks.probabilistic import model_file
+
+CONFIG = """
+from sibling_of_config import VALUE
+from ensemble import default_config
+
+
+def get_config():
+    from later_sibling_of_config import FACTOR
+
+    config = default_config()
+    config.seed = VALUE * FACTOR
+    return config
+"""
+MODEL = """
+import numpyro
+import numpyro.distributions as dist
+from sibling_of_model import SCALE
+
+
+def mean():
+    from later_sibling_of_model import PRIOR
+
+    numpyro.sample("mu", dist.Normal(PRIOR, SCALE))
+"""
+
+
+@pytest.fixture(autouse=True)
+def same_path(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def test_a_config_file_imports_its_siblings(tmp_path):
+    (tmp_path / "mine.py").write_text(CONFIG)
+    (tmp_path / "sibling_of_config.py").write_text("VALUE = 77")
+    (tmp_path / "later_sibling_of_config.py").write_text("FACTOR = 3")
+    done = run_here("train.py", f"--config={tmp_path / 'mine.py'}", "--explain")
+    assert "231" in done.stdout, done.stderr
+
+
+def test_a_model_file_imports_its_siblings(tmp_path):
+    (tmp_path / "mine.py").write_text(MODEL)
+    (tmp_path / "sibling_of_model.py").write_text("SCALE = 2.0")
+    (tmp_path / "later_sibling_of_model.py").write_text("PRIOR = 1.0")
+    assert model_file.load(f"numpyro:{tmp_path / 'mine.py'}:mean", "").latent == ["mu"]
+
+
+def test_afterwards_they_hide_no_other_module(tmp_path):
+    for _ in range(2):
+        with importable(tmp_path / "mine.py"):
+            assert sys.path[0] == str(tmp_path)
+        assert sys.path[-1] == str(tmp_path)
+    assert sys.path.count(str(tmp_path)) == 1
+
+
+def test_a_folder_that_is_known_stays_where_it_is():
+    sys.path.insert(0, str(ROOT / "tests"))
+    before = [*sys.path]
+    with importable(ROOT / "tests" / "small_model.py"):
+        pass
+    assert sys.path == before
