@@ -25,6 +25,7 @@ import numpy as np
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
+from ensemble.rounding import note_rounding
 from ensemble.source import Source, block_size, blocks
 from ensemble.sources.given_data import OwnData
 from ensemble.sources.image_form import is_channels_first, to_channels_last
@@ -158,6 +159,7 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
         _check_shape(array, first, f"{name}: {prefix}inputs")
         if not is_uint8:
             _check_finite(array, f"{name}: {prefix}inputs")
+            note_rounding(array, f"{name}: {prefix}inputs")
         if array.ndim == 3:
             inputs[prefix] = array[..., None]
         elif is_channels_first(array.shape[1:]):
@@ -330,4 +332,5 @@ def _check_numbers(values: Any, what: str) -> np.ndarray:
             f"{what} has shape {targets.shape}; targets are [N], one number per example, or [N, D]"
         )
     _check_finite(targets, what)
+    note_rounding(targets, what)
     return targets.astype(np.float32)

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from ensemble.errors import UserError, in_one_line, place_in_own_code
+from ensemble.rounding import note_rounding
 from ensemble.tasks.probabilistic.enumeration import check_discrete
 from ensemble.tasks.probabilistic.sites import kind_of
 
@@ -114,6 +115,8 @@ def plain_arguments(args: Any, name: str) -> Any:
                 f"{where} has whole numbers beyond {_MAX_INTEGER}, which JAX would cut off; make "
                 "them floats, or smaller"
             )
+        if array.dtype == np.float64 and array.size and np.isfinite(array).all():
+            note_rounding(np.atleast_1d(array), where)
         return array
 
     return jax.tree_util.tree_map_with_path(plain, args)

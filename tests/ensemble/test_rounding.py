@@ -1,0 +1,58 @@
+"""Data that float32 cannot tell apart are noted; all others are not."""
+
+import re
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from ensemble import rounding
+from ensemble.notes import collected
+from ensemble.rounding import note_rounding
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
+
+RNG = np.random.default_rng(0)
+SECONDS = 1.7e9 + np.sort(RNG.uniform(0, 3600, 50))
+FINE = RNG.normal(size=(50, 2))
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (SECONDS, "to 1700003.*, which float32 rounds by up to 6"),
+        (SECONDS.astype(np.int64), "which float32 rounds by up to 64: subtract a constant"),
+        (np.column_stack([FINE, SECONDS]), " in column 2, which"),
+        (SECONDS.astype(np.float32), ""),
+        (SECONDS - 1.7e9, ""),
+        (SECONDS.reshape(2, 5, 5), "which float32 rounds"),
+        (np.arange(1e6, 1e6 + 9), ""),  # Whole numbers that float32 has.
+        (np.full(9, 1e9 + 1), ""),  # Nothing tells them apart anyway.
+        (np.array([1e-8, 1.0, 1e30]), ""),
+        (FINE, ""),
+    ],
+)
+def test_what_rounding_takes_away_is_noted(array, says, monkeypatch):
+    for size in (1 << 22, 7):  # In blocks too.
+        monkeypatch.setattr(rounding, "_BLOCK_VALUES", size)
+        with collected() as lines:
+            note_rounding(array, "the array")
+        assert len(lines) == bool(says)
+        if says:
+            assert re.search(f"^the array holds numbers from .*{says}", lines[0])
+
+
+def test_inputs_targets_and_data_of_models_are_looked_at():
+    with collected() as lines:
+        inputs = np.column_stack([FINE, SECONDS])
+        dataset_from_arrays({"inputs": inputs, "targets": SECONDS}, "mine")
+    assert {line.split(" holds")[0] for line in lines} == {"mine: inputs", "mine: targets"}
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(mu, 1).expand([50]).to_event(1), obs=y)
+
+    with collected() as lines:
+        NumPyroProgram(model, (), {"y": SECONDS})
+    assert [line.split(" holds")[0] for line in lines] == ["the argument y of the model"]
