@@ -212,7 +212,7 @@ def note_soak(path, counts, seconds, cpu):
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def git(*arguments):
-        command = ["git", "-C", str(path.resolve().parent), *arguments]
+        command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
     runs = json.loads(path.read_text()) if path.exists() else []

@@ -105,6 +105,37 @@ def test_the_verdict_names_the_seconds_and_the_rule(seconds, limit, is_wrong):
     assert not is_wrong or line.startswith("took 4.1 s of CPU, a test of `make test` may take 4: ")
 
 
+def test_what_tests_have_counted_is_noted(tmp_path):
+    (tmp_path / "test_them.py").write_text(
+        "def test_one(record_property):\n"
+        "    record_property('counted', {'kills of sgd': {'saving': 3}})\n"
+        "def test_two(record_property):\n"
+        "    record_property('counted', {'kills of hmc': {'saving': 4}})\n"
+        "def test_bad(record_property):\n"
+        "    record_property('counted', {'kills of nuts': {'saving': 5}})\n"
+        "    assert False\n"
+    )
+    (tmp_path / "conftest.py").write_text("import budget\nfrom budget import *\n")
+    tests = pathlib.Path(budget.__file__).parent
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {tests}\n")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            f"--soak_results={tmp_path / 'soak.json'}",
+            tmp_path,
+        ],
+        capture_output=True,
+        cwd=tmp_path,
+    )
+    (found,) = json.loads((tmp_path / "soak.json").read_text())
+    assert found["counted"] == {"kills of sgd": {"saving": 3}, "kills of hmc": {"saving": 4}}
+    assert (found["passed"], found["failed"]) == (2, 1)
+    assert len(found["commit"]) == 40
+
+
 def test_a_run_of_the_soak_is_added_with_its_date(tmp_path):
     path = tmp_path / "results" / "soak.json"
     for count in (1, 2):
