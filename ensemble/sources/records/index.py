@@ -111,7 +111,7 @@ def _read_index(file: Path) -> Index:
         if len(set(names)) < max(2, len(names)):
             raise ValueError("its class_names are not two or more different ones")
     parts = index.lengths
-    if not isinstance(parts, dict) or not all(map(_are_positive, parts.values())):
+    if not isinstance(parts, dict) or not parts or not all(map(_are_positive, parts.values())):
         raise ValueError("it does not say how many records there are")
     if [*parts] != [POOL] and [*parts] != [
         one for one in SPLITS if one in parts and "train" in parts

@@ -165,6 +165,7 @@ FORGED = {
     "edited": (lambda f: _edit(f / index.INDEX, b"60", b"61"), "checksum"),
     "size": (lambda f: _forge(f, lengths={"pool": [61]}), "pool_targets has shape"),
     "parts": (lambda f: _forge(f, lengths={"../x": [60]}), "its parts are ../x"),
+    "no parts": (lambda f: _forge(f, lengths={}), "how many records"),
     "shape": (lambda f: _forge(f, input_shape=[5, -4, 3]), "is no shape of an example"),
     "lengths": (lambda f: _forge(f, lengths={"pool": "60"}), "how many records"),
     "names": (lambda f: _forge(f, class_names=["a", "b"]), "not of its classes"),
