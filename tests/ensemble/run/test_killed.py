@@ -121,8 +121,9 @@ NUM_KILLS = 17
 """Of each kind, so that all have 200 and some."""
 
 
-KINDS = [*registry.METHODS, "streamed", "streamed_apart", many_processes.MODEL]
-"""Every method by data in memory, SGD by records on disk, and a NumPyro model."""
+KINDS = [*registry.METHODS, "streamed", "streamed_apart", "split", many_processes.MODEL]
+"""Every method by data in memory, SGD by records on disk and of members that two devices hold
+together, and a NumPyro model."""
 
 
 def values_of(kind, folder):
@@ -136,6 +137,8 @@ def values_of(kind, folder):
         values["dataset"] = f"records:{folder / 'records'}"
     if kind == "streamed_apart":
         values["batching"] = "independent"
+    if kind == "split":
+        values |= {"num_devices": 4, "model": "mlp", "member_devices": 2}
     return values
 
 
