@@ -6,6 +6,7 @@ two functions. Nothing outside that folder knows which library a network is writ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -123,20 +124,22 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
     return Traits(
         has_state=variables.keys() > {"params"},
         is_random=jaxpr.invars[-1] in _needed(jaxpr),
-        has_convolutions=_convolves(jaxpr),
+        has_convolutions=any(
+            one.primitive.name == "conv_general_dilated" for one in equations(jaxpr)
+        ),
         annotations=network.annotations(input_shape) if hasattr(network, "annotations") else (),
     )
 
 
-def _convolves(jaxpr: Jaxpr) -> bool:
-    """Whether there is a convolution in a program, or in one that it calls."""
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """The operations of a program, and of the programs that it calls."""
     for equation in jaxpr.eqns:
-        programs = [getattr(one, "jaxpr", one) for one in equation.params.values()]
-        if equation.primitive.name == "conv_general_dilated" or any(
-            _convolves(one) for one in programs if isinstance(one, Jaxpr)
-        ):
-            return True
-    return False
+        yield equation
+        for value in equation.params.values():
+            for one in value if isinstance(value, tuple) else (value,):
+                inner = getattr(one, "jaxpr", one)
+                if isinstance(inner, Jaxpr):
+                    yield from equations(inner)
 
 
 def _needed(jaxpr: Jaxpr) -> set[Var]:
@@ -205,6 +208,11 @@ def _maker(jaxpr: Jaxpr, var: Any) -> tuple[JaxprEqn | None, Any, Jaxpr]:
             return _maker(jaxpr, equation.invars[inner.invars.index(found[1])])
         return found
     return None, var, jaxpr
+
+
+def widened(outputs: jax.Array) -> jax.Array:
+    """Outputs in float32 at least, whatever a network computes in: likelihoods need it."""
+    return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
 
 
 def check_outputs(outputs: Any) -> jax.Array:

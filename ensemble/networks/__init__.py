@@ -37,6 +37,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, overload
 
+import jax.numpy as jnp
 from flax import linen as nn
 
 from ensemble.errors import UserError, in_own_code
@@ -52,6 +53,7 @@ from ensemble.networks.mlp import MLP as MLP
 from ensemble.networks.mlp import mlp
 from ensemble.networks.nnx_modules import from_nnx as from_nnx
 from ensemble.networks.nnx_modules import refuse
+from ensemble.networks.precision import FLOAT32, of_dtype
 from ensemble.networks.resnet import ResNet20
 
 Factory = Callable[..., Any]
@@ -89,17 +91,23 @@ def names() -> list[str]:
     return sorted(_factories)
 
 
-def create(name: str, num_outputs: int, settings: Mapping[str, Any] = _NO_SETTINGS) -> Network:
+def create(
+    name: str,
+    num_outputs: int,
+    settings: Mapping[str, Any] = _NO_SETTINGS,
+    dtype: str = FLOAT32,
+) -> Network:
     """Builds the network registered as `name`.
 
     Args:
         name: one of `names()`.
         num_outputs: K, how many numbers the network puts out for an example.
         settings: keywords for the factory: `ensemble.config.model_settings`.
+        dtype: that it computes in, a value of `config.dtype`.
 
     Raises:
         UserError: no network of that name is registered, or its factory returns something else or
-            does not take the settings.
+            does not take the settings or the dtype.
     """
     if name not in _factories:
         raise UserError(
@@ -119,7 +127,7 @@ def create(name: str, num_outputs: int, settings: Mapping[str, Any] = _NO_SETTIN
                 "network, and takes no such argument; leave the setting out"
             ) from None
     try:
-        made = factory(num_outputs, **settings)
+        made = of_dtype(factory, name, dtype)(num_outputs, **settings)
     except UserError:
         raise
     except Exception as error:  # A factory is a program, and may raise anything.
@@ -210,12 +218,13 @@ def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
         )
     backbone = FunctionBackbone(function)
 
-    def factory(num_outputs: int) -> HeadNetwork:
+    def factory(num_outputs: int, dtype: Any = None) -> HeadNetwork:
+        precision = FLOAT32 if dtype is None else jnp.dtype(dtype).name
         if isinstance(head, str):
-            network = create(head, num_outputs)
+            network = create(head, num_outputs, dtype=precision)
         else:
             refuse(head, "mine")
-            network = as_network(head(num_outputs), "mine")
+            network = as_network(of_dtype(head, "mine", precision)(num_outputs), "mine")
         if getattr(network, "backbone", None) is not None:
             raise UserError(
                 f"the head {head!r} has a backbone of its own; give a network without one, and one "

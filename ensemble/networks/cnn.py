@@ -3,6 +3,8 @@
 https://github.com/google/flax/blob/main/examples/mnist/train.py
 """
 
+from typing import Any
+
 import jax
 from flax import linen as nn
 
@@ -14,15 +16,17 @@ class CNN(nn.Module):
 
     Attributes:
         num_outputs: K, of a classifier its logits.
+        dtype: computed in; None: float32. Parameters are float32.
     """
 
     num_outputs: int
+    dtype: Any = None
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]`, of any H and W from 4 up, to outputs `[N, num_outputs]`."""
-        x = ConvReluPool(features=32, name="Conv_0")(images)
-        x = ConvReluPool(features=64, name="Conv_1")(x)
+        x = ConvReluPool(features=32, dtype=self.dtype, name="Conv_0")(images)
+        x = ConvReluPool(features=64, dtype=self.dtype, name="Conv_1")(x)
         x = x.reshape((x.shape[0], -1))
-        x = nn.relu(nn.Dense(features=256)(x))
-        return nn.Dense(features=self.num_outputs)(x)
+        x = nn.relu(nn.Dense(features=256, dtype=self.dtype)(x))
+        return nn.Dense(features=self.num_outputs, dtype=self.dtype)(x)

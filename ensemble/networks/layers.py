@@ -18,6 +18,7 @@ On accelerators these are `lax.conv_general_dilated` and nothing else.
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -78,15 +79,17 @@ class Conv(nn.Module):
     Attributes:
         features: channels put out.
         kernel_size: rows and columns of the kernel.
+        dtype: computed in; None: that of images and parameters.
     """
 
     features: int
     kernel_size: tuple[int, int]
+    dtype: Any = None
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` to `[N, H, W, features]`."""
-        images, kernel, bias = _conv_operands(self, images, self.features, self.kernel_size)
+        images, kernel, bias = _conv_operands(self, images, self.kernel_size)
         rows, columns = (((k - 1) // 2, k // 2) for k in self.kernel_size)
         return conv(images, kernel, (rows, columns)) + bias
 
@@ -96,14 +99,16 @@ class ConvReluPool(nn.Module):
 
     Attributes:
         features: channels put out.
+        dtype: computed in; None: that of images and parameters.
     """
 
     features: int
+    dtype: Any = None
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` to `[N, H // 2, W // 2, features]`."""
-        images, kernel, bias = _conv_operands(self, images, self.features, (3, 3))
+        images, kernel, bias = _conv_operands(self, images, (3, 3))
         return conv_relu_pool(images, kernel, bias)
 
 
@@ -146,13 +151,13 @@ def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
 
 
 def _conv_operands(
-    module: nn.Module, images: jax.Array, features: int, kernel_size: tuple[int, int]
+    module: Conv | ConvReluPool, images: jax.Array, kernel_size: tuple[int, int]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Images, kernel and bias in one dtype; parameters named and initialised as nn.Conv does."""
-    shape = (*kernel_size, images.shape[-1], features)
+    shape = (*kernel_size, images.shape[-1], module.features)
     kernel = module.param("kernel", nn.initializers.lecun_normal(), shape)
-    bias = module.param("bias", nn.initializers.zeros, (features,))
-    images, kernel, bias = nn.dtypes.promote_dtype(images, kernel, bias)
+    bias = module.param("bias", nn.initializers.zeros, (module.features,))
+    images, kernel, bias = nn.dtypes.promote_dtype(images, kernel, bias, dtype=module.dtype)
     return images, kernel, bias
 
 

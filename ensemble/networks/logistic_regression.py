@@ -1,5 +1,7 @@
 """Multinomial logistic regression."""
 
+from typing import Any
+
 import jax
 from flax import linen as nn
 
@@ -9,12 +11,15 @@ class LogisticRegression(nn.Module):
 
     Attributes:
         num_outputs: K, of a classifier its logits.
+        dtype: computed in; None: float32. Parameters are float32.
     """
 
     num_outputs: int
+    dtype: Any = None
     is_linear = True
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Maps inputs `[N, ...]`, flattened, to outputs `[N, num_outputs]`."""
-        return nn.Dense(features=self.num_outputs)(inputs.reshape((inputs.shape[0], -1)))
+        x = inputs.reshape((inputs.shape[0], -1))
+        return nn.Dense(features=self.num_outputs, dtype=self.dtype)(x)

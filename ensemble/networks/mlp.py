@@ -1,5 +1,8 @@
 """A multilayer perceptron."""
 
+import functools
+from typing import Any
+
 import jax
 from flax import linen as nn
 
@@ -14,11 +17,13 @@ class MLP(nn.Module):
         num_outputs: K, of a classifier its logits.
         widths: units of each hidden layer.
         activation: the name of a function of `jax.nn`, one of `network_keys.ACTIVATIONS`.
+        dtype: computed in; None: float32. Parameters are float32.
     """
 
     num_outputs: int
     widths: tuple[int, ...] = (256, 256)
     activation: str = "relu"
+    dtype: Any = None
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -29,7 +34,10 @@ class MLP(nn.Module):
         activate = getattr(jax.nn, self.activation)
         x = inputs.reshape((inputs.shape[0], -1))
         in_columns = layers.are_mapped()
-        dense = layers.DenseOfColumns if in_columns else nn.Dense
+        # Samplers have columns, and compute in float32.
+        dense = (
+            layers.DenseOfColumns if in_columns else functools.partial(nn.Dense, dtype=self.dtype)
+        )
         x = x.T if in_columns else x
         for i, width in enumerate(self.widths):
             x = activate(dense(features=width, kernel_init=init, name=f"Dense_{i}")(x))
@@ -42,6 +50,7 @@ def mlp(
     num_outputs: int,
     widths: str = network_keys.MLP.keys["mlp.widths"].default,
     activation: str = network_keys.MLP.keys["mlp.activation"].default,
+    dtype: Any = None,
 ) -> MLP:
-    """Makes what `config.model=mlp` says; the arguments are the keys' values."""
-    return MLP(num_outputs, network_keys.parse_widths(widths), activation)
+    """Makes what `config.model=mlp` says; the arguments are the values of its keys and a dtype."""
+    return MLP(num_outputs, network_keys.parse_widths(widths), activation, dtype)

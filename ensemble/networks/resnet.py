@@ -7,6 +7,7 @@ statistics, so that members and draws are plain parameter trees.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,20 +25,22 @@ class ResidualBlock(nn.Module):
     Attributes:
         features: channels put out, at least as many as come in.
         stride: 2 halves height and width (rounded up), 1 keeps them.
+        dtype: computed in.
     """
 
     features: int
     stride: int
+    dtype: Any = None
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), features]`."""
         shortcut = x[:, :: self.stride, :: self.stride, :]
         shortcut = jnp.pad(shortcut, [(0, 0)] * 3 + [(0, self.features - x.shape[-1])])
-        x = _Conv3x3(self.features, strides=self.stride)(x)
-        x = nn.relu(_Norm()(x))
-        x = _Conv3x3(self.features)(x)
-        return nn.relu(_Norm()(x) + shortcut)
+        x = _Conv3x3(self.features, strides=self.stride, dtype=self.dtype)(x)
+        x = nn.relu(_Norm(dtype=self.dtype)(x))
+        x = _Conv3x3(self.features, dtype=self.dtype)(x)
+        return nn.relu(_Norm(dtype=self.dtype)(x) + shortcut)
 
 
 class ResNet20(nn.Module):
@@ -45,16 +48,20 @@ class ResNet20(nn.Module):
 
     Attributes:
         num_outputs: K, of a classifier its logits.
+        dtype: computed in; None: float32. Parameters are float32.
     """
 
     num_outputs: int
+    dtype: Any = None
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
-        x = nn.relu(_Norm()(_Conv3x3(16)(images)))
+        x = _Conv3x3(16, dtype=self.dtype)(images)
+        x = nn.relu(_Norm(dtype=self.dtype)(x))
         for stage, features in enumerate((16, 32, 64)):
             for block in range(3):
-                x = ResidualBlock(features, stride=2 if stage > 0 and block == 0 else 1)(x)
+                stride = 2 if stage > 0 and block == 0 else 1
+                x = ResidualBlock(features, stride, self.dtype)(x)
         x = jnp.mean(x, axis=(1, 2))
-        return nn.Dense(self.num_outputs)(x)
+        return nn.Dense(self.num_outputs, dtype=self.dtype)(x)

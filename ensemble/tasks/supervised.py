@@ -15,7 +15,16 @@ from ensemble import likelihoods, networks
 from ensemble.config import likelihood_settings, model_settings
 from ensemble.errors import UserError, in_own_code
 from ensemble.likelihood import Likelihood
-from ensemble.network import Backbone, Network, Traits, Variables, last_activation, traits
+from ensemble.network import (
+    Backbone,
+    Network,
+    Traits,
+    Variables,
+    last_activation,
+    traits,
+    widened,
+)
+from ensemble.networks.precision import FLOAT32, check_dtype
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
@@ -151,7 +160,7 @@ class Supervised(Defaults):
             own = params.pop(OWN)
             variables = {**variables, "params": params}
         outputs, state = self.network.apply(variables, inputs, train, rng_key)
-        return outputs, own, state
+        return widened(outputs), own, state
 
     def log_likelihood(
         self,
@@ -229,12 +238,12 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Supervised:
             f"config.likelihood={config.likelihood!r} is learned from an ensemble: use "
             "`python -m ensemble distill`, or 'categorical' for labels and 'gaussian' for numbers"
         )
-    network = networks.create(config.model, likelihood.num_outputs, model_settings(config))
+    network = create_network(config, likelihood)
     backbone = backbone_of(network)
     if backbone is not None:
         dataset = features_of(dataset, backbone)
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
-    check_network(task, config.model)
+    check_network(task, config)
     return task
 
 
@@ -251,7 +260,7 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
             another backbone.
     """
     likelihood = likelihoods.described(config["likelihood"], description)
-    network = networks.create(config["model"], likelihood.num_outputs, model_settings(config))
+    network = create_network(config, likelihood)
     dataset = described_dataset(description, backbone_of(network))
     task = Supervised(dataset, network, likelihood)
     try:
@@ -266,6 +275,17 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
     return task
 
 
+def create_network(config: Mapping[str, Any], likelihood: Likelihood) -> Network:
+    """Makes the network that a configuration names, for the outputs that a likelihood needs.
+
+    Raises:
+        UserError: it is not registered, or does not take its settings.
+    """
+    dtype = config.get("dtype", FLOAT32)  # Samplers and older workdirs have no such key.
+    settings = model_settings(config)
+    return networks.create(config["model"], likelihood.num_outputs, settings, dtype)
+
+
 def backbone_of(network: Network) -> Backbone | None:
     """What makes a network's inputs of raw ones, where that is not the network itself."""
     return getattr(network, "backbone", None)
@@ -276,14 +296,14 @@ def classification(dataset: Source, network: Network, priors: tuple[Prior, ...] 
     return Supervised(dataset, network, make_likelihood(dataset), priors)
 
 
-def check_network(task: Supervised, name: str) -> None:
+def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
     """Refuses a network that cannot take the data, before anything is compiled.
 
     Raises:
         UserError: the network fails on inputs of this shape, or has other outputs than K numbers,
-            or probabilities where logits are meant.
+            or probabilities where logits are meant, or does not compute in the wanted dtype.
     """
-    dataset = task.dataset
+    dataset, name = task.dataset, config["model"]
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
     expected = (2, task.likelihood.num_outputs)
 
@@ -319,6 +339,7 @@ def check_network(task: Supervised, name: str) -> None:
             f"config.likelihood={task.likelihood.name!r}"
             f"{f' of {several} targets' if several > 1 else ''} must be {expected}: {remedy}"
         )
+    check_dtype(task.network, name, config.get("dtype", FLOAT32), dataset.input_shape)
     if not task.likelihood.takes_logits:
         return
     if activation := last_activation(task.network, dataset.input_shape):

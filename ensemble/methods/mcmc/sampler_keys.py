@@ -170,6 +170,7 @@ BLOCK = Block(
         "rwm.num_samples": _DURATION,
         "weight_decay": "config.prior says how small parameters are",
         "beta_nll": "a posterior has one likelihood, whose gradients nothing weights",
+        "dtype": "log densities of all the data differ by less than half precision rounds them",
     },
 )
 

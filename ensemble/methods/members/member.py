@@ -22,7 +22,7 @@ from flax.training import train_state
 from ensemble import networks
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.method import Stacked, Status
-from ensemble.network import Network, Variables
+from ensemble.network import Network, Variables, widened
 from ensemble.networks import as_network
 from ensemble.sharding.mesh import ENSEMBLE
 from ensemble.tasks.supervised import Aux
@@ -280,7 +280,8 @@ def apply_model(
     def objective(
         variables: Variables, images: jax.Array, labels: jax.Array, rng_key: jax.Array
     ) -> tuple[jax.Array, Aux]:
-        logits, model_state = state.apply_fn(variables, images, True, rng_key)
+        outputs, model_state = state.apply_fn(variables, images, True, rng_key)
+        logits = widened(outputs)
         classes = Categorical([str(k) for k in range(logits.shape[-1])])
         log_prob = classes.log_prob({}, logits, labels)
         return log_prob, Aux(classes.predict({}, logits), model_state)

@@ -106,6 +106,11 @@ BLOCK = Block(
             "beta-NLL: gradients are weighted by the variance to this power; 0: not",
             Rule(lambda value: 0 <= value <= 1, "must be from 0 to 1"),
         ),
+        "dtype": Key(
+            "float32",
+            "what networks compute in; parameters, losses, scores and checkpoints are float32",
+            one_of("float32", "bfloat16"),
+        ),
         "optimizer": Key("sgd", "what turns gradients into steps", one_of(*OPTIMIZERS)),
         "learning_rate": Key(0.1, "the peak of the learning rate's schedule", POSITIVE),
         "momentum": Key(0.9, "momentum of sgd; adam and adamw keep optax's b1 and b2", BELOW_ONE),

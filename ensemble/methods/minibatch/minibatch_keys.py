@@ -88,6 +88,7 @@ _INSTEAD = {
     "schedule": "config.sgmcmc.schedule says how the learning rate changes",
     "weight_decay": "config.prior says how small parameters are",
     "beta_nll": "a posterior has one likelihood, whose gradients nothing weights",
+    "dtype": "log densities of all the data differ by less than half precision rounds them",
 }
 
 SGLD = Block(_KEYS, _conflicts, _INSTEAD)

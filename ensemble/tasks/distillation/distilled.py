@@ -15,8 +15,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from ensemble import networks
-from ensemble.config import likelihood_settings, model_settings
+from ensemble.config import likelihood_settings
 from ensemble.errors import UserError
 from ensemble.network import Variables
 from ensemble.priors import parse_prior
@@ -25,7 +24,7 @@ from ensemble.tasks.distillation.beside_teacher import compare
 from ensemble.tasks.distillation.blended import Blended
 from ensemble.tasks.distillation.teacher import Ensemble, Teacher, load_teacher
 from ensemble.tasks.learning_data import load_source, make_likelihood
-from ensemble.tasks.supervised import Supervised, check_network
+from ensemble.tasks.supervised import Supervised, check_network, create_network
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +117,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Distilled:
             f"config.likelihood={config.likelihood!r} cannot learn from a teacher; use 'gaussian' "
             "or 'gaussian_split' for numbers, and 'categorical' or 'dirichlet' for classes"
         )
-    network = networks.create(config.model, likelihood.num_outputs, model_settings(config))
-    check_network(Supervised(dataset, network, likelihood), config.model)
+    network = create_network(config, likelihood)
+    check_network(Supervised(dataset, network, likelihood), config)
     teacher, priors = load_teacher(config, dataset), parse_prior(config.prior)
     return Distilled(dataset, network, likelihood, priors, teacher=teacher)
