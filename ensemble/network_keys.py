@@ -3,7 +3,7 @@
 They are not beside their networks, for that folder imports Flax.
 """
 
-from ensemble.keys import Block, Key, Rule, one_of
+from ensemble.keys import BELOW_ONE, POSITIVE, Block, Key, Rule, one_of
 
 ACTIVATIONS = ("relu", "tanh", "silu", "gelu")
 
@@ -39,5 +39,15 @@ MLP = Block(
             ),
         ),
         "mlp.activation": Key("relu", "what follows each hidden layer", one_of(*ACTIVATIONS)),
+    }
+)
+
+VIT = Block(
+    {
+        "vit.size": Key(
+            "S", "how wide and deep a vision transformer is", one_of("Ti", "S", "B", "L")
+        ),
+        "vit.patch": Key(16, "pixels along a side of the patches of images", POSITIVE),
+        "vit.dropout": Key(0.0, "share of the units that training drops", BELOW_ONE),
     }
 )

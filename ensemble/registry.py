@@ -270,7 +270,10 @@ SOURCES: Mapping[str, SourceEntry] = {
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
-MODELS: Mapping[str, str] = {"mlp": "ensemble.network_keys:MLP"}
+MODELS: Mapping[str, str] = {
+    "mlp": "ensemble.network_keys:MLP",
+    "vit": "ensemble.network_keys:VIT",
+}
 """Networks with keys of the configuration: an `ensemble.keys.Block` each, whose names start with
 the network's. What was registered in `ensemble.networks` takes their values as keywords."""
 

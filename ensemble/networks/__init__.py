@@ -55,6 +55,9 @@ from ensemble.networks.nnx_modules import from_nnx as from_nnx
 from ensemble.networks.nnx_modules import refuse
 from ensemble.networks.precision import FLOAT32, of_dtype
 from ensemble.networks.resnet import ResNet20
+from ensemble.networks.resnet50 import ResNet50
+from ensemble.networks.vit import ViT as ViT
+from ensemble.networks.vit import vit
 
 Factory = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -264,3 +267,5 @@ register("logistic_regression", LogisticRegression)
 register("matrix_factorisation", MatrixFactorisation)
 register("mlp", mlp)
 register("resnet20", ResNet20)
+register("resnet50", ResNet50)
+register("vit", vit)

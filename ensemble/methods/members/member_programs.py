@@ -15,6 +15,7 @@ from flax import serialization
 from ensemble.batched_prediction import make_predict
 from ensemble.likelihood import Likelihood
 from ensemble.method import Status
+from ensemble.methods.members import pretrained
 from ensemble.methods.members.member import TrainState, create_member, keep_best
 from ensemble.methods.members.train_step import (
     Metrics,
@@ -70,11 +71,11 @@ def build_programs(
     devices = processes.devices(config.num_devices)
     annotations = task.traits.annotations
 
-    def create(number: jax.Array, rng_key: jax.Array) -> TrainState:
+    def create(number: jax.Array, rng_key: jax.Array, given: pretrained.Given) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)
         return create_member(
             member_key,
-            task.init_variables(member_key),
+            pretrained.start(task.init_variables(member_key), given, number),
             task.predict,
             optimizer,
             keep_best=config.early_stopping_epochs > 0,
@@ -107,7 +108,10 @@ def build_programs(
     return Programs(
         placement=placement,
         create=placement.map_devices(
-            jax.vmap(create, in_axes=(0, None)), (MEMBERS, EVERYWHERE), MEMBERS, runs_once=True
+            jax.vmap(create, in_axes=(0, None, None)),
+            (MEMBERS, EVERYWHERE, EVERYWHERE),
+            MEMBERS,
+            runs_once=True,
         ),
         train_steps=make_train_steps(config, task, placement),
         keep_best=placement.map_devices(

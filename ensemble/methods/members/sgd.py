@@ -14,6 +14,7 @@ from flax import serialization, struct
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
 from ensemble.method import FAILURES, Method, Stacked, Status
+from ensemble.methods.members import pretrained
 from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
 from ensemble.methods.members.member_programs import (
@@ -137,7 +138,8 @@ class SGD(Method[SGDState, ChunkInfo]):
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
         programs = self._programs
-        members = programs.create(self._numbers(), rng_key)
+        given = programs.placement.place_everywhere(pretrained.load(self.config, self.task))
+        members = programs.create(self._numbers(), rng_key, given)
         members = members.replace(status=mark_padding(programs.placement, members.status))
         return SGDState(members, step=0)
 
@@ -216,12 +218,8 @@ class SGD(Method[SGDState, ChunkInfo]):
 
     def status(self, info_or_state: ChunkInfo | SGDState) -> dict[int, Status]:
         """Fetches the status of the members, by number."""
-        status = (
-            info_or_state.status
-            if isinstance(info_or_state, ChunkInfo)
-            else info_or_state.members.status
-        )
-        values = self._programs.placement.gather_members(status)
+        holder = info_or_state.members if isinstance(info_or_state, SGDState) else info_or_state
+        values = self._programs.placement.gather_members(holder.status)
         return {k: Status(v) for k, v in zip(self.indices, values, strict=True)}
 
     def fault(self, state: SGDState) -> str:
@@ -353,7 +351,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         """Puts saved members on the devices."""
         programs, placement = self._programs, self._programs.placement
         # Only the structure of a new state is needed, not its values.
-        template = jax.eval_shape(programs.create, self._numbers(), jax.random.key(0))
+        template = jax.eval_shape(programs.create, self._numbers(), jax.random.key(0), {})
         restored = serialization.from_state_dict(template, arrays)
         check_shapes(restored, template, of_members=True)
         members = placement.place_members(restored)

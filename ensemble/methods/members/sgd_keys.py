@@ -106,6 +106,11 @@ BLOCK = Block(
             "beta-NLL: gradients are weighted by the variance to this power; 0: not",
             Rule(lambda value: 0 <= value <= 1, "must be from 0 to 1"),
         ),
+        "pretrained": Key(
+            "",
+            "weights that members start from, all but the head: npz, safetensors or a workdir",
+            described("must be the path of an npz or safetensors file, or a workdir; or empty"),
+        ),
         "dtype": Key(
             "float32",
             "what networks compute in; parameters, losses, scores and checkpoints are float32",

@@ -1,0 +1,206 @@
+"""Members that start from weights of a file or of another run."""
+
+import json
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import make_blobs, small_config
+from flax import linen as nn
+
+import ensemble
+from ensemble import networks
+from ensemble.config_rules import validate
+from ensemble.errors import UserError
+from ensemble.methods.members.sgd import SGD
+from ensemble.tasks.supervised import create
+
+BODY = ("Dense_0/bias", "Dense_0/kernel")
+
+
+@networks.register("normed")
+class Normed(nn.Module):
+    """A network with a state."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        x = nn.BatchNorm(use_running_average=not train)(nn.Dense(8)(x))
+        return nn.Dense(self.num_outputs)(nn.tanh(x))
+
+
+def body_of_tiny(seed=0):
+    """Arrays of the network `tiny` for inputs of six features and five classes."""
+    rng = np.random.default_rng(seed)
+    shapes = {"Dense_0/kernel": (6, 8), "Dense_0/bias": (8,), "Dense_1/kernel": (8, 5)}
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_safetensors(path, arrays, **claims):
+    """Writes a file of arrays in float32 or bfloat16; claims are of the header's entries."""
+    header, data = {"__metadata__": {"format": "np"}}, b""
+    for name, array in arrays.items():
+        dtype = "BF16" if array.dtype == ml_dtypes.bfloat16 else "F32"
+        end = len(data) + array.nbytes
+        entry = {"dtype": dtype, "shape": array.shape, "data_offsets": [len(data), end]}
+        header[name] = entry | claims
+        data += array.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def started(blobs, **overrides):
+    """Variables [M, ...] of members that have taken no step, by path."""
+    config = validate(small_config(**overrides))
+    method = SGD(config, create(config, blobs))
+    members = method._programs.placement.gather_members(
+        method.init(jax.random.key(0)).members.variables
+    )
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/").removeprefix("params/"): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(members)
+    }
+
+
+@pytest.mark.parametrize("num_devices", [1, 3, 8])
+def test_every_member_starts_from_the_file_with_a_head_of_its_own(blobs, tmp_path, num_devices):
+    arrays = body_of_tiny()
+    np.savez(tmp_path / "w.npz", **arrays)
+    found = started(blobs, pretrained=str(tmp_path / "w.npz"), num_devices=num_devices)
+    alone = started(blobs, num_devices=num_devices)
+    for name in BODY:
+        np.testing.assert_array_equal(found[name], np.stack([arrays[name]] * 4))
+    head = found["Dense_1/kernel"]
+    assert head.shape == (4, 8, 3)
+    assert len(np.unique(head[:, 0, 0])) == 4
+    np.testing.assert_array_equal(head, alone["Dense_1/kernel"])  # As without any weights.
+
+
+def test_names_may_have_dots_and_a_prefix_and_numbers_may_be_half(blobs, tmp_path):
+    arrays = {name: one.astype(ml_dtypes.bfloat16) for name, one in body_of_tiny().items()}
+    dotted = {f"params.{name.replace('/', '.')}": one for name, one in arrays.items()}
+    write_safetensors(tmp_path / "w.safetensors", dotted)
+    found = started(blobs, pretrained=str(tmp_path / "w.safetensors"))
+    for name in BODY:
+        assert found[name].dtype == np.float32
+        np.testing.assert_array_equal(found[name][1], arrays[name].astype(np.float32))
+
+
+def test_members_of_a_run_are_started_from_in_turn_with_their_state(blobs, tmp_path):
+    first = ensemble.train(
+        small_config(model="normed", ensemble_size=2, num_epochs=1),
+        data=blobs,
+        workdir=str(tmp_path / "first"),
+    )
+    theirs = first.predictor.variables
+    other = make_blobs(num_classes=4)
+    found = started(other, model="normed", ensemble_size=3, pretrained=str(tmp_path / "first"))
+    for k in range(3):
+        for name in ("mean", "var"):
+            np.testing.assert_array_equal(
+                found[f"batch_stats/BatchNorm_0/{name}"][k],
+                theirs["batch_stats"]["BatchNorm_0"][name][k % 2],
+            )
+        np.testing.assert_array_equal(
+            found["Dense_0/kernel"][k], theirs["params"]["Dense_0"]["kernel"][k % 2]
+        )
+    assert found["Dense_1/kernel"].shape == (3, 8, 4)
+
+
+def test_a_run_fine_tunes_all_weights_and_goes_on_without_the_file(blobs, tmp_path):
+    pretrained = ensemble.train(small_config(ensemble_size=1, num_epochs=20), data=blobs)
+    params = pretrained.predictor.variables["params"]
+    arrays = {f"params/{a}/{b}": x[0] for a, one in params.items() for b, x in one.items()}
+    file = tmp_path / "w.npz"
+    np.savez(file, **arrays)
+    config = small_config(ensemble_size=3, num_epochs=2, pretrained=str(file), learning_rate=0.02)
+    straight = ensemble.train(config, data=blobs)
+    ensemble.train(config | {"num_epochs": 1}, data=blobs, workdir=str(tmp_path / "run"))
+    file.unlink()
+    resumed = ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))
+    ours, theirs = (one.predictor.variables["params"] for one in (resumed, straight))
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+    kernel = ours["Dense_0"]["kernel"]
+    assert np.abs(kernel - arrays["params/Dense_0/kernel"]).max() > 1e-3  # It has moved,
+    assert np.abs(kernel - arrays["params/Dense_0/kernel"]).max() < 0.5  # and not far.
+    fresh = ensemble.train(config | {"pretrained": ""}, data=blobs)
+    nll = {
+        name: one.report["test"]["ensemble"]["nll"]
+        for name, one in {"tuned": straight, "fresh": fresh}.items()
+    }
+    assert nll["tuned"] < nll["fresh"]
+
+
+def test_what_does_not_fit_is_named(blobs, tmp_path):
+    file = tmp_path / "w.npz"
+
+    def refused(line, arrays, **overrides):
+        np.savez(file, **arrays)
+        with pytest.raises(UserError, match=line) as error:
+            started(blobs, pretrained=str(file), **overrides)
+        assert "\n" not in str(error.value)
+
+    arrays = body_of_tiny()
+    refused(
+        r"does not fit config.model='tiny': Dense_0/bias \[8\] is missing there; Dense_0/kernel is "
+        r"\[7, 8\] there and \[6, 8\] here \(it also has old/bias\); give weights of this network",
+        {"Dense_0/kernel": np.zeros((7, 8)), "old/bias": np.zeros(8)},
+    )
+    refused("Dense_0/bias has NaN", arrays | {"Dense_0/bias": np.full(8, np.nan)})
+    refused("two arrays of one name", arrays | {"Dense_0.bias": np.zeros(8)})
+    refused("batch_stats/BatchNorm_0/mean .* is missing there", arrays, model="normed")
+    refused("is nothing but a head", arrays, model="logistic_regression")
+    refused("Dense_0/bias has dtype <U1, not real numbers", arrays | {"Dense_0/bias": ["a"] * 8})
+    for path, line in (
+        (tmp_path / "none.npz", "there is no such file"),
+        (tmp_path, "is not a workdir.*; or give an npz or a safetensors file"),
+    ):
+        with pytest.raises(UserError, match=line):
+            started(blobs, pretrained=str(path))
+
+
+@pytest.mark.parametrize(
+    ("claims", "line"),
+    [
+        ({"shape": [6, 9]}, "claims bytes .*, which are not its own"),
+        ({"data_offsets": [0, 10**12]}, "claims bytes 0 to 1000000000000"),
+        ({"shape": [-6, -8]}, "a size that is no whole number"),
+        ({"dtype": "F8_E4M3"}, "arrays of F8_E4M3, not of F16, F32"),
+        ({"data_offsets": None}, "its header is damaged"),
+    ],
+)
+def test_a_forged_file_is_refused(blobs, tmp_path, claims, line):
+    file = tmp_path / "w.safetensors"
+    write_safetensors(file, body_of_tiny(), **claims)
+    with pytest.raises(UserError, match=line):
+        started(blobs, pretrained=str(file))
+    file.write_bytes(b"\xff" * 20)
+    with pytest.raises(UserError, match="it has no header of safetensors"):
+        started(blobs, pretrained=str(file))
+
+
+def test_arrays_that_the_network_lacks_are_noted(blobs, tmp_path, caplog):
+    np.savez(tmp_path / "w.npz", **body_of_tiny(), pre_logits=np.zeros(3))
+    started(blobs, pretrained=str(tmp_path / "w.npz"))
+    assert "has arrays that config.model='tiny' lacks: pre_logits." in caplog.text
+
+
+def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeypatch):
+    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+
+    class Zero(nn.Module):
+        num_outputs: int
+
+        @nn.compact
+        def __call__(self, x):
+            x = nn.tanh(nn.Dense(8)(x))
+            return nn.Dense(self.num_outputs, kernel_init=nn.initializers.zeros)(x)
+
+    networks.register("zero", Zero)
+    np.savez(tmp_path / "w.npz", **body_of_tiny())
+    config = {"model": "zero", "pretrained": str(tmp_path / "w.npz")}
+    with pytest.raises(UserError, match="all members would be the same"):
+        started(blobs, **config)
+    assert started(blobs, **config, batching="independent")["Dense_1/kernel"].shape == (4, 8, 3)
