@@ -47,6 +47,7 @@ class Programs(NamedTuple):
     """The compiled functions for one placement."""
 
     placement: Placement
+    given: Callable[[], pretrained.Given]
     create: Callable[..., TrainState]
     train_steps: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
@@ -107,6 +108,14 @@ def build_programs(
 
     return Programs(
         placement=placement,
+        given=functools.partial(
+            pretrained.load,
+            config,
+            task.init_variables,
+            task.dataset.input_shape,
+            task.likelihood.num_outputs,
+            task.traits.is_random,
+        ),
         create=placement.map_devices(
             jax.vmap(create, in_axes=(0, None, None)),
             (MEMBERS, EVERYWHERE, EVERYWHERE),

@@ -6,6 +6,7 @@ ensemble of L members, member k starts as its live member number k mod L.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,7 +22,6 @@ from ensemble.notes import note
 from ensemble.storage.paths import user_path
 from ensemble.storage.weights import read_weights
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned
 
 logger = logging.getLogger("ensemble")
 
@@ -31,12 +31,21 @@ Given = dict[str, Any]
 _MAX_NAMED = 6
 
 
-def load(config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
+def load(
+    config: ml_collections.FrozenConfigDict,
+    init: Callable[[jax.Array], Variables],
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    is_random: bool,
+) -> Given:
     """Reads what the members start from; nothing where that is not set.
 
     Args:
         config: of the run.
-        task: what the members learn.
+        init: how one member would start, from its key.
+        input_shape: of one example.
+        num_outputs: of the network.
+        is_random: whether the network draws noise in training.
 
     Raises:
         UserError: it cannot be read, or does not fit the network, or makes all members the same.
@@ -44,15 +53,16 @@ def load(config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
     if not config.pretrained:
         return {}
     what = f"config.pretrained={config.pretrained!r}"
-    shapes = _named(jax.eval_shape(task.init_variables, jax.random.key(0)))
-    body = _body(config, task)
+    shapes = _named(jax.eval_shape(init, jax.random.key(0)))
+    body = _body(config, input_shape, num_outputs)
     head = sorted(shapes.keys() - body)
     if not body:
         raise UserError(
             f"{what}: config.model={config.model!r} is nothing but a head, which is new for each "
             "member; leave it out"
         )
-    _check_members_differ(config, task, head, what)
+    if config.ensemble_size > 1 and config.batching == "shared" and not is_random:
+        _check_heads_differ(config.model, init, head, what)
     found = _read(config.pretrained, what)
     fits, faults = {}, []
     for name in sorted(body):
@@ -127,10 +137,12 @@ def _read(given: str, what: str) -> Given:
     return {name: leaf[last - 1 :: last] for name, leaf in _named(restored.variables).items()}
 
 
-def _body(config: ml_collections.FrozenConfigDict, task: Learned) -> set[str]:
+def _body(
+    config: ml_collections.FrozenConfigDict, input_shape: tuple[int, ...], num_outputs: int
+) -> set[str]:
     """Names of the network's arrays whose shapes do not depend on how many outputs it has."""
-    inputs = jax.ShapeDtypeStruct((1, *task.dataset.input_shape), jnp.float32)
-    settings, num_outputs = model_settings(config), task.likelihood.num_outputs
+    inputs = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+    settings = model_settings(config)
     shapes = [
         _named(
             jax.eval_shape(
@@ -144,28 +156,25 @@ def _body(config: ml_collections.FrozenConfigDict, task: Learned) -> set[str]:
     return {name for name, leaf in shapes[0].items() if shapes[1].get(name) == leaf}
 
 
-def _check_members_differ(
-    config: ml_collections.FrozenConfigDict, task: Learned, head: list[str], what: str
+def _check_heads_differ(
+    model: str, init: Callable[[jax.Array], Variables], head: list[str], what: str
 ) -> None:
-    """Refuses members that start alike, see the same batches and draw no noise.
+    """Refuses members that start alike, where they see the same batches and draw no noise.
 
     Raises:
         UserError: as said.
     """
-    apart = config.batching == "independent" or task.traits.is_random
-    if apart or config.ensemble_size == 1:
-        return
 
     @jax.jit
     def draw(rng_key: jax.Array) -> list[jax.Array]:
-        variables = _named(task.init_variables(rng_key))
+        variables = _named(init(rng_key))
         return [variables[name] for name in head]  # Nothing else is computed.
 
     first, second = (draw(jax.random.key(seed)) for seed in (0, 1))
     if jax.tree.all(jax.tree.map(jnp.array_equal, first, second)):
         raise UserError(
-            f"{what}: all members would be the same, for the head of config.model="
-            f"{config.model!r} always starts alike; set config.batching='independent'"
+            f"{what}: all members would be the same, for the head of config.model={model!r} always "
+            "starts alike; set config.batching='independent'"
         )
 
 

@@ -14,7 +14,6 @@ from flax import serialization, struct
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
 from ensemble.method import FAILURES, Method, Stacked, Status
-from ensemble.methods.members import pretrained
 from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
 from ensemble.methods.members.member_programs import (
@@ -138,7 +137,7 @@ class SGD(Method[SGDState, ChunkInfo]):
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
         programs = self._programs
-        given = programs.placement.place_everywhere(pretrained.load(self.config, self.task))
+        given = programs.placement.place_everywhere(programs.given())
         members = programs.create(self._numbers(), rng_key, given)
         members = members.replace(status=mark_padding(programs.placement, members.status))
         return SGDState(members, step=0)
