@@ -1,0 +1,31 @@
+"""Your own pictures: four ResNet-50s, fine-tuned from your weights.
+
+    python train.py --config=configs/resnet50.py --workdir=runs/resnet50 \\
+        --config.dataset=folder:pictures --config.pretrained=resnet50.npz
+
+The folder has one folder of pictures per class; each picture is brought to 224 x 224 pixels.
+`docs/your_network.md` says how to make `resnet50.npz` of PyTorch's weights. All weights are
+trained, in bfloat16, and each member has a new head. This is for accelerators, and was not
+measured.
+
+`:small` is to try the network on CPU cores: two members from scratch on the handwritten digits of
+scikit-learn. SMALL
+
+    python train.py --config=configs/resnet50.py:small --workdir=runs/resnet50_small
+"""
+
+import ml_collections
+
+from ensemble.configs import vit
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the experiment, whole or `small`."""
+    if variant not in ("", "small"):
+        raise ValueError(f"variant {variant!r} is unknown; known is 'small'")
+    config = vit.get_config(variant)
+    config.model = "resnet50"
+    config.vit.patch = 16  # Its default: the network has no patches.
+    if not variant:
+        config.pretrained = "resnet50.npz"
+    return config
