@@ -190,6 +190,39 @@ def test_your_network(page):
     network = networks.create("mine_on_features", 3)
     assert network.backbone(namespace["inputs"]).shape == (200, 32)
 
+    arrays = namespace["of_torchvision"](state_of_torchvision())
+    assert arrays.pop("bn1/num_batches_tracked").shape == ()
+    images = jax.ShapeDtypeStruct((1, 64, 64, 3), np.float32)
+    variables = jax.eval_shape(networks.create("resnet50", 1000).init, jax.random.key(0), images)
+    expected = {
+        jax.tree_util.keystr(path, simple=True, separator="/").removeprefix("params/"): leaf.shape
+        for path, leaf in jax.tree_util.tree_leaves_with_path(variables)
+    }
+    assert {name: array.shape for name, array in arrays.items()} == expected
+
+
+def state_of_torchvision():
+    """Empty arrays with the names and the shapes of torchvision's `resnet50().state_dict()`."""
+    state = {"fc.weight": (1000, 2048), "fc.bias": (1000,), "bn1.num_batches_tracked": ()}
+
+    def add(conv, norm, size_in, size_out, pixels):
+        state[f"{conv}.weight"] = (size_out, size_in, pixels, pixels)
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            state[f"{norm}.{part}"] = (size_out,)
+
+    add("conv1", "bn1", 3, 64, 7)
+    size_in = 64
+    for stage, (planes, num_blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 1):
+        for i in range(num_blocks):
+            block = f"layer{stage}.{i}"
+            add(f"{block}.conv1", f"{block}.bn1", size_in, planes, 1)
+            add(f"{block}.conv2", f"{block}.bn2", planes, planes, 3)
+            add(f"{block}.conv3", f"{block}.bn3", planes, 4 * planes, 1)
+            if i == 0:
+                add(f"{block}.downsample.0", f"{block}.downsample.1", size_in, 4 * planes, 1)
+            size_in = 4 * planes
+    return {name: np.empty(shape, np.float32) for name, shape in state.items()}
+
 
 @pytest.mark.check
 def test_devices(page):
