@@ -2,16 +2,28 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL.Image
+import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
+from conftest import ROOT
 
 from ensemble.sources import tfds_records
 
 KEYS = ("image", "label")
+
+
+def real_data_dir(name: str) -> str:
+    """Where a real prepared set lies, or skip."""
+    candidates = [os.environ.get("TFDS_DATA_DIR"), ROOT.parent / "shared" / "tensorflow_datasets"]
+    for candidate in filter(None, candidates):
+        if (Path(candidate) / name).is_dir():
+            return str(candidate)
+    pytest.skip(f"{name} is in none of {candidates}: reading the real set was NOT tested")
 
 
 def encode_png(image: np.ndarray) -> bytes:

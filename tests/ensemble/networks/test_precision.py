@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import tfds_sets
 from conftest import small_config
 from flax import linen as nn
 from flax import nnx
 
 import ensemble
-from ensemble import networks
+from ensemble import metrics, networks
 from ensemble.errors import UserError
 from ensemble.network import equations
 from ensemble.networks.precision import check_dtype
@@ -138,3 +139,26 @@ def test_samplers_refuse_half_precision_and_say_why(blobs):
     config = {"model": "mlp", "method": "hmc", "dtype": "bfloat16"}
     with pytest.raises(UserError, match=r"dtype='bfloat16' is for config.method='sgd'.*log dens"):
         ensemble.train(config, data=blobs)
+
+
+@pytest.mark.check
+def test_the_accuracy_on_mnist_is_within_the_interval_of_float32(tmp_path):
+    config = {
+        "dataset": "mnist",
+        "data_dir": tfds_sets.real_data_dir("mnist"),
+        "model": "mlp",
+        "ensemble_size": 2,
+        "num_steps": 400,
+        "batch_size": 64,
+        "learning_rate": 0.1,
+    }
+    report = {
+        dtype: ensemble.train(config | {"dtype": dtype}, workdir=str(tmp_path / dtype)).report
+        for dtype in ("float32", "bfloat16")
+    }
+    accuracy = {dtype: one["test"]["ensemble"]["accuracy"] for dtype, one in report.items()}
+    with np.load(tmp_path / "float32" / "predictions" / "test.npz") as stored:
+        intervals = metrics.score_intervals(stored["log_probs"], stored["targets"])
+    low, high = intervals["accuracy"]
+    assert low <= accuracy["bfloat16"] <= high
+    assert accuracy["float32"] > 0.93

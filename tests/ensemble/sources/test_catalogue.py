@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +19,6 @@ from ensemble.errors import UserError
 from ensemble.sources import image_sets
 
 SPLITS = ["train", "validation", "calibration", "test"]
-
-
-def _real_data_dir(name):
-    """Where a real prepared set lies, or skip."""
-    candidates = [os.environ.get("TFDS_DATA_DIR"), ROOT.parent / "shared" / "tensorflow_datasets"]
-    for candidate in filter(None, candidates):
-        if (Path(candidate) / name).is_dir():
-            return str(candidate)
-    pytest.skip(f"{name} is in none of {candidates}: reading the real set was NOT tested")
 
 
 def _arrays(num_examples, num_classes=3, shape=(2,), seed=0):
@@ -95,7 +85,7 @@ def test_digits_import_no_scikit_learn():
 )
 def test_real_sets(name, mean_pixel, class_name):
     """The published means are those of all 60,000 training images; TFDS shuffles the order."""
-    dataset = input_pipeline.load_dataset(name, _real_data_dir(name))
+    dataset = input_pipeline.load_dataset(name, tfds_sets.real_data_dir(name))
     splits = dataset.splits
     assert list(splits) == SPLITS
     assert [len(split.targets) for split in splits.values()] == [50_000, 5_000, 5_000, 10_000]
