@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ensemble
 from ensemble import networks
 from ensemble.errors import UserError
 from ensemble.network import traits
+from ensemble.networks.vit import Size, ViT
 
 
 @pytest.mark.parametrize(
@@ -86,3 +88,31 @@ def test_images_that_are_no_whole_number_of_patches_are_refused():
         UserError, match=r"patch=16 pixels a side, .* \(28, 28, 1\) .*config.resize"
     ):
         traits(networks.create("vit", 10), (28, 28, 1))
+
+
+@pytest.mark.check
+def test_a_transformer_is_fine_tuned_in_half_precision_from_its_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    networks.register(
+        "small", lambda k, dtype=None: ViT(k, Size(16, 2, 2), patch=4, dropout=0.1, dtype=dtype)
+    )
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 120)
+    images = (rng.integers(0, 80, (120, 8, 8, 1)) + 80 * labels[:, None, None, None]).astype(
+        np.uint8
+    )
+    config = {"model": "small", "ensemble_size": 2, "optimizer": "adam", "learning_rate": 0.01}
+    data = {"inputs": images, "labels": labels % 2}
+    first = ensemble.train(config | {"num_steps": 20}, data=data)
+    flat = jax.tree_util.tree_leaves_with_path(first.predictor.variables["params"])
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in flat]
+    arrays = {name: leaf[0] for name, (_, leaf) in zip(names, flat, strict=True)}
+    np.savez(tmp_path / "w.npz", **arrays)
+    tuned = ensemble.train(
+        config | {"num_steps": 40, "pretrained": str(tmp_path / "w.npz"), "dtype": "bfloat16"},
+        data={"inputs": images, "labels": labels},
+    )
+    assert tuned.report["test"]["ensemble"]["accuracy"] > 0.8
+    embedding = tuned.predictor.variables["params"]["embedding"]["kernel"]
+    assert embedding.dtype == np.float32
+    assert 0 < np.abs(embedding - arrays["embedding/kernel"]).max() < 0.5
