@@ -9,7 +9,7 @@ trained, in bfloat16, and each member has a new head. This is for accelerators, 
 measured.
 
 `:small` is to try the network on CPU cores: two members from scratch on the handwritten digits of
-scikit-learn. SMALL
+scikit-learn. It was not measured either.
 
     python train.py --config=configs/resnet50.py:small --workdir=runs/resnet50_small
 """
