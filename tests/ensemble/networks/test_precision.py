@@ -13,7 +13,7 @@ from flax import linen as nn
 from flax import nnx
 
 import ensemble
-from ensemble import metrics, networks
+from ensemble import networks
 from ensemble.errors import UserError
 from ensemble.network import equations
 from ensemble.networks.precision import check_dtype
@@ -142,7 +142,7 @@ def test_samplers_refuse_half_precision_and_say_why(blobs):
 
 
 @pytest.mark.check
-def test_the_accuracy_on_mnist_is_within_the_interval_of_float32(tmp_path):
+def test_the_accuracy_on_mnist_is_within_the_interval_of_float32():
     config = {
         "dataset": "mnist",
         "data_dir": tfds_sets.real_data_dir("mnist"),
@@ -151,14 +151,11 @@ def test_the_accuracy_on_mnist_is_within_the_interval_of_float32(tmp_path):
         "num_steps": 400,
         "batch_size": 64,
         "learning_rate": 0.1,
+        "schedule": "cosine",  # Else the noise of the last steps is larger than the interval.
     }
-    report = {
-        dtype: ensemble.train(config | {"dtype": dtype}, workdir=str(tmp_path / dtype)).report
-        for dtype in ("float32", "bfloat16")
-    }
-    accuracy = {dtype: one["test"]["ensemble"]["accuracy"] for dtype, one in report.items()}
-    with np.load(tmp_path / "float32" / "predictions" / "test.npz") as stored:
-        intervals = metrics.score_intervals(stored["log_probs"], stored["targets"])
-    low, high = intervals["accuracy"]
-    assert low <= accuracy["bfloat16"] <= high
-    assert accuracy["float32"] > 0.93
+    half, full = (
+        ensemble.train(config | {"dtype": dtype}).report["test"]["ensemble"]["accuracy"]
+        for dtype in ("bfloat16", "float32")
+    )
+    assert full > 0.94
+    assert half == pytest.approx(full, abs=1.96 * np.sqrt(full * (1 - full) / 10_000))
