@@ -127,11 +127,11 @@ class Placement:
     def may_stall(self) -> bool:
         """Whether many programs in line could wait for each other for ever.
 
-        XLA:CPU takes 32 of them for each device. Where they sum over devices and the line of one is
-        full when another's is not, the two can stall on a busy machine.
+        XLA:CPU takes 32 of them for each device. They sum over devices, if only the ensemble's
+        training scores. Where the line of one device is full when another's is not, the two can
+        stall on a busy machine.
         """
-        shared = self.slices > 1 or self.splits_members
-        return shared and self.platform == "cpu"
+        return self.mesh.size > 1 and self.platform == "cpu"
 
     # Inside a mapped function.
 

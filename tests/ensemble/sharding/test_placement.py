@@ -29,9 +29,9 @@ def test_layout(members, devices, slots, slices, places):
     assert placement.padding.sum() == places - members
 
 
-def test_a_line_of_programs_can_stall_only_where_devices_share_a_member():
+def test_a_line_of_programs_can_stall_where_there_are_several_devices():
     assert Placement.create(1, jax.devices()[:2]).may_stall
-    assert not Placement.create(2, jax.devices()[:2]).may_stall
+    assert Placement.create(2, jax.devices()[:2]).may_stall
     assert not Placement.create(1, jax.devices()[:1]).may_stall
 
 
