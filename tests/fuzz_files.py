@@ -103,7 +103,8 @@ def damage(rng, path, other):
 
 def fresh(source, target):
     """A copy of a folder, in the place of the copy before."""
-    shutil.rmtree(target, ignore_errors=True)
+    while target.exists():  # A thread of Orbax may still write.
+        shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
     return target
 
@@ -397,7 +398,7 @@ def forge_arrays(rng, run, arrays, meta):
                 break
             place = place[key]
         old = place[key]
-        if isinstance(old, dict) or rng.random() < 0.2:
+        if old is None or isinstance(old, dict) or rng.random() < 0.2:
             match rng.randrange(3):
                 case 0:
                     del place[key]

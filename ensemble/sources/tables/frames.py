@@ -60,7 +60,7 @@ def of_frame(data: Any, what: str = "the table") -> dict[str, Column]:
             f"{what} has a {type(data).__name__} beside data frames; give all splits as data frames"
         )
     if hasattr(data, "column_names"):  # Of pyarrow.
-        data = {name: _of_arrow(data.column(name)) for name in data.column_names}
+        data = {name: data.column(name) for name in data.column_names}
     names = list(data.keys() if isinstance(data, Mapping) else data.columns)
     if len({str(name) for name in names}) < len(names):
         raise UserError(f"{what} has two columns of one name; rename one")
@@ -106,11 +106,6 @@ def of_array(array: np.ndarray, names: Sequence[str]) -> dict[str, Column]:
     return of_frame({name: array[:, i] for i, name in enumerate(names)})
 
 
-def _of_arrow(column: Any) -> Any:
-    """A column of pyarrow, whose arrays of a dictionary have another text where one is missing."""
-    return column.to_pylist() if str(column.type).startswith("dictionary") else column
-
-
 def _of_values(values: Any, what: str) -> Column:
     """A column of a frame, or of anything that is a sequence of values."""
     if isinstance(values, Column):
@@ -121,6 +116,8 @@ def _of_values(values: Any, what: str) -> Column:
             values = values.dt.tz_convert("UTC").dt.tz_localize(None)
         return Column(_days(np.asarray(values)), "date")
     try:
+        if str(getattr(values, "type", "")).startswith("dictionary"):
+            values = values.to_pylist()  # Of pyarrow: else a missing value has another text.
         if hasattr(values, "to_numpy"):
             values = values.to_numpy()
     except (ValueError, TypeError, OverflowError, NotImplementedError) as error:

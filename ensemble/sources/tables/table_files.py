@@ -211,7 +211,7 @@ def read_parquet(file: Path, what: str) -> dict[str, Column]:
     _check_size(sum(group.total_byte_size for group in groups), what)
     with reading(what):
         table = content.read()
-    index = [one for one in table.column_names if one.startswith("__index_level_")]
+        index = [one for one in table.column_names if one.startswith("__index_level_")]
     return of_frame(table.drop_columns(index), what)
 
 

@@ -61,6 +61,15 @@ def test_a_time_that_there_is_not_is_one_line(tmp_path):
         load_dataset(f"parquet:{tmp_path}/t.parquet", table=TableKeys("y"))
 
 
+def test_names_that_are_no_text_are_one_line(tmp_path):
+    table = pyarrow.table({"abcdefgh": list(range(40)), "y": [0, 1] * 20})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet", store_schema=False)
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content.replace(b"abcdefgh", b"\xf8bcdefgh"))
+    with pytest.raises(UserError, match=r"is no Parquet file .*codec can't decode"):
+        load_dataset(f"parquet:{tmp_path}/t.parquet", table=TableKeys("y"))
+
+
 def test_other_data_have_no_columns():
     with pytest.raises(UserError, match=r"config\.target is for tables .*'digits' has no named"):
         load_dataset("digits", table=TableKeys("y"))
