@@ -116,7 +116,16 @@ def change_status(arrays, meta):
     arrays["status"][:] = 99
 
 
+def change_clock(**clock):
+    def change(arrays, meta):
+        meta["clock"] |= clock
+
+    return change
+
+
 UNTRAINABLE = {
+    "another clock": change_clock(hours=1),
+    "no seconds": change_clock(seconds_before=None),
     "whole numbers": map_params(np.int8),
     "complex numbers": map_params(np.complex64),
     "no known status": change_status,

@@ -24,6 +24,11 @@ _MAX_FLOAT = 3e38  # Of float32.
 _MAX_NUMBER = 2**53  # JSON's whole numbers are doubles to many programs.
 
 
+_SECONDS = ("seconds_before", "seconds_training", "member_examples")
+_MAY_BE_NULL = ("seconds_to_first_step",)
+"""What a checkpoint keeps of the clock of a run."""
+
+
 def parse(content: bytes) -> dict[str, Any]:
     """Reads a JSON object.
 
@@ -136,8 +141,12 @@ def checked_meta(meta: Any) -> dict[str, Any]:
         if not counts.keys() >= set(needed):
             raise ValueError(f"its {key} must have {', '.join(needed)}")
     clock = meta["clock"]
-    if not isinstance(clock, dict) or not all(_is_number(one) for one in clock.values()):
-        raise ValueError("its clock must be of numbers, or null")
+    if not isinstance(clock, dict) or not clock.keys() <= {*_SECONDS, *_MAY_BE_NULL}:
+        raise ValueError(f"its clock must be of {', '.join((*_SECONDS, *_MAY_BE_NULL))}")
+    if not all(
+        _is_number(one) and (one is not None or k in _MAY_BE_NULL) for k, one in clock.items()
+    ):
+        raise ValueError("its clock must be of numbers")
     _check_notes(meta)
     if registry.predicts(config):
         check_description(meta["dataset"], config["likelihood"])
