@@ -241,7 +241,7 @@ def reading(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # Names may be no text.
         raise UserError(
             f"{what} is damaged or no Parquet file ({in_one_line(error, 100)})"
         ) from None
