@@ -1,0 +1,136 @@
+"""Bytes per device of large members: what the rule of size says, and what the compiler does.
+
+    PYTHONPATH=. python benchmarks/member_bytes.py
+
+Compiles one step of training for virtual CPU devices and runs nothing: its machine code is not
+optimised, which changes no array. For each number of devices
+it prints what one device holds of the members' state by `bytes_per_device`, what the compiled
+program takes as arguments and beside them, and what the devices exchange in a step, by the
+collectives in the compiled program.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+_FLAGS = "--xla_backend_optimization_level=0"
+_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "u8": 1, "s8": 1, "pred": 1, "s32": 4, "u32": 4, "f64": 8}
+
+
+def main() -> None:
+    """Measures each number of devices in a process of its own, and prints a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--devices", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--members", type=int, default=8)
+    parser.add_argument("--member_devices", type=int, default=8)
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--size", default="L", help="of the vision transformer")
+    parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        print(json.dumps(measure(options)))
+        return
+    for devices in options.devices:
+        flags = f"--xla_force_host_platform_device_count={devices} {_FLAGS}"
+        environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+        command = [sys.executable, *sys.argv, f"--worker={devices}"]
+        subprocess.run(command, env=environment, check=True)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Compiles a step on so many devices.
+
+    Args:
+        options: of the command line.
+
+    Returns:
+        Bytes of one device, and of what it receives or sends in a step.
+    """
+    # JAX starts with the flags of this process.
+    import jax
+    import numpy as np
+
+    from ensemble.config_rules import validate
+    from ensemble.methods.members.batching import Batches
+    from ensemble.methods.members.member_programs import build_programs, zero_metrics
+    from ensemble.methods.members.optimizers import create_descent
+    from ensemble.sharding.member_parts import bytes_per_device
+    from ensemble.tasks.supervised import create
+
+    config = validate(
+        {
+            "model": "vit",
+            "vit.size": options.size,
+            "ensemble_size": options.members,
+            "member_devices": options.member_devices,
+            "num_devices": options.worker,
+            "batch_size": options.batch_size,
+            "num_steps": 1,
+            "hold_out": False,
+        }
+    )
+    count = max(options.batch_size, 10)
+    shape = (count, options.pixels, options.pixels, 3)
+    images = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], shape)
+    task = create(config, {"inputs": images, "labels": np.arange(count) % 10})
+    programs = build_programs(config, task, create_descent(config, 1)[1], options.members)
+    placement = programs.placement
+    numbers = placement.place_members(np.arange(options.members, dtype=np.uint32))
+    members = jax.eval_shape(programs.create, numbers, jax.random.key(0), {})
+    placed = jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        members,
+        placement.member_shardings(members),
+    )
+    batches = Batches(config, task.dataset, options.batch_size, 1)
+    batch = batches.place(placement, tuple(range(options.members)), 0, 1, 1)
+    totals = zero_metrics(placement, task.likelihood)
+    step = programs.train_steps.lower(placed, *totals, batch, np.int32(0), np.int32(1))
+    compiled = step.compile()
+    memory = compiled.memory_analysis()
+    state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), members)
+    predicted = placement.slots * bytes_per_device(state, placement.mesh.shape)
+    return {
+        "devices": options.worker,
+        "mesh": dict(placement.mesh.shape),
+        "members": options.members,
+        "parameters": sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)),
+        "predicted_state_bytes": predicted,
+        "argument_bytes": memory.argument_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "exchanged_bytes": exchanged(compiled.as_text()),
+    }
+
+
+def exchanged(program: str) -> dict[str, list[int]]:
+    """Counts the collectives of a compiled program, in no loop: how many, and bytes put out.
+
+    Args:
+        program: its text.
+    """
+    found = {}
+    for name in COLLECTIVES:
+        pattern = rf"= (\(?[^=]*?\)?) {name}(?:-start)?\("
+        sizes = [_size(match) for match in re.findall(pattern, program)]
+        if sizes:
+            found[name] = [len(sizes), sum(sizes)]
+    return found
+
+
+def _size(shapes: str) -> int:
+    """Bytes of the shapes in a text such as `(f32[8,4]{1,0}, f32[])`."""
+    return sum(
+        _BYTES.get(dtype, 4) * math.prod(int(size) for size in sizes.split(",") if size)
+        for dtype, sizes in re.findall(r"(\w+)\[([\d,]*)\]", shapes)
+    )
+
+
+if __name__ == "__main__":
+    main()
