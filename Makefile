@@ -7,7 +7,7 @@ WORKDIR ?= runs/clutter
 # Else every process would compile all that it imports: pip has not, and the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test check soak lint audit versions bench clean
+.PHONY: train test check soak lint docs audit versions bench clean
 
 train: $(VENV)/requirements  ## Trains an ensemble on generated images and prints the report.
 	$(BIN)/python train.py --config=configs/clutter_ensemble.py --workdir=$(WORKDIR)
@@ -32,6 +32,9 @@ lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import w
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m scripts.forbidden_names
 	$(BIN)/python -m scripts.simulated_intervals
+
+docs: $(VENV)/requirements-docs  ## Builds the documentation site in build/docs.
+	$(BIN)/sphinx-build -nW --keep-going -q -d build/doctrees docs build/docs
 
 audit: $(VENV)/requirements  ## Looks for known vulnerabilities of all that is required, by PyPI.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'
@@ -64,4 +67,8 @@ $(VENV)/requirements: requirements.txt | $(BIN)/python
 
 $(VENV)/requirements-dev: requirements-dev.txt $(VENV)/requirements
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+$(VENV)/requirements-docs: requirements-docs.txt $(VENV)/requirements-dev
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements-docs.txt
 	touch $@
