@@ -6,6 +6,7 @@ prints a JSON object as its last line.
 """
 
 import dataclasses
+import datetime
 import json
 import os
 import pathlib
@@ -143,16 +144,28 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def report(rows: Sequence[Row], out: str | None) -> None:
-    """Prints the table, and writes the rows as JSON to the file `out` where one is given."""
+    """Prints the table; writes it to the JSON file `out`, with command, commit and date."""
     print(f"{describe_machine()}\n\n{format_table(rows)}")
     if out:
         content: dict[str, Any] = {
             "machine": describe_machine(),
+            "command": f"python benchmarks/{pathlib.Path(sys.argv[0]).name} --out=FILE.json",
+            **provenance(),
             "rows": [dataclasses.asdict(row) for row in rows],
         }
         path = pathlib.Path(out)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def provenance() -> dict[str, str]:
+    """The commit and the date of a measurement."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"commit": commit, "date": date}
 
 
 def describe_machine() -> str:

@@ -17,7 +17,6 @@ side. The files of the UCI tables are expected in ../shared/uci.
 
 import argparse
 import concurrent.futures
-import datetime
 import json
 import os
 import pathlib
@@ -28,6 +27,7 @@ import threading
 import side_by_side
 import tables_data
 import tables_summary
+from side_by_side import provenance
 
 OURS = ("recipe", "defaults")
 PEERS = (
@@ -72,16 +72,6 @@ class Results:
             part.replace(self._path)
 
 
-def provenance() -> dict[str, str]:
-    """The commit and the date of a row."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=side_by_side.ROOT, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"commit": commit, "date": date}
-
-
 def run(command: list[str], method: str, table: str, results: Results, commit: str) -> None:
     """Runs one worker, and keeps each line as it comes."""
     environment = os.environ | {
@@ -99,10 +89,8 @@ def run(command: list[str], method: str, table: str, results: Results, commit: s
             if not line.startswith("{"):
                 continue  # A peer's advertisement.
             scores = json.loads(line)
-            date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            results.add(
-                {"method": method, "table": table, **scores, "commit": commit, "date": date}
-            )
+            named = {"method": method, "table": table}
+            results.add(named | scores | provenance() | {"commit": commit})
             shown = {name: round(value, 4) for name, value in scores.items()}
             print(f"{method} {table} {shown}", file=sys.stderr, flush=True)
         reader.join()

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import pathlib
 import re
 import shutil
@@ -316,3 +317,19 @@ def test_the_files_it_names_exist():
     named = re.findall(r"`((?:configs/)?\w+\.py)`", INFERENCE.read_text())
     assert len(named) > 1
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("method", ["sgd", "hmc"])
+def test_the_files_of_a_workdir_are_described(method, tmp_path):
+    page = (ROOT / "docs" / "workdirs.md").read_text()
+    shutil.unpack_archive(ROOT / "tests" / "golden" / "workdirs" / "1" / f"{method}.zip", tmp_path)
+    (tmp_path / "golden.json").unlink()  # The test's own.
+    names = {path.name for path in tmp_path.iterdir()}
+    names |= set(json.loads((tmp_path / "report.json").read_text()))
+    names |= set(json.loads((tmp_path / "config.json").read_text()))
+    with np.load(tmp_path / "predictions" / "test.npz") as arrays:
+        names |= set(arrays)
+    for draws in (tmp_path / "draws").glob("*.npz"):
+        with np.load(draws) as arrays:
+            names |= {f"{name.partition('/')[0]}/" if "/" in name else name for name in arrays}
+    assert [name for name in names if f"`{name}" not in page] == []

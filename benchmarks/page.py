@@ -1,0 +1,132 @@
+"""The page docs/benchmarks.md, drawn from the files of benchmarks/results alone.
+
+    python benchmarks/page.py --page=docs/benchmarks.md
+
+A row beside a peer has a goal: to be at least as good in every round. Rows without a peer, and what
+other pages draw, have none.
+"""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+PAGES = {
+    "bde": "bde_table.md",
+    "distillation": "distillation.md",
+    "masses": "posteriors.md",
+    "posteriordb": "posteriordb.md",
+    "tables": "results.md",
+    "tables_defaults": "results.md",
+}
+"""Pages that say what else the files hold."""
+
+NO_PEERS = {"before", "float64", "its log density alone", "one device", "scale .1"}
+"""Names of what a row shows for scale only: another state or another setting of this project."""
+
+Content = Mapping[str, Any]
+
+
+def goal(row: Mapping[str, Any]) -> str:
+    """Whether a row is at least as good as its peer, in all of its rounds."""
+    if not row["ratio"] or row["peer_name"] in NO_PEERS:
+        return ""
+    if row["ratio"]["min"] >= 1:
+        return "reached"
+    return "missed" if row["ratio"]["max"] < 1 else "not in every round"
+
+
+def is_side_by_side(content: Content) -> bool:
+    """Whether the file is one of `side_by_side.report`."""
+    return bool(content.get("rows")) and {"measure", "ratio"} <= content["rows"][0].keys()
+
+
+def number(value: float | None) -> str:
+    """Four digits."""
+    return "" if value is None else f"{value:.4g}"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each row."""
+    lines = [
+        "| measure | setting | unit | ours | peer | | ratio (min to max) | rounds | goal |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ratio = (
+            "{median:.2f} ({min:.2f} to {max:.2f})".format(**row["ratio"]) if row["ratio"] else ""
+        )
+        cells = [row["measure"], row["setting"], row["unit"], number(row["ours"])]
+        cells += [number(row["peer"]), row["peer_name"] or "", ratio, str(row["rounds"]), goal(row)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def provenance(name: str, content: Content) -> str:
+    """Machine, command, commit and date, as far as the file has them."""
+    rows = [row for row in content.get("rows", ()) if "commit" in row] or [content]
+    commits = sorted({row["commit"] for row in rows if "commit" in row})
+    dates = sorted({row["date"][:10] for row in rows if "date" in row})
+    command = content.get("command", f"python benchmarks/{name}.py --out=FILE.json")
+    when = f"{dates[0]} to {dates[-1]}" if len(dates) > 1 else "".join(dates)
+    parts = [
+        f"Machine: {content.get('machine', 'not recorded')}.",
+        f"Command: `{command}`.",
+        f"Date: {when or 'not recorded'}.",
+        f"Commit: {', '.join(commits[:3]) or 'not recorded'}"
+        + (f" and {len(commits) - 3} more." if len(commits) > 3 else "."),
+    ]
+    return "\n".join(parts)
+
+
+def sections(contents: Mapping[str, Content]) -> Iterator[str]:
+    """Those of the page, by the names of the files."""
+    for name, content in contents.items():
+        yield f"## {name}"
+        yield provenance(name, content)
+        if is_side_by_side(content):
+            yield table(content["rows"])
+        else:
+            sizes = {key: len(one) for key, one in content.items() if isinstance(one, list | dict)}
+            key = max(sizes, key=sizes.__getitem__)
+            where = f" They are drawn on [another page]({PAGES[name]})." if name in PAGES else ""
+            yield f"The file has {sizes[key]:,} entries in `{key}`.{where}"
+
+
+def text(contents: Mapping[str, Content]) -> str:
+    """The page."""
+    rows = [row for one in contents.values() if is_side_by_side(one) for row in one["rows"]]
+    goals = [goal(row) for row in rows]
+    summary = (
+        f"Of {sum(map(bool, goals))} comparisons with a peer, {goals.count('reached')} reached the "
+        f"goal in every round, {goals.count('not in every round')} in some rounds only, and "
+        f"{goals.count('missed')} missed it in all."
+    )
+    return "\n\n".join([_INTRODUCTION.strip(), summary, *sections(contents)]) + "\n"
+
+
+def stored() -> dict[str, Content]:
+    """The files of benchmarks/results, by name."""
+    files = sorted((HERE / "results").glob("*.json"))
+    return {file.stem: json.loads(file.read_text()) for file in files}
+
+
+_INTRODUCTION = """
+# Benchmarks
+
+Every figure here is read from a file of [`benchmarks/results`](../benchmarks/results), and nothing
+else is. The goal of a comparison with a peer is to be at least as good: a ratio of at least 1 in
+every round. Ratios are taken within rounds, because the machine is noisy. [Speed](speed.md) says
+what was measured and why the figures are what they are.
+
+`python benchmarks/page.py --page=docs/benchmarks.md` draws this page. Where a file says nothing of
+its date and commit, it was written before these were recorded.
+"""
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--page", type=pathlib.Path, required=True)
+    parser.parse_args().page.write_text(text(stored()))
