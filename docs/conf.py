@@ -70,7 +70,11 @@ class LinksToTheRepository(SphinxPostTransform):
     def run(self) -> None:
         for node in list(self.document.findall(pending_xref)):
             path = (DOCS / node["refdoc"]).parent / node["reftarget"]
-            if node["reftype"] != "myst" or not path.exists():
+            if node["refdomain"] == "doc" and node["reftarget"] not in self.env.all_docs:
+                path = pathlib.Path(f"{node['reftarget']}.md")  # A page that is not of the site.
+            elif node["reftype"] != "myst" or node["refdomain"] == "doc":
+                continue
+            if not path.exists():
                 continue
             address = f"{REPOSITORY}/{path.resolve().relative_to(ROOT)}"
             link = nodes.reference(refuri=address, internal=False) if REPOSITORY else nodes.inline()

@@ -1,4 +1,4 @@
-"""Writes the reference of names and of metrics from docstrings: `python -m scripts.reference`.
+"""Writes pages from docstrings, names, metrics, configurations: `python -m scripts.reference`.
 
 They are plain Markdown, so that the code host shows them as the site does.
 """
@@ -47,6 +47,33 @@ API = {
 }
 """What programs of others use, by heading."""
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):$")
+PICTURES = {
+    "clutter_ensemble": (
+        (
+            "clutter.png",
+            "Eight members against their ensemble, its calibration, and its most and least certain "
+            "images",
+        ),
+    ),
+    "digits_ensemble": (
+        (
+            "digits_members.png",
+            "Accuracy and NLL of eight members and of their ensemble on digits",
+        ),
+        ("digits_uncertain.png", "The sixteen least certain digits"),
+    ),
+    "digits_logreg_hmc": (("digits_traces.png", "The four chains, draw by draw"),),
+    "movielens_hmc": (
+        (
+            "movielens_titles.png",
+            "What the draws recommend first to the user with most and the user with fewest watches",
+        ),
+    ),
+    "mixture_rwm": (
+        ("rwm_chains.png", "Seconds over chains: NumPy, JAX and BlackJAX beside this project"),
+    ),
+}
+"""Of configurations: files of docs/images, and what they show."""
 METRICS = {
     "scores": "Classes",
     "mixture": "The average of members, and their disagreement",
@@ -189,7 +216,28 @@ def metrics() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"api.md": api, "metrics.md": metrics}
+def configs() -> list[str]:
+    """The names of the bundled configurations."""
+    return sorted(one.stem for one in (DOCS.parent / "configs").glob("[a-z]*.py"))
+
+
+def gallery() -> str:
+    """The page docs/gallery.md."""
+    parts = [
+        "# Gallery of configurations",
+        "Each is one file of `configs/`. Its text says the command, the hardware, the time and "
+        "the result,\nor that these were not measured. `--config=NAME` finds them where only the "
+        "package is installed.",
+        "The page is written from docstrings by `python -m scripts.reference`.",
+    ]
+    for name in configs():
+        parts.append(f"## {name}")
+        parts += [f"![{text}](images/{file})" for file, text in PICTURES.get(name, ())]
+        parts.append(markdown(docstring(find(f"ensemble.configs.{name}"))))
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {"api.md": api, "metrics.md": metrics, "gallery.md": gallery}
 
 
 if __name__ == "__main__":

@@ -256,7 +256,8 @@ def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
     tested |= {"distillation", "tables", "numpyro", "posteriors", "worked_models"}
-    assert with_python == tested | {INFERENCE.stem, "extending"}  # test_extending.py
+    others = {"extending", "pictures_tutorial", "table_tutorial"}  # test_extending, _tutorials
+    assert with_python == tested | {INFERENCE.stem} | others
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS)

@@ -40,6 +40,12 @@ def test_every_public_symbol_is_documented():
     assert undocumented == []
 
 
+def test_pictures_are_of_configurations_and_exist():
+    files = [file for pictures in reference.PICTURES.values() for file, _ in pictures]
+    assert reference.PICTURES.keys() <= set(reference.configs())
+    assert [file for file in files if not (ROOT / "docs" / "images" / file).exists()] == []
+
+
 def test_a_docstring_becomes_markdown():
     text = """Adds.
 

@@ -1,0 +1,63 @@
+"""The tutorials: their Python blocks run, and so do their commands."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+from markdown_pages import blocks, python_blocks
+
+import ensemble
+from ensemble.config import flatten
+
+PAGES = sorted((ROOT / "docs").glob("*_tutorial.md"))
+QUICK = {
+    "images": ("--config.num_epochs=1", "--config.ensemble_size=2"),
+    "tabular": ("--config.num_epochs=2", "--config.ensemble_size=2"),
+    "digits_logreg_hmc": ("--config.hmc.num_warmup=100",),
+    "configs/digits_ensemble.py": ("--config.ensemble_size=2",),
+}
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def commands(page):
+    """The commands of a page, each as a list of words."""
+    text = "\n".join(text for language, text in blocks(page) if not language)
+    return [shlex.split(line) for line in text.replace("\\\n", " ").splitlines() if line]
+
+
+@by_page
+def test_its_commands_name_what_there_is(page):
+    found = commands(page)
+    assert found
+    for command in found:
+        assert command[0] == "python"
+        words = " ".join(command)
+        config = re.search(r"--config=(?:configs/)?(\w+)", words)
+        assert config is None or (ROOT / "configs" / f"{config[1]}.py").is_file()
+        keys = re.findall(r"--config\.(\S+?)=", words)
+        assert set(keys) <= flatten(ensemble.default_config()).keys()
+
+
+@pytest.mark.soak
+@by_page
+def test_it_runs_from_start_to_end(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("configs", "ensemble", "scripts", "train.py"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    for block in python_blocks(page):
+        exec(block, {})
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    pathlib.Path("runs").mkdir()
+    for _, *words in commands(page):
+        if any("coordinator_address" in word for word in words):
+            continue  # Of another machine.
+        name = next((one.partition("=")[2] for one in words if one.startswith("--config=")), "")
+        whole = [sys.executable, *words, *QUICK.get(name, ())]
+        done = subprocess.run(whole, env=environment, capture_output=True, text=True)
+        refused = "abstain" in done.stderr and "--abstain=max_error=0.05" in whole
+        assert done.returncode == 0 or refused, done.stderr[-2000:]
