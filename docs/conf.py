@@ -23,7 +23,7 @@ publishes the site knows it. Without it, links to files outside of docs/ are pla
 project = "Flax ensembles"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_nb", "sphinx_design", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb"]
 exclude_patterns = ["_build", "README.md"]  # docs/index.md includes README.md.
 
 myst_enable_extensions = ["dollarmath"]

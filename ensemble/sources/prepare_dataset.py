@@ -169,7 +169,8 @@ def check_tensorflow(name: str) -> None:
         if importlib.util.find_spec(package) is None:
             raise UserError(
                 f"preparing {name} as ArrayRecord needs {package}, which is not installed: "
-                f"pip install -r requirements-prepare.txt (training itself does not need it); "
+                "pip install -r requirements-prepare.txt, or this package with its extra "
+                f"'prepare' (training itself does not need it); "
                 f"{_no_download(name)}"
             )
 
