@@ -241,6 +241,8 @@ def reading(what: str) -> Iterator[None]:
 
     try:
         yield
+    except UserError:
+        raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # Names may be no text.
         raise UserError(
             f"{what} is damaged or no Parquet file ({in_one_line(error, 100)})"
