@@ -23,7 +23,7 @@ from ensemble.pictures.plot_style import plural
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs
-from ensemble.sources.image_form import in_form
+from ensemble.sources.image_form import in_form, warn_of_scale
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions
@@ -137,8 +137,7 @@ class Predictor:
         their columns are found by name. An array [N, C] has all columns in their order.
 
         Images [N, C, H, W] are turned, grey ones become RGB and RGB ones grey where the training
-        data were so. Where the training data were a data frame, a data frame's columns are taken
-        by name, in any order.
+        data were so. A data frame's columns are taken by name if the training data were one.
 
         Returns:
             Of classes a `ensemble.likelihoods.label_prediction.Prediction`; else what the
@@ -233,17 +232,8 @@ class Predictor:
             if not np.isfinite(inputs).all():
                 raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
             if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
-                _warn_of_scale(1 / float(np.min(dataset.scale)))
+                warn_of_scale(1 / float(np.min(dataset.scale)))
         return inputs
-
-
-@functools.cache  # Once is enough.
-def _warn_of_scale(largest: float) -> None:
-    logger.warning(
-        "Inputs are floats within 0..1, but the ensemble learned raw images of whole numbers up to "
-        "%g: give them as raw.",
-        largest,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

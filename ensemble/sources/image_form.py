@@ -1,6 +1,7 @@
 """The form of images: their size, the order of their axes, and their channels."""
 
 import functools
+import logging
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -119,3 +120,17 @@ def _to_grey(images: np.ndarray) -> np.ndarray:
 @functools.cache
 def _say_once(line: str) -> None:
     note(line)
+
+
+@functools.cache  # Once is enough.
+def warn_of_scale(largest: float) -> None:
+    """Warns of inputs within 0..1 for a network of raw images of whole numbers.
+
+    Args:
+        largest: of the raw numbers.
+    """
+    logging.getLogger("ensemble").warning(
+        "Inputs are floats within 0..1, but the ensemble learned raw images of whole numbers up to "
+        "%g: give them as raw.",
+        largest,
+    )

@@ -84,7 +84,7 @@ def build_programs(
 
     member_devices = config.member_devices
     if not member_devices:
-        state = jax.eval_shape(create, np.uint32(0), jax.random.key(0))
+        state = jax.eval_shape(create, np.uint32(0), jax.random.key(0), {})
         shapes = (state, state.params)  # The latter for gradients.
         memory = processes.from_main(lambda: _STATE_SHARE * device_bytes(devices) // 100)
         member_devices = fewest_member_devices(

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import tfds_sets
-from test_catalogue import _real_data_dir
 
 from ensemble.errors import UserError
 from ensemble.sources import catalogue, load_dataset, tfds_records
@@ -171,7 +170,7 @@ def test_a_runs_directory_is_found_for_any_set(tmp_path):
 
 @pytest.mark.parametrize("name", ["mnist", pytest.param("fashion_mnist", marks=pytest.mark.soak)])
 def test_a_known_set_by_either_name_has_the_same_pixels(name):
-    data_dir = _real_data_dir(name)
+    data_dir = tfds_sets.real_data_dir(name)
     known, any_set = load_dataset(name, data_dir), load_dataset(f"tfds:{name}", data_dir)
     assert list(any_set.sizes.values()) == [48_000, 6_000, 6_000, 10_000]
     assert any_set.class_names == known.class_names

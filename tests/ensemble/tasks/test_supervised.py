@@ -125,23 +125,23 @@ def test_priors_reach_them(dataset):
 @pytest.mark.parametrize("network", [LinenNetwork(Named()), Bare()], ids=["named", "bare"])
 def test_without_any_the_network_s_parameters_are_any_tree(dataset, network):
     task = classification(dataset, network)
-    check_network(task, "mine")
+    check_network(task, {"model": "mine"})
     variables = task.init_variables(KEY)
     inputs = dataset.splits["test"].inputs
     outputs, own, _ = task.outputs(variables, task.prepare(inputs))
     assert own == {}
     np.testing.assert_array_equal(outputs, network.apply(variables, task.prepare(inputs))[0])
     with pytest.raises(UserError, match=r"'scaled' keeps parameters .* params\['likelihood'\]"):
-        check_network(Supervised(dataset, network, Scaled(dataset.class_names)), "mine")
+        check_network(Supervised(dataset, network, Scaled(dataset.class_names)), {"model": "mine"})
 
 
 def test_a_network_that_does_not_fit_is_refused(dataset):
     task = classification(dataset, networks.create("tiny", 4))
     message = r"'tiny' maps 2 examples to \(2, 4\); outputs of config.likelihood='categorical'"
     with pytest.raises(UserError, match=message + r" must be \(2, 3\): let the last"):
-        check_network(task, "tiny")
+        check_network(task, {"model": "tiny"})
     with pytest.raises(UserError, match=r"'cnn' cannot take inputs of shape \(6,\)"):
-        check_network(classification(dataset, networks.create("cnn", 3)), "cnn")
+        check_network(classification(dataset, networks.create("cnn", 3)), {"model": "cnn"})
 
 
 BROKEN = """import flax.linen as nn
@@ -208,7 +208,7 @@ def refusal_of(dataset, folder, body):
     (folder / "mine.py").write_text(BROKEN.format(body=body))
     module = runpy.run_path(str(folder / "mine.py"))["Mine"](3)
     with pytest.raises(UserError) as refused:
-        check_network(classification(dataset, LinenNetwork(module)), "mine")
+        check_network(classification(dataset, LinenNetwork(module)), {"model": "mine"})
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -217,7 +217,7 @@ def test_outputs_that_are_not_flat_are_to_be_flattened():
     data = {"inputs": np.ones((60, 4, 4, 1), np.float32), "labels": np.arange(60) % 3}
     task = classification(dataset_from_arrays(data), LinenNetwork(nn.Dense(3)))
     with pytest.raises(UserError, match=r"to \(2, 4, 4, 3\); .* must be \(2, 3\): flatten each"):
-        check_network(task, "mine")
+        check_network(task, {"model": "mine"})
 
 
 def test_targets_have_a_likelihood_or_none(dataset):

@@ -255,7 +255,7 @@ def over_model(*names):
     return nn.with_partitioning(nn.initializers.lecun_normal(), names)
 
 
-@networks.register("annotated")
+@networks.register("test_annotated")
 class Annotated(nn.Module):
     """A Linen module that says how two of its kernels are split, and nothing of a third."""
 
@@ -269,7 +269,7 @@ class Annotated(nn.Module):
         return nn.Dense(self.num_outputs)(nn.relu(nn.Dense(256)(x)))
 
 
-@networks.register("annotated_nnx")
+@networks.register("test_annotated_nnx")
 def annotated_nnx(num_outputs):
     from flax import nnx  # It takes long to import.
 
@@ -295,7 +295,7 @@ def annotated_nnx(num_outputs):
     return networks.from_nnx(Module)
 
 
-@pytest.mark.parametrize("model", ["annotated", slow("annotated_nnx")])
+@pytest.mark.parametrize("model", ["test_annotated", slow("test_annotated_nnx")])
 def test_what_a_network_says_of_its_parameters_is_honoured(model):
     params, scores, _ = on_one_device(2, model=model)
     method = make_method(2, 8, 2, model=model)

@@ -19,7 +19,7 @@ from ensemble.tasks.supervised import create
 BODY = ("Dense_0/bias", "Dense_0/kernel")
 
 
-@networks.register("normed")
+@networks.register("test_normed")
 class Normed(nn.Module):
     """A network with a state."""
 
@@ -90,13 +90,13 @@ def test_names_may_have_dots_and_a_prefix_and_numbers_may_be_half(blobs, tmp_pat
 
 def test_members_of_a_run_are_started_from_in_turn_with_their_state(blobs, tmp_path):
     first = ensemble.train(
-        small_config(model="normed", ensemble_size=2, num_epochs=1),
+        small_config(model="test_normed", ensemble_size=2, num_epochs=1),
         data=blobs,
         workdir=str(tmp_path / "first"),
     )
     theirs = first.predictor.variables
     other = make_blobs(num_classes=4)
-    found = started(other, model="normed", ensemble_size=3, pretrained=str(tmp_path / "first"))
+    found = started(other, model="test_normed", ensemble_size=3, pretrained=str(tmp_path / "first"))
     for k in range(3):
         for name in ("mean", "var"):
             np.testing.assert_array_equal(
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_named(blobs, tmp_path):
     )
     refused("Dense_0/bias has NaN", arrays | {"Dense_0/bias": np.full(8, np.nan)})
     refused("two arrays of one name", arrays | {"Dense_0.bias": np.zeros(8)})
-    refused("batch_stats/BatchNorm_0/mean .* is missing there", arrays, model="normed")
+    refused("batch_stats/BatchNorm_0/mean .* is missing there", arrays, model="test_normed")
     refused("is nothing but a head", arrays, model="logistic_regression")
     refused("Dense_0/bias has dtype <U1, not real numbers", arrays | {"Dense_0/bias": ["a"] * 8})
     for path, line in (

@@ -440,10 +440,10 @@ def test_chunks_end_where_something_is_due(blobs):
     assert epoch in [info.step for info in run(method)[1]]
 
 
-@pytest.mark.parametrize(("ensemble_size", "waits"), [(1, 2), (2, 0)])
-def test_steps_that_could_stall_are_waited_for(blobs, ensemble_size, waits, monkeypatch):
+@pytest.mark.parametrize(("num_devices", "waits"), [(1, 0), (2, 2)])
+def test_steps_that_could_stall_are_waited_for(blobs, num_devices, waits, monkeypatch):
     monkeypatch.setattr(batching_module, "_MAX_AT_ONCE", 1)
-    method = make_method(blobs, ensemble_size=ensemble_size, num_epochs=0, num_steps=12)
+    method = make_method(blobs, num_devices=num_devices, num_epochs=0, num_steps=12)
     seen = []
     monkeypatch.setattr(jax, "block_until_ready", lambda value: seen.append(value))
     run(method)

@@ -66,7 +66,7 @@ def test_names_that_are_no_text_are_one_line(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet", store_schema=False)
     content = (tmp_path / "t.parquet").read_bytes()
     (tmp_path / "t.parquet").write_bytes(content.replace(b"abcdefgh", b"\xf8bcdefgh"))
-    with pytest.raises(UserError, match=r"is no Parquet file .*codec can't decode"):
+    with pytest.raises(UserError, match=r"or no Parquet file .*codec can't decode"):
         load_dataset(f"parquet:{tmp_path}/t.parquet", table=TableKeys("y"))
 
 
