@@ -13,7 +13,8 @@ train: $(VENV)/requirements  ## Trains an ensemble on generated images and print
 	$(BIN)/python train.py --config=configs/clutter_ensemble.py --workdir=$(WORKDIR)
 
 # A file's tests run in one process, so that what they share is made once.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+# Files come in the order of tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/requirements-dev  ## Runs the tests for every save.
 	$(PYTEST) $(TESTS)

@@ -193,7 +193,19 @@ def few_memory_maps():
         gc.collect()
 
 
-FIRST = ("test_train.py", "test_assembly.py", "test_sgd.py", "test_sampling.py")
+FIRST = (
+    "test_train.py",
+    "test_assembly.py",
+    "test_sgd.py",
+    "test_sampling.py",
+    # These wait, for the most part.
+    "test_slurm.py",
+    "test_killed.py",
+    "test_object_store.py",
+    "test_heartbeats.py",
+    "test_members_over_devices.py",
+    "test_golden.py",
+)
 """Files whose tests take long together: begun late, one process would wait for them alone."""
 
 

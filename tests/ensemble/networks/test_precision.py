@@ -141,7 +141,7 @@ def test_samplers_refuse_half_precision_and_say_why(blobs):
         ensemble.train(config, data=blobs)
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_the_accuracy_on_mnist_is_within_the_interval_of_float32():
     config = {
         "dataset": "mnist",

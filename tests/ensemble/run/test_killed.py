@@ -66,7 +66,7 @@ def root(tmp_path_factory, request):
     """
     root = tmp_path_factory.mktemp("every")
     items = [one for one in request.session.items if one.module is request.module]
-    asked = {one.callspec.params["method"] for one in items if hasattr(one, "callspec")}
+    asked = {one.callspec.params.get("method") for one in items if hasattr(one, "callspec")}
     methods = [method for method in METHODS if method in asked]
     for number, method in enumerate(methods):
         workdir = root / "killed" / method
