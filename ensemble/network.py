@@ -24,7 +24,10 @@ Names = tuple[str | tuple[str, ...] | None, ...]
 """What each axis of an array is split over: nothing, one axis of the mesh, or several."""
 
 Annotations = tuple[tuple[tuple[str, ...], Names], ...]
-"""What a network says of its parameters: pairs of a path in `params` and the names of its axes."""
+"""What a network says of its parameters: pairs of a path in `params` and the names of its axes.
+
+All parameters are there, those without a word too, or none: of paths that end alike, such as that
+of a layer and of one of the same name in a block, the longest counts."""
 
 
 class Network(Protocol):

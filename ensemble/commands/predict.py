@@ -40,6 +40,7 @@ from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables import table_files
 from ensemble.sources.tables.raw_columns import num_rows
+from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
 from ensemble.storage.paths import user_path
@@ -90,10 +91,11 @@ def answer(
         UserError: the inputs or the workdir cannot be used.
     """
     paths = [paths] if isinstance(paths, str) else paths
-    size = _size_of_run(workdir)
+    config = _config_of_run(workdir)
+    size = parse_size(config.get("resize"))
     # First, for it fails faster than loading does.
     columns: Any = table_files.read_if_table(paths)
-    if columns is None and (parts := _given(paths, size)) is not None:
+    if columns is None and (parts := _given(paths, config)) is not None:
         names, inputs = _all_of(parts, paths[0])
     elif columns is None:
         names, inputs = read_inputs(paths, size)
@@ -145,10 +147,11 @@ def write_answers(
     Raises:
         UserError: as `answer`, or the file cannot be written.
     """
-    size = _size_of_run(workdir)
+    config = _config_of_run(workdir)
+    size = parse_size(config.get("resize"))
     if table_files.read_if_table(paths) is not None:
         raise UserError("--out is for arrays and images, a table is in memory: leave --out out")
-    parts = _given(paths, size)
+    parts = _given(paths, config)
     if parts is None:
         names, inputs = unlabelled(paths, size) if are_images(paths) else read_inputs(paths, size)
         parts = {"": Part(names, inputs)}
@@ -196,21 +199,25 @@ class Part(NamedTuple):
     inputs: Stored
 
 
-def _size_of_run(workdir: str) -> tuple[int, int] | None:
-    """To what size the run has brought its images."""
+def _config_of_run(workdir: str) -> Mapping[str, Any]:
     work = Workdir(workdir)
     check_is_workdir(work)
-    return parse_size((work.read_config() or {}).get("resize"))
+    return work.read_config() or {}
 
 
-def _given(paths: Sequence[str], size: tuple[int, int] | None) -> dict[str, Part] | None:
+def _given(paths: Sequence[str], config: Mapping[str, Any]) -> dict[str, Part] | None:
     """All examples of a data set by its parts, if it is one that is named; else None."""
     entry = find_entry(paths[0])
     if entry is None or not entry.given or ":" not in paths[0] or local_path(paths[0]).exists():
         return None
     if len(paths) > 1:
         raise UserError(f"{paths[0]} is a data set: give it alone")
-    request = Request(size=size if entry.can_resize else None)
+    if entry.kind_of_target:
+        raise UserError(
+            f"{paths[0]} is a table, which the ensemble has not learned: give records or arrays"
+        )
+    data_dir = data_dir_of_run(paths[0], config.get("data_dir"))
+    request = Request(data_dir, size=parse_size(config.get("resize")) if entry.can_resize else None)
     found = given_examples(paths[0], request).inputs
     return {
         part: Part(_Numbers(len(one), "" if part == POOL else f"{part}/"), one)

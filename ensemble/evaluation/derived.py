@@ -300,22 +300,26 @@ def _predicted(
     with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         beside = None if is_remote else os.fspath(directory)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=beside) as folder:
+        scratch = tempfile.TemporaryDirectory(prefix=".part-", dir=beside)
+    with scratch as folder:
+        num_bytes = 0
 
-            def keep(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-                num_bytes = math.prod(shape) * dtype.itemsize
-                if num_bytes > max_bytes():
-                    raise UserError(
-                        f"the predictions of {one.name} take {num_bytes:,} bytes, more than the "
-                        f"{max_bytes():,} allowed here; leave it out of --datasets"
-                    )
+        def keep(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+            nonlocal num_bytes
+            num_bytes += math.prod(shape) * dtype.itemsize
+            if num_bytes > max_bytes():
+                raise UserError(
+                    f"the predictions of {one.name} take {num_bytes:,} bytes or more, and "
+                    f"{max_bytes():,} are allowed here; leave it out of --datasets"
+                )
+            with write_errors(directory):
                 kept = np.lib.format.open_memmap(f"{folder}/{name}.npy", "w+", dtype, shape)
                 with open(f"{folder}/{name}.npy", "r+b") as file:  # A full disk is said here.
                     os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-                return kept
+            return kept
 
-            predictions = _predictions(subject, one, keep)
-            # Compressing them gains little.
+        predictions = _predictions(subject, one, keep)
+        with write_errors(directory):  # Compressing them gains little.
             write_arrays(path, predictions, np.savez, source=source)
     found = _read(path, source, one.num_examples, subject.test, subject.likelihood)
     if found is None:

@@ -64,11 +64,11 @@ class LinenNetwork:
         """What `nn.with_partitioning` says of the parameters."""
         inputs = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
         boxed = jax.eval_shape(self._boxed, jax.random.key(0), inputs)["params"]
-        return tuple(
-            (path_of(path), tuple(leaf.get_partition_spec()))
+        found = tuple(
+            (path_of(path), tuple(leaf.get_partition_spec()) if _is_annotated(leaf) else ())
             for path, leaf in jax.tree.leaves_with_path(boxed, is_leaf=_is_annotated)
-            if _is_annotated(leaf) and any(leaf.get_partition_spec())
         )
+        return found if any(any(names) for _, names in found) else ()
 
     def apply(
         self,

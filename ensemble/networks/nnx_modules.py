@@ -43,7 +43,7 @@ class _Layout(NamedTuple):
         graphdef: the structure of a module without its arrays.
         paths: of all arrays, in the order of the structure.
         collections: of each Variable that is one of the network, by its path.
-        annotations: what `nnx.with_partitioning` says of parameters, by their paths.
+        annotations: what `nnx.with_partitioning` says of each parameter, by its path.
         streams: shapes and dtypes of random streams' keys and counters, by their paths.
         constants: arrays that are the same in every module, by their paths.
     """
@@ -76,9 +76,10 @@ class NNXNetwork:
 
     def annotations(self, input_shape: tuple[int, ...]) -> Annotations:
         """What `nnx.with_partitioning` says of the parameters."""
-        return tuple(
-            (tuple(map(str, path)), names) for path, names in self.layout.annotations.items()
-        )
+        said = self.layout.annotations
+        if not any(map(any, said.values())):
+            return ()
+        return tuple((tuple(map(str, path)), names) for path, names in said.items())
 
     def apply(
         self,
@@ -259,9 +260,8 @@ def _layout(module: nnx.Module) -> _Layout:
             layout.streams[path] = value.shape, value.dtype
         else:
             layout.collections[path] = _collection(leaf, path)
-            spec = nnx.spmd.get_var_pspec(leaf)
-            if spec and any(spec) and isinstance(leaf, nnx.Param):
-                layout.annotations[path] = tuple(spec)
+            if isinstance(leaf, nnx.Param):
+                layout.annotations[path] = tuple(nnx.spmd.get_var_pspec(leaf) or ())
     return layout
 
 

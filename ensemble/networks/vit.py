@@ -140,7 +140,12 @@ class ViT(nn.Module):
             UserError: they cannot be cut into patches.
         """
         patch = (self.patch, self.patch)
-        if images.ndim != 4 or images.shape[1] % self.patch or images.shape[2] % self.patch:
+        if images.ndim != 4:
+            raise UserError(
+                f"a vision transformer takes images [H, W, C], and these inputs have the shape "
+                f"{images.shape[1:]}; choose another network, such as config.model='mlp'"
+            )
+        if images.shape[1] % self.patch or images.shape[2] % self.patch:
             raise UserError(
                 f"config.model='vit' cuts images into patches of config.vit.patch={self.patch} "
                 f"pixels a side, which those of shape {images.shape[1:]} are no multiple of; "

@@ -68,10 +68,8 @@ def annotated(path: tuple[str, ...], annotations: Annotations) -> Names:
         path: in a member's state, which ends in a path of `params`.
         annotations: of the network.
     """
-    for own, names in annotations:
-        if own and path[-len(own) :] == own:
-            return names
-    return ()
+    fitting = [(len(own), names) for own, names in annotations if own and path[-len(own) :] == own]
+    return max(fitting, key=lambda one: one[0], default=(0, ()))[1]
 
 
 def path_of(keys: Any) -> tuple[str, ...]:
@@ -92,7 +90,11 @@ def check_annotations(annotations: Annotations, shapes: Any, sizes: Mapping[str,
     """
     leaves = {path_of(path): leaf.shape for path, leaf in jax.tree.leaves_with_path(shapes)}
     for path, names in annotations:
-        shape, name = leaves[path], "/".join(path)
+        shape, name = leaves.get(path, ()), "/".join(path)
+        if len(names) > len(shape):
+            raise UserError(
+                f"the parameter {name} is annotated with {names}, more than its {len(shape)} axes"
+            )
         axes = [axis for entry in names for axis in _axes(entry)]
         unknown = [axis for axis in axes if axis not in sizes]
         if unknown or len(set(axes)) < len(axes):

@@ -41,7 +41,7 @@ def write_by(path: epath.Path, write: Callable[[IO[bytes]], None]) -> None:
         if path.is_dir():
             raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
         part.replace(path)
-    except OSError:
+    except BaseException:  # What is written may be computed meanwhile, and interrupted.
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise

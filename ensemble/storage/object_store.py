@@ -6,9 +6,11 @@ from typing import Any
 
 import fsspec
 import gcsfs
+from fsspec import asyn
 from gcsfs.retry import is_retriable
+from google.auth.exceptions import RefreshError
 
-from ensemble.errors import StoreAway, in_one_line
+from ensemble.errors import StoreAway, UserError, in_one_line
 
 logger = logging.getLogger("ensemble")
 
@@ -32,6 +34,11 @@ class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
                 if not (is_retriable(error) or isinstance(error, TimeoutError)):
                     raise
                 reason = in_one_line(error) or type(error).__name__
+                if isinstance(error, RefreshError) or str(getattr(error, "code", "")) == "401":
+                    raise UserError(
+                        f"gs:// refuses these credentials ({reason}); log in again, as by gcloud "
+                        "auth application-default login"
+                    ) from None
                 if time.monotonic() > deadline:
                     raise StoreAway(
                         f"gs:// has not answered for {PATIENCE_SECONDS:g} s ({reason}); run the "
@@ -41,6 +48,8 @@ class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
                     line = "gs:// does not answer (%s): trying for %g s before the run stops."
                     logger.warning(line, reason, PATIENCE_SECONDS)
                 self.is_away = True
+
+    call = asyn.sync_wrapper(_call)  # Large files are sent by this one.
 
 
 def register() -> None:

@@ -16,8 +16,8 @@ from etils import epath
 from ensemble.errors import UserError, in_one_line
 from ensemble.storage import npz
 
-_MAX_HEADER = 100_000_000
-"""Bytes, as the library safetensors has it."""
+_MAX_HEADER = 2**23
+"""Bytes of a safetensors file's header: parsed, they take up to twenty times the memory."""
 
 _DTYPES: dict[str, Any] = {
     **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},

@@ -16,7 +16,7 @@ import numpy as np
 
 from ensemble import networks, registry
 from ensemble.config import model_settings
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_one_line
 from ensemble.network import Variables
 from ensemble.notes import note
 from ensemble.storage.paths import user_path
@@ -75,7 +75,7 @@ def load(
             fits[name] = found[name].astype(shapes[name].dtype)
             if not np.isfinite(fits[name]).all():
                 faults.append(f"{name} has NaN or infinities")
-    others = sorted(found.keys() - shapes.keys())
+    others = sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys())
     if faults:
         there = f" (it also has {_listed(others)})" if others else ""
         raise UserError(
@@ -173,8 +173,8 @@ def _check_heads_differ(
     first, second = (draw(jax.random.key(seed)) for seed in (0, 1))
     if jax.tree.all(jax.tree.map(jnp.array_equal, first, second)):
         raise UserError(
-            f"{what}: all members would be the same, for the head of config.model={model!r} always "
-            "starts alike; set config.batching='independent'"
+            f"{what}: members that start from the same weights would stay the same, for the head "
+            f"of config.model={model!r} always starts alike; set config.batching='independent'"
         )
 
 

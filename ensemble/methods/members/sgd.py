@@ -339,7 +339,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         step, num_members = counters["step"], sum(len(one["status"]) for one in members)
         return (
             jax.tree.map(lambda *leaves: np.concatenate(leaves), *members),
-            {"step": step, "begun": step, "num_members": num_members},
+            {**counters, "step": step, "begun": step, "num_members": num_members},
         )
 
     def _numbers(self) -> jax.Array:

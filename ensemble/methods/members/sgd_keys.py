@@ -55,7 +55,7 @@ BLOCK = Block(
         ),
         "member_devices": Key(
             1,
-            "devices that hold one member together, if it is larger than one; 0: as few as do",
+            "devices over which a member is split that is larger than one; 0: as few as suffice",
             NOT_NEGATIVE,
             may_change=True,
         ),

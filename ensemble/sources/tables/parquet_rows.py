@@ -65,11 +65,21 @@ class ParquetRows:
         Raises:
             UserError: a row group is damaged, or holds what is no finite number; it is named.
         """
-        rows = np.arange(len(self))[where]
+        if isinstance(where, slice):
+            where = np.arange(*where.indices(len(self)))
+        rows = np.asarray(where)
         found, of_rows = np.empty((len(rows), self.shape[1]), np.float32), self._groups_of(rows)
         for group in np.unique(of_rows).tolist():
-            first = self._ends[group] - self._groups[group].num_rows
-            found[of_rows == group] = self._read(group)[rows[of_rows == group] - first]
+            own = rows[of_rows == group] - (self._ends[group] - self._groups[group].num_rows)
+            values = self._read(group)[own]
+            bad = np.argwhere(~np.isfinite(values))
+            if len(bad):
+                i, k = bad[0]
+                raise UserError(
+                    f"{_name(self._groups[group])}, row {own[i]}: column {self._columns[k]!r} has "
+                    "no finite number; fill or remove what is missing"
+                )
+            found[of_rows == group] = values
         return found
 
     def _groups_of(self, rows: np.ndarray) -> np.ndarray:
@@ -84,13 +94,17 @@ class ParquetRows:
                 self._held = group, error
         held = self._held[1]
         if isinstance(held, UserError):
-            raise held
+            raise UserError(str(held))  # Anew: an exception keeps what raised it.
         return held
 
 
+def _name(group: _Group) -> str:
+    return f"{group.file}: row group {group.number}"
+
+
 def _values(group: _Group, columns: list[str]) -> np.ndarray:
-    """The numbers [n, F] of a row group."""
-    what = f"{group.file}: row group {group.number}"
+    """The numbers [n, F] of a row group, some of which may be missing."""
+    what = _name(group)
     if group.num_bytes > max_bytes():
         raise UserError(
             f"{what} takes {group.num_bytes:,} bytes, more than the {max_bytes():,} allowed here; "
@@ -103,14 +117,8 @@ def _values(group: _Group, columns: list[str]) -> np.ndarray:
     found = np.empty((group.num_rows, len(columns)), np.float32)
     for i, name in enumerate(columns):
         values = table.column(name).to_numpy()
-        with np.errstate(over="ignore"):  # Reported below.
+        with np.errstate(over="ignore"):  # Reported when the row is read.
             found[:, i] = values
-        bad = np.flatnonzero(~np.isfinite(found[:, i]))
-        if len(bad):
-            raise UserError(
-                f"{what}, row {bad[0]}: column {name!r} has no finite number; fill or remove what "
-                "is missing"
-            )
     return found
 
 
@@ -144,7 +152,7 @@ def given_parquet(name: str, request: Request) -> OwnData:
             raise UserError(f"{name}: {part} has no rows")
         inputs[part] = ParquetRows(groups, columns)
         labels[part] = _target(files, target, name)
-    kind = request.table.kind or kind_of_target(next(iter(labels.values())), target)
+    kind = request.table.kind or kind_of_target(labels[POOL if POOL in labels else "train"], target)
     arrays = {}
     for part, column in labels.items():
         prefix = "" if part == POOL else f"{part}_"

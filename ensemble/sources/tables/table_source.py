@@ -92,10 +92,10 @@ def dataset_from_tables(parts: Mapping[str, Columns], name: str, request: Reques
     """
     arrays: dict[str, Any] = {}
     asked = request.table
-    kind = asked.kind
-    for part, columns in parts.items():
-        left, column = _take_target(columns, asked.target, name)
-        kind = kind or kind_of_target(column, asked.target)
+    taken = {part: _take_target(columns, asked.target, name) for part, columns in parts.items()}
+    learned = taken[POOL if POOL in taken else "train"][1]
+    kind = asked.kind or kind_of_target(learned, asked.target)
+    for part, (left, column) in taken.items():
         prefix = "" if part == POOL else f"{part}_"
         arrays[f"{prefix}inputs"] = left
         arrays[f"{prefix}{kind}"] = target_values(column, asked.target, kind)

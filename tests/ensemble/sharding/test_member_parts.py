@@ -58,6 +58,9 @@ def test_the_moments_of_an_optimiser_lie_as_their_parameters():
     assert annotated(("opt_state", "0", "mu", "Dense_0", "kernel"), said) == ("model", None)
     assert annotated(("opt_state", "0", "mu", "Dense_1", "kernel"), said) == ()
     assert annotated(("kernel",), said) == ()
+    both = (*said, (("block", "Dense_0", "kernel"), ()))
+    assert annotated(("mu", "block", "Dense_0", "kernel"), both) == ()
+    assert annotated(("mu", "Dense_0", "kernel"), both) == ("model", None)
 
 
 def test_bytes_of_a_device_are_those_that_lie_there():

@@ -17,7 +17,7 @@ from gcsfs.retry import HttpError
 from object_store import emulated
 
 import ensemble
-from ensemble.errors import StoreAway
+from ensemble.errors import StoreAway, UserError
 from ensemble.storage import object_store
 
 CONFIG = {
@@ -135,10 +135,17 @@ def test_a_request_is_made_again_with_one_warning_an_outage(answers, caplog):
     assert [record.getMessage()[:21] for record in caplog.records] == ["gs:// does not answer"] * 2
 
 
+def test_large_files_are_sent_by_requests_that_are_made_again():
+    assert object_store.PatientBucket.call.__wrapped__ is object_store.PatientBucket._call
+
+
 def test_what_another_try_would_not_mend_is_raised_at_once(answers, monkeypatch):
     found, ask = answers
     found[:] = [FileNotFoundError("no such bucket")]
     with pytest.raises(FileNotFoundError):
+        ask()
+    found[:] = [HttpError({"code": 401, "message": "Invalid Credentials"})]
+    with pytest.raises(UserError, match=r"gs:// refuses these credentials .*log in again"):
         ask()
     monkeypatch.setattr(object_store, "PATIENCE_SECONDS", -1.0)
     found[:] = [HttpError({"code": 503, "message": "away"})]

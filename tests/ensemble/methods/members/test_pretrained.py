@@ -201,6 +201,6 @@ def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeyp
     networks.register("zero", Zero)
     np.savez(tmp_path / "w.npz", **body_of_tiny())
     config = {"model": "zero", "pretrained": str(tmp_path / "w.npz")}
-    with pytest.raises(UserError, match="all members would be the same"):
+    with pytest.raises(UserError, match="from the same weights would stay the same"):
         started(blobs, **config)
     assert started(blobs, **config, batching="independent")["Dense_1/kernel"].shape == (4, 8, 3)

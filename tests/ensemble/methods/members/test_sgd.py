@@ -294,6 +294,8 @@ def test_growth_gives_the_members_of_a_fresh_run(blobs):
     assert newcomers.num_steps == first.step
     _, infos = run(newcomers)
     assert not any("member_00" in tag for tag in newcomers.scalars(infos[-1]))
+    arrays, counters = small.to_host(first)
+    assert large.joined(arrays, counters, arrays)[1] == {**counters, "num_members": 6}
     state = grown(small, large, first)
     assert large.finished(state)
     fresh = make_method(blobs, ensemble_size=5)

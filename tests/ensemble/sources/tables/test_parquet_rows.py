@@ -84,10 +84,11 @@ def test_what_is_converted_is_learned_as_the_arrays_are(tmp_path, target):
             np.testing.assert_array_equal(one, other)
 
 
+MISSING = "row group 2, row 1: column 'size' has no finite number"
 FAULTS = {
     "no column 'prize' to learn": (NUMBERS, "prize"),
     "'town' is not of numbers": (FRAME, "price"),
-    "row group 2, row 1: column 'size' has no finite number": (
+    MISSING: (
         NUMBERS.assign(size=np.where(np.arange(50) == 23, np.nan, 1.0)),
         "price",
     ),
@@ -124,6 +125,18 @@ def test_a_damaged_row_group_is_named_or_left_out(tmp_path):
     done = run_here(*command, "--skip_damaged")
     assert done.returncode == 0, done.stderr
     assert "39 examples, 11 damaged left out" in done.stdout
+
+
+def test_rows_without_a_number_alone_are_left_out(tmp_path):
+    name = _write(FAULTS[MISSING][0], tmp_path / "t.parquet")
+    rows = _given(name).inputs["pool"]
+    assert len(rows[:23]) == 23
+    with pytest.raises(UserError, match=MISSING):
+        rows[np.array([24, 23])]
+    command = ("ensemble.__main__", "convert", name, tmp_path / "records", "--target=price")
+    done = run_here(*command, "--skip_damaged")
+    assert done.returncode == 0, done.stderr
+    assert "49 examples, 1 damaged left out" in done.stdout
 
 
 def test_files_of_other_columns_are_refused(tmp_path):
