@@ -89,7 +89,7 @@ def test_the_wheel_says_what_it_needs(wheel):
         assert {re.match(r"[\w.-]+", one)[0] for one in of_extra} == names
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_the_wheel_trains_and_evaluates_without_the_repository(wheel, tmp_path):
     """With the packages of this environment; .github/workflows/ci.yml installs an empty one."""
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps")

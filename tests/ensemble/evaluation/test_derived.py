@@ -108,7 +108,7 @@ def _run(program, *arguments):
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_no_split_is_held_in_memory(tmp_path):
     data = _write(tmp_path / "data", train=300, validation=100, test=30_000)
     other = _write(tmp_path / "other", train=30_000)

@@ -42,7 +42,7 @@ def params_of(workdir):
     return jax.tree.leaves(arrays["params"]), meta["counters"]
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_killed_on_eight_devices_resumed_by_two_processes_and_by_one_device(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = {"cwd": ROOT, "stderr": subprocess.PIPE, "text": True}
