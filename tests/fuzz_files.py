@@ -28,7 +28,7 @@ import pyarrow
 import pyarrow.parquet
 from etils import epath
 from small_runs import make_blobs, small_config
-from spoiled import TEXTS, mutate_bytes, mutate_document, mutate_json, mutate_npz
+from spoiled import TEXTS, Said, mutate_bytes, mutate_document, mutate_json, mutate_npz
 
 import ensemble
 from ensemble.errors import UserError
@@ -47,17 +47,6 @@ MAX_SECONDS = 120
 """Of an input: the process ends, with a traceback."""
 MAX_BYTES = 500_000_000
 """By which an input may raise the memory of the process at most."""
-
-
-class Said(logging.Handler):
-    """What is logged since it was last cleared."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 SAID = Said()

@@ -21,6 +21,7 @@ import tempfile
 
 import numpy as np
 import small_runs  # noqa: F401  It registers the network.
+from spoiled import Said
 
 PARTS = (
     "checkpoints",
@@ -79,17 +80,6 @@ def judged(workdir, expected):
         return "no_difference", ""
     is_told = any("the one before is used" in line for line in said.lines)
     return ("warned", "") if is_told else ("bad", "another result, without a word")
-
-
-class Said(logging.Handler):
-    """What is logged."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 def mutate(run, pattern, count):

@@ -1,5 +1,7 @@
 """Networks, data and a configuration that compile and run in a second or two."""
 
+import json
+import pathlib
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -57,6 +59,32 @@ def small_config(**overrides):
         "log_every_steps": 2,
     }
     return {**config, **overrides}
+
+
+def small_arguments(folder: pathlib.Path, num_members: int = 4) -> list[str]:
+    """Arguments of train.py: the blobs, which are written to a folder, and a small network."""
+    path, root = folder / "blobs.npz", pathlib.Path(__file__).resolve().parents[1]
+    np.savez(path, **make_blobs())
+    return [
+        f"--config={root / 'configs' / 'digits_ensemble.py'}",
+        f"--config.dataset=npz:{path}",
+        "--config.model=logistic_regression",
+        "--config.augment.shift=0",
+        "--config.schedule=constant",
+        f"--config.ensemble_size={num_members}",
+        "--config.batch_size=16",
+        "--config.log_every_steps=3",
+        "--config.plot_every_epochs=100000",
+    ]
+
+
+def result_of(workdir: pathlib.Path) -> tuple[list, list]:
+    """The predictions, and the metrics but for those of time."""
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record.pop("train/member_examples_per_second", None)
+    with np.load(workdir / "predictions" / "test.npz") as predictions:
+        return predictions["log_probs"].tolist(), records
 
 
 def leave_pictures_blank(replace: Callable = setattr) -> None:

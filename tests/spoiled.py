@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import logging
 import warnings
 import zipfile
 
@@ -117,3 +118,14 @@ def mutate_member(rng, content):
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
+
+
+class Said(logging.Handler):
+    """What is logged since it was last cleared."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, fill, free_port, make_blobs, started
 from programs import run_here
+from small_runs import result_of, small_arguments
 
 from scripts import launch_local
 
@@ -25,19 +26,7 @@ EPOCHS = 16
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
     """Of train.py: small data, a small network."""
-    path = tmp_path_factory.mktemp("data") / "blobs.npz"
-    np.savez(path, **make_blobs())
-    return [
-        f"--config={ROOT / 'configs' / 'digits_ensemble.py'}",
-        f"--config.dataset=npz:{path}",
-        "--config.model=logistic_regression",
-        "--config.augment.shift=0",
-        "--config.schedule=constant",
-        "--config.ensemble_size=4",
-        "--config.batch_size=16",
-        "--config.log_every_steps=3",
-        "--config.plot_every_epochs=1000",
-    ]
+    return small_arguments(tmp_path_factory.mktemp("data"))
 
 
 def command(arguments, workdir, *flags, logs=None):
@@ -77,15 +66,6 @@ def wait_for_checkpoints(workdir, beyond, launcher):
 
 def steps_of(workdir):
     return sorted(int(path.name) for path in workdir.glob("checkpoints/*") if path.name.isdecimal())
-
-
-def result_of(workdir):
-    """The predictions, and the metrics but for those of time."""
-    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    for record in records:
-        record.pop("train/member_examples_per_second", None)
-    with np.load(workdir / "predictions" / "test.npz") as predictions:
-        return predictions["log_probs"].tolist(), records
 
 
 def kill_one(launcher, k):

@@ -9,7 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, free_port, make_blobs, started
+from conftest import ROOT, free_port, started
+from small_runs import small_arguments
 
 BOOT = pathlib.Path(__file__).with_name("slurm_cluster.sh")
 SBATCH = (
@@ -97,14 +98,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture(scope="module")
 def arguments(cluster):
     """Of train.py: small data, a small network."""
-    path = cluster.scratch / "blobs.npz"
-    np.savez(path, **make_blobs())
-    return [
-        "--config=configs/digits_ensemble.py", f"--config.dataset=npz:{path}",
-        "--config.model=logistic_regression", "--config.augment.shift=0",
-        "--config.schedule=constant", "--config.ensemble_size=2", "--config.batch_size=16",
-        "--config.log_every_steps=3", "--config.plot_every_epochs=100000",
-    ]  # fmt: skip
+    return small_arguments(cluster.scratch, num_members=2)
 
 
 def steps_of(workdir):

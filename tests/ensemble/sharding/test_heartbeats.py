@@ -10,7 +10,8 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, fill, free_port, make_blobs, started
+from conftest import ROOT, fill, free_port, started
+from small_runs import small_arguments
 
 NUM_PROCESSES = 4
 HEARTBEAT_SECONDS = 30
@@ -22,19 +23,7 @@ SLACK_SECONDS = 15
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
     """Of train.py: small data, a small network."""
-    path = tmp_path_factory.mktemp("data") / "blobs.npz"
-    np.savez(path, **make_blobs())
-    return [
-        f"--config={ROOT / 'configs' / 'digits_ensemble.py'}",
-        f"--config.dataset=npz:{path}",
-        "--config.model=logistic_regression",
-        "--config.augment.shift=0",
-        "--config.schedule=constant",
-        "--config.ensemble_size=4",
-        "--config.batch_size=16",
-        "--config.log_every_steps=3",
-        "--config.plot_every_epochs=100000",
-    ]
+    return small_arguments(tmp_path_factory.mktemp("data"))
 
 
 @contextlib.contextmanager

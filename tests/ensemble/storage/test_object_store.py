@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, make_blobs, started
 from gcsfs.retry import HttpError
 from object_store import emulated
+from small_runs import result_of
 
 import ensemble
 from ensemble.errors import StoreAway, UserError
@@ -77,15 +78,6 @@ def wait_for_step(store, process, beyond=0):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, store.names("")
         time.sleep(0.05)
-
-
-def result_of(workdir):
-    """The predictions, and the metrics but for those of time."""
-    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    for record in records:
-        record.pop("train/member_examples_per_second", None)
-    with np.load(workdir / "predictions" / "test.npz") as predictions:
-        return predictions["log_probs"].tolist(), records
 
 
 def live(store, arguments, tmp_path, interrupted):

@@ -127,6 +127,14 @@ def test_a_damaged_row_group_is_named_or_left_out(tmp_path):
     assert "39 examples, 11 damaged left out" in done.stdout
 
 
+def test_training_rows_decide_whether_a_target_is_a_class_or_a_number(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for part, price in (("test", np.arange(50) % 3), ("train", np.arange(50))):
+        _write(NUMBERS.assign(price=price), folder / f"{part}.parquet")
+    assert _given(f"parquet:{folder}").class_names is None
+
+
 def test_rows_without_a_number_alone_are_left_out(tmp_path):
     name = _write(FAULTS[MISSING][0], tmp_path / "t.parquet")
     rows = _given(name).inputs["pool"]
