@@ -1,5 +1,6 @@
 """The wheel and the sdist: what is in them, what they need, and that they run by themselves."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -117,6 +118,16 @@ def test_the_version_is_the_same_everywhere():
     assert citation["license"] == PROJECT["license"]
 
 
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_the_workflow_follows_the_schema_of_github():
+    if importlib.util.find_spec("check_jsonschema") is None:
+        pytest.skip("NOT CHECKED: there is no check-jsonschema: pip install -r requirements-dev.txt")
+    schema = ("--builtin-schema", "vendor.github-workflows")
+    run(sys.executable, "-m", "check_jsonschema", *schema, *WORKFLOWS, cwd=ROOT)
+
+
 def test_actionlint():
     actionlint = shutil.which("actionlint")
     if actionlint is None:
@@ -124,7 +135,7 @@ def test_actionlint():
         if os.environ.get("REQUIRE_ACTIONLINT") == "1":
             pytest.fail(f"REQUIRE_ACTIONLINT=1, but {reason}")
         pytest.skip(f"NOT CHECKED, for {reason}")
-    run(actionlint, *(ROOT / ".github" / "workflows").glob("*.yml"), cwd=ROOT)
+    run(actionlint, *WORKFLOWS, cwd=ROOT)
 
 
 def test_the_workflow_runs_what_the_project_runs_itself():
