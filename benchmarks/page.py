@@ -2,8 +2,8 @@
 
     python benchmarks/page.py --page=docs/benchmarks.md
 
-A row beside a peer has a goal: to be at least as good in every round. Rows without a peer, and what
-other pages draw, have none.
+`goals.py` has the goals that were stated. Each row beside a peer says in its last column whether it
+is at least as good.
 """
 
 import argparse
@@ -11,6 +11,9 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import goals
+import price_summary
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGES = {
@@ -29,13 +32,13 @@ NO_PEERS = {"before", "float64", "its log density alone", "one device", "scale .
 Content = Mapping[str, Any]
 
 
-def goal(row: Mapping[str, Any]) -> str:
+def as_good(row: Mapping[str, Any]) -> str:
     """Whether a row is at least as good as its peer, in all of its rounds."""
     if not row["ratio"] or row["peer_name"] in NO_PEERS:
         return ""
     if row["ratio"]["min"] >= 1:
-        return "reached"
-    return "missed" if row["ratio"]["max"] < 1 else "not in every round"
+        return "yes"
+    return "no" if row["ratio"]["max"] < 1 else "not in every round"
 
 
 def is_side_by_side(content: Content) -> bool:
@@ -51,7 +54,7 @@ def number(value: float | None) -> str:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each row."""
     lines = [
-        "| measure | setting | unit | ours | peer | | ratio (min to max) | rounds | goal |",
+        "| measure | setting | unit | ours | peer | | ratio (min to max) | rounds | as good |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -59,7 +62,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             "{median:.2f} ({min:.2f} to {max:.2f})".format(**row["ratio"]) if row["ratio"] else ""
         )
         cells = [row["measure"], row["setting"], row["unit"], number(row["ours"])]
-        cells += [number(row["peer"]), row["peer_name"] or "", ratio, str(row["rounds"]), goal(row)]
+        cells += [number(row["peer"]), row["peer_name"] or "", ratio, str(row["rounds"])]
+        cells.append(as_good(row))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -93,18 +97,21 @@ def sections(contents: Mapping[str, Content]) -> Iterator[str]:
             key = max(sizes, key=sizes.__getitem__)
             where = f" They are drawn on [another page]({PAGES[name]})." if name in PAGES else ""
             yield f"The file has {sizes[key]:,} entries in `{key}`.{where}"
+        if name == "price":
+            yield price_summary.format_all(content["rows"])
 
 
 def text(contents: Mapping[str, Content]) -> str:
     """The page."""
     rows = [row for one in contents.values() if is_side_by_side(one) for row in one["rows"]]
-    goals = [goal(row) for row in rows]
+    found = [as_good(row) for row in rows]
     summary = (
-        f"Of {sum(map(bool, goals))} comparisons with a peer, {goals.count('reached')} reached the "
-        f"goal in every round, {goals.count('not in every round')} in some rounds only, and "
-        f"{goals.count('missed')} missed it in all."
+        f"Of {sum(map(bool, found))} comparisons with a peer, {found.count('yes')} are at least as "
+        f"good in every round, {found.count('not in every round')} in some rounds only, and "
+        f"{found.count('no')} in none."
     )
-    return "\n\n".join([_INTRODUCTION.strip(), summary, *sections(contents)]) + "\n"
+    stated = ["## Goals", goals.counts(contents), goals.table(contents), _VERDICTS.strip()]
+    return "\n\n".join([_INTRODUCTION.strip(), *stated, summary, *sections(contents)]) + "\n"
 
 
 def stored() -> dict[str, Content]:
@@ -117,12 +124,21 @@ _INTRODUCTION = """
 # Benchmarks
 
 Every figure here is read from a file of [`benchmarks/results`](../benchmarks/results), and nothing
-else is. The goal of a comparison with a peer is to be at least as good: a ratio of at least 1 in
-every round. Ratios are taken within rounds, because the machine is noisy. [Speed](speed.md) says
-what was measured and why the figures are what they are.
+else is. The sections have machine, command, date and commit of each file. Where a file says nothing
+of its date and commit, it was written before these were recorded. [Speed](speed.md) says what was
+measured and why the figures are what they are.
 
-`python benchmarks/page.py --page=docs/benchmarks.md` draws this page. Where a file says nothing of
-its date and commit, it was written before these were recorded.
+`python benchmarks/page.py --page=docs/benchmarks.md` draws this page.
+"""
+
+_VERDICTS = """
+The figure alone decides. A verdict that is *within the interval* could be the other one: one end of
+the interval reaches the goal, and the other does not. Intervals of rounds and of seeds go from the
+lowest to the highest.
+
+Beside these goals, training, evaluation and sampling should be at least as good as each peer. The
+last column of the tables below says where they are in every round. Ratios above 1 are in our
+favour. They are taken within rounds, because the machine is noisy.
 """
 
 

@@ -24,12 +24,66 @@ def test_the_page_is_that_of_the_results(page):
     )
 
 
-def test_goals(page):
+def test_what_is_at_least_as_good(page):
     rows = [row(1.0, 1.2), row(0.9, 1.1), row(0.8, 0.9), row(0.5, 0.6, peer_name="before")]
-    assert [page.goal(one) for one in rows] == ["reached", "not in every round", "missed", ""]
+    assert [page.as_good(one) for one in rows] == ["yes", "not in every round", "no", ""]
     text = page.text({"speed": {"machine": "a machine", "rows": rows}})
-    assert "Of 3 comparisons with a peer, 1 reached the goal in every round, 1 in some" in text
+    assert "Of 3 comparisons with a peer, 1 are at least as good in every round, 1 in some" in text
+    assert f"0 were missed, and {len(page.goals.GOALS)} are not measured yet." in text
     assert "Date: not recorded." in text
+
+
+def verdicts(page, **contents):
+    """Those of the goals that are measured, by what they are about."""
+    found = {
+        one.about: one.verdict(one.find(contents[one.file]))
+        for one in page.goals.GOALS
+        if one.file in contents
+    }
+    return {about.split(",")[0]: one for about, one in found.items() if one != "not measured"}
+
+
+def test_goals_of_ratios(page):
+    """The better peer counts, and without it the goal is not measured."""
+    rows = [row(1.2, 2.0, peer_name="tf.data"), row(0.8, 1.4, peer_name="PyTorch DataLoader")]
+    for one in rows:
+        one["measure"] = "reading"
+    about = "records per second beside tf.data and DataLoader"
+    found = verdicts(page, streaming={"rows": rows})
+    assert found == {about: "reached, within the interval"}
+    rows[1]["ratio"] = {"median": 0.9, "min": 0.8, "max": 0.95}
+    assert verdicts(page, streaming={"rows": rows}) == {about: "missed"}
+    assert verdicts(page, streaming={"rows": rows[:1]}) == {}
+
+
+def test_goals_of_own_figures(page):
+    rows = [
+        {"measure": "waiting", "setting": one, "ours": share}
+        for one, share in (("cnn", 0.001), ("mlp", 0.03))
+    ]
+    rows.append({"measure": "memory", "setting": "100,000 pictures", "ours": 1.4})
+    found = verdicts(page, streaming={"rows": [one | {"peer_name": None} for one in rows]})
+    assert found == {
+        "share of its time that training waits for records": "missed",
+        "memory of training from records": "reached",
+    }
+
+
+def test_goals_of_scores(page):
+    def seed(method, nll, seconds, split=0):
+        named = {"method": method, "table": "airfoil", "split": split, "rmse": 0.13}
+        return named | {"nll_by_moments": nll, "seconds": seconds}
+
+    rows = [seed("posterior_24000", -0.9, 30), seed("posterior_24000", -1.2, 30)]
+    rows += [seed("posterior_24000", 9.0, 1, split=3), seed("posterior_8000", -0.5, 1)]
+    (time,) = [one for one in page.goals.GOALS if "share of bde's" in one.about]
+    assert time.find({"rows": rows}) is None
+    assert time.find({"rows": [*rows, seed("bde_51000", -0.9, 100)]}).value == 0.3
+    (nll, rmse) = [one for one in page.goals.GOALS if one.about.startswith("airfoil, ")][:2]
+    measured = nll.find({"rows": rows})
+    assert measured == (pytest.approx(-1.05), (-1.2, -0.9), "2 seeds")
+    assert nll.verdict(measured) == "reached, within the interval"
+    assert rmse.verdict(rmse.find({"rows": rows})) == "missed"
 
 
 def test_what_a_file_says_of_itself_is_shown(page):

@@ -123,7 +123,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 def test_the_workflow_follows_the_schema_of_github():
     if importlib.util.find_spec("check_jsonschema") is None:
-        pytest.skip("NOT CHECKED: there is no check-jsonschema: pip install -r requirements-dev.txt")
+        pytest.skip("NOT CHECKED, for there is no check-jsonschema: see requirements-dev.txt")
     schema = ("--builtin-schema", "vendor.github-workflows")
     run(sys.executable, "-m", "check_jsonschema", *schema, *WORKFLOWS, cwd=ROOT)
 

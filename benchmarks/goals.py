@@ -1,0 +1,257 @@
+"""The goals that were stated before the measurements, and what the files of results say of each.
+
+A goal reads one file of benchmarks/results. It is not measured until that file has its figure.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import price_summary
+
+Content = Mapping[str, Any]
+
+
+class Measured(NamedTuple):
+    """A figure, and the interval around it where there is one.
+
+    Attributes:
+        value: what is held beside the threshold.
+        interval: lowest and highest.
+        of: what the interval is of, or what else a reader should know.
+    """
+
+    value: float
+    interval: tuple[float, float] | None = None
+    of: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """One goal.
+
+    Attributes:
+        about: what is measured.
+        file: of benchmarks/results, without its ending.
+        threshold: to be reached.
+        at_least: whether values above the threshold are good; else those below.
+        find: the figure, of what the file has; None where it is not measured.
+    """
+
+    about: str
+    file: str
+    threshold: float
+    at_least: bool
+    find: Callable[[Content], Measured | None]
+
+    def verdict(self, measured: Measured | None) -> str:
+        """Whether the figure reaches the goal, and whether its whole interval does too."""
+        if measured is None:
+            return "not measured"
+        sign = 1 if self.at_least else -1
+        reached = sign * measured.value >= sign * self.threshold
+        ends = [sign * end >= sign * self.threshold for end in measured.interval or ()]
+        unsure = any(ends) and not all(ends)
+        return f"{'reached' if reached else 'missed'}{', within the interval' if unsure else ''}"
+
+
+def ratio(measure: str, *peers: str, unit: str = "") -> Callable[[Content], Measured | None]:
+    """The ratio to the better of some peers: the lowest median, with its rounds."""
+
+    def find(content: Content) -> Measured | None:
+        rows = [
+            row for row in content["rows"]
+            if row["measure"] == measure and row["peer_name"] in peers and unit in ("", row["unit"])
+        ]  # fmt: skip
+        if {row["peer_name"] for row in rows} != set(peers):
+            return None
+        row = min(rows, key=lambda one: one["ratio"]["median"])
+        found = row["ratio"]
+        return Measured(found["median"], (found["min"], found["max"]), f"{row['rounds']} rounds")
+
+    return find
+
+
+def ours(measure: str) -> Callable[[Content], Measured | None]:
+    """The largest of our own figures of a measure."""
+
+    def find(content: Content) -> Measured | None:
+        rows = [row for row in content["rows"] if row["measure"] == measure]
+        worst = max(rows, key=lambda row: row["ours"], default=None)
+        return worst and Measured(worst["ours"], None, worst["setting"])
+
+    return find
+
+
+def bde_rows(content: Content, table: str) -> dict[str, list[Mapping[str, Any]]]:
+    """The rows of the published split by method."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in content["rows"]:
+        if (row["table"], row["split"]) == (table, 0):
+            found.setdefault(row["method"], []).append(row)
+    return found
+
+
+def bde_score(table: str, score: str) -> Callable[[Content], Measured | None]:
+    """Our posterior's mean score over model seeds, on the published split."""
+
+    def find(content: Content) -> Measured | None:
+        rows = bde_rows(content, table).get("posterior_24000", [])
+        values = [row[score] for row in rows]
+        return over_seeds(values) if values else None
+
+    return find
+
+
+def over_seeds(values: Sequence[float]) -> Measured:
+    """A mean, from the lowest to the highest."""
+    seeds = f"{len(values)} seeds" if len(values) > 1 else "1 seed"
+    return Measured(float(np.mean(values)), (min(values), max(values)), seeds)
+
+
+def share_of_time(content: Content) -> Measured | None:
+    """Our fewest seconds at bde's published NLL or below, as a share of bde's."""
+    rows = bde_rows(content, "airfoil")
+    theirs = rows.pop("bde_51000", None)
+    good = [
+        [row["seconds"] for row in mine]
+        for method, mine in rows.items()
+        if method.startswith("posterior")
+        and np.mean([row["nll_by_moments"] for row in mine]) <= BDE_PUBLISHED
+    ]
+    if not theirs or not good:
+        return None
+    whole = float(np.mean([row["seconds"] for row in theirs]))
+    return over_seeds([seconds / whole for seconds in min(good, key=np.mean)])
+
+
+BDE_PUBLISHED = -0.913
+
+
+def tables_below(content: Content) -> Measured | None:
+    """On how many tables the posterior's NLL is below that of the best ensemble, beyond chance."""
+    found = [
+        one for name, one in price_summary.summarise(content["rows"]).items() if name in TABLES
+    ]
+    if len(found) < len(TABLES):
+        return None
+    splits = min(len(one["splits"]) for one in found)
+    of = f"{splits} split{'' if splits == 1 else 's'} each, 95% intervals"
+    return Measured(sum(one["is_below_best"] for one in found), None, of)
+
+
+TABLES = ("yacht", "energy", "concrete")
+
+
+def largest_rhat(content: Content) -> Measured | None:
+    """Over all runs of posteriors."""
+    found = price_summary.summarise(content["rows"]).values()
+    values = [value for one in found for value in one["rhat_max"]]
+    if not values:
+        return None
+    return Measured(max(values), None, f"the largest of {len(values)} runs")
+
+
+def images(problem: str, by_interval: bool) -> Callable[[Content], Measured | None]:
+    """The posterior's NLL less the best ensemble's: the mean, or the interval's upper end."""
+
+    def find(content: Content) -> Measured | None:
+        one = price_summary.summarise(content["rows"]).get(problem)
+        if one is None:
+            return None
+        difference = one["difference"][one["best_other"]]
+        interval = difference["interval"]
+        if by_interval:
+            return Measured(interval[1], None, f"mean {difference['mean']:+.4f}")
+        return Measured(difference["mean"], tuple(interval), "95%")
+
+    return find
+
+
+GOALS = (
+    Goal(
+        "SGHMC, steps per second beside `posteriors`, the faster of its two transforms",
+        "sghmc", 1.5, True, ratio("sampling", "posteriors baoa", "posteriors sghmc"),
+    ),
+    Goal(
+        "MCLMC on small networks, steps per second beside bde",
+        "mclmc_steps", 3, True, ratio("MCLMC", "bde", unit="steps/s"),
+    ),
+    Goal(
+        "MCLMC on small networks, steps per second beside BlackJAX",
+        "mclmc_steps", 2, True, ratio("MCLMC", "BlackJAX", unit="steps/s"),
+    ),
+    Goal("airfoil, NLL by moments", "bde", -1.0, False, bde_score("airfoil", "nll_by_moments")),
+    Goal("airfoil, RMSE", "bde", 0.125, False, bde_score("airfoil", "rmse")),
+    Goal("bike, NLL by moments", "bde", -0.75, False, bde_score("bike", "nll_by_moments")),
+    Goal("bike, RMSE", "bde", 0.22, False, bde_score("bike", "rmse")),
+    Goal(
+        f"airfoil, seconds for bde's published NLL of {BDE_PUBLISHED}, as a share of bde's",
+        "bde", 0.2, False, share_of_time,
+    ),
+    Goal(
+        "tables of three on which a posterior's NLL is below the best of three ensembles by more "
+        "than the interval",
+        "price", 2, True, tables_below,
+    ),
+    Goal("R-hat of log densities and predictions", "price", 1.05, False, largest_rhat),
+    Goal(
+        "MNIST, 2,000 images: NLL of a posterior less that of the best ensemble",
+        "price", 0, False, images("mnist", by_interval=False),
+    ),
+    Goal(
+        "Fashion-MNIST, 10,000 images: the same, upper end of its 95% interval",
+        "price", 0, False, images("fashion_mnist", by_interval=True),
+    ),
+    Goal(
+        "records per second beside tf.data and DataLoader, the better of both",
+        "streaming", 1.0, True, ratio("reading", "tf.data", "PyTorch DataLoader"),
+    ),
+    Goal(
+        "share of its time that training waits for records",
+        "streaming", 0.02, False, ours("waiting"),
+    ),
+    Goal("memory of training from records, GB", "streaming", 1.5, False, ours("memory")),
+    Goal(
+        "peak memory at a checkpoint, as a multiple of a host's own part",
+        "checkpoint_memory", 1.3, False, ours("checkpoint"),
+    ),
+)  # fmt: skip
+
+
+def table(contents: Mapping[str, Content]) -> str:
+    """A line for each goal, in Markdown."""
+    lines = [
+        "| what | goal | figure | interval | | verdict | measured by |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for goal in GOALS:
+        content = contents.get(goal.file)
+        found = None if content is None else goal.find(content)
+        figure, interval, of = "", "", ""
+        if found:
+            figure, of = f"{found.value:.3g}", found.of
+            if found.interval and found.interval[0] < found.interval[1]:
+                interval = "{:.3g} to {:.3g}".format(*found.interval)
+        where = f"[{goal.file}](#{goal.file})" if content else f"`benchmarks/{goal.file}.py`"
+        threshold = f"{'at least' if goal.at_least else 'at most'} {goal.threshold:g}"
+        cells = [goal.about, threshold, figure, interval, of, goal.verdict(found), where]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def counts(contents: Mapping[str, Content]) -> str:
+    """How many goals were reached, in one sentence."""
+    verdicts = [
+        goal.verdict(goal.find(contents[goal.file]) if goal.file in contents else None)
+        for goal in GOALS
+    ]
+    numbers = {
+        word: sum(one.startswith(word) for one in verdicts)
+        for word in ("reached", "missed", "not measured")
+    }
+    return (
+        f"Of {len(GOALS)} goals, {numbers['reached']} were reached, {numbers['missed']} were "
+        f"missed, and {numbers['not measured']} are not measured yet."
+    )
