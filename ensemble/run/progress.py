@@ -14,6 +14,8 @@ logger = logging.getLogger("ensemble")
 
 QUIET_SECONDS = 30.0
 """After so long without a line one tells how far the run is."""
+LINE_SECONDS = 2.0
+"""Lines of what was done last are at least so far apart."""
 
 
 @dataclasses.dataclass
@@ -153,10 +155,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         )  # fmt: skip
 
     def line(self, step: int, text: str) -> None:
-        """Logs what was done last, with the time left."""
+        """Logs what was done last, with the time left, unless the line before has just come."""
         self._step = step
         self._display.update(step, text, self.left(step))
-        self._log("%s; %s left", text, self.left(step))
+        if step >= self._total or time.monotonic() - self._shown > LINE_SECONDS:
+            self._log("%s; %s left", text, self.left(step))
 
     def _note(self, step: int, epoch: float | None, scores: Mapping[str, float]) -> None:
         self._step = step
@@ -194,6 +197,6 @@ def _listed(scores: Mapping[str, float]) -> str:
 
 
 def _readable(value: float) -> str:
-    if abs(value) >= 100:
+    if abs(value) >= 100 or isinstance(value, int):
         return f"{value:,.0f}"
     return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"

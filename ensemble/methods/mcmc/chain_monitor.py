@@ -44,6 +44,8 @@ def headline(
 ) -> dict[str, float]:
     """Means over chains of what tells whether they are well, and what they are worth.
 
+    Divergences are counted over all chains.
+
     Args:
         scalars: named as above, and those of convergence, rates and average draws.
         num_chains: of the run.
@@ -55,7 +57,8 @@ def headline(
         tags = [f"posterior/chain_{k:02d}/{name}" for k in range(num_chains)]
         values = [scalars[tag] for tag in tags if tag in scalars]
         if values:
-            shown[name.replace("_", " ")] = float(np.mean(values))
+            is_count = name == "divergences"
+            shown[name.replace("_", " ")] = int(sum(values)) if is_count else float(np.mean(values))
     titles = {
         "posterior/rhat_max": "R-hat",
         "posterior/ess_bulk_min": "bulk ESS",

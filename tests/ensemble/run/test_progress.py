@@ -34,6 +34,17 @@ def test_the_time_left_counts_from_where_this_process_began(caplog, monkeypatch)
     assert "step 60/100, epoch 1.5: validation accuracy 0.5000; 2:00 left" in caplog.text
 
 
+def test_lines_of_what_is_quickly_done_are_few(caplog, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with caplog.at_level("INFO", logger="ensemble"), Progress(done=0, total=40) as progress:
+        for step in range(1, 41):
+            now[0] += 0.1
+            progress.line(step, f"predicted {step}")
+    found = [line.split(";")[0].rpartition("predicted ")[2] for line in caplog.text.splitlines()]
+    assert found == ["21", "40"]
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (65.4, "1:05"), (3725, "1:02:05")])
 def test_duration(seconds, text):
     assert duration(seconds) == text

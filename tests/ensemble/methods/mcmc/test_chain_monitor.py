@@ -12,6 +12,7 @@ from ensemble.methods.mcmc.chain_monitor import (
     note_untuned,
     trace_scalars,
 )
+from ensemble.run.progress import _readable
 
 
 def stop_at(rhat, ess, predictive_error=0.0):
@@ -81,6 +82,9 @@ def test_scalars_are_by_chain_and_the_headline_is_their_mean():
     assert shown["energy error"] == pytest.approx(0.2)
     assert shown["average draw's nll"] == 0.4
     assert "R-hat" not in shown
+    scalars["posterior/chain_00/divergences"] = 1.0
+    divergences = headline(scalars, 2, (), None)["divergences"]
+    assert (divergences, _readable(divergences)) == (3, "3")  # A count, over all chains.
 
 
 def test_chains_that_mclmc_could_not_tune_are_named():
