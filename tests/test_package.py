@@ -1,5 +1,6 @@
 """The wheel and the sdist: what is in them, what they need, and that they run by themselves."""
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -116,6 +117,27 @@ def test_the_version_is_the_same_everywhere():
     assert (citation["version"], str(citation["date-released"])) == released.groups()
     assert citation["version"] == VERSION
     assert citation["license"] == PROJECT["license"]
+
+
+def test_every_requirement_is_used():
+    """It is imported, or named as text where another package loads it."""
+    source = "\n".join(file.read_text() for file in (ROOT / "ensemble").rglob("*.py"))
+    modules = {}
+    for module, names in importlib.metadata.packages_distributions().items():
+        for name in names:
+            modules.setdefault(re.sub(r"[-_.]+", "-", name).lower(), set()).add(module)
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    required = [re.match(r"[\w.-]+", line)[0] for line in lines if not line.startswith("#")]
+    assert len(required) > 20
+    unused = [
+        name
+        for name in required
+        if not any(
+            re.search(rf'^\s*(import|from) {module}\b|"{module}"', source, re.M)
+            for module in modules[re.sub(r"[-_.]+", "-", name).lower()]
+        )
+    ]
+    assert unused == []
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
