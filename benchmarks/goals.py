@@ -171,7 +171,7 @@ def images(problem: str, by_interval: bool) -> Callable[[Content], Measured | No
 
 GOALS = (
     Goal(
-        "SGHMC, steps per second beside `posteriors`, the faster of its two transforms",
+        "SGHMC, steps per second beside the faster of two transforms of `posteriors`",
         "sghmc", 1.5, True, ratio("sampling", "posteriors baoa", "posteriors sghmc"),
     ),
     Goal(
@@ -191,8 +191,8 @@ GOALS = (
         "bde", 0.2, False, share_of_time,
     ),
     Goal(
-        "tables of three on which a posterior's NLL is below the best of three ensembles by more "
-        "than the interval",
+        "of three tables, those where a posterior's NLL is below that of the best of three "
+        "ensembles by more than the interval",
         "price", 2, True, tables_below,
     ),
     Goal("R-hat of log densities and predictions", "price", 1.05, False, largest_rhat),
@@ -222,21 +222,18 @@ GOALS = (
 
 def table(contents: Mapping[str, Content]) -> str:
     """A line for each goal, in Markdown."""
-    lines = [
-        "| what | goal | figure | interval | | verdict | measured by |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = ["| what | goal | figure | verdict |", "|---|---|---|---|"]
     for goal in GOALS:
         content = contents.get(goal.file)
         found = None if content is None else goal.find(content)
-        figure, interval, of = "", "", ""
+        figure = f"{found.value:.3g}" if found else ""
         if found:
-            figure, of = f"{found.value:.3g}", found.of
-            if found.interval and found.interval[0] < found.interval[1]:
-                interval = "{:.3g} to {:.3g}".format(*found.interval)
-        where = f"[{goal.file}](#{goal.file})" if content else f"`benchmarks/{goal.file}.py`"
-        threshold = f"{'at least' if goal.at_least else 'at most'} {goal.threshold:g}"
-        cells = [goal.about, threshold, figure, interval, of, goal.verdict(found), where]
+            low, high = found.interval or (0.0, 0.0)
+            around = [f"{low:.3g} to {high:.3g}"] * (low < high) + [found.of] * bool(found.of)
+            figure += f" ({', '.join(around)})" if around else ""
+        verdict = goal.verdict(found)
+        threshold = f"{'≥' if goal.at_least else '≤'}\u00a0{goal.threshold:g}"
+        cells = [goal.about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
