@@ -127,7 +127,10 @@ BLOCK = Block(
             0.05, "share of the steps in which warmup_cosine rises to the peak", BELOW_ONE
         ),
         "early_stopping_epochs": Key(
-            0, "epochs without a better validation NLL that end a member; 0: never", NOT_NEGATIVE
+            0,
+            "epochs without a better validation NLL that end a member, which keeps the weights of "
+            "its best epoch; 0: never",
+            NOT_NEGATIVE,
         ),
     },
     _conflicts,
