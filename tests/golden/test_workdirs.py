@@ -7,7 +7,6 @@ they are there, so those of older versions stay as their releases wrote them.
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -34,7 +33,7 @@ RELEASED = ("sgd", "regression", "hmc")
 ARCHIVES = sorted(WORKDIRS.glob("*/*.zip"))
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 EXPECTED = "golden.json"
-"""A file beside what the run has written: its commit, and what its predictor said."""
+"""A file beside what the run has written: what its predictor said of `some_inputs`."""
 
 
 def some_inputs(name):
@@ -85,7 +84,8 @@ def test_it_predicts_as_it_did(work, archive):
     found, expected = said(ensemble.load(work)(some_inputs(archive.stem))), read(work / EXPECTED)
     assert found
     for name, values in found.items():
-        np.testing.assert_allclose(values, expected[name], atol=1e-4)
+        atol = 1e-5 if name == "probs" else 1e-4
+        np.testing.assert_allclose(values, expected[name], atol=atol)
 
 
 @archives("sgd", "regression", "hmc", "nuts", "mclmc")
@@ -142,10 +142,8 @@ def make(name, folder, target):
     work, data = folder / name, record.data(name)
     ensemble.train(record.WORKDIRS[name], data, workdir=str(work), show_progress=False)
     values = said(ensemble.load(work)(some_inputs(name)))
-    describe = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     expected = {one: value.tolist() for one, value in values.items()}
-    (work / EXPECTED).write_text(json.dumps({"commit": commit.strip(), **expected}))
+    (work / EXPECTED).write_text(json.dumps(expected))
     shutil.rmtree(work / "plots")
     for unread in [*work.glob("**/*.tfevents.*"), *work.glob("posterior.nc"), work / ".lock"]:
         unread.unlink()
