@@ -19,7 +19,7 @@ from ensemble.evaluation.strata import groups_of, strata_of
 from ensemble.evaluation.subject import Subject
 from ensemble.metrics import jackknife
 from ensemble.metrics.jackknife import Interval
-from ensemble.metrics.scores import COVERAGE
+from ensemble.metrics.scores import COVERAGE, mean_of_ties
 
 OVER = "examples: these two ensembles, each score by itself"
 """What paired intervals are over."""
@@ -123,14 +123,15 @@ def paired_intervals(ours: metrics.Terms, theirs: metrics.Terms) -> dict[str, In
         By name of score. There are none of the calibration errors, which chance raises, and of the
         AURC, on which a few of the surest errors decide. Those of shares hold at least.
     """
-    surprisals = [_by_example(one, one.surprisal) for one in (ours, theirs)]
-    squares = [_by_example(one, one.squared_error) for one in (ours, theirs)]
-    hits = [_by_example(one, one.hit) > 0 for one in (ours, theirs)]
+    both = (ours, theirs)
+    surprisals = [_by_example(one, one.surprisal) for one in both]
+    squares = [_by_example(one, one.squared_error) for one in both]
+    hits = [_by_example(one, one.hit) for one in both]
     # Of the surest, the share of right ones differs by that of all examples that are wrong there.
     number = len(ours.hit)
     covered = math.ceil(COVERAGE * number - 1e-9)
-    surest = np.arange(number) < covered
-    wrong = [_by_example(one, surest & (one.hit == 0)) for one in (ours, theirs)]
+    surest = (np.arange(number) < covered).astype(np.float64)
+    wrong = [_by_example(one, mean_of_ties(one.confidence, surest) * (1 - one.hit)) for one in both]
     low, high = jackknife.share_difference_interval(*reversed(wrong))
     return {
         "accuracy": jackknife.share_difference_interval(*hits),

@@ -52,13 +52,15 @@ def share_difference_interval(ours: ArrayLike, theirs: ArrayLike) -> Interval:
     data"), so that there is an interval where they differ on few or none.
 
     Args:
-        ours: `[N]` bool.
-        theirs: `[N]` bool, whose share is taken less that of `ours`.
+        ours: `[N]` in 0..1: whether an example counts, or by how much.
+        theirs: `[N]` of the other, whose share is taken less that of `ours`.
     """
-    ours, theirs = np.asarray(ours, bool), np.asarray(theirs, bool)
-    num = len(ours) + 2
-    lost, gained = ((np.sum(one) + 1) / num for one in (ours & ~theirs, theirs & ~ours))
-    error = math.sqrt((lost + gained - (gained - lost) ** 2) / num)
+    change = np.asarray(theirs, np.float64) - np.asarray(ours, np.float64)
+    num = len(change) + 2
+    sides = np.maximum(-change, 0), np.maximum(change, 0)
+    lost, gained = ((np.sum(one) + 1) / num for one in sides)
+    squares = sum((np.sum(one**2) + 1) / num for one in sides)
+    error = math.sqrt((squares - (gained - lost) ** 2) / num)
     middle, half_width = float(gained - lost), float(scipy.stats.norm.ppf(_TAIL)) * error
     return max(-1.0, middle - half_width), min(1.0, middle + half_width)
 

@@ -18,7 +18,7 @@ from ensemble.metrics.analytic_intervals import (
 )
 from ensemble.metrics.checks import Floats
 from ensemble.metrics.mixture import ensemble_log_probs
-from ensemble.metrics.scores import COVERAGE, Terms, terms
+from ensemble.metrics.scores import COVERAGE, Terms, mean_of_ties, terms
 
 FEW_ERRORS = 5
 """With fewer wrong predictions the interval of a mean of surprisals cannot be told: it is made by
@@ -72,12 +72,16 @@ def balanced_accuracy_interval(hits: ArrayLike, labels: ArrayLike) -> Interval:
 
 
 def _aurc(one: Terms) -> tuple[float, Floats]:
-    """AURC is the mean of error * -log(share of more confident examples), which draws move too."""
-    error, ranks = 1 - one.hit, np.arange(1, len(one.hit) + 1)
-    by_rank = 1 / ranks
-    log_share = np.cumsum(by_rank[::-1])[::-1]
+    """AURC is the mean of error * -log(share of more confident examples), which draws move too.
+
+    Examples of equal confidence share what their places among each other would make of them.
+    """
+    error, by_rank = 1 - one.hit, 1 / np.arange(1, len(one.hit) + 1)
+    log_share = mean_of_ties(one.confidence, np.cumsum(by_rank[::-1])[::-1])
     value = float(np.mean(error * log_share))
-    less_confident = np.cumsum((error * by_rank)[::-1])[::-1]
+    shared_error = mean_of_ties(one.confidence, error)
+    less_confident = np.cumsum((shared_error * by_rank)[::-1])[::-1]
+    less_confident = mean_of_ties(one.confidence, less_confident)
     return value, error * log_share - value - less_confident + float(np.mean(error))
 
 
@@ -86,9 +90,10 @@ def _accuracy_at_coverage(one: Terms, coverage: float) -> Interval:
     num = len(one.hit)
     covered = int(np.ceil(coverage * num - 1e-9))
     reach = max(5, int(np.sqrt(num)))
-    at_threshold = float(np.mean(one.hit[max(0, covered - reach) : covered + reach]))
-    share = float(np.mean(one.hit[:covered]))
-    is_covered = np.arange(num) < covered
+    shared_hit = mean_of_ties(one.confidence, one.hit)
+    at_threshold = float(np.mean(shared_hit[max(0, covered - reach) : covered + reach]))
+    share = float(np.mean(shared_hit[:covered]))
+    is_covered = mean_of_ties(one.confidence, (np.arange(num) < covered).astype(np.float64))
     influence = is_covered * (one.hit - at_threshold) / coverage - (share - at_threshold)
     variance = float(np.mean(influence**2)) / max(num - 1, 1)
     return share_interval(share, variance, 1 / covered)

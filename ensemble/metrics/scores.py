@@ -56,7 +56,7 @@ class Terms(NamedTuple):
 
     def scores(self) -> dict[str, float]:
         """All scores, as the function `scores` returns them."""
-        shared_hit = _mean_of_ties(self.confidence, self.hit)
+        shared_hit = mean_of_ties(self.confidence, self.hit)
         # Of the k most confident, k = 1..N, the share of wrong ones.
         risk = np.cumsum(1 - shared_hit) / np.arange(1, len(shared_hit) + 1)
         return {
@@ -190,7 +190,7 @@ def adaptive_ece(log_probs: ArrayLike, labels: ArrayLike, num_bins: int = NUM_BI
         sum over bins of count / N * |accuracy - mean confidence|, in 0..1.
     """
     one = terms(log_probs, labels)
-    return _adaptive_ece(one.confidence, _mean_of_ties(one.confidence, one.hit), num_bins)
+    return _adaptive_ece(one.confidence, mean_of_ties(one.confidence, one.hit), num_bins)
 
 
 def aurc(log_probs: ArrayLike, labels: ArrayLike) -> float:
@@ -224,7 +224,7 @@ def accuracy_at_coverage(
     """
     one = terms(log_probs, labels)
     num_covered = _num_covered(len(one.hit), coverage)
-    return float(np.mean(_mean_of_ties(one.confidence, one.hit)[:num_covered]))
+    return float(np.mean(mean_of_ties(one.confidence, one.hit)[:num_covered]))
 
 
 def confusion_matrix(log_probs: ArrayLike, labels: ArrayLike) -> NDArray[np.int64]:
@@ -322,7 +322,7 @@ def _adaptive_ece(confidence: Floats, shared_hit: Floats, num_bins: int) -> floa
     return float(np.abs(np.add.reduceat(shared_hit - confidence, starts)).sum() / num_examples)
 
 
-def _mean_of_ties(sorted_keys: Floats, values: Floats) -> Floats:
+def mean_of_ties(sorted_keys: Floats, values: Floats) -> Floats:
     """Gives examples of equal key the mean of their values, `[N]`."""
     starts = np.flatnonzero(np.concatenate([[True], sorted_keys[1:] != sorted_keys[:-1]]))
     counts = np.diff(np.append(starts, len(values)))

@@ -63,3 +63,33 @@ def test_few_examples_of_a_class_make_the_balanced_accuracy_uncertain():
     assert (low + high) / 2 == pytest.approx(0.75, abs=0.005)
     assert high - low == pytest.approx(2 * 1.96 * (0.25 / 1000) ** 0.5 / 2, rel=0.05)
     assert interval((1000, 0, 1000), 500) == (low, high)  # A class without examples counts not.
+
+
+@pytest.mark.parametrize("confidences", [[0.7], [0.7, 0.999, 0.999, 0.999]])
+def test_examples_of_equal_confidence_have_no_order(confidences):
+    rng = np.random.default_rng(0)
+    sure = rng.choice(confidences, 400)
+    labels = (rng.random(400) > sure * 0.9).astype(int)
+    labels.sort()  # As in folders of images, one class after the other.
+    log_probs = log_of(np.stack([sure, 1 - sure], axis=1))
+    scores = metrics.scores(log_probs, labels)
+    found = metrics.score_intervals(log_probs[None], labels)
+    for name in ("aurc", "accuracy_at_80"):
+        low, high = found[name]
+        assert low < scores[name] < high, name
+    turned = metrics.score_intervals(log_probs[None, ::-1], labels[::-1])
+    assert turned["aurc"] == pytest.approx(found["aurc"])
+    assert turned["accuracy_at_80"] == pytest.approx(found["accuracy_at_80"])
+
+
+def test_the_influence_on_aurc_is_right_where_confidences_are_equal():
+    rng = np.random.default_rng(1)
+    sure = rng.choice([0.6, 0.8, 0.9], 300)
+    labels = np.sort(rng.random(300) > sure).astype(int)
+    log_probs = log_of(np.stack([sure, 1 - sure], axis=1))
+    found = metrics.terms(log_probs, labels)
+    value, influence = _aurc(found)
+    without = [metrics.aurc(np.delete(log_probs, i, 0), np.delete(labels, i)) for i in found.order]
+    left_out = 299 * (value - np.array(without))
+    assert np.corrcoef(left_out, influence)[0, 1] > 0.99
+    assert np.std(influence) == pytest.approx(np.std(left_out), rel=0.1)
