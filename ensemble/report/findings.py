@@ -192,7 +192,7 @@ def _of_model(report: Mapping[str, Any]) -> list[str]:
     for site, one in report["information_criteria"].items():
         if one["num_bad_k"]:
             found.append(
-                f"LOO of {site} is unreliable: the Pareto k is above 0.7 for "
+                f"LOO of {site} is unreliable: the Pareto k is above {one['good_k']:.2g} for "
                 f"{plural(one['num_bad_k'], 'observation')}."
             )
     return found

@@ -24,7 +24,6 @@ from ensemble.task import Modelled, SiteDraws
 
 _MAX_SCALARS = 1000  # Of which the table has a row.
 _NUM_TRACES = 4
-_BAD_PARETO_K = 0.7  # Vehtari et al. 2024, "Pareto smoothed importance sampling".
 
 
 class ModelResults:
@@ -218,8 +217,10 @@ def _row(values: np.ndarray, found: ScalarDiagnostics | None) -> dict[str, float
 def _information_criteria(sites: SiteDraws) -> dict[str, dict[str, Any]]:
     """LOO by PSIS and WAIC of each observed variable, by ArviZ, in nats.
 
-    `num_bad_k` counts observations whose Pareto k is above 0.7: of these LOO says nothing reliable.
-    What is masked, and is 0 in every draw, is no observation.
+    `num_bad_k` counts observations whose Pareto k is above `good_k`: of these LOO says nothing
+    reliable. It is 0.7, or of S draws 1 - 1 / log10(S) where that is less (Vehtari et al. 2024,
+    "Pareto smoothed importance sampling"). What is masked, and is 0 in every draw, is no
+    observation.
     """
     arviz = diagnostics.import_arviz()
     found = {}
@@ -240,7 +241,8 @@ def _information_criteria(sites: SiteDraws) -> dict[str, dict[str, Any]]:
             "elpd_loo": float(loo.elpd_loo),
             "se_loo": float(loo.se),
             "p_loo": float(loo.p_loo),
-            "num_bad_k": int(np.sum(loo.pareto_k.values > _BAD_PARETO_K)),
+            "good_k": float(loo.good_k),
+            "num_bad_k": int(np.sum(loo.pareto_k.values > loo.good_k)),
             "elpd_waic": float(waic.elpd_waic),
             "se_waic": float(waic.se),
             "p_waic": float(waic.p_waic),

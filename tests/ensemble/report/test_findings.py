@@ -165,7 +165,7 @@ def test_numbers_are_compared_with_their_mean():
         ({"rhat_max": 1.001, "divergences": 0}, 0, []),
         ({"rhat_max": np.nan, "divergences": 0}, 0, ["R-hat of mu is no finite number"]),
         ({"rhat_max": 1.001, "divergences": 3}, 0, ["3 draws diverged: .*acceptance=0.8 to"]),
-        ({"rhat_max": 1.3, "divergences": 0}, 2, ["mass='low_rank'", "above 0.7 for 2 observ"]),
+        ({"rhat_max": 1.3, "divergences": 0}, 2, ["mass='low_rank'", "above 0.62 for 2 observ"]),
         ({"rhat_max": 1.3, "divergences": 9}, 0, ["Begin with the draws that div", "9 draws"]),
         (
             {"rhat_max": 3.1, "divergences": 0, "accept_by_chain": [0.8, 0.8, 0.01, 0.9]},
@@ -185,7 +185,7 @@ def test_draws_of_a_model_that_cannot_be_relied_on(posterior, num_bad_k, says):
         "failed_members": {},
         "live_members": [0, 1, 3, 4],
         "sites": {},
-        "information_criteria": {"y": {"num_bad_k": num_bad_k}},
+        "information_criteria": {"y": {"good_k": 0.62, "num_bad_k": num_bad_k}},
         "posterior": {**numbers, **posterior},
         "config": {"hmc": {"target_acceptance": 0.8}},
     }

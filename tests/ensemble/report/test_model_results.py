@@ -1,6 +1,9 @@
 """LOO of a model's observations."""
 
+import arviz
 import numpy as np
+import pytest
+import scipy.stats
 
 from ensemble.report.model_results import _dims, _information_criteria
 from ensemble.task import SiteDraws
@@ -17,6 +20,22 @@ def test_what_is_masked_is_no_observation_of_loo():
 
     assert criteria(masked) == criteria(log_likelihood)
     assert criteria(masked)["y"]["num_bad_k"] == 0
+
+
+@pytest.mark.parametrize(("num_draws", "good_k"), [(100, 0.5), (400, 1 - 1 / np.log10(400))])
+def test_few_draws_bear_less_of_a_pareto_k(num_draws, good_k):
+    """Weights of a known Pareto shape between the two limits are reliable for many draws alone."""
+    shares = (np.arange(num_draws) + 0.5) / num_draws
+    weights = scipy.stats.genpareto(0.7).ppf(shares) + 1e-3
+    log_likelihood = -np.log(np.random.default_rng(0).permutation(weights)).reshape(2, -1, 1)
+    mild = 0.1 * np.random.default_rng(2).normal(size=log_likelihood.shape)
+    values = np.concatenate([log_likelihood, mild], axis=-1)
+    draws = {"mu": np.random.default_rng(1).normal(size=values.shape[:2])}
+    found = _information_criteria(SiteDraws(draws, {"y": values}, {}, {}, {}))["y"]
+    assert found["good_k"] == pytest.approx(good_k)
+    k = arviz.psislw(np.log(weights))[1]
+    assert good_k < k < 0.7
+    assert found["num_bad_k"] == 1
 
 
 def test_axes_have_the_names_that_hold_wherever_a_variable_stands():
