@@ -45,6 +45,14 @@ _MALLOC_PARAMETERS = {-3: 2**30, -1: 2**31 - 1}
 _ONE_ARENA = {-8: 1}
 
 
+_COMPUTES_WITH = {
+    "jax_enable_x64": False,  # All is float32, and JAX refuses to carry both through a loop.
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
+}
+"""Settings of JAX that members and chains cannot move without."""
+
+
 MAX_DEVICES = 1024
 """Of a process. Each virtual CPU device takes threads, of which a system has only so many."""
 
@@ -58,8 +66,11 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
         method: of the configuration, where the process is to train; XLA's flags depend on it.
 
     Raises:
-        UserError: there cannot be so many, or JAX has started already, with fewer devices.
+        UserError: there cannot be so many, or JAX has started already, with fewer devices; or it is
+            to train, and JAX is set to what it cannot train with.
     """
+    if method is not None:
+        _check_settings()
     configure_devices(num_devices, method)
 
     if num_devices is not None and num_devices > jax.local_device_count():
@@ -68,6 +79,19 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
             f"{jax.default_backend()} device(s); lower it, or set it before JAX starts"
         )
     _set_compilation_cache()
+
+
+def _check_settings() -> None:
+    """Refuses settings of JAX by which programs cannot be traced."""
+    for name, value in _COMPUTES_WITH.items():
+        found = getattr(jax.config, name)
+        found = getattr(found, "value", found)  # Of an enumeration.
+        if found not in (value, "warn"):
+            raise UserError(
+                f"{name}={found!r} must be {value!r} where members are trained or chains sampled, "
+                f"which is in float32: call jax.config.update({name!r}, {value!r}) first, or leave "
+                f"{name.upper()} out of the environment"
+            )
 
 
 def configure_devices(num_devices: int | None = None, method: str | None = None) -> None:

@@ -39,7 +39,7 @@ def flags() -> dict[str, Any]:
 
 def unusual() -> list[str]:
     """Settings of JAX here that may make a sound checkpoint look damaged."""
-    usual = {"jax_enable_x64": False, "jax_default_prng_impl": "threefry2x32"}
+    usual = {"jax_default_prng_impl": "threefry2x32"}
     now = flags()
     return [
         f"{name.upper()}={now[name]}" for name, value in usual.items() if now.get(name) != value

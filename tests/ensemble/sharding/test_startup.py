@@ -6,9 +6,11 @@ import subprocess
 import sys
 import types
 
+import jax
 import pytest
 from conftest import ROOT
 
+from ensemble.errors import UserError
 from ensemble.sharding import startup
 
 
@@ -55,6 +57,23 @@ def flags_after(monkeypatch):
 @pytest.mark.parametrize(("method", "has_it"), [("sgd", True), ("hmc", False), (None, False)])
 def test_fused_operations_are_compiled_as_is_best_for_the_method(flags_after, method, has_it):
     assert ("--xla_cpu_use_fusion_emitters=false" in flags_after(method)) == has_it
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        (jax.enable_x64(True), "jax_enable_x64=True must be False .* which is in float32"),
+        (jax.numpy_dtype_promotion("strict"), "jax_numpy_dtype_promotion='strict' must be 'stand"),
+        (jax.numpy_rank_promotion("raise"), "jax_numpy_rank_promotion='raise' must be 'allow'"),
+    ],
+)
+def test_settings_of_jax_that_nothing_can_be_trained_with_are_refused(flags_after, setting, line):
+    with setting:
+        flags_after()  # To predict: nothing is refused.
+        with pytest.raises(UserError, match=line):
+            flags_after("sgd")
+    with jax.numpy_rank_promotion("warn"):
+        flags_after("sgd")
 
 
 def test_a_user_s_own_choice_stays(flags_after):

@@ -159,7 +159,7 @@ except ensemble.UserError as error:
 @pytest.mark.parametrize(
     ("variable", "is_old", "line"),
     [
-        ("JAX_ENABLE_X64=1", False, "began with JAX_ENABLE_X64=False (now True), which changes"),
+        ("JAX_ENABLE_X64=1", False, "jax_enable_x64=True must be False"),
         ("JAX_DEFAULT_PRNG_IMPL=rbg", False, "JAX_DEFAULT_PRNG_IMPL=threefry2x32 (now rbg)"),
         pytest.param(
             "JAX_THREEFRY_PARTITIONABLE=0",
@@ -179,7 +179,11 @@ except ensemble.UserError as error:
             "PRECISION=None (now bfloat16)",
             marks=pytest.mark.soak,
         ),
-        ("JAX_ENABLE_X64=1", True, "checkpoints cannot be used with JAX_ENABLE_X64=True"),
+        (
+            "JAX_DEFAULT_PRNG_IMPL=rbg",
+            True,
+            "checkpoints cannot be used with JAX_DEFAULT_PRNG_IMPL=rbg",
+        ),
     ],
 )
 def test_jax_s_own_variables_are_heeded(run, variable, is_old, line):
