@@ -21,7 +21,12 @@ from ensemble.evaluation.out_of_distribution import (
     score_detection,
     uncertainty_scores,
 )
-from ensemble.evaluation.scoring import score_calibrated, score_classes, score_predictions
+from ensemble.evaluation.scoring import (
+    resampled_scores,
+    score_calibrated,
+    score_classes,
+    score_predictions,
+)
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.strata import OVER, calibration_groups, in_groups, strata_of
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
@@ -75,9 +80,8 @@ class ClassEvaluator:
         calibration = None if held_out is None else LabelledPredictions.of(held_out)
         outside, strata = _of_classes(predicted), strata_of(subject.dataset)
         section = score_predictions(test)
-        terms = metrics.terms(metrics.ensemble_log_probs(test.log_probs), test.targets)
         return {
-            "test": in_groups(section, lambda counts: terms.resampled(counts).scores(), strata),
+            "test": in_groups(section, resampled_scores(test), strata),
             "classes": score_classes(test, subject.description["class_names"]),
             "calibrated": score_calibrated(
                 test,

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.strata import OVER, by_stratum, groups_of
 from ensemble.metrics.analytic_intervals import Interval
 from ensemble.metrics.grouped import mean_over_groups
+from ensemble.metrics.regression import resampled_means
 from ensemble.source import Strata
 
 logger = logging.getLogger("ensemble")
@@ -81,6 +82,29 @@ def all_intervals(predictions: LabelledPredictions) -> dict[str, Interval | None
         "disagreement": metrics.bounded_interval(metrics.disagreements(log_probs)),
         **metrics.mean_intervals(metrics.uncertainty(log_probs, predictions.entropies)),
     }
+
+
+def resampled_scores(predictions: LabelledPredictions) -> Callable[[NDArray], dict[str, float]]:
+    """Makes all that `all_intervals` is about a function of how often each example is drawn.
+
+    Args:
+        predictions: of the live members.
+
+    Returns:
+        A function of counts [N].
+    """
+    log_probs = predictions.log_probs
+    terms = metrics.terms(metrics.ensemble_log_probs(log_probs), predictions.targets)
+    overconfidence = np.empty(len(terms.order))
+    overconfidence[terms.order] = terms.confidence - terms.hit
+    means = resampled_means(
+        {
+            "overconfidence": overconfidence,
+            "disagreement": metrics.disagreements(log_probs),
+            **metrics.uncertainty(log_probs, predictions.entropies),
+        }
+    )
+    return lambda counts: {**terms.resampled(counts).scores(), **means(counts)}
 
 
 def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import shown
-from ensemble.metrics.grouped import MIN_GROUPS, SHARES, group_intervals
+from ensemble.metrics.grouped import MIN_GROUPS, SHARES, SIGNED, group_intervals
 from ensemble.source import Source, Strata
 
 OVER = "test examples; the members stay as they are"
@@ -90,7 +90,7 @@ def over_groups(
             continue
         low, high = min(ends[0], found[name][0]), max(ends[1], found[name][1])
         is_share = name.startswith(SHARES)
-        least = -math.inf if name.startswith("nll") else 0.0
+        least = -math.inf if name.startswith(SIGNED) else 0.0
         found[name] = (max(low, least), min(high, 1.0 if is_share else math.inf))
     return found
 

@@ -123,9 +123,8 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
         test: as `scoring.score_predictions` returns it.
         temperature_helps: whether a temperature is to be used.
     """
-    gap, (low, high) = test["ensemble"]["overconfidence"], test["interval"]["overconfidence"]
-    ece, chance, found = test["ensemble"]["ece"], test["ece_by_chance"], test["calibration_p"]
-    numbers = f"{100 * gap:+.2f} points [{100 * low:+.2f}, {100 * high:+.2f}], ECE {ece:.4f}"
+    gap, ece = test["ensemble"]["overconfidence"], test["ensemble"]["ece"]
+    chance, found = test["ece_by_chance"], test["calibration_p"]
     if test["num_examples"] < FEW_EXAMPLES:
         return (
             f"With {test['num_examples']} test examples nothing can be said of its calibration "
@@ -136,6 +135,8 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
             f"Rows of one group may be alike, so whether confidence less accuracy, "
             f"{100 * gap:+.2f} points, is more than chance cannot be told (ECE {ece:.4f})."
         )
+    low, high = test["interval"]["overconfidence"]
+    numbers = f"{100 * gap:+.2f} points [{100 * low:+.2f}, {100 * high:+.2f}], ECE {ece:.4f}"
     # A calibrated predictor is to fail neither of two tests in 95% of cases: each is at half of it.
     if found["overconfidence"] <= FALSE_ALARMS / 2:
         word, side = ("over", "above") if gap > 0 else ("under", "below")

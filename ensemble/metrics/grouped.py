@@ -13,6 +13,7 @@ MAX_GROUPS = 500
 """More are put together at random to so many."""
 MIN_GROUPS = 10
 SHARES = ("coverage", "accuracy")
+SIGNED = ("nll", "overconfidence")
 _MEAN = "nll_change"  # As a score that may be negative is named.
 
 
@@ -53,7 +54,7 @@ def group_intervals(
         values = np.array([one[name] for one in left])
         if name.startswith(SHARES):
             found[name] = _share(value, _error(values), len(index), effective, level)
-        elif min(value, *values) > 0 and not name.startswith("nll"):
+        elif min(value, *values) > 0 and not name.startswith(SIGNED):
             ends = reach * _error(np.log(values))
             found[name] = (value * math.exp(-ends), value * math.exp(ends))
         else:

@@ -163,7 +163,8 @@ def _over_groups(
     if strata is None:
         return section
     some = known_rows(likelihood, test)
-    terms = likelihood.distribution(some.arrays).terms(some.targets)
+    distribution = likelihood.distribution(some.arrays)
+    terms = {**distribution.terms(some.targets), **number_scores.variances(distribution)}
     if known.all():
         return in_groups(section, regression.resampled_means(terms), strata)
     nll = {"nll": nll_terms(likelihood, test)}

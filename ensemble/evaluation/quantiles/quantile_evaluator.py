@@ -90,8 +90,9 @@ class QuantileEvaluator:
         likelihood, test, source = _likelihood(subject), subject.test, subject.dataset
         strata, targets = strata_of(source), test.targets
         section = quantile_scores.score_predictions(likelihood, test, strata)
-        terms = quantile_scores.terms_of(likelihood, likelihood.averaged(test.arrays), targets)
-        statistic = regression.resampled_means(terms)
+        statistic = regression.resampled_means(
+            quantile_scores.ensemble_terms(likelihood, test.arrays, targets)
+        )
         return {
             "test": in_groups(section, statistic, strata),
             "simple": quantile_scores.score_simple(likelihood, test, source, subject.why_no_data),

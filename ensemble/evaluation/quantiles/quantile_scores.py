@@ -25,6 +25,7 @@ from ensemble.evaluation.scoring import conformal_range
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.strata import OVER, OVER_BOTH, by_stratum, groups_of, over_groups
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
+from ensemble.likelihood import Arrays
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles, percent_of
 from ensemble.metrics import number_calibration, regression
 from ensemble.report.simple_predictors import least_squares
@@ -43,6 +44,13 @@ def terms_of(likelihood: Quantiles, quantiles: NDArray, targets: NDArray) -> dic
     }
 
 
+def ensemble_terms(likelihood: Quantiles, arrays: Arrays, targets: NDArray) -> dict[str, NDArray]:
+    """Terms [N] of all that is told of an ensemble, from its members' quantiles."""
+    each = np.asarray(arrays[QUANTILES], np.float64)
+    spread = {"epistemic": likelihood.medians(each).var(axis=0)}
+    return {**terms_of(likelihood, likelihood.averaged(arrays), targets), **spread}
+
+
 def score_predictions(
     likelihood: Quantiles, test: StoredPredictions, strata: Strata | None = None
 ) -> dict[str, Any]:
@@ -58,8 +66,7 @@ def score_predictions(
     targets = np.asarray(test.targets, np.float64)
     each = np.asarray(test.arrays[QUANTILES], np.float64)
     quantiles = likelihood.averaged(test.arrays)
-    spread = {"epistemic": likelihood.medians(each).var(axis=0)}
-    terms = {**terms_of(likelihood, quantiles, targets), **spread}
+    terms = ensemble_terms(likelihood, test.arrays, targets)
     one_by_one = [regression.means(terms_of(likelihood, one, targets)) for one in each]
     members = {name: [one[name] for one in one_by_one] for name in one_by_one[0]}
     freedom = 1 if len(each) > 1 else 0

@@ -10,11 +10,14 @@ from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.scoring import (
     are_unequal,
     is_available,
+    resampled_scores,
     score_calibrated,
     score_classes,
     score_predictions,
     worst_classes,
 )
+from ensemble.evaluation.strata import in_groups
+from ensemble.source import Strata
 
 
 def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharpness=2.0):
@@ -42,6 +45,24 @@ def test_every_score_has_its_value_interval_and_members():
         low, high = section["interval"][name]
         assert low <= section["ensemble"][name] <= high, name
         assert low < high, name
+
+
+def test_over_groups_every_interval_is_of_groups_drawn_anew():
+    """Rows of a group are copies of one: over rows, intervals are too narrow by sqrt(10)."""
+    one = make_predictions(1, num_examples=60)
+    copies = LabelledPredictions(
+        np.repeat(one.log_probs, 10, axis=1), np.repeat(one.targets, 10), one.members
+    )
+    section, of_one = score_predictions(copies), score_predictions(one)
+    groups = Strata("patient", "group", np.repeat(np.arange(60), 10))
+    found = in_groups(section, resampled_scores(copies), groups)
+    for name in {*section["interval"]} - {"ece", "adaptive_ece"}:
+        assert resampled_scores(copies)(np.ones(600, int))[name] == pytest.approx(
+            section["ensemble"][name]
+        )
+        (low, high), (least, most) = found["interval"][name], of_one["interval"][name]
+        assert high - low > 0.6 * (most - least), name
+        assert low <= section["ensemble"][name] <= high, name
 
 
 def test_overconfidence_is_mean_confidence_less_accuracy():

@@ -1,7 +1,11 @@
 """Coverage by group and over time."""
 
-import numpy as np
+import re
 
+import numpy as np
+import pytest
+
+import ensemble
 from ensemble.evaluation.strata import by_stratum, in_groups, no_promise, sentence, too_few
 from ensemble.source import Strata
 
@@ -76,3 +80,34 @@ def test_few_groups_say_nothing_of_others():
     assert too_few({**found, "num_groups": 1}).startswith("one group of site is too little")
     assert too_few({**found, "num_groups": 10}) == too_few({}) == no_promise({}) == ""
     assert no_promise(found).startswith("No error can be promised of what it accepts")
+
+
+@pytest.mark.check
+@pytest.mark.parametrize(
+    ("likelihood", "labels"),
+    [("gaussian", ["groups", "examples", "examples", "examples"]), ("quantiles", [])],
+)
+def test_few_groups_have_no_interval_at_all_and_the_page_says_which_are_of_rows(
+    likelihood, labels, tmp_path
+):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 8)
+    shared = rng.normal(size=60)[groups]
+    rows = zip(groups, rng.normal(size=480), shared + 0.3 * rng.normal(size=480), strict=True)
+    lines = "".join(f"p{k},{a:.4f},{y:.4f}\n" for k, a, y in rows)
+    (tmp_path / "t.csv").write_text(f"patient,a,y\n{lines}")
+    config = {
+        "dataset": f"csv:{tmp_path / 't.csv'}",
+        "target": "y",
+        "split": "group:patient",
+        "likelihood": likelihood,
+        "model": "logistic_regression",
+        "num_epochs": 2,
+        "ensemble_size": 2,
+    }
+    ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
+    found = ensemble.evaluate(tmp_path / "run", tmp_path / "out", show_progress=False)["test"]
+    assert found["num_groups"] == 6
+    assert set(found["interval"].values()) == {None}
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert re.findall(r"95% over (\w+)</td>", text) == labels

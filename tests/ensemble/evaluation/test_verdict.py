@@ -93,7 +93,8 @@ def test_quality(test, num_members, sentence):
     ],
 )
 def test_trust(test, start):
-    of_groups = verdict.trust({**test, "over_groups": "patient"}, temperature_helps=False)
+    few_groups = {**test, "over_groups": "patient", "interval": {"overconfidence": None}}
+    of_groups = verdict.trust(few_groups, temperature_helps=False)
     few = test["num_examples"] < 30
     assert of_groups.startswith("With " if few else "Rows of one group may be alike, so whether")
     assert verdict.trust(test, temperature_helps=False).startswith(start)
