@@ -201,10 +201,13 @@ _IN_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "a tru
 
 def _set(config: ml_collections.ConfigDict, name: str, value: Any, key: Key) -> str | None:
     """Sets a value, if it can stand; else returns the line that says why not."""
+    kind = key.kind or type(key.default)
     try:
+        if isinstance(value, bool) and kind in (int, float):
+            raise TypeError("a bool would count as 0 or 1")
         config.update_from_flattened_dict({name: value})
     except (TypeError, ValueError, OverflowError):
-        wanted = _IN_WORDS.get(key.kind or type(key.default), "of another type")
+        wanted = _IN_WORDS.get(kind, "of another type")
         rule = f"must be {wanted}, and {key.rule.text}"
         if isinstance(value, list) and isinstance(key.default, str):
             rule = f"is written as text: {','.join(map(str, value))!r}"

@@ -102,6 +102,10 @@ def test_limits_may_be_reached():
             {"num_epochs": 1, "model": "mlp", "mlp.widths": (32, 16)},
             r"config.mlp.widths=\[32, 16\] has the wrong type list; it is written as text: '32,16'",
         ),
+        (
+            {"num_epochs": 1, "ensemble_size": True},
+            "config.ensemble_size=True has the wrong type bool; it must be a whole number",
+        ),
         ({"num_epochs": 1, "batch_size": 0}, "config.batch_size=0 must be positive"),
         ({"num_epochs": 1, "momentum": 1.0}, "config.momentum=1.0 must be at least 0 and below 1"),
         (
