@@ -73,12 +73,20 @@ class Block(nn.Module):
         y = nn.MultiHeadDotProductAttention(
             self.num_heads,
             dtype=self.dtype,
+            force_fp32_for_softmax=True,  # Of weights in half precision the sum would not be 1.
+            qk_attn_weights_einsum_cls=lambda: jnp.einsum,  # Its default, asked for by the next.
+            attn_weights_value_einsum_cls=lambda: _weighted_sum,
             kernel_init=nn.initializers.xavier_uniform(),
             name="MultiHeadDotProductAttention_1",
         )(y)
         x = x + nn.Dropout(self.dropout)(y, deterministic=not train)
         y = nn.LayerNorm(dtype=self.dtype, name="LayerNorm_2")(x)
         return x + Hidden(self.dropout, self.dtype, name="MlpBlock_3")(y, train)
+
+
+def _weighted_sum(equation: str, weights: jax.Array, values: jax.Array) -> jax.Array:
+    """Flax would compute the product, too, in the dtype of the softmax."""
+    return jnp.einsum(equation, weights.astype(values.dtype), values)
 
 
 class Positions(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 import ensemble
 from ensemble import networks
 from ensemble.errors import UserError
-from ensemble.network import traits
+from ensemble.network import equations, traits
 from ensemble.networks.vit import Size, ViT
 
 
@@ -81,6 +81,19 @@ def test_only_products_in_half_precision_and_only_parameters_in_float32(name):
     )
     assert (outputs.shape, outputs.dtype) == ((2, 7), jnp.bfloat16)
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_transformers_softmax_is_in_float32_and_every_product_in_the_dtype(dtype):
+    network = networks.create("vit", 3, {"patch": 8, "size": "Ti"}, dtype)
+    images = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
+    variables = jax.eval_shape(network.init, jax.random.key(0), images)
+    traced = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, images)
+    found = {"exp": [], "dot_general": []}
+    for one in equations(traced.jaxpr):
+        found.setdefault(one.primitive.name, []).extend(var.aval.dtype for var in one.invars)
+    assert found["exp"] == [jnp.float32] * 12  # One of each block.
+    assert set(found["dot_general"]) == {jnp.dtype(dtype)}
 
 
 def test_images_that_are_no_whole_number_of_patches_are_refused():
