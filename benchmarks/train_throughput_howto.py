@@ -28,6 +28,7 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, x):
+        """Maps images [N, 28, 28, 1] to logits [N, 10]."""
         x = nn.Conv(features=32, kernel_size=(3, 3))(x)
         x = nn.relu(x)
         x = nn.avg_pool(x, window_shape=(2, 2), strides=(2, 2))
@@ -42,6 +43,7 @@ class CNN(nn.Module):
 
 @functools.partial(jax.pmap, static_broadcasted_argnums=(1, 2))
 def create_train_state(rng, learning_rate, momentum):
+    """Initialises a member on each device; `rng` is [M] keys."""
     cnn = CNN()
     params = cnn.init(rng, jnp.ones([1, 28, 28, 1]))["params"]
     tx = optax.sgd(learning_rate, momentum)
@@ -50,6 +52,8 @@ def create_train_state(rng, learning_rate, momentum):
 
 @functools.partial(jax.pmap, axis_name="ensemble")
 def apply_model(state, images, labels):
+    """Gradients, loss and accuracy [M] on a batch; the accuracy is of the mean of softmax."""
+
     def loss_fn(params):
         logits = CNN().apply({"params": params}, images)
         one_hot = jax.nn.one_hot(labels, 10)
@@ -65,10 +69,12 @@ def apply_model(state, images, labels):
 
 @jax.pmap
 def update_model(state, grads):
+    """Takes one step of the optimiser."""
     return state.apply_gradients(grads=grads)
 
 
 def train_epoch(state, train_ds, batch_size, rng):
+    """Trains for one epoch; returns the state, and member 0's mean loss and accuracy."""
     train_ds_size = len(train_ds["image"])
     steps_per_epoch = train_ds_size // batch_size
     perms = jax.random.permutation(rng, len(train_ds["image"]))
@@ -96,6 +102,7 @@ def generate_images(size):
 
 
 def create_members(num_members):
+    """The how-to's states of so many members."""
     return create_train_state(jax.random.split(jax.random.key(0), num_members), 0.1, 0.9)
 
 

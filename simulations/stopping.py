@@ -66,6 +66,7 @@ class Problem(NamedTuple):
 
 
 def draw_problem(rng: np.random.Generator, num_examples: int) -> Problem:
+    """Draws weights, data of so many test examples, and the posterior that is exact for them."""
     weights = rng.normal(size=NUM_DIMS)
     train, test = (rng.normal(size=(n, NUM_DIMS)) for n in (NUM_TRAINED, num_examples))
     covariance = np.linalg.inv(np.eye(NUM_DIMS) + train.T @ train)

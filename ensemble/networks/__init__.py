@@ -69,9 +69,15 @@ _OUTPUTS = re.compile("num_(outputs|classes)")
 
 
 @overload
-def register(name: str, factory: F) -> F: ...
+def register(name: str, factory: F) -> F:
+    """Registers the factory, and returns it."""
+
+
 @overload
-def register(name: str, factory: None = None) -> Callable[[F], F]: ...
+def register(name: str, factory: None = None) -> Callable[[F], F]:
+    """Returns a decorator that registers a factory."""
+
+
 def register(name, factory=None):
     """Makes a network available to `create` under `name`; a name taken is taken over.
 
