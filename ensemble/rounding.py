@@ -1,6 +1,7 @@
 """Large numbers that differ by little: computations are of float32, which has 24 bits."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,50 @@ _BLOCK_VALUES = 1 << 22
 """Looked at together: data may be larger than the memory."""
 
 
+class Rounding:
+    """What float32 takes from numbers that are seen in blocks.
+
+    Attributes:
+        axis: None where all numbers count together; 0 where each column counts by itself.
+        low: the least number, or that of each column.
+        high: the largest.
+        error: by how much float32 changes a number at most.
+    """
+
+    def __init__(self, axis: int | None = None):
+        self.axis = axis
+        self.low: Any = np.inf
+        self.high: Any = -np.inf
+        self.error: Any = 0.0
+
+    def add(self, block: np.ndarray) -> None:
+        """Looks at finite numbers, of which there is at least one."""
+        block = np.asarray(block, np.float64)
+        with np.errstate(over="ignore"):  # What float32 cannot hold is refused by others.
+            error = np.abs(block - block.astype(np.float32)).max(self.axis)
+        self.low = np.minimum(self.low, block.min(self.axis))
+        self.high = np.maximum(self.high, block.max(self.axis))
+        self.error = np.maximum(self.error, error)
+
+    def note(self, what: str) -> None:
+        """Notes it if float32 rounds away what tells the numbers apart."""
+        width = self.high - self.low
+        is_lost = np.atleast_1d(self.error / _MAX_SHARE > width) & np.atleast_1d(width > 0)
+        if is_lost.any():
+            k = int(is_lost.argmax())
+            column = "" if self.axis is None else f" in column {k}"
+            low, high, error = (np.atleast_1d(one)[k] for one in (self.low, self.high, self.error))
+            note(
+                f"{what} holds numbers from {low:.17g} to {high:.17g}{column}, which float32 "
+                f"rounds by up to {error:.3g}: subtract a constant first, such as the smallest."
+            )
+
+
+def is_rounded(dtype: np.dtype) -> bool:
+    """Whether float32 cannot hold every number of a type."""
+    return dtype.kind in "iuf" and dtype.itemsize >= 4 and dtype != np.float32
+
+
 def note_rounding(array: np.ndarray, what: str) -> None:
     """Notes it if float32 rounds away what tells the values of a column, or an image, apart.
 
@@ -19,21 +64,10 @@ def note_rounding(array: np.ndarray, what: str) -> None:
         array: finite, with at least one axis; of `[N, F]` the columns count by themselves.
         what: it is, for messages.
     """
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize < 4 or array.dtype == np.float32:
+    if not is_rounded(array.dtype):
         return
-    axis = 0 if array.ndim == 2 else None
-    low, high, error = np.inf, -np.inf, 0.0
+    found = Rounding(0 if array.ndim == 2 else None)
     size = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
     for start in range(0, len(array), size):
-        block = np.asarray(array[start : start + size], np.float64)
-        low, high = np.minimum(low, block.min(axis)), np.maximum(high, block.max(axis))
-        error = np.maximum(error, np.abs(block - block.astype(np.float32)).max(axis))
-    is_lost = np.atleast_1d(error / _MAX_SHARE > high - low) & np.atleast_1d(high > low)
-    if is_lost.any():
-        k = int(is_lost.argmax())
-        column = f" in column {k}" if array.ndim == 2 else ""
-        low, high, error = (np.atleast_1d(one)[k] for one in (low, high, error))
-        note(
-            f"{what} holds numbers from {low:.17g} to {high:.17g}{column}, which float32 rounds by "
-            f"up to {error:.3g}: subtract a constant first, such as the smallest."
-        )
+        found.add(array[start : start + size])
+    found.note(what)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.notes import note
+from ensemble.rounding import Rounding, is_rounded
 from ensemble.source import Request
 from ensemble.sources import own_arrays
 from ensemble.sources.given_data import OwnData
@@ -40,18 +41,57 @@ class _Group(NamedTuple):
     num_bytes: int
 
 
+class _Rounded:
+    """Says which columns float32 has rounded, once all row groups of all parts have been read.
+
+    Args:
+        name: of the data, for messages.
+        num_groups: that there are.
+    """
+
+    def __init__(self, name: str, num_groups: int):
+        self._name, self._num_left = name, num_groups
+        self._seen, self._columns = set[_Group](), dict[str, Rounding]()
+
+    def add(self, group: _Group, column: str, values: np.ndarray) -> None:
+        """Looks at the values [n] of a column, some of which may be missing."""
+        if group in self._seen or not is_rounded(values.dtype):
+            return
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            self._columns.setdefault(column, Rounding()).add(finite)
+
+    def done(self, group: _Group) -> None:
+        """Takes a row group for read, or for one that cannot be."""
+        if group in self._seen:
+            return
+        self._seen.add(group)
+        self._num_left -= 1
+        if self._num_left:
+            return
+        rounded = [column for column, found in self._columns.items() if found.error > 0]
+        if rounded:
+            note(
+                f"{self._name}: records hold float32, about seven digits of a number; rounded are "
+                f"the columns {named(rounded, 20)}."
+            )
+        for column in rounded:
+            self._columns[column].note(f"{self._name}: column {column!r}")
+
+
 class ParquetRows:
     """Rows [N, F] of numbers, of which one row group at a time is in memory.
 
     Args:
         groups: in the order of the rows.
         columns: names [F] of the columns to read.
+        rounded: is shown what is read.
     """
 
     dtype = np.dtype(np.float32)
 
-    def __init__(self, groups: Sequence[_Group], columns: Sequence[str]):
-        self._groups, self._columns = groups, list(columns)
+    def __init__(self, groups: Sequence[_Group], columns: Sequence[str], rounded: _Rounded):
+        self._groups, self._columns, self._rounded = groups, list(columns), rounded
         self._ends = np.cumsum([one.num_rows for one in groups])
         self.shape = (int(self._ends[-1]), len(columns))
         self._held: tuple[int, np.ndarray | UserError] | None = None
@@ -89,9 +129,10 @@ class ParquetRows:
         """A row group, or why it cannot be read, which is found out once."""
         if self._held is None or self._held[0] != group:
             try:
-                self._held = group, _values(self._groups[group], self._columns)
+                self._held = group, _values(self._groups[group], self._columns, self._rounded)
             except UserError as error:
                 self._held = group, error
+            self._rounded.done(self._groups[group])
         held = self._held[1]
         if isinstance(held, UserError):
             raise UserError(str(held))  # Anew: an exception keeps what raised it.
@@ -102,7 +143,7 @@ def _name(group: _Group) -> str:
     return f"{group.file}: row group {group.number}"
 
 
-def _values(group: _Group, columns: list[str]) -> np.ndarray:
+def _values(group: _Group, columns: list[str], rounded: _Rounded) -> np.ndarray:
     """The numbers [n, F] of a row group, some of which may be missing."""
     what = _name(group)
     if group.num_bytes > max_bytes():
@@ -119,6 +160,7 @@ def _values(group: _Group, columns: list[str]) -> np.ndarray:
         values = table.column(name).to_numpy()
         with np.errstate(over="ignore"):  # Reported when the row is read.
             found[:, i] = values
+        rounded.add(group, name, values)
     return found
 
 
@@ -145,13 +187,14 @@ def given_parquet(name: str, request: Request) -> OwnData:
         one for one in schema.names if one != target and not one.startswith("__index_level_")
     ]
     _check_numbers(schema, columns, name)
-    inputs, labels = dict[str, ParquetRows](), dict[str, Any]()
+    groups, labels = dict[str, list[_Group]](), dict[str, Any]()
     for part, files in parts.items():
-        groups = [group for file in files for group in _groups(file, schema)]
-        if not groups:
+        groups[part] = [group for file in files for group in _groups(file, schema)]
+        if not groups[part]:
             raise UserError(f"{name}: {part} has no rows")
-        inputs[part] = ParquetRows(groups, columns)
         labels[part] = _target(files, target, name)
+    rounded = _Rounded(name, sum(map(len, groups.values())))
+    inputs = {part: ParquetRows(own, columns, rounded) for part, own in groups.items()}
     kind = request.table.kind or kind_of_target(labels[POOL if POOL in labels else "train"], target)
     arrays = {}
     for part, column in labels.items():

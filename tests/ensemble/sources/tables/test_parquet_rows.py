@@ -37,9 +37,9 @@ def _given(name, target="price"):
 def test_rows_are_read_by_their_groups(tmp_path, monkeypatch):
     read, values = [], parquet_rows._values
 
-    def counted(group, columns):
+    def counted(group, *arguments):
         read.append(group.number)
-        return values(group, columns)
+        return values(group, *arguments)
 
     monkeypatch.setattr(parquet_rows, "_values", counted)
     given = _given(_write(NUMBERS, tmp_path / "t.parquet"))
@@ -51,6 +51,28 @@ def test_rows_are_read_by_their_groups(tmp_path, monkeypatch):
     indices = np.array([49, 3, 3, 20])
     np.testing.assert_array_equal(rows[indices], expected[indices])
     np.testing.assert_array_equal(given.targets["pool"], NUMBERS["price"].astype(np.float32))
+
+
+def test_columns_that_float32_rounds_are_named_once(tmp_path, caplog):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    exact = {"floor": NUMBERS["floor"], "half": NUMBERS["floor"] / 2, "price": NUMBERS["price"]}
+    rounded = {"size": NUMBERS["size"], "year": 2e9 + NUMBERS["floor"]}
+    frame = pd.DataFrame(exact | rounded)
+    for part, rows in (("train", frame[:30]), ("test", frame[30:])):
+        _write(rows, folder / f"{part}.parquet")
+    given = _given(f"parquet:{folder}")
+    caplog.clear()
+    for part in [*given.inputs.values()] * 2:
+        for start in range(0, len(part), 7):
+            part[start : start + 7]
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.removeprefix(f"parquet:{folder}: ") for line in told] == [
+        "records hold float32, about seven digits of a number; rounded are the columns 'size', "
+        "'year'.",
+        "column 'year' holds numbers from 2000000000 to 2000000006, which float32 rounds by up to "
+        "6: subtract a constant first, such as the smallest.",
+    ]
 
 
 @pytest.mark.parametrize("target", ["price", "town", "floor"])
