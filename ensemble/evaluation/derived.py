@@ -299,28 +299,25 @@ def _predicted(
     path, is_remote = _path(directory, one.name), "://" in os.fspath(directory)
     with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        beside = None if is_remote else os.fspath(directory)
-        scratch = tempfile.TemporaryDirectory(prefix=".part-", dir=beside)
-    with scratch as folder:
-        num_bytes = 0
+    beside = None if is_remote else os.fspath(directory)
+    num_bytes = 0
 
-        def keep(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-            nonlocal num_bytes
-            num_bytes += math.prod(shape) * dtype.itemsize
-            if num_bytes > max_bytes():
-                raise UserError(
-                    f"the predictions of {one.name} take {num_bytes:,} bytes or more, and "
-                    f"{max_bytes():,} are allowed here; leave it out of --datasets"
-                )
-            with write_errors(directory):
-                kept = np.lib.format.open_memmap(f"{folder}/{name}.npy", "w+", dtype, shape)
-                with open(f"{folder}/{name}.npy", "r+b") as file:  # A full disk is said here.
-                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-            return kept
+    def keep(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        nonlocal num_bytes
+        num_bytes += (size := math.prod(shape) * dtype.itemsize)
+        if num_bytes > max_bytes():
+            raise UserError(
+                f"the predictions of {one.name} take {num_bytes:,} bytes or more, and "
+                f"{max_bytes():,} are allowed here; leave it out of --datasets"
+            )
+        # A file without a name: nothing of it is left, even if this process is killed.
+        with write_errors(directory), tempfile.TemporaryFile(dir=beside) as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, size))  # A full disk is said here.
+            return np.memmap(file, dtype, "r+", shape=shape)
 
-        predictions = _predictions(subject, one, keep)
-        with write_errors(directory):  # Compressing them gains little.
-            write_arrays(path, predictions, np.savez, source=source)
+    predictions = _predictions(subject, one, keep)
+    with write_errors(directory):  # Compressing them gains little.
+        write_arrays(path, predictions, np.savez, source=source)
     found = _read(path, source, one.num_examples, subject.test, subject.likelihood)
     if found is None:
         raise UserError(f"{path} cannot be read back; look after the disk, or choose another --out")

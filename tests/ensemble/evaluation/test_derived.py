@@ -1,5 +1,6 @@
 """Inputs of an evaluation are read and made in pieces: no split is held in memory."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -98,6 +99,23 @@ def test_predictions_are_mapped_from_their_files(trained, tmp_path):
         for name, array in found[one.name].arrays.items():
             assert isinstance(array.base, np.memmap)
             np.testing.assert_array_equal(array, whole[name])
+
+
+def test_a_kill_leaves_nothing_of_predictions_that_are_not_whole(trained, tmp_path, monkeypatch):
+    """What a kill would leave is looked at after the last prediction, and before it is kept."""
+    found = []
+
+    def write(path, predictions, *_, **__):
+        assert all(isinstance(one, np.memmap) for one in predictions.arrays.values())
+        found.append([one.name for one in tmp_path.rglob("*")])
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(derived, "write_arrays", write)
+    subject = Subject(trained, num_devices=1)
+    sets = derived.plan(subject, ["uniform"])[:1]
+    with pytest.raises(UserError, match="cannot be written: no space; free space there"):
+        derived.predict(subject, sets, epath.Path(tmp_path), show_progress=False)
+    assert found == [[]]
 
 
 def _run(program, *arguments):
