@@ -11,7 +11,7 @@ from ensemble.errors import UserError
 from ensemble.export import PLATFORMS, READER, export, table_json
 from ensemble.predictor import load
 from ensemble.storage.files import write_bytes
-from ensemble.storage.paths import user_path
+from ensemble.storage.paths import new_file
 
 
 def write(path: epath.Path, content: bytes) -> None:
@@ -32,9 +32,7 @@ def write(path: epath.Path, content: bytes) -> None:
 def main(argv: Sequence[str]) -> None:
     """Writes the file that the flags describe."""
     values: Any = flags.FLAGS
-    path = user_path(values.out, "--out")
-    if path.is_dir() or not path.parent.is_dir():  # Said before the work, not after it.
-        raise UserError(f"--out={path} must name a file in a folder that exists")
+    path = new_file(values.out, "--out")  # Said before the work, not after it.
     command_line.run_config_file(values.config)
     predictor = load(values.workdir, calibrated=values.calibrated, abstain=values.abstain)
     content = export(predictor)

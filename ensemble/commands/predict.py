@@ -43,7 +43,7 @@ from ensemble.sources.tables.raw_columns import num_rows
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
-from ensemble.storage.paths import user_path
+from ensemble.storage.paths import new_file
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def main(argv: Sequence[str]) -> None:
     if values.out is None:
         command_line.print_answer(answer(values.workdir, argv[1:], values.json, *fitted))
         return
-    path = user_path(values.out, "--out")
-    if path.is_dir() or not path.parent.is_dir():  # Said before the work, not after it.
-        raise UserError(f"--out={path} must name a file in a folder that exists")
+    path = new_file(values.out, "--out")  # Said before the work, not after it.
     with open_display() as display:
         count = write_answers(values.workdir, argv[1:], path, *fitted, display=display)
     command_line.print_answer(

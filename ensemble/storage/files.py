@@ -2,11 +2,12 @@
 
 import contextlib
 import errno
-import io
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+import fsspec
 from etils import epath
 
 from ensemble.storage.schema import to_json
@@ -26,13 +27,15 @@ def write_by(path: epath.Path, write: Callable[[IO[bytes]], None]) -> None:
     """Writes a file whole or not at all, by what writes to an open file.
 
     Args:
-        path: of the file; of one that is not on a disk the content is in memory first.
+        path: of the file; of one that is not on a disk the content is in a temporary file first.
         write: writes all of it.
     """
     if "://" in os.fspath(path):
-        content = io.BytesIO()
-        write(content)
-        write_bytes(path, content.getvalue())
+        with tempfile.NamedTemporaryFile() as local:
+            write(local)
+            local.flush()
+            store, name = fsspec.url_to_fs(os.fspath(path))
+            store.put_file(local.name, name)  # By parts of 50 MB.
         return
     part = path.parent / f".{path.name}.part"
     try:

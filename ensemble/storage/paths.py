@@ -41,6 +41,25 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
     return expanded
 
 
+def new_file(path: str, flag: str) -> epath.Path:
+    """The path of a file to write, as a user gives it; a bucket has no folders that must exist.
+
+    Args:
+        path: of the file.
+        flag: that gives it, for messages.
+
+    Raises:
+        UserError: no file can be there.
+    """
+    found = user_path(path, flag)
+    store, is_remote, name = os.fspath(found).partition("://")
+    folder = epath.Path(f"{store}://{name.partition('/')[0]}") if is_remote else found.parent
+    if path.endswith("/") or found.is_dir() or not folder.is_dir():
+        kind = "bucket" if is_remote else "folder"
+        raise UserError(f"{flag}={path} must name a file in a {kind} that exists")
+    return found
+
+
 def _be_patient() -> None:
     """Raises ImportError where gcsfs is not installed."""
     if fsspec.get_filesystem_class("gcs").__module__.startswith("gcsfs"):

@@ -36,6 +36,31 @@ CONFIG = {
 }
 
 
+WRITE = """
+import json, resource, sys
+from ensemble.storage.files import write_by
+from ensemble.storage.paths import new_file
+
+def write(file):
+    for i in range(400):
+        file.write(bytes([i % 256]) * 2**20)
+        if i == fails_at:
+            raise ValueError("stopped")
+
+small, large, failed = (new_file(f"gs://bucket/{name}", "--out") for name in ("a/s", "a/l", "a/f"))
+write_by(small, lambda file: file.write(b"few"))
+found = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
+fails_at = -1
+write_by(large, write)
+found.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+fails_at = 300
+try:
+    write_by(failed, write)
+except ValueError:
+    print(json.dumps(found))
+"""
+
+
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
     """Of train.py: small data, a small network."""
@@ -194,6 +219,31 @@ def test_a_bucket_that_stays_away_ends_the_run_with_a_line(store, arguments, tmp
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 75
     assert "Resuming gs://bucket/run at step" in errors
+
+
+@pytest.mark.check
+def test_files_of_any_size_come_whole_into_a_bucket_and_are_not_held_in_memory(store):
+    done = run(store, [sys.executable, "-c", WRITE])
+    before, after = json.loads(done.stdout)
+    assert after - before < 200 * 2**10  # KiB; the file has 400 MiB, a request 50.
+    assert store.names("") == ["a/l", "a/s"]
+    assert store.read("a/s") == b"few"
+    content = np.frombuffer(store.read("a/l"), np.uint8).reshape(400, -1)
+    np.testing.assert_array_equal(content.T[[0, -1]], [np.arange(400) % 256] * 2)
+
+
+@pytest.mark.check
+def test_predictions_are_written_to_a_bucket(store, arguments, tmp_path):
+    run(store, program("train.py", *arguments, f"--workdir={tmp_path / 'run'}"))
+    np.savez(tmp_path / "new.npz", inputs=make_blobs()["inputs"])
+    predict = program("predict.py", tmp_path / "new.npz", f"--workdir={tmp_path / 'run'}")
+    run(store, [*predict, f"--out={tmp_path / 'out.jsonl'}"])
+    run(store, [*predict, "--out=gs://bucket/some/where/out.jsonl"])
+    assert store.read("some/where/out.jsonl") == (tmp_path / "out.jsonl").read_bytes()
+    for name in ("nobody/out.jsonl", "bucket/some/where", "bucket/new/", "bucket"):
+        done = run(store, [*predict, f"--out=gs://{name}"], 2)
+        line = f"predict.py: --out=gs://{name} must name a file in a bucket that exists"
+        assert done.stderr.splitlines()[-1] == line
 
 
 @pytest.mark.check
