@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ensemble.errors import UserError
 from ensemble.network import Annotations, Names
@@ -265,6 +265,29 @@ class Placement:
         """Puts a host tree [M, ...] on the devices, [num_places, ...]; the last member pads."""
         padded = jax.tree.map(lambda leaf: transfer.pad(leaf, self.num_places, fill=None), tree)
         return transfer.put(padded, self.member_shardings(padded))
+
+    def place_rows(self, tree: Any, rows: np.ndarray) -> Any:
+        """Puts rows of a host tree [L, ...] on the devices, [num_places, ...], as members lie.
+
+        Args:
+            tree: of which the host makes no copy but of what its devices hold.
+            rows: [M], member k is row `rows[k]` modulo L; the last member pads.
+        """
+        rows = transfer.pad(rows, self.num_places, fill=None)
+
+        def one(leaf: np.ndarray, sharding: Sharding) -> jax.Array:
+            def part(index: Any) -> np.ndarray:
+                return np.stack([leaf[k % len(leaf)][index[1:]] for k in rows[index[0]]])
+
+            return transfer.put_parts((len(rows), *leaf.shape[1:]), sharding, part)
+
+        def shape(leaf: np.ndarray) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((len(rows), *leaf.shape[1:]), leaf.dtype)
+
+        shardings = self.member_shardings(jax.tree.map(shape, tree))
+        if isinstance(shardings, Sharding):
+            return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
+        return jax.tree.map(one, tree, shardings)
 
     def gather_members(self, tree: Any) -> Any:
         """The inverse of `place_members`."""

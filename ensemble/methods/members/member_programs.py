@@ -47,7 +47,6 @@ class Programs(NamedTuple):
     """The compiled functions for one placement."""
 
     placement: Placement
-    given: Callable[[], pretrained.Given]
     create: Callable[..., TrainState]
     train_steps: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
@@ -72,11 +71,11 @@ def build_programs(
     devices = processes.devices(config.num_devices)
     annotations = task.traits.annotations
 
-    def create(number: jax.Array, rng_key: jax.Array, given: pretrained.Given) -> TrainState:
+    def create(number: jax.Array, rng_key: jax.Array, given: dict[str, Any]) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)
         return create_member(
             member_key,
-            pretrained.start(task.init_variables(member_key), given, number),
+            pretrained.start(task.init_variables(member_key), given),
             task.predict,
             optimizer,
             keep_best=config.early_stopping_epochs > 0,
@@ -108,18 +107,11 @@ def build_programs(
 
     return Programs(
         placement=placement,
-        given=functools.partial(
-            pretrained.load,
-            config,
-            task.init_variables,
-            task.dataset.input_shape,
-            task.likelihood.num_outputs,
-            task.traits.is_random,
-        ),
         create=placement.map_devices(
-            jax.vmap(create, in_axes=(0, None, None)),
-            (MEMBERS, EVERYWHERE, EVERYWHERE),
+            jax.vmap(create, in_axes=(0, None, 0)),
+            (MEMBERS, EVERYWHERE, MEMBERS),
             MEMBERS,
+            donate=(2,),
             runs_once=True,
         ),
         train_steps=make_train_steps(config, task, placement),

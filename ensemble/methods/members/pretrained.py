@@ -2,26 +2,33 @@
 
 The head, which is every array whose shape depends on the number of outputs, is new for each member,
 and so are the likelihood's own parameters. All other arrays are those of the file. Where it is an
-ensemble of L members, member k starts as its live member number k mod L.
+ensemble of L members, member k starts as its live member number k mod L. Checkpoints have a digest
+of what was read, so that a run does not go on from other weights.
 """
 
+import hashlib
+import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+from flax import traverse_util
 
 from ensemble import networks, registry
 from ensemble.config import model_settings
 from ensemble.errors import UserError, in_one_line
 from ensemble.network import Variables
 from ensemble.notes import note
+from ensemble.sharding import processes
+from ensemble.sharding.placement import Placement
 from ensemble.storage.paths import user_path
 from ensemble.storage.weights import read_weights
 from ensemble.storage.workdir import Workdir
+from ensemble.task import Learned
 
 logger = logging.getLogger("ensemble")
 
@@ -31,39 +38,92 @@ Given = dict[str, Any]
 _MAX_NAMED = 6
 
 
-def load(
-    config: ml_collections.FrozenConfigDict,
-    init: Callable[[jax.Array], Variables],
-    input_shape: tuple[int, ...],
-    num_outputs: int,
-    is_random: bool,
-) -> Given:
-    """Reads what the members start from; nothing where that is not set.
+WEIGHTS = "pretrained"
+"""What a checkpoint's counters call the digest of the weights that the members started from."""
+
+
+class Weights:
+    """The weights that the members of a run start from, or nothing.
 
     Args:
         config: of the run.
-        init: how one member would start, from its key.
-        input_shape: of one example.
-        num_outputs: of the network.
-        is_random: whether the network draws noise in training.
+        task: what the members learn.
+        digest: of the weights that other members of the run have started from; None: not known.
+    """
+
+    def __init__(
+        self, config: ml_collections.FrozenConfigDict, task: Learned, digest: int | None = None
+    ):
+        self._config, self._task, self.digest = config, task, digest
+        self._what = f"config.pretrained={config.pretrained!r}"
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What a checkpoint says of them."""
+        return {} if self.digest is None else {WEIGHTS: self.digest}
+
+    def place(self, placement: Placement, indices: Sequence[int]) -> dict[str, Any]:
+        """Reads them, and puts them on the devices where the members that they begin will lie.
+
+        Args:
+            placement: of the members.
+            indices: numbers of the members.
+
+        Returns:
+            A nested dict [num_places, ...], with the paths of a network's variables but `params`.
+
+        Raises:
+            UserError: they cannot be read, or do not fit the network, or make members the same,
+                or are not those that other members have started from.
+        """
+        if not self._config.pretrained:
+            return {}
+        found = _read(self._config.pretrained, self._what)
+        digest = _digest(found)
+        if self.digest not in (None, digest):
+            raise UserError(
+                f"{self._what} has other weights than the run's first members have started from; "
+                "put those back, or choose another --workdir"
+            )
+        self.digest = digest
+        given = _fitting(found, self._config, self._task)
+        tree = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in given.items()})
+        return placement.place_rows(tree, np.asarray(indices))
+
+    def check(self, counters: Mapping[str, int], where: str) -> None:
+        """Refuses to go on if the weights are there and have changed.
+
+        Raises:
+            UserError: as said.
+        """
+        config, then = self._config, counters.get(WEIGHTS)
+
+        def now() -> int | None:
+            path = user_path(config.pretrained, "--config.pretrained")
+            return _digest(_read(config.pretrained, self._what)) if path.exists() else then
+
+        if config.pretrained and then is not None and processes.from_main(now) != then:
+            raise UserError(
+                f"{where} holds a run that started from other weights than {self._what} has now; "
+                "put those back, or choose another --workdir"
+            )
+
+
+def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
+    """What of the arrays is the network's body, in its types.
 
     Raises:
-        UserError: it cannot be read, or does not fit the network, or makes all members the same.
+        UserError: they do not fit the network, or make members the same.
     """
-    if not config.pretrained:
-        return {}
-    what = f"config.pretrained={config.pretrained!r}"
+    what, init = f"config.pretrained={config.pretrained!r}", task.init_variables
     shapes = _named(jax.eval_shape(init, jax.random.key(0)))
-    body = _body(config, input_shape, num_outputs)
+    body = _body(config, task.dataset.input_shape, task.likelihood.num_outputs)
     head = sorted(shapes.keys() - body)
     if not body:
         raise UserError(
             f"{what}: config.model={config.model!r} is nothing but a head, which is new for each "
             "member; leave it out"
         )
-    if config.ensemble_size > 1 and config.batching == "shared" and not is_random:
-        _check_heads_differ(config.model, init, head, what)
-    found = _read(config.pretrained, what)
     fits, faults = {}, []
     for name in sorted(body):
         if name not in found:
@@ -82,29 +142,36 @@ def load(
             f"{what} does not fit config.model={config.model!r}: {_listed(faults, '; ')}{there}; "
             "give weights of this network, for inputs of this shape, by its names"
         )
+    if config.batching == "shared" and not task.traits.is_random:
+        _check_members_differ(config, fits, init, head)
     if others:
         note(f"{what} has arrays that config.model={config.model!r} lacks: {_listed(others)}.")
+    num_networks = len(next(iter(fits.values())))
     logger.info(
         "Members start from %s: %d arrays, of %d network%s. New for each member: %s.",
         config.pretrained,
         len(fits),
-        len(next(iter(fits.values()))),
-        "s" * (len(next(iter(fits.values()))) > 1),
+        num_networks,
+        "s" * (num_networks > 1),
         _listed(head),
     )
     return fits
 
 
-def start(variables: Variables, given: Given, number: jax.Array) -> Variables:
-    """Puts what is given in the place of what member `number` would have started with."""
-    if not given:
-        return variables
+def start(variables: Variables, given: dict[str, Any]) -> Variables:
+    """Puts what is given to a member in the place of what it would have started with."""
+    arrays = _named(given)
+    return jax.tree.map_with_path(lambda path, leaf: arrays.get(_name(path), leaf), variables)
 
-    def one(path: Any, leaf: jax.Array) -> jax.Array:
-        arrays = given.get(_name(path))
-        return leaf if arrays is None else arrays[number % len(arrays)]
 
-    return jax.tree.map_with_path(one, variables)
+def _digest(found: Given) -> int:
+    """Of arrays, whatever file they are in: 48 bits, which JSON holds."""
+    digest = hashlib.blake2b(digest_size=6)
+    for name in sorted(found):
+        array = np.ascontiguousarray(found[name])
+        digest.update(repr((name, array.shape, array.dtype.str)).encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return int.from_bytes(digest.digest(), "little")
 
 
 def _name(path: Any) -> str:
@@ -156,14 +223,27 @@ def _body(
     return {name for name, leaf in shapes[0].items() if shapes[1].get(name) == leaf}
 
 
-def _check_heads_differ(
-    model: str, init: Callable[[jax.Array], Variables], head: list[str], what: str
+def _check_members_differ(
+    config: ml_collections.FrozenConfigDict,
+    fits: Given,
+    init: Callable[[jax.Array], Variables],
+    head: list[str],
 ) -> None:
     """Refuses members that start alike, where they see the same batches and draw no noise.
 
     Raises:
         UserError: as said.
     """
+    of_members = [
+        _digest({name: leaf[k % len(leaf)] for name, leaf in fits.items()})
+        for k in range(min(config.ensemble_size, len(next(iter(fits.values())))))
+    ]
+    numbers = range(config.ensemble_size)
+    pairs = itertools.combinations(numbers, 2)
+    size = len(of_members)
+    alike = next((two for two in pairs if len({of_members[k % size] for k in two}) == 1), None)
+    if alike is None:
+        return
 
     @jax.jit
     def draw(rng_key: jax.Array) -> list[jax.Array]:
@@ -173,8 +253,9 @@ def _check_heads_differ(
     first, second = (draw(jax.random.key(seed)) for seed in (0, 1))
     if jax.tree.all(jax.tree.map(jnp.array_equal, first, second)):
         raise UserError(
-            f"{what}: members that start from the same weights would stay the same, for the head "
-            f"of config.model={model!r} always starts alike; set config.batching='independent'"
+            f"config.pretrained={config.pretrained!r}: members {alike[0]} and {alike[1]}, which "
+            "start from the same weights, would stay the same, for the head of "
+            f"config.model={config.model!r} always starts alike; set config.batching='independent'"
         )
 
 

@@ -26,6 +26,7 @@ from ensemble.methods.members.member_programs import (
     zero_metrics,
 )
 from ensemble.methods.members.optimizers import Descent, create_descent, say_what_stretching_does
+from ensemble.methods.members.pretrained import WEIGHTS, Weights
 from ensemble.methods.members.train_step import Metrics
 from ensemble.sharding import transfer
 from ensemble.source import SplitInputs
@@ -76,6 +77,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         first: number of the first member; those before it are elsewhere.
         goal: steps to take, where it is not the number that the configuration says.
         descent: how members descend, where the configuration does not say it.
+        weights: digest of what the members before them have started from, where that is known.
 
     Raises:
         UserError: the data do not suit it, or it takes too many steps, or too much memory.
@@ -91,6 +93,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         first: int = 0,
         goal: int | None = None,
         descent: Descent | None = None,
+        weights: int | None = None,
     ):
         self.config = config
         self.indices = tuple(range(first, config.ensemble_size))
@@ -108,6 +111,7 @@ class SGD(Method[SGDState, ChunkInfo]):
             f"lower config.learning_rate={config.learning_rate}, with "
             f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
         )
+        self._weights = Weights(config, task, weights)
         self.batches = Batches(config, task.dataset, self.batch_size, self.num_steps)
         # K, of one program: to start one takes as long as a step of a small network.
         most = 1 if task.traits.has_convolutions else self.batches.steps_at_once(len(self.indices))
@@ -137,7 +141,7 @@ class SGD(Method[SGDState, ChunkInfo]):
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
         programs = self._programs
-        given = programs.placement.place_everywhere(programs.given())
+        given = self._weights.place(programs.placement, self.indices)
         members = programs.create(self._numbers(), rng_key, given)
         members = members.replace(status=mark_padding(programs.placement, members.status))
         return SGDState(members, step=0)
@@ -266,6 +270,7 @@ class SGD(Method[SGDState, ChunkInfo]):
             "num_members": len(self.indices),
             "last_step": self._last_step,
             MEMBER_DEVICES: placement.member_devices,
+            **self._weights.counters,
         }
         return arrays, counters
 
@@ -279,6 +284,7 @@ class SGD(Method[SGDState, ChunkInfo]):
             raise ValueError("members have a status that there is not")
         if len(arrays["status"]) != len(self.indices):
             raise ValueError(f"{len(arrays['status'])} members cannot be {len(self.indices)}")
+        self._weights.digest = counters.get(WEIGHTS)
         step = counters["step"]
         state = SGDState(members=self._place(arrays), step=step, begun=step)
         if totals is None:
@@ -304,6 +310,7 @@ class SGD(Method[SGDState, ChunkInfo]):
                 f"config.ensemble_size={size}, but {where} is still growing from {first} to "
                 f"{saved}; let it finish with {saved} first"
             )
+        self._weights.check(counters, where)
         if self._last_step > counters.get("last_step", self._last_step):
             say_what_stretching_does(self.config, counters, self.learning_rate, self._last_step)
         if counters["step"] > self._last_step:
@@ -320,7 +327,8 @@ class SGD(Method[SGDState, ChunkInfo]):
         first = counters["num_members"]
         if first >= self.config.ensemble_size:
             return None
-        return SGD(self.config, self.task, first, goal=counters["step"])
+        step, weights = counters["step"], counters.get(WEIGHTS)
+        return SGD(self.config, self.task, first, goal=step, weights=weights)
 
     def joined(
         self,

@@ -187,6 +187,70 @@ def test_arrays_that_the_network_lacks_are_noted(blobs, tmp_path, caplog):
     assert "has arrays that config.model='tiny' lacks: pre_logits." in caplog.text
 
 
+def test_other_weights_are_refused_by_a_run_that_goes_on_and_by_new_members(blobs, tmp_path):
+    file, workdir = tmp_path / "w.npz", str(tmp_path / "run")
+    np.savez(file, **body_of_tiny())
+    config = small_config(ensemble_size=2, num_epochs=1, pretrained=str(file))
+    ensemble.train(config, data=blobs, workdir=workdir)
+    np.savez(file, **body_of_tiny(seed=1))
+    line = r"started from other weights than config.pretrained='.*w.npz' has now; put those back"
+    for more in ({"num_epochs": 2}, {"ensemble_size": 3}):
+        with pytest.raises(UserError, match=line):
+            ensemble.train(config | more, data=blobs, workdir=workdir)
+    method = SGD(validate(config), create(validate(config), blobs), weights=1)
+    with pytest.raises(UserError, match="other weights than the run's first members"):
+        method.init(jax.random.key(0))
+    np.savez(file, **{name.replace("/", "."): one for name, one in body_of_tiny().items()})
+    larger = ensemble.train(config | {"ensemble_size": 3}, data=blobs, workdir=workdir)
+    assert len(larger.predictor.members) == 3  # The same weights, in another file.
+
+
+@networks.register("test_wide")
+class Wide(nn.Module):
+    """Kernels that are large enough to be split."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        for width in (64, 256):
+            x = nn.tanh(nn.Dense(width)(x))
+        return nn.Dense(self.num_outputs)(x)
+
+
+def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "Dense_0/kernel": rng.normal(size=(6, 64)),
+        "Dense_0/bias": rng.normal(size=64),
+        "Dense_1/kernel": rng.normal(size=(64, 256)),
+        "Dense_1/bias": rng.normal(size=256),
+    }
+    np.savez(tmp_path / "w.npz", **arrays)
+    config = {"model": "test_wide", "pretrained": str(tmp_path / "w.npz"), "ensemble_size": 2}
+    config = validate(small_config(**config, member_devices=4, num_devices=8))
+    method = SGD(config, create(config, blobs))
+    placed = []
+    create_members = method._programs.create
+    spied = method._programs._replace(
+        create=lambda numbers, key, given: (
+            placed.append({name: (x.shape, x.sharding) for name, x in given["Dense_1"].items()}),
+            create_members(numbers, key, given),
+        )[1]
+    )
+    method.__dict__["_programs"] = spied
+    members = method.init(jax.random.key(0)).members
+    kernel = members.params["Dense_1"]["kernel"]
+    shape, sharding = placed[0]["kernel"]
+    assert sharding.is_equivalent_to(kernel.sharding, 3)
+    assert sharding.shard_shape(shape) == (1, 64, 64)  # A quarter of one member's.
+    found = method._programs.placement.gather_members(members.params)
+    for k in range(2):
+        np.testing.assert_array_equal(
+            found["Dense_1"]["kernel"][k], arrays["Dense_1/kernel"].astype(np.float32)
+        )
+
+
 def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "_factories", dict(networks._factories))
 
@@ -201,6 +265,12 @@ def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeyp
     networks.register("zero", Zero)
     np.savez(tmp_path / "w.npz", **body_of_tiny())
     config = {"model": "zero", "pretrained": str(tmp_path / "w.npz")}
-    with pytest.raises(UserError, match="from the same weights would stay the same"):
+    with pytest.raises(UserError, match="members 0 and 1, which start from the same"):
         started(blobs, **config)
     assert started(blobs, **config, batching="independent")["Dense_1/kernel"].shape == (4, 8, 3)
+    two = {"ensemble_size": 2}
+    ensemble.train(small_config(num_epochs=1, **two), data=blobs, workdir=str(tmp_path / "two"))
+    config["pretrained"] = str(tmp_path / "two")  # Of two networks, which differ.
+    assert started(blobs, **config, **two)["Dense_1/kernel"].shape == (2, 8, 3)
+    with pytest.raises(UserError, match="members 0 and 2, which start from the same"):
+        started(blobs, **config, ensemble_size=3)
