@@ -9,7 +9,8 @@ trained, in bfloat16, and each member has a new head. This is for accelerators, 
 measured.
 
 `:small` is to try the network on CPU cores: two members from scratch on the handwritten digits of
-scikit-learn. It was not measured either.
+scikit-learn. On two CPU cores (AMD EPYC, AVX-512), shared with much other work, it took 3.2 minutes
+of CPU time. Test: ensemble 79.67%, NLL .675; mean member 71.67%. Five epochs are few.
 
     python train.py --config=configs/resnet50.py:small --workdir=runs/resnet50_small
 """
@@ -26,6 +27,9 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config = vit.get_config(variant)
     config.model = "resnet50"
     config.vit.patch = 16  # Its default: the network has no patches.
-    if not variant:
+    if variant:
+        config.num_epochs = 5  # After two it is at chance.
+        config.learning_rate = 1e-3
+    else:
         config.pretrained = "resnet50.npz"
     return config
