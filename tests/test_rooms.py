@@ -1,11 +1,13 @@
 """What a newcomer relies on: one name for one thing, short files, tests that mirror the code."""
 
+import ast
 import collections
 
 from conftest import ROOT
 
 MODULES = [path for path in (ROOT / "ensemble").rglob("*.py") if path.stem != "__init__"]
 MAX_LINES = 400
+MAX_LINES_OF_A_FUNCTION = 80
 
 
 def test_no_two_modules_have_one_name():
@@ -19,6 +21,16 @@ def test_no_two_modules_have_one_name():
 def test_no_module_is_longer_than_a_reader_s_patience():
     lengths = {str(path): len(path.read_text().splitlines()) for path in MODULES}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_no_function_is_longer_than_a_screen():
+    lengths = {
+        f"{path}:{node.name}": node.end_lineno - node.lineno + 1
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {k: n for k, n in lengths.items() if n > MAX_LINES_OF_A_FUNCTION} == {}
 
 
 def test_tests_stand_where_their_module_stands():

@@ -240,20 +240,13 @@ def _advance(
     Returns:
         The last state, and the draws that were kept.
     """
-    config, stop, rng_key = method.config, way.stop, jax.random.key(method.config.seed)
+    config, stop = method.config, way.stop
     stop.ending = ending = Ending(checkpointer, method.num_steps, way.keep)
-    if saved is None:
-        state, sizes = method.init(rng_key), dict[str, int]()
-    else:
-        with work.checkpoint_errors(), processes.losses_noticed():  # Else it were called damage.
-            state, sizes = method.from_host(rng_key, saved.arrays, saved.counters), saved.sizes
-        ending.note_saved(state.step)
-        logger.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
-    processes.from_main(lambda: write_config(work, method))
-    draws = Draws(work.draws, processes.from_main(work.identity))
-    num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0
-    processes.from_main(lambda: draws.truncate(num_recorded))
+    if saved is not None:
+        ending.note_saved(saved.counters["step"])
+    state, draws = _begin(method, work, saved)
     with contextlib.ExitStack() as stack:
+        sizes = {} if saved is None else saved.sizes
         main = processes.is_main()
         writer = Writer(work, sizes, purge_step=state.step + 1) if main else NoWriter()
         stack.callback(writer.close)
@@ -284,12 +277,8 @@ def _advance(
                 monitor.resume()
             stops = stop.asked()
             is_late = info.is_cut and ending.is_late()
-            if (
-                done
-                or stops
-                or is_late
-                or is_due(state.step, config.checkpoint_every_epochs * every_epoch)
-            ):
+            every = config.checkpoint_every_epochs * every_epoch
+            if done or stops or is_late or is_due(state.step, every):
                 monitor.flush()
                 if stops and not done:
                     stop.settle()
@@ -306,6 +295,25 @@ def _advance(
                     f"interrupted at step {state.step} of {method.num_steps}, after a checkpoint; "
                     f"{resume_line()}"
                 )
+    return state, draws
+
+
+def _begin(method: Method[State, Info], work: Workdir, saved: Saved | None) -> tuple[State, Draws]:
+    """The state to advance from, new or saved, and the draws that were kept before it.
+
+    From here on the workdir says which run it holds.
+    """
+    rng_key = jax.random.key(method.config.seed)
+    if saved is None:
+        state = method.init(rng_key)
+    else:
+        with work.checkpoint_errors(), processes.losses_noticed():  # Else it were called damage.
+            state = method.from_host(rng_key, saved.arrays, saved.counters)
+        logger.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
+    processes.from_main(lambda: write_config(work, method))
+    draws = Draws(work.draws, processes.from_main(work.identity))
+    num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0
+    processes.from_main(lambda: draws.truncate(num_recorded))
     return state, draws
 
 

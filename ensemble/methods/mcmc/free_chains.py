@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from ensemble.methods.mcmc.kernels import MAX_ENERGY_ERROR, MAX_TREE_DEPTH, Chain, DrawInfo
 from ensemble.methods.mcmc.nuts_steps import Tree, grow, plant
 from ensemble.methods.mcmc.settings import Settings
-from ensemble.methods.mcmc.warmup import make_windows
+from ensemble.methods.mcmc.warmup import Windows, make_windows
 from ensemble.sharding.mesh import spec
 
 _PATIENCE = 4
@@ -54,6 +54,49 @@ class _Run(NamedTuple):
     trees: Tree
     num_moves: jax.Array
     recorded: Recorded
+
+
+class _Draw(NamedTuple):
+    """How one chain takes a draw.
+
+    Attributes:
+        value_and_grad: of the log density, at a flat position.
+        windows: that adapt step size and mass.
+    """
+
+    value_and_grad: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+    windows: Windows
+
+    @classmethod
+    def of(cls, settings: Settings, logdensity_fn: Callable[[jax.Array], jax.Array]) -> "_Draw":
+        """By settings and the log density of a flat position."""
+        windows = make_windows(
+            settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
+        )
+        return cls(jax.value_and_grad(logdensity_fn), windows)
+
+    def begin(self, chain: Chain, t: jax.Array) -> Tree:
+        """The tree of draw t before its first leapfrog step."""
+        return plant(
+            jax.random.fold_in(chain.rng_key, t),
+            chain.state,
+            self.windows.step_size(chain.adaptation, t),
+            chain.adaptation.mass.inverse_mass_matrix,
+            MAX_TREE_DEPTH,
+        )
+
+    def grow(self, chain: Chain, tree: Tree) -> Tree:
+        """The tree after one more leapfrog step, unless it is done."""
+        inverse_mass = chain.adaptation.mass.inverse_mass_matrix
+        return grow(tree, self.value_and_grad, inverse_mass, MAX_ENERGY_ERROR)
+
+    def finish(self, chain: Chain, tree: Tree, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        """The chain after draw t, whose tree is done."""
+        state, info = tree.state, draw_info(tree)
+        adaptation = self.windows.update(
+            chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
+        )
+        return Chain(chain.rng_key, state, adaptation), info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,41 +138,14 @@ class FreeChains:
             end: number after the last one.
         """
         unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], chains.state.position))[1]
-        value_and_grad = jax.value_and_grad(lambda flat: self.logdensity_fn(unravel(flat)))
-        windows = make_windows(
-            self.settings.mass,
-            self.settings.step_size,
-            self.settings.num_warmup,
-            self.settings.target_acceptance,
-        )
-
-        def begin(chain: Chain, t: jax.Array) -> Tree:
-            return plant(
-                jax.random.fold_in(chain.rng_key, t),
-                chain.state,
-                windows.step_size(chain.adaptation, t),
-                chain.adaptation.mass.inverse_mass_matrix,
-                MAX_TREE_DEPTH,
-            )
-
-        def step(chain: Chain, tree: Tree) -> Tree:
-            inverse_mass = chain.adaptation.mass.inverse_mass_matrix
-            return grow(tree, value_and_grad, inverse_mass, MAX_ENERGY_ERROR)
-
-        def finish(chain: Chain, tree: Tree, t: jax.Array) -> tuple[Chain, DrawInfo]:
-            state, info = tree.state, draw_info(tree)
-            adaptation = windows.update(
-                chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
-            )
-            return Chain(chain.rng_key, state, adaptation), info
-
+        draw = _Draw.of(self.settings, lambda flat: self.logdensity_fn(unravel(flat)))
         # Of chains whose tree is done, in leapfrog steps: then all that are done begin a new draw.
         patience = _PATIENCE * len(num_moves)
         is_patient = self.settings.mass == "dense"  # To begin takes a factorisation of it.
 
         def advance(run: _Run) -> _Run:
             has_draws = run.t < end
-            begun_trees = jax.vmap(begin)(run.chains, run.t)
+            begun_trees = jax.vmap(draw.begin)(run.chains, run.t)
             trees = _choose(run.trees.is_done & has_draws, begun_trees, run.trees)
 
             def must_grow(carry: tuple[Tree, jax.Array]) -> jax.Array:
@@ -138,7 +154,7 @@ class FreeChains:
 
             def grow_all(carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
                 trees, waited = carry
-                trees = jax.vmap(step)(run.chains, trees)
+                trees = jax.vmap(draw.grow)(run.chains, trees)
                 return trees, waited + jnp.sum(trees.is_done & has_draws)
 
             trees, _ = jax.lax.while_loop(must_grow, grow_all, (trees, jnp.int32(0)))
@@ -148,7 +164,7 @@ class FreeChains:
             is_due = run.trees.is_done & (run.t < end)
             # Of the others the adaptation stays: after the warm-up nothing changes it.
             t = jnp.where(is_due, run.t, self.settings.num_warmup)
-            chains, info = jax.vmap(finish)(run.chains, run.trees, t)
+            chains, info = jax.vmap(draw.finish)(run.chains, run.trees, t)
             log_density = info.log_density
             moved = (log_density != run.chains.state.logdensity) & jnp.isfinite(log_density)
             counts = is_due & (run.t >= self.num_left_out)
@@ -170,7 +186,8 @@ class FreeChains:
         t = jnp.full(len(num_moves), first)
         # Trees that are done: the loop plants all, so that the program has it once.
         nothing = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(jax.vmap(begin), flat, t)
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+            jax.eval_shape(jax.vmap(draw.begin), flat, t),
         )
         trees = nothing._replace(is_done=jnp.ones_like(nothing.is_done))
         run = _Run(t, flat, trees, num_moves, recorded)

@@ -6,6 +6,7 @@ normalisation on the device, members of one device side by side, one member over
 the prior, and the metrics of the mean of softmax.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -76,37 +77,18 @@ def make_train_steps(
     if config.rematerialise:
         objective = rematerialised(objective)
         options = COMPILER_OPTIONS.get(placement.platform, {})
-    progress = likelihood.progress
     over = Reduce(placement.sum_over_groups, placement.max_over_groups)
     # Member k's key is the seed's folded with k; no member has this number.
     key_augment = jax.random.fold_in(jax.random.key(config.seed), 2**32 - 1)
 
-    def prepare(inputs: jax.Array, rng_key: jax.Array, positions: jax.Array) -> jax.Array:
-        if config.augment.shift or config.augment.flip:
-            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, positions)
-            inputs = augment(keys, inputs, config.augment.shift, config.augment.flip)
-        return task.prepare(inputs)
+    prepare = functools.partial(_prepare, config, task)
 
     def differentiate(state: TrainState, batch: Batch, rng_key: jax.Array) -> Output:
         if config.gradient_accumulation > 1:
             return accumulate(state, objective, batch, rng_key, config.gradient_accumulation)
         return apply_member(state, objective, batch.inputs, batch.targets, batch.weights, rng_key)
 
-    def update(state: TrainState, output: Output, batch: Batch) -> tuple[TrainState, Metrics]:
-        gradients, loss, weight = placement.sum_over_slices(
-            (output.gradients, output.loss, jnp.sum(batch.weights))
-        )
-        log_prior, prior_gradients = jax.value_and_grad(task.log_prior)(state.params)
-        gradients = jax.tree.map(
-            lambda g, p: g / weight - p / task.num_train_examples, gradients, prior_gradients
-        )
-        loss = loss / weight - log_prior / task.num_train_examples
-        scores = likelihood.example_scores(output.predicted, batch.targets)
-        metrics = {
-            "loss": clu_metrics.Average.from_model_output(loss),
-            progress: _mean(progress, scores[progress], batch),
-        }
-        return update_member(state, gradients, loss, output.model_state), metrics
+    update = functools.partial(_update, task, placement)
 
     def step_fn(
         states: TrainState,
@@ -136,7 +118,59 @@ def make_train_steps(
             ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
         return states, member_metrics, ensemble_metrics
 
-    axis = 0 if shared else 1  # Of steps.
+    results = (MEMBERS, MEMBERS, EVERYWHERE)
+    of_batches = spec(None, "example") if shared else spec("member", None, "example")
+    return placement.map_devices(
+        _in_line(step_fn, axis=0 if shared else 1),
+        (*results, of_batches, EVERYWHERE, EVERYWHERE),
+        results,
+        donate=(0, 1, 2),
+        options=options,
+    )
+
+
+def _prepare(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    inputs: jax.Array,
+    rng_key: jax.Array,
+    positions: jax.Array,
+) -> jax.Array:
+    """Augments and normalises inputs [B, ...] at positions [B] of the whole batch."""
+    if config.augment.shift or config.augment.flip:
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, positions)
+        inputs = augment(keys, inputs, config.augment.shift, config.augment.flip)
+    return task.prepare(inputs)
+
+
+def _update(
+    task: Learned, placement: Placement, state: TrainState, output: Output, batch: Batch
+) -> tuple[TrainState, Metrics]:
+    """Takes a member's step, by the gradients of all its slices and of the prior."""
+    gradients, loss, weight = placement.sum_over_slices(
+        (output.gradients, output.loss, jnp.sum(batch.weights))
+    )
+    log_prior, prior_gradients = jax.value_and_grad(task.log_prior)(state.params)
+    gradients = jax.tree.map(
+        lambda g, p: g / weight - p / task.num_train_examples, gradients, prior_gradients
+    )
+    loss = loss / weight - log_prior / task.num_train_examples
+    progress = task.likelihood.progress
+    scores = task.likelihood.example_scores(output.predicted, batch.targets)
+    metrics = {
+        "loss": clu_metrics.Average.from_model_output(loss),
+        progress: _mean(progress, scores[progress], batch),
+    }
+    return update_member(state, gradients, loss, output.model_state), metrics
+
+
+def _in_line(step_fn: Callable[..., Any], axis: int) -> Callable[..., Any]:
+    """Takes `count` steps, one after the other.
+
+    Args:
+        step_fn: `(states, member_metrics, ensemble_metrics, batch, step) -> the first three`.
+        axis: of steps, in the arrays of `batches`.
+    """
 
     def steps_fn(
         states: TrainState,
@@ -157,15 +191,7 @@ def make_train_steps(
             return one(0, carry)
         return jax.lax.fori_loop(0, count, one, carry)
 
-    results = (MEMBERS, MEMBERS, EVERYWHERE)
-    of_batches = spec(None, "example") if shared else spec("member", None, "example")
-    return placement.map_devices(
-        steps_fn,
-        (*results, of_batches, EVERYWHERE, EVERYWHERE),
-        results,
-        donate=(0, 1, 2),
-        options=options,
-    )
+    return steps_fn
 
 
 def accumulate(
