@@ -14,7 +14,7 @@ accelerators, and was not measured. `:b` is size B:
 
 `:small` is to try the network on CPU cores: two members of size S from scratch on the handwritten
 digits of scikit-learn, with patches of 4 pixels. On two CPU cores (AMD EPYC, AVX-512), shared with
-much other work, it took 3.5 minutes of CPU time. Test: ensemble 86.00%, NLL .488; mean member
+much other work, it took 3.1 minutes of CPU time. Test: ensemble 86.00%, NLL .490; mean member
 81.00%. Two epochs are few.
 
     python train.py --config=configs/vit.py:small --workdir=runs/vit_small

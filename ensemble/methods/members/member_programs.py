@@ -47,6 +47,7 @@ class Programs(NamedTuple):
     """The compiled functions for one placement."""
 
     placement: Placement
+    wanted: pretrained.Wanted
     create: Callable[..., TrainState]
     train_steps: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
@@ -107,6 +108,12 @@ def build_programs(
 
     return Programs(
         placement=placement,
+        wanted=pretrained.Wanted(
+            task.init_variables,
+            task.dataset.input_shape,
+            task.likelihood.num_outputs,
+            task.traits.is_random,
+        ),
         create=placement.map_devices(
             jax.vmap(create, in_axes=(0, None, 0)),
             (MEMBERS, EVERYWHERE, MEMBERS),

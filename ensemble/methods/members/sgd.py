@@ -111,7 +111,7 @@ class SGD(Method[SGDState, ChunkInfo]):
             f"lower config.learning_rate={config.learning_rate}, with "
             f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
         )
-        self._weights = Weights(config, task, weights)
+        self._weights = Weights(config, weights)
         self.batches = Batches(config, task.dataset, self.batch_size, self.num_steps)
         # K, of one program: to start one takes as long as a step of a small network.
         most = 1 if task.traits.has_convolutions else self.batches.steps_at_once(len(self.indices))
@@ -141,7 +141,7 @@ class SGD(Method[SGDState, ChunkInfo]):
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
         programs = self._programs
-        given = self._weights.place(programs.placement, self.indices)
+        given = self._weights.place(programs.placement, self.indices, programs.wanted)
         members = programs.create(self._numbers(), rng_key, given)
         members = members.replace(status=mark_padding(programs.placement, members.status))
         return SGDState(members, step=0)
