@@ -11,6 +11,8 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
+gc.disable()  # Until all is imported and collected: it would look at all of it again and again.
+
 # Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
@@ -210,10 +212,11 @@ FIRST = (
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector what is imported: it looked at all of it again and again."""
+    """Spares the garbage collector what is imported."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy
 from etils import epath
 from flax.traverse_util import flatten_dict
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from ensemble.draws.diagnostics import MIN_ESS, Diagnostics
 from ensemble.draws.store import LOG_PROB

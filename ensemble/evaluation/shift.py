@@ -24,8 +24,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.ndimage import correlate1d
 from scipy.special import ive
 
 from ensemble.errors import UserError
@@ -211,7 +211,7 @@ def _blur(images: Floats, share: float) -> Floats:
         sigma = share * images.shape[axis]
         radius = int(np.ceil(4 * sigma)) + 1
         kernel = ive(np.abs(np.arange(-radius, radius + 1)), sigma**2)
-        images = correlate1d(images, kernel / kernel.sum(), axis=axis, mode="reflect")
+        images = scipy.ndimage.correlate1d(images, kernel / kernel.sum(), axis=axis, mode="reflect")
     return images
 
 

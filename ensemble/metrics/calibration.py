@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from ensemble.metrics.checks import Floats, as_log_probs, as_predictions
@@ -105,7 +105,7 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
         logits -= logits.max(axis=-1, keepdims=True)
         return -(logits[rows, labels] - np.log(np.exp(logits).sum(axis=-1))).mean()
 
-    found = minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded")
+    found = scipy.optimize.minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded")
     if nll(0.0) - found.fun <= 1e-12:
         return 1.0  # Nothing is better than no temperature, though it may be as good.
     low, high = TEMPERATURES

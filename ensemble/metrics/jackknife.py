@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import ArrayLike
 
 from ensemble.metrics.checks import Floats

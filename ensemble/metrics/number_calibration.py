@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
 
 from ensemble.metrics.checks import Floats
 
@@ -44,7 +44,7 @@ def fit_scale(nll: Callable[[float], float]) -> float:
             f"so few examples determine no factor of the scale within {FACTORS[0]:g}.."
             f"{FACTORS[1]:g}"
         )
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda one: nll(float(np.exp(one))), bounds=tried[[best - 1, best + 1]], method="bounded"
     )
     return 1.0 if nll(1.0) - found.fun <= 1e-12 else float(np.exp(found.x))
@@ -63,8 +63,6 @@ def pit_uniformity(pit: ArrayLike) -> dict[str, Any]:
         `counts` in ten bins of equal width; `distance`, the largest difference between the share of
         examples below a value and that value, 0..1; `p_value`.
     """
-    import scipy.stats  # A second, which is not every start's.
-
     pit = np.clip(np.asarray(pit, np.float64), 0, 1)
     found = scipy.stats.kstest(pit, "uniform")
     counts, _ = np.histogram(pit, bins=NUM_PIT_BINS, range=(0, 1))

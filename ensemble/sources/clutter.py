@@ -6,6 +6,7 @@ the brightness of the two, the less the image says which of them is meant.
 """
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from ensemble.source import Examples, Request
@@ -61,11 +62,9 @@ def render(digits: NDArray[np.uint8], copies: int, rng: np.random.Generator) -> 
 
 def _enlarge(digits: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Digits `[N, 8, 8]` as smooth pictures of 0..1, with a border of zeros."""
-    from scipy import ndimage  # Takes a while: not every run needs it.
-
     padded = np.pad(digits / 16.0, ((0, 0), (2, 2), (2, 2)))
     side = padded.shape[1]
-    spline = ndimage.zoom(np.eye(side), (_ENLARGED, 1), order=3)  # [_ENLARGED * side, side]
+    spline = scipy.ndimage.zoom(np.eye(side), (_ENLARGED, 1), order=3)  # [_ENLARGED * side, side]
     return np.clip(spline @ padded @ spline.T, 0, 1)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from ensemble.errors import UserError
 from ensemble.evaluation.numbers.known_rows import (
@@ -184,7 +184,7 @@ def score_uncertainty(likelihood: NumberLikelihood, test: StoredPredictions) -> 
     if np.ptp(deviation) < 1e-6 * deviation.mean() or np.ptp(errors) == 0:
         return {**section, "rank_correlation": None, "interval": None}
 
-    found = float(spearmanr(deviation, errors).statistic)
+    found = float(scipy.stats.spearmanr(deviation, errors).statistic)
     interval = of_rank_correlation(deviation, errors)
     return {**section, "rank_correlation": found, "interval": interval, "interval_over": OVER}
 

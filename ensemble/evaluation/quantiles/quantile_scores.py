@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import spearmanr
 
 from ensemble import metrics
 from ensemble.errors import UserError
@@ -216,7 +216,7 @@ def score_uncertainty(likelihood: Quantiles, test: StoredPredictions) -> dict[st
     if np.ptp(widths) < 1e-6 * widths.mean() or np.ptp(errors) == 0:
         return {"rank_correlation": None, "interval": None}
 
-    found = float(spearmanr(widths, errors).statistic)
+    found = float(scipy.stats.spearmanr(widths, errors).statistic)
     return {
         "rank_correlation": found,
         "interval": of_rank_correlation(widths, errors),

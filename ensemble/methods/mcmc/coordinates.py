@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg
-import scipy.special
+import scipy
 
 from ensemble.errors import UserError
 from ensemble.priors import prior_of

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-import scipy.optimize
+import scipy
 from jax.flatten_util import ravel_pytree
 
 from ensemble.errors import UserError
@@ -52,7 +51,7 @@ def of_density(density: LogDensity, params: Any) -> ValueAndGrad:
 
 def maximise(
     value_and_grad: ValueAndGrad, start: np.ndarray, max_iterations: int
-) -> scipy.optimize.OptimizeResult:
+) -> "scipy.optimize.OptimizeResult":
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
     It ends where float32 can no longer tell a step's gain from rounding, or at the limit.
@@ -81,7 +80,7 @@ def maximise(
         raise UserError("the log density is not finite where the search for the MAP starts")
     iteration = 0
 
-    def log_progress(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+    def log_progress(intermediate_result: "scipy.optimize.OptimizeResult") -> None:
         nonlocal iteration
         signals.check()
         iteration += 1

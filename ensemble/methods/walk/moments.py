@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.interpolate
-import scipy.stats
+import scipy
 from flax import struct
 from jax import lax
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 
 from ensemble.likelihood import Arrays, Likelihood
 from ensemble.metrics.analytic_intervals import Interval, mean_interval

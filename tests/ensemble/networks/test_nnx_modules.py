@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import arviz
 import flax.linen
@@ -11,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import ROOT, small_config
+from conftest import small_config
 from flax import nnx
 from programs import run_here
 
@@ -418,10 +416,3 @@ def test_what_a_call_does_wrong_is_one_line(factory, train, line):
     network = networks.from_nnx(factory)
     with pytest.raises(UserError, match=line):
         network.apply(network.init(KEY, INPUTS), INPUTS, train, KEY)
-
-
-@pytest.mark.check
-def test_nnx_is_imported_by_those_who_use_it():
-    """It takes as long as Linen."""
-    code = "import sys, ensemble.run.loop; sys.exit('flax.nnx' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

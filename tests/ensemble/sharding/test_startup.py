@@ -159,6 +159,17 @@ def test_importing_the_package_imports_nothing_slow():
     assert printed(code) == []
 
 
+@pytest.mark.check
+def test_a_run_starts_without_what_few_runs_need():
+    """Each of these takes between a tenth of a second and a few to import."""
+    code = (
+        "import json, sys, ensemble.run.loop, ensemble.evaluation.assembly;"
+        "slow = 'flax.nnx arviz matplotlib numpyro sklearn pandas scipy.stats scipy.optimize';"
+        "print(json.dumps([m for m in slow.split() if m in sys.modules]))"
+    )
+    assert printed(code) == []
+
+
 @pytest.mark.skipif(startup._default_num_devices() < 2, reason="there is one core")
 def test_cores_that_stay_idle_are_said():
     code = """
