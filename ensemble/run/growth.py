@@ -54,7 +54,9 @@ def enlarge(
     first, last = newcomers.indices[0], newcomers.indices[-1]
     inner = work.of_newcomers(first, last)
     with contextlib.ExitStack() as stack:
-        inner_checkpointer = Checkpointer(inner.checkpoints, method.config.keep_checkpoints)
+        inner_checkpointer = Checkpointer(
+            inner.checkpoints, method.config.keep_checkpoints, checkpointer.is_shared
+        )
         stack.callback(inner_checkpointer.close)
         processes.from_main(lambda: _check_newcomers(work, inner))
         before = restore(inner, inner_checkpointer, newcomers)
@@ -71,18 +73,26 @@ def enlarge(
             saved.notes,
         )
 
-    def join() -> dict[str, int]:
+    def write_metrics() -> dict[str, int]:
         writer = Writer(work, saved.sizes)
         for line in inner.metrics.read_bytes().splitlines():
             writer.record(_of_members(parse_record(line) or {}, first, last))
         sizes = writer.sizes()
         writer.close()
-        save_arrays(work, checkpointer, method, joined._replace(sizes=sizes))
-        checkpointer.wait()
-        _remove(work)
         return sizes
 
-    return joined._replace(sizes=processes.from_main(join))
+    joined = joined._replace(sizes=processes.from_main(write_metrics))
+
+    def join() -> None:
+        save_arrays(work, checkpointer, method, joined)
+        checkpointer.wait()
+
+    if checkpointer.is_shared:
+        join()
+    else:
+        processes.from_main(join)
+    processes.from_main(lambda: _remove(work))
+    return joined
 
 
 def _begin(work: Workdir, inner: Workdir, method: Method[State, Info]) -> None:

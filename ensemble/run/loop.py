@@ -42,6 +42,7 @@ from ensemble.sharding.signals import Stop, resume_line, stop_signals
 from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
+from ensemble.storage.shared_folder import is_shared
 from ensemble.storage.workdir import Workdir, write_error
 from ensemble.task import Comparing, Predictive, Task
 
@@ -162,7 +163,7 @@ def _train_and_evaluate(
     """Advances a method until it has finished, and scores its members."""
     method = _create_method(config, task)
     with contextlib.ExitStack() as stack:
-        checkpointer = Checkpointer(work.checkpoints, config.keep_checkpoints)
+        checkpointer = _create_checkpointer(work, config.keep_checkpoints, way.keep)
         stack.callback(checkpointer.close)
         saved = restore(work, checkpointer, method)
         if saved is not None:
@@ -320,6 +321,19 @@ def _begin(method: Method[State, Info], work: Workdir, saved: Saved | None) -> t
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps happens after this one; 0 is never."""
     return every > 0 and step % every == 0
+
+
+def _create_checkpointer(work: Workdir, num_kept: int, keep: bool) -> Checkpointer:
+    """Says who writes checkpoints: each process its own part, where all see one folder."""
+    shared = keep and is_shared(work.path)
+    if keep and processes.count() > 1:
+        line = (
+            "%s is one folder for all %d processes: each writes and reads its part of checkpoints."
+            if shared
+            else "%s is not one folder for all %d processes: process 0 writes checkpoints for all."
+        )
+        logger.info(line, work.path, processes.count())
+    return Checkpointer(work.checkpoints, num_kept, shared)
 
 
 def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:

@@ -5,11 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import ml_collections
+import numpy as np
 
 from ensemble.config import differences
 from ensemble.errors import UserError
-from ensemble.method import Info, Method, State, describe
+from ensemble.method import Info, Method, Spread, State, describe
 from ensemble.notes import recall, said
 from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
@@ -50,8 +52,12 @@ def save(
     clock: Clock,
 ) -> None:
     """Checkpoints everything that the next chunk, and a program that predicts, will need."""
-    arrays, counters = method.to_host(state)
-    if processes.is_main():
+    if checkpointer.is_shared and isinstance(method, Spread):
+        arrays, counters = method.to_parts(state)
+    else:
+        arrays, counters = method.to_host(state)
+    # Bytes are counted when all have come here: what is written meanwhile is of later steps.
+    if checkpointer.is_shared or processes.is_main():
         sizes, seconds = writer.sizes(), clock.state()
         save_arrays(work, checkpointer, method, Saved(arrays, counters, sizes, seconds, said()))
 
@@ -59,18 +65,21 @@ def save(
 def save_arrays(
     work: Workdir, checkpointer: Checkpointer, method: Method[State, Info], saved: Saved
 ) -> None:
-    """Checkpoints what a state is on the host, in the main process."""
-    work.check_is_there()
-    meta = {
-        "identity": work.identity(),
-        "config": method.config.to_dict(),
-        "counters": saved.counters,
-        "dataset": describe(method),
-        "sizes": saved.sizes,
-        "clock": saved.clock,
-        "notes": list(saved.notes),
-    }
-    checkpointer.save(saved.counters["step"], saved.arrays, meta)
+    """Checkpoints what a state is on the host, in every process that the checkpointer has."""
+
+    def meta() -> dict[str, Any]:
+        work.check_is_there()
+        return {
+            "identity": work.identity(),
+            "config": method.config.to_dict(),
+            "counters": saved.counters,
+            "dataset": describe(method),
+            "sizes": saved.sizes,
+            "clock": saved.clock,
+            "notes": list(saved.notes),
+        }
+
+    checkpointer.save(saved.counters["step"], saved.arrays, checkpointer.from_main(meta))
 
 
 def write_config(work: Workdir, method: Method[State, Info], outer: Workdir | None = None) -> None:
@@ -128,27 +137,21 @@ class Ending:
 
 
 def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Info]) -> Saved | None:
-    """Reads the newest checkpoint in the main process, for all; None where there is none.
+    """Reads the newest checkpoint; None where there is none.
+
+    In the main process for all, or in each its part.
 
     Raises:
         UserError: it is damaged, or the method cannot go on from it.
     """
-    arrays: dict[str, Any] | None = None
-
-    def read() -> Any:
-        nonlocal arrays
-        saved = checkpointer.restore_latest()
-        if saved is None:
-            if work.metrics.exists():
-                logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
-            return None
-        arrays, meta = saved
-        return meta
-
-    meta = processes.from_main(read)
-    if meta is None:
+    found = _read(checkpointer)
+    if found is None:
+        if processes.is_main() and work.metrics.exists():
+            logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
         return None
-    arrays = processes.arrays_from_main(arrays)
+    arrays, meta = found
+    if not isinstance(method, Spread):
+        arrays = jax.tree.map(np.asarray, arrays)
     with work.checkpoint_errors():
         meta = checked_meta(meta)
         processes.from_main(lambda: work.check_belongs(work.checkpoints, meta.get("identity")))
@@ -165,6 +168,24 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
         logger.warning("%s was growing: the members that had not joined start again.", work.path)
     recall(meta.get("notes", ()))
     return Saved(arrays, counters, meta["sizes"], meta["clock"], said())
+
+
+def _read(checkpointer: Checkpointer) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The newest checkpoint, for all processes."""
+    if checkpointer.is_shared:
+        return checkpointer.restore_latest()
+    arrays: dict[str, Any] | None = None
+
+    def read() -> Any:
+        nonlocal arrays
+        saved = checkpointer.restore_latest()
+        if saved is None:
+            return None
+        arrays, meta = saved
+        return meta
+
+    meta = processes.from_main(read)
+    return None if meta is None else (processes.arrays_from_main(arrays), meta)
 
 
 def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:

@@ -34,6 +34,7 @@ from ensemble.sharding.member_parts import (
     split,
 )
 from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh, named_sharding, spec
+from ensemble.sharding.parts import own_parts
 
 _MAX_UNROLLED = 16
 
@@ -293,6 +294,10 @@ class Placement:
         """The inverse of `place_members`."""
         whole = transfer.fetch(tree)
         return jax.tree.map(lambda leaf: transfer.strip(leaf, self.num_members), whole)
+
+    def own_members(self, tree: Any) -> Any:
+        """As `gather_members`, but of each array what this process writes: `Parts`."""
+        return jax.tree.map(lambda leaf: own_parts(leaf, self.num_members), tree)
 
     def place_shared(self, batch: Any) -> Any:
         """Gives every member the same host batch [B, ...], spread over the slices.

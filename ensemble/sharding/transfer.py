@@ -14,13 +14,14 @@ import numpy as np
 from jax.sharding import Mesh, Sharding
 
 from ensemble.sharding import processes
+from ensemble.sharding.parts import Distant
 
 
 def put(tree: Any, shardings: Any) -> Any:
     """Puts arrays, which every process has whole, where the shardings say.
 
     Args:
-        tree: of NumPy or JAX arrays.
+        tree: of NumPy or JAX arrays; of `Distant` ones each process reads its part.
         shardings: one, or a tree of them.
     """
     if processes.count() == 1:
@@ -32,7 +33,7 @@ def put(tree: Any, shardings: Any) -> Any:
                 return _mover(sharding)(leaf)
             if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 return jax.random.wrap_key_data(one(jax.random.key_data(leaf), sharding))
-        host = np.asarray(leaf)
+        host = leaf if isinstance(leaf, Distant) else np.asarray(leaf)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     if isinstance(shardings, Sharding):
@@ -123,13 +124,17 @@ def pad(array: Any, size: int, axis: int = 0, fill: float | None = 0) -> Any:
     """Pads an axis up to a size.
 
     Args:
-        array: of NumPy or JAX.
+        array: of NumPy or JAX, or a `Distant` one, whose last row along its first axis is repeated.
         size: of the axis, at least what it is.
         axis: that is padded.
         fill: what pads; None repeats the last row, for zeros may be no example.
     """
     if array.shape[axis] == size:
         return array
+    if isinstance(array, Distant):
+        assert axis == 0
+        assert fill is None
+        return array.padded(size)
     widths = [(0, size - array.shape[axis] if i == axis else 0) for i in range(array.ndim)]
     backend = np if isinstance(array, np.ndarray) else jnp
     if fill is None:

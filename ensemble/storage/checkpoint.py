@@ -1,13 +1,12 @@
 """Checkpoints: everything the next step needs, written in the background, the newest few kept."""
 
+import contextlib
 import errno
-import json
 import logging
 import math
 import os
 import shutil
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,6 +16,10 @@ from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import UserError, first_line, in_one_line
+from ensemble.sharding import processes
+from ensemble.sharding.parts import Parts, whole_parts
+from ensemble.storage import part_files
+from ensemble.storage.checksum import checksum_of_shares
 from ensemble.storage.npz import memory_bytes
 from ensemble.storage.workdir import cannot_write, check_format
 
@@ -27,6 +30,9 @@ SPARE_BYTES = 1_000_000
 
 _WHOLE, _OF_ARRAYS = "whole_checksum", "checksum"
 """What says that a checkpoint is as it was written; earlier versions have the latter alone."""
+
+_STATE = "state"
+"""The folder of the arrays of a checkpoint."""
 
 _MAX_DESCRIPTION = 100_000_000
 """Bytes of a file of a checkpoint that holds no arrays; ours have some kilobytes."""
@@ -71,11 +77,15 @@ class Checkpointer:
     Args:
         directory: created when the first checkpoint is saved.
         keep: how many of the newest to keep.
+        is_shared: whether every process of the run writes and reads its own part there. All then
+            call every method, in the same order; otherwise one process alone does.
     """
 
-    def __init__(self, directory: epath.Path, keep: int = 1):
+    def __init__(self, directory: epath.Path, keep: int = 1, is_shared: bool = False):
         self._directory = directory
         self._keep = keep
+        self.is_shared = is_shared
+        self._reads_parts = False
         self._manager: Any = None
 
     def save(self, step: int, arrays: Any, meta: dict[str, Any]) -> None:
@@ -84,28 +94,51 @@ class Checkpointer:
         Args:
             step: that the checkpoint is numbered by. It gets a larger number where it would not be
                 the newest: an ensemble that has been enlarged is at the step that it was at.
-            arrays: nested dict of host arrays, not to be written to afterwards.
-            meta: JSON-ready.
+            arrays: nested dict of host arrays, not to be written to afterwards, or of `Parts`.
+            meta: JSON-ready; that of process 0 counts.
 
         Raises:
             UserError: this checkpoint or the one before cannot be written.
         """
         meta = {key: value for key, value in meta.items() if key != _WHOLE}
         meta |= {"format": FORMAT}
-        meta[_OF_ARRAYS] = checksum(arrays)  # Which earlier versions look for.
-        meta[_WHOLE] = checksum(arrays, meta)
-        self._check_disk(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
+        parts = jax.tree.map(self._parts, arrays)
+        shares = self._shares(parts)
+        meta[_OF_ARRAYS] = checksum_of_shares(parts, shares)  # Which earlier versions look for.
+        meta[_WHOLE] = checksum_of_shares(parts, shares, meta)
+
+        def number() -> int:
+            self._check_disk(sum(map(_num_bytes, jax.tree.leaves(parts))))
+            newest = self._open().latest_step()
+            return step if newest is None else max(step, newest + 1)
+
         try:
             manager = self._open()
-            newest = manager.latest_step()
             manager.save(
-                step if newest is None else max(step, newest + 1),
+                self.from_main(number),
                 args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave(meta)
+                    state=part_files.save_args(parts), meta=ocp.args.JsonSave(meta)
                 ),
             )
+        except UserError:
+            raise
         except Exception as error:
             raise self._write_error(error) from None
+
+    def _parts(self, leaf: Any) -> Parts:
+        if isinstance(leaf, Parts):
+            return leaf
+        return whole_parts(np.asarray(leaf), not self.is_shared or processes.is_main())
+
+    def _shares(self, parts: Any) -> list[int]:
+        """What all processes together contribute to the checksum, for each array."""
+        own = np.array([part_files.share_of(one) for one in jax.tree.leaves(parts)], np.uint32)
+        rows = processes.join_rows(own[None]) if self.is_shared else own[None]
+        return [int(one) for one in np.bitwise_xor.reduce(rows, axis=0)]
+
+    def from_main(self, value: Callable[[], Any]) -> Any:
+        """Calls a function in process 0 and tells all what it returns, if all are here."""
+        return processes.from_main(value) if self.is_shared else value()
 
     def wait(self) -> None:
         """Waits until what was saved is on disk.
@@ -148,11 +181,30 @@ class Checkpointer:
                 it has replaced those that were there, the new ones are read.
 
         Returns:
-            `(arrays, meta)`, or None if there has never been a checkpoint.
+            `(arrays, meta)`, or None if there has never been a checkpoint. Where every process
+            reads its own part, the arrays are `Distant`: read when they are used.
 
         Raises:
             UserError: there are checkpoints, and none can be read; or of another format.
         """
+        if not self.is_shared:
+            found = self._restore_any(read_only)
+            return None if found is None else found[1:]
+        chosen = processes.from_main(self._choose)
+        if chosen is None:
+            return None
+        number, meta = chosen
+        return part_files.distant(self._directory / str(number) / _STATE), meta
+
+    def _choose(self) -> tuple[int, dict[str, Any]] | None:
+        """What all processes read, once process 0 has seen that it is whole."""
+        alone = Checkpointer(self._directory)
+        alone._reads_parts = True
+        with contextlib.closing(alone):
+            found = alone._restore_any(read_only=False)
+        return None if found is None else (found[0], found[2])
+
+    def _restore_any(self, read_only: bool) -> tuple[int, Any, dict[str, Any]] | None:
         if not self._directory.exists():
             return None
         for _ in range(_TRIES if read_only else 0):
@@ -169,7 +221,7 @@ class Checkpointer:
         """Of the checkpoints that are there now."""
         return {path.name for path in self._directory.glob("*") if path.name.isdecimal()}
 
-    def _restore_newest(self, read_only: bool) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def _restore_newest(self, read_only: bool) -> tuple[int, Any, dict[str, Any]] | None:
         reason = ""
         self._check_listing()
         try:
@@ -202,7 +254,7 @@ class Checkpointer:
                 if not read_only and not isinstance(error, _TooLarge):
                     self._move_aside(number)
             else:
-                return arrays, meta
+                return number, arrays, meta
         if numbers:
             raise UserError(
                 f"{self._directory}: none of the {len(numbers)} checkpoints can be read "
@@ -216,14 +268,18 @@ class Checkpointer:
         meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
         check_format(self._directory / str(number), meta["format"])
         self._check_claims(number)
-        arrays = manager.restore(
-            number, args=ocp.args.Composite(state=ocp.args.StandardRestore())
-        ).state
-        arrays = jax.tree.map(np.asarray, arrays)
+        if self._reads_parts:
+            arrays = part_files.distant(self._directory / str(number) / _STATE)
+        else:
+            restored = manager.restore(
+                number, args=ocp.args.Composite(state=ocp.args.PyTreeRestore())
+            )
+            arrays = jax.tree.map(np.asarray, restored.state)
+        shares = [part_files.share_of(one) for one in jax.tree.leaves(arrays)]
         said = {key: value for key, value in meta.items() if key != _WHOLE}
         is_old = _WHOLE not in meta and "identity" not in meta
         told = meta[_OF_ARRAYS] if is_old else meta[_WHOLE]
-        if told != checksum(arrays, None if is_old else said):
+        if told != checksum_of_shares(arrays, shares, None if is_old else said):
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
 
@@ -257,7 +313,7 @@ class Checkpointer:
 
     def _check_claims(self, number: int) -> None:
         """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
-        state = self._directory / str(number) / "state"
+        state = self._directory / str(number) / _STATE
         described = ocp.StandardCheckpointHandler().metadata(state)
         leaves = jax.tree.leaves(described.tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
         claimed = sum(
@@ -299,7 +355,7 @@ class Checkpointer:
 
     def _open(self) -> Any:
         if self._manager is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self.from_main(lambda: self._directory.mkdir(parents=True, exist_ok=True))
             self._manager = ocp.CheckpointManager(
                 self._directory,
                 options=ocp.CheckpointManagerOptions(
@@ -308,12 +364,18 @@ class Checkpointer:
                     # Threads that write wait 5 minutes for a directory that is to be made in the
                     # background, and hold up the process's end, if it cannot be made.
                     async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
-                    # Of several processes only one comes here.
+                    # All are named, for without names Orbax would let devices meet in a thread.
                     multiprocessing_options=ocp.options.MultiprocessingOptions(
-                        primary_host=jax.process_index(), active_processes={jax.process_index()}
+                        primary_host=0 if self.is_shared else jax.process_index(),
+                        active_processes=(
+                            set(range(processes.count()))
+                            if self.is_shared
+                            else {jax.process_index()}
+                        ),
                     ),
                 ),
-                item_names=("state", "meta"),
+                item_names=(_STATE, "meta"),
+                item_handlers={_STATE: part_files.handler(), "meta": ocp.JsonCheckpointHandler()},
             )
             # Else Orbax tells JAX step numbers at the point where the loop counts chunks: a signal
             # would stop the run at a chunk of that number.
@@ -365,22 +427,14 @@ def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
         is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
         if not is_key and np.shape(leaf)[of_members:] != one.shape[of_members:]:
             raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
-        if not is_key and np.asarray(leaf).dtype != one.dtype:
-            raise ValueError(f"an array is of {np.asarray(leaf).dtype}, not {one.dtype}")
+        if not is_key and _dtype(leaf) != one.dtype:
+            raise ValueError(f"an array is of {_dtype(leaf)}, not {one.dtype}")
 
 
-def checksum(arrays: Any, meta: Mapping[str, Any] | None = None) -> int:
-    """Returns a CRC-32 of a tree of host arrays, and of what is said beside them.
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
-    Args:
-        arrays: of which names, types, shapes and bytes count.
-        meta: JSON-ready; None in checkpoints of earlier versions.
-    """
-    total = 0
-    if meta is not None:
-        total = zlib.crc32(json.dumps(json.loads(json.dumps(meta)), sort_keys=True).encode())
-    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
-        leaf = np.asarray(leaf)
-        description = f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}"
-        total = zlib.crc32(leaf.tobytes(), zlib.crc32(description.encode(), total))
-    return total
+
+def _num_bytes(one: Parts) -> int:
+    """Of the whole."""
+    return math.prod(one.shape) * one.dtype.itemsize

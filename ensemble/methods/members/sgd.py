@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -259,9 +259,18 @@ class SGD(Method[SGDState, ChunkInfo]):
 
     def to_host(self, state: SGDState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict of [M, ...], and plain numbers."""
+        return self._saved(state, self._programs.placement.gather_members)
+
+    def to_parts(self, state: SGDState) -> tuple[dict[str, Any], dict[str, int]]:
+        """As `to_host`, but what this process writes of the members."""
+        return self._saved(state, self._programs.placement.own_members)
+
+    def _saved(
+        self, state: SGDState, of_members: Callable[[Any], Any]
+    ) -> tuple[dict[str, Any], dict[str, int]]:
         placement = self._programs.placement
         members = state.members.replace(rng_key=jax.random.key_data(state.members.rng_key))
-        arrays = serialization.to_state_dict(placement.gather_members(members))
+        arrays = serialization.to_state_dict(of_members(members))
         if state.totals is not None:
             arrays[TOTALS] = totals_to_host(placement, state.totals)
         counters = {
@@ -280,10 +289,11 @@ class SGD(Method[SGDState, ChunkInfo]):
         """The inverse of `to_host`, on any devices; the members need no more of `rng_key`."""
         totals = arrays.get(TOTALS)
         arrays = {name: leaf for name, leaf in arrays.items() if name != TOTALS}
-        if not np.isin(arrays["status"], [*Status]).all():
+        status = np.asarray(arrays["status"])
+        if not np.isin(status, [*Status]).all():
             raise ValueError("members have a status that there is not")
-        if len(arrays["status"]) != len(self.indices):
-            raise ValueError(f"{len(arrays['status'])} members cannot be {len(self.indices)}")
+        if len(status) != len(self.indices):
+            raise ValueError(f"{len(status)} members cannot be {len(self.indices)}")
         self._weights.digest = counters.get(WEIGHTS)
         step = counters["step"]
         state = SGDState(members=self._place(arrays), step=step, begun=step)

@@ -316,7 +316,15 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def to_host(self, state: ChainsState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
-        arrays, counters = self._members.to_host(state.members)
+        return self._saved(state, *self._members.to_host(state.members))
+
+    def to_parts(self, state: ChainsState) -> tuple[dict[str, Any], dict[str, int]]:
+        """As `to_host`, but what this process writes of the chains' variables."""
+        return self._saved(state, *self._members.to_parts(state.members))
+
+    def _saved(
+        self, state: ChainsState, arrays: dict[str, Any], counters: dict[str, int]
+    ) -> tuple[dict[str, Any], dict[str, int]]:
         own = draw_record.to_host(state.sums, state.pending)
         own |= {"energy": state.energy, "counted": state.counted}
         counters |= {
@@ -329,7 +337,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
     ) -> ChainsState:
         """The inverse of `to_host`, on any devices."""
-        own = arrays[DRAWN]
+        own = jax.tree.map(np.asarray, arrays[DRAWN])
         arrays = {name: leaf for name, leaf in arrays.items() if name != DRAWN}
         members = self._members.from_host(rng_key, arrays, counters)
         num_pending = self._times.draws_before(counters["step"]) - counters["num_recorded"]

@@ -1,0 +1,151 @@
+"""The arrays of a checkpoint on disk, by parts: each process writes and reads its own.
+
+The files are those that Orbax writes of arrays that one process has: which process has written
+what cannot be seen when they are read.
+"""
+
+import asyncio
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import tensorstore as ts
+from etils import epath
+
+from ensemble.sharding import processes
+from ensemble.sharding.parts import Distant, Index, Parts, blocks, within
+from ensemble.storage.checksum import share
+
+PIECE_BYTES = 2**22
+"""The largest piece of an array that is read or written at once."""
+_AT_ONCE_BYTES = 2**24  # What is on its way to the disk, or from there.
+
+
+class _PartsHandler(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
+    """Writes `Parts` as Orbax writes arrays of NumPy, of which every process has a part."""
+
+    async def serialize(
+        self, values: Sequence[Parts], infos: Sequence[Any], args: Any = None
+    ) -> Sequence[ocp.future.Future]:
+        """Begins to write; what it returns waits until all is on disk."""
+        writing = _write(values, infos)
+        return [ocp.future.CommitFutureAwaitingContractedSignals(writing, name="parts")]
+
+
+async def _write(values: Sequence[Parts], infos: Sequence[Any]) -> None:
+    for info in infos:
+        await info.await_path_creation()
+    arrays = await asyncio.gather(*map(_created, values, infos))
+    batch, num_bytes = [], 0
+    for value, array in zip(values, arrays, strict=True):
+        for outer, part in value.parts:
+            for piece in blocks(outer, chunk_shape(value)):
+                content = part[within(piece, outer)]
+                # Awaited in batches: else the whole would be compressed before some is written.
+                batch.append(
+                    array[piece].write(content, can_reference_source_data_indefinitely=True)
+                )
+                num_bytes += content.nbytes
+                if num_bytes >= _AT_ONCE_BYTES:
+                    await asyncio.gather(*batch)
+                    batch, num_bytes = [], 0
+    await asyncio.gather(*batch)
+
+
+async def _created(value: Parts, info: Any) -> Any:
+    spec = ocp.type_handlers.get_json_tspec_write(
+        info,
+        use_ocdbt=True,
+        global_shape=value.shape,
+        local_shape=chunk_shape(value),
+        dtype=value.dtype,
+        process_index=jax.process_index(),
+    )
+    describes = processes.is_main()  # The others take for granted what is said of the array.
+    return await ts.open(
+        ts.Spec(spec),
+        create=describes,
+        open=True,
+        assume_metadata=not describes,
+        context=info.ts_context,
+    )
+
+
+def chunk_shape(value: Parts) -> tuple[int, ...]:
+    """How an array is cut on disk: into pieces that no two processes share."""
+    found, num_bytes = [1] * len(value.shape), value.dtype.itemsize
+    for axis in reversed(range(len(value.shape))):
+        size, fits = max(value.grid[axis], 1), max(PIECE_BYTES // num_bytes, 1)
+        found[axis] = min(size, fits)
+        if found[axis] < size and size < value.shape[axis]:  # All parts begin at pieces.
+            found[axis] = max(k for k in range(1, fits + 1) if size % k == 0)
+        num_bytes *= found[axis]
+        if found[axis] < size:
+            break
+    return tuple(found)
+
+
+def handler() -> ocp.PyTreeCheckpointHandler:
+    """What Orbax writes trees of `Parts` by."""
+    registry = ocp.type_handlers.create_type_handler_registry((Parts, _PartsHandler()))
+    return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+
+
+def save_args(arrays: Any) -> Any:
+    """What Orbax is given to write a tree of `Parts`."""
+    return ocp.args.PyTreeSave(arrays, ocdbt_target_data_file_size=2 * PIECE_BYTES)
+
+
+def distant(state: epath.Path) -> Any:
+    """The arrays of a checkpoint: a tree of `Distant`, of which nothing is read yet.
+
+    Args:
+        state: the folder of the arrays.
+    """
+    context = ocp.type_handlers.get_ts_context(use_ocdbt=True)
+
+    def one(leaf: Any) -> Any:
+        if not hasattr(leaf, "shape"):
+            return leaf
+        info = ocp.type_handlers.ParamInfo(
+            name=leaf.name, parent_dir=state, is_ocdbt_checkpoint=True
+        )
+        spec = ocp.type_handlers.get_json_tspec_read(info, use_ocdbt=True)
+        array = ts.open(ts.Spec(spec), open=True, context=context).result()
+        grid: Any = array.chunk_layout.read_chunk.shape
+        read = functools.partial(_read, array, grid)
+        return Distant(tuple(leaf.shape), np.dtype(leaf.dtype), grid, read)
+
+    described = ocp.StandardCheckpointHandler().metadata(state).tree
+    return jax.tree.map(one, described, is_leaf=lambda leaf: hasattr(leaf, "shape"))
+
+
+def _read(array: Any, grid: tuple[int, ...], index: Index, found: np.ndarray) -> None:
+    """Reads by the pieces that lie on disk, some at once."""
+    batch: list[tuple[Index, Any]] = []
+    num_bytes = 0
+    for piece in blocks(index, grid):
+        batch.append((within(piece, index), array[piece].read()))
+        num_bytes += array[piece].domain.size * found.itemsize
+        if num_bytes >= _AT_ONCE_BYTES:
+            _fill(found, batch)
+            batch, num_bytes = [], 0
+    _fill(found, batch)
+
+
+def _fill(found: np.ndarray, batch: list[tuple[Index, Any]]) -> None:
+    for place, future in batch:
+        found[place] = future.result()
+
+
+def share_of(value: Parts | Distant | np.ndarray) -> int:
+    """What the parts of this process contribute to the checksum; of other arrays, the whole."""
+    if isinstance(value, np.ndarray):
+        return share(value, None, value.shape)
+    total = 0
+    for index, part in value.parts if isinstance(value, Parts) else value.pieces():
+        total ^= share(part, index, value.shape)
+    return total
