@@ -52,11 +52,12 @@ def save(
     clock: Clock,
 ) -> None:
     """Checkpoints everything that the next chunk, and a program that predicts, will need."""
+    if checkpointer.is_shared or processes.is_main():
+        checkpointer.wait()  # Else the copies of two checkpoints were in memory.
     if checkpointer.is_shared and isinstance(method, Spread):
         arrays, counters = method.to_parts(state)
     else:
         arrays, counters = method.to_host(state)
-    # Bytes are counted when all have come here: what is written meanwhile is of later steps.
     if checkpointer.is_shared or processes.is_main():
         sizes, seconds = writer.sizes(), clock.state()
         save_arrays(work, checkpointer, method, Saved(arrays, counters, sizes, seconds, said()))

@@ -18,9 +18,8 @@ from ensemble.config import FORMAT
 from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.sharding import processes
 from ensemble.sharding.parts import Parts, whole_parts
-from ensemble.storage import part_files
+from ensemble.storage import claims, part_files
 from ensemble.storage.checksum import checksum_of_shares
-from ensemble.storage.npz import memory_bytes
 from ensemble.storage.workdir import cannot_write, check_format
 
 logger = logging.getLogger("ensemble")
@@ -34,9 +33,6 @@ _WHOLE, _OF_ARRAYS = "whole_checksum", "checksum"
 _STATE = "state"
 """The folder of the arrays of a checkpoint."""
 
-_MAX_DESCRIPTION = 100_000_000
-"""Bytes of a file of a checkpoint that holds no arrays; ours have some kilobytes."""
-
 _TRIES = 20
 """How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
 
@@ -49,10 +45,6 @@ _REASONS = {
     "Path is not a directory": errno.ENOENT,
 }
 """What is said, somewhere in a long error, of a disk that is full or a folder that is removed."""
-
-
-class _TooLarge(ValueError):
-    """A checkpoint that this machine cannot hold, be it sound or not."""
 
 
 def _is_of_system(error: Exception) -> bool:
@@ -223,7 +215,7 @@ class Checkpointer:
 
     def _restore_newest(self, read_only: bool) -> tuple[int, Any, dict[str, Any]] | None:
         reason = ""
-        self._check_listing()
+        claims.check_listing(self._directory)
         try:
             numbers = sorted(self._open().all_steps(), reverse=True)
         except (OSError, ValueError, TypeError, RecursionError) as error:  # None of Orbax's files.
@@ -251,7 +243,7 @@ class Checkpointer:
                     self._directory,
                     first_line(error),
                 )
-                if not read_only and not isinstance(error, _TooLarge):
+                if not read_only and not isinstance(error, claims.TooLarge):
                     self._move_aside(number)
             else:
                 return number, arrays, meta
@@ -263,11 +255,11 @@ class Checkpointer:
         return None
 
     def _restore(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        self._check_sizes(number)
+        claims.check_sizes(self._directory / str(number))
         manager = self._open()
         meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
         check_format(self._directory / str(number), meta["format"])
-        self._check_claims(number)
+        claims.check_arrays(self._directory / str(number) / _STATE, whole=not self._reads_parts)
         if self._reads_parts:
             arrays = part_files.distant(self._directory / str(number) / _STATE)
         else:
@@ -282,50 +274,6 @@ class Checkpointer:
         if told != checksum_of_shares(arrays, shares, None if is_old else said):
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
-
-    def _check_listing(self) -> None:
-        """Refuses what Orbax reads of all checkpoints at once, where that is huge."""
-        if "://" in str(self._directory):
-            return
-        for path in (*self._directory.glob("_*"), *self._directory.glob("*/_*")):
-            if path.is_file() and path.stat().length > _MAX_DESCRIPTION:
-                raise UserError(
-                    f"{path} has {path.stat().length:,} bytes, more than {_MAX_DESCRIPTION:,}; "
-                    "remove it, or choose another --workdir"
-                )
-
-    def _check_sizes(self, number: int) -> None:
-        """Raises ValueError where files are larger than ours are: TensorStore would abort."""
-        if "://" in str(self._directory):
-            return
-        limit = memory_bytes() // 2
-        for folder, folders, names in os.walk(self._directory / str(number)):
-            for name in (*names, *folders):
-                path = os.path.join(folder, name)
-                if os.path.islink(path):
-                    raise ValueError(f"{name} is a link")
-            for name in names:
-                path = os.path.join(folder, name)
-                size = os.stat(path).st_size
-                most = limit if os.path.basename(folder) == "d" else _MAX_DESCRIPTION
-                if size > most:
-                    raise _TooLarge(f"{name} has {size:,} bytes, more than {most:,}")
-
-    def _check_claims(self, number: int) -> None:
-        """Raises ValueError where memory cannot hold the arrays: Orbax would end the process."""
-        state = self._directory / str(number) / _STATE
-        described = ocp.StandardCheckpointHandler().metadata(state)
-        leaves = jax.tree.leaves(described.tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
-        claimed = sum(
-            max(math.prod(leaf.shape), math.prod(leaf.storage.chunk_shape))
-            * np.dtype(leaf.dtype).itemsize
-            for leaf in leaves
-            if hasattr(leaf, "shape")
-        )
-        if claimed > memory_bytes() // 2:
-            raise _TooLarge(
-                f"its arrays claim {claimed:,} bytes, more than this machine has for it"
-            )
 
     def _move_aside(self, number: int) -> None:
         aside = self._directory.parent / "unreadable_checkpoints"

@@ -90,7 +90,10 @@ def chunk_shape(value: Parts) -> tuple[int, ...]:
 
 def handler() -> ocp.PyTreeCheckpointHandler:
     """What Orbax writes trees of `Parts` by."""
-    registry = ocp.type_handlers.create_type_handler_registry((Parts, _PartsHandler()))
+    registry = ocp.type_handlers.create_type_handler_registry(
+        (Parts, _PartsHandler()),
+        (jax.Array, ocp.type_handlers.ArrayHandler()),  # Orbax warns where it is not there.
+    )
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
@@ -111,7 +114,7 @@ def distant(state: epath.Path) -> Any:
         if not hasattr(leaf, "shape"):
             return leaf
         info = ocp.type_handlers.ParamInfo(
-            name=leaf.name, parent_dir=state, is_ocdbt_checkpoint=True
+            name=leaf.name, parent_dir=state, is_ocdbt_checkpoint=True, ts_context=context
         )
         spec = ocp.type_handlers.get_json_tspec_read(info, use_ocdbt=True)
         array = ts.open(ts.Spec(spec), open=True, context=context).result()

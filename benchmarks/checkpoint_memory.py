@@ -1,0 +1,194 @@
+"""The host memory that a checkpoint and a resume take, beside the part of a process.
+
+    PYTHONPATH=. python benchmarks/checkpoint_memory.py \\
+        --out=benchmarks/results/checkpoint_memory.json
+
+Four processes of one CPU device each hold eight multilayer perceptrons, or one over all of them.
+They take a step, save, and end. Four others resume. Each process says how far its resident memory
+rises above what it was before (VmHWM, which is reset), and how many bytes its part of the state
+has. The state on a CPU device is host memory as well, and a resume begins without it: so a rise of
+1 is the state itself there, and the copy that is on its way to the disk in a save. `gathered` is
+how processes without a common folder do it. --quick takes small networks, to see that it runs.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import platform
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+NUM_PROCESSES = 4
+SETTINGS: dict[str, dict[str, Any]] = {
+    "8 members, own parts": {"members": 8, "member_devices": 1, "shared": True},
+    "1 member over 4 processes, own parts": {"members": 1, "member_devices": 4, "shared": True},
+    "8 members, gathered": {"members": 8, "member_devices": 1, "shared": False},
+}
+
+
+def main() -> None:
+    """Measures each setting, prints it, and writes the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", help="JSON file to write")
+    parser.add_argument("--quick", action="store_true", help="small networks")
+    parser.add_argument("--width", type=int, help="of the hidden layers")
+    parser.add_argument("--only", help="one setting")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        print(json.dumps(measure(**json.loads(args.worker))), flush=True)
+        os._exit(0)  # An orderly end would wait for the slowest.
+    found = {}
+    for name, setting in SETTINGS.items():
+        if args.only in (None, name):
+            width = args.width or (256 if args.quick else 4096 * (1 + (setting["members"] == 1)))
+            found[name] = {"width": width, **run(width=width, **setting)}
+            print(name, json.dumps(found[name], indent=1), flush=True)
+    if args.out:
+        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+        content = {"machine": machine, "processes": NUM_PROCESSES, "settings": found}
+        pathlib.Path(args.out).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def run(**setting: Any) -> dict[str, Any]:
+    """Saves in some processes and resumes in others; returns the worst of each."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as root:
+        for what in ("checkpoint", "resume"):
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                port = server.getsockname()[1]
+            workers = [
+                subprocess.Popen(
+                    [sys.executable, __file__, "--worker", json.dumps(
+                        {"what": what, "root": root, "port": port, "number": k, **setting}
+                    )],
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for k in range(NUM_PROCESSES)
+            ]  # fmt: skip
+            outputs = [worker.communicate()[0] for worker in workers]
+            if any(worker.returncode for worker in workers):
+                raise SystemExit(f"a process has failed: {setting}")
+            rows = [json.loads(output.splitlines()[-1]) for output in outputs]
+            found["own_part_bytes"] = [row["own"] for row in rows]
+            found[what] = {
+                "rise_bytes": [row["rise"] for row in rows],
+                "largest_rise_by_own_part": round(max(row["rise"] / row["own"] for row in rows), 3),
+            }
+    return found
+
+
+def measure(
+    *,
+    what: str,
+    root: str,
+    port: int,
+    number: int,
+    width: int,
+    members: int,
+    member_devices: int,
+    shared: bool,
+) -> dict[str, int]:
+    """Saves or resumes as one of the processes.
+
+    Args:
+        what: `checkpoint` or `resume`.
+        root: the workdir.
+        port: of process 0.
+        number: of this process.
+        width: of the hidden layers.
+        members: M.
+        member_devices: over which each is split.
+        shared: whether each process writes and reads its own part.
+
+    Returns:
+        Bytes of its part of the state, and of the rise of its resident memory.
+    """
+    # JAX starts with the settings of this process.
+    from ensemble.sharding import startup
+
+    startup.configure_devices(1)
+    import jax
+    import numpy as np
+
+    from ensemble.config_rules import validate
+    from ensemble.methods.members.sgd import SGD
+    from ensemble.run import resume
+    from ensemble.run.progress import Clock
+    from ensemble.run.writer import NoWriter
+    from ensemble.sharding import processes
+    from ensemble.storage.checkpoint import Checkpointer
+    from ensemble.storage.workdir import Workdir
+    from ensemble.tasks.supervised import create
+
+    processes.start(f"127.0.0.1:{port}", NUM_PROCESSES, number, {})
+    config = validate(
+        {
+            "model": "mlp",
+            "mlp.widths": f"{width},{width}",
+            "ensemble_size": members,
+            "member_devices": member_devices,
+            "batch_size": 16,
+            "num_steps": 2,
+            "hold_out": False,
+        }
+    )
+    images = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
+    method = SGD(config, create(config, {"inputs": images, "labels": np.arange(32) % 10}))
+    work = Workdir(root)
+    checkpointer = Checkpointer(work.checkpoints, is_shared=shared)
+    key = jax.random.key(0)
+    if what == "checkpoint":
+        state, _ = method.advance(method.init(key), 1)
+        jax.block_until_ready(state)
+        processes.from_main(lambda: resume.write_config(work, method))
+        before = resident()
+        for _ in range(2):  # The second while the first may still be on its way.
+            resume.save(work, checkpointer, method, state, NoWriter(), Clock(0.0))
+    else:
+        before = resident()
+        saved = resume.restore(work, checkpointer, method)
+        assert saved is not None
+        state = method.from_host(key, saved.arrays, saved.counters)
+        jax.block_until_ready(state)
+        del saved
+    checkpointer.wait()
+    rise = peak() - before
+    own = sum(
+        shard.data.nbytes
+        for leaf in jax.tree.leaves(state)
+        if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        for shard in leaf.addressable_shards
+    )
+    processes.wait_for_all("measured")
+    checkpointer.close()
+    return {"own": own, "rise": rise}
+
+
+def resident() -> int:
+    """Bytes of resident memory; what is free is given back, and the peak begins here."""
+    ctypes.CDLL(None).malloc_trim(0)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def peak() -> int:
+    """The most bytes that were resident since."""
+    return _status("VmHWM")
+
+
+def _status(key: str) -> int:
+    found = re.search(rf"{key}:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
+    assert found
+    return 1024 * int(found[1])
+
+
+if __name__ == "__main__":
+    main()
