@@ -83,6 +83,19 @@ def started(command: Sequence[str], **options) -> Iterator[subprocess.Popen[str]
             process.kill()
 
 
+def run_all(commands, variables, seconds=300, **options):
+    """Runs commands side by side, each with its variables; returns exit statuses and outputs."""
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                started(command, stdout=subprocess.PIPE, env={**os.environ, **own}, **options)
+            )
+            for command, own in zip(commands, variables, strict=True)
+        ]
+        outputs = [process.communicate(timeout=seconds)[0] for process in processes]
+    return [process.returncode for process in processes], outputs
+
+
 @pytest.fixture(scope="module", autouse=True)
 def pictures(request):
     """Draws pictures only where they are tested; programs in processes of their own draw theirs."""

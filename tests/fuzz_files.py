@@ -39,7 +39,7 @@ from ensemble.sources.catalogue import given_examples
 from ensemble.sources.records import shards
 from ensemble.sources.records.conversion import write_records
 from ensemble.sources.records.index import EXAMPLES, INDEX
-from ensemble.storage import checkpoint, schema
+from ensemble.storage import checksum, schema
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
 
@@ -372,7 +372,7 @@ def forge_meta(path, arrays, meta):
     """Writes what is said beside the arrays anew, with a checksum that is right."""
     meta.pop("whole_checksum", None)
     with contextlib.suppress(Exception):
-        meta["whole_checksum"] = checkpoint.checksum(arrays, meta)
+        meta["whole_checksum"] = checksum.checksum(arrays, meta)
     (path / "meta" / "metadata").write_text(json.dumps(meta))
 
 

@@ -54,10 +54,9 @@ def enlarge(
     first, last = newcomers.indices[0], newcomers.indices[-1]
     inner = work.of_newcomers(first, last)
     with contextlib.ExitStack() as stack:
-        inner_checkpointer = Checkpointer(
-            inner.checkpoints, method.config.keep_checkpoints, checkpointer.is_shared
+        inner_checkpointer = stack.enter_context(
+            Checkpointer(inner.checkpoints, method.config.keep_checkpoints, checkpointer.is_shared)
         )
-        stack.callback(inner_checkpointer.close)
         processes.from_main(lambda: _check_newcomers(work, inner))
         before = restore(inner, inner_checkpointer, newcomers)
         processes.from_main(lambda: _begin(work, inner, method))

@@ -163,8 +163,9 @@ def _train_and_evaluate(
     """Advances a method until it has finished, and scores its members."""
     method = _create_method(config, task)
     with contextlib.ExitStack() as stack:
-        checkpointer = _create_checkpointer(work, config.keep_checkpoints, way.keep)
-        stack.callback(checkpointer.close)
+        checkpointer = stack.enter_context(
+            _create_checkpointer(work, config.keep_checkpoints, way.keep)
+        )
         saved = restore(work, checkpointer, method)
         if saved is not None:
             grow = functools.partial(_advance, way=way, others_live=True)

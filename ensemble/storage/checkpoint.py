@@ -80,6 +80,14 @@ class Checkpointer:
         self._reads_parts = False
         self._manager: Any = None
 
+    def __enter__(self) -> "Checkpointer":
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
+        """Closes; but nobody waits for a part of a process that may have ended."""
+        if error is None or not self.is_shared:
+            self.close()
+
     def save(self, step: int, arrays: Any, meta: dict[str, Any]) -> None:
         """Saves in the background; waits for the save before, if that is still going on.
 
@@ -112,7 +120,7 @@ class Checkpointer:
                     state=part_files.save_args(parts), meta=ocp.args.JsonSave(meta)
                 ),
             )
-        except UserError:
+        except (UserError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
             raise
         except Exception as error:
             raise self._write_error(error) from None
@@ -141,6 +149,8 @@ class Checkpointer:
         if self._manager is not None:
             try:
                 self._manager.wait_until_finished()
+            except jax.errors.JaxRuntimeError:  # As in `save`.
+                raise
             except Exception as error:
                 raise self._write_error(error) from None
 

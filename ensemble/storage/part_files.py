@@ -6,6 +6,7 @@ what cannot be seen when they are read.
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,8 +42,9 @@ async def _write(values: Sequence[Parts], infos: Sequence[Any]) -> None:
     arrays = await asyncio.gather(*map(_created, values, infos))
     batch, num_bytes = [], 0
     for value, array in zip(values, arrays, strict=True):
+        grid = chunk_shape(value)
         for outer, part in value.parts:
-            for piece in blocks(outer, chunk_shape(value)):
+            for piece in blocks(outer, grid):
                 content = part[within(piece, outer)]
                 # Awaited in batches: else the whole would be compressed before some is written.
                 batch.append(
@@ -81,7 +83,8 @@ def chunk_shape(value: Parts) -> tuple[int, ...]:
         size, fits = max(value.grid[axis], 1), max(PIECE_BYTES // num_bytes, 1)
         found[axis] = min(size, fits)
         if found[axis] < size and size < value.shape[axis]:  # All parts begin at pieces.
-            found[axis] = max(k for k in range(1, fits + 1) if size % k == 0)
+            number = next(k for k in itertools.count(-(-size // fits)) if size % k == 0)
+            found[axis] = size // number
         num_bytes *= found[axis]
         if found[axis] < size:
             break
@@ -118,7 +121,7 @@ def distant(state: epath.Path) -> Any:
         )
         spec = ocp.type_handlers.get_json_tspec_read(info, use_ocdbt=True)
         array = ts.open(ts.Spec(spec), open=True, context=context).result()
-        grid: Any = array.chunk_layout.read_chunk.shape
+        grid: Any = array.chunk_layout.read_chunk.shape or ()
         read = functools.partial(_read, array, grid)
         return Distant(tuple(leaf.shape), np.dtype(leaf.dtype), grid, read)
 

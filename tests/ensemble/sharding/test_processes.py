@@ -1,6 +1,5 @@
 """Several real processes do what one does: every method, resumed on other numbers of them."""
 
-import contextlib
 import json
 import os
 import re
@@ -11,7 +10,7 @@ import jax
 import many_processes
 import numpy as np
 import pytest
-from conftest import ROOT, free_port, started
+from conftest import ROOT, free_port, run_all
 from jax.errors import JaxRuntimeError
 
 from ensemble.draws.store import Draws
@@ -36,19 +35,6 @@ def run_processes(root, stage, num_devices, num_processes=2):
     )
     assert statuses == [0] * num_processes, outputs
     return outputs
-
-
-def run_all(commands, variables, seconds=300, **options):
-    """Runs commands side by side, each with its variables; returns exit statuses and outputs."""
-    with contextlib.ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                started(command, stdout=subprocess.PIPE, env={**os.environ, **own}, **options)
-            )
-            for command, own in zip(commands, variables, strict=True)
-        ]
-        outputs = [process.communicate(timeout=seconds)[0] for process in processes]
-    return [process.returncode for process in processes], outputs
 
 
 def numbers_of(workdir):
