@@ -26,9 +26,14 @@ from typing import Any
 
 NUM_PROCESSES = 4
 SETTINGS: dict[str, dict[str, Any]] = {
-    "8 members, own parts": {"members": 8, "member_devices": 1, "shared": True},
-    "1 member over 4 processes, own parts": {"members": 1, "member_devices": 4, "shared": True},
-    "8 members, gathered": {"members": 8, "member_devices": 1, "shared": False},
+    "8 members, own parts": {"members": 8, "member_devices": 1, "width": 4096, "shared": True},
+    "1 member on 4 devices, own parts": {
+        "members": 1,
+        "member_devices": 4,
+        "width": 10240,
+        "shared": True,
+    },
+    "8 members, gathered": {"members": 8, "member_devices": 1, "width": 2048, "shared": False},
 }
 
 
@@ -37,7 +42,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", help="JSON file to write")
     parser.add_argument("--quick", action="store_true", help="small networks")
-    parser.add_argument("--width", type=int, help="of the hidden layers")
     parser.add_argument("--only", help="one setting")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -47,8 +51,8 @@ def main() -> None:
     found = {}
     for name, setting in SETTINGS.items():
         if args.only in (None, name):
-            width = args.width or (256 if args.quick else 4096 * (1 + (setting["members"] == 1)))
-            found[name] = {"width": width, **run(width=width, **setting)}
+            chosen = {**setting, "width": 256 if args.quick else setting["width"]}
+            found[name] = {**chosen, **run(**chosen)}
             print(name, json.dumps(found[name], indent=1), flush=True)
     if args.out:
         machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
