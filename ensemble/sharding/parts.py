@@ -32,9 +32,14 @@ class Parts:
     parts: tuple[tuple[Index, np.ndarray], ...]
 
     @property
+    def size(self) -> int:
+        """Numbers in this process's parts."""
+        return sum(part.size for _, part in self.parts)
+
+    @property
     def nbytes(self) -> int:
         """Of this process's parts."""
-        return sum(part.nbytes for _, part in self.parts)
+        return self.size * self.dtype.itemsize
 
 
 def own_parts(leaf: jax.Array, length: int) -> Parts:

@@ -68,7 +68,7 @@ async def _created(value: Parts, info: Any) -> Any:
     )
     describes = processes.is_main()  # The others take for granted what is said of the array.
     return await ts.open(
-        ts.Spec(spec),
+        ts.Spec({"dtype": value.dtype.name, **spec}),
         create=describes,
         open=True,
         assume_metadata=not describes,
