@@ -108,7 +108,8 @@ class Checkpointer:
         meta[_WHOLE] = checksum_of_shares(parts, shares, meta)
 
         def number() -> int:
-            self._check_disk(sum(map(_num_bytes, jax.tree.leaves(parts))))
+            leaves = jax.tree.leaves(parts)
+            self._check_disk(sum(math.prod(one.shape) * one.dtype.itemsize for one in leaves))
             newest = self._open().latest_step()
             return step if newest is None else max(step, newest + 1)
 
@@ -137,8 +138,12 @@ class Checkpointer:
         return [int(one) for one in np.bitwise_xor.reduce(rows, axis=0)]
 
     def from_main(self, value: Callable[[], Any]) -> Any:
-        """Calls a function in process 0 and tells all what it returns, if all are here."""
-        return processes.from_main(value) if self.is_shared else value()
+        """Calls a function in process 0 and tells all what it returns, if all are here.
+
+        An error is process 0's alone: it ends, and the others notice.
+        """
+        found = value() if not self.is_shared or processes.is_main() else None
+        return processes.from_main(lambda: found) if self.is_shared else found
 
     def wait(self) -> None:
         """Waits until what was saved is on disk.
@@ -391,8 +396,3 @@ def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
 
 def _dtype(leaf: Any) -> Any:
     return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-
-
-def _num_bytes(one: Parts) -> int:
-    """Of the whole."""
-    return math.prod(one.shape) * one.dtype.itemsize
