@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, free_port, run_all
 from etils import epath
+from object_store import emulated
 
 from ensemble.storage.checkpoint import Checkpointer
 
@@ -25,8 +26,9 @@ from ensemble.sharding import processes, transfer
 from ensemble.sharding.placement import Placement
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.shared_folder import is_shared
+from ensemble.storage.workdir import Workdir
 processes.start(f"127.0.0.1:{port}", int(number), int(rank), {})
-folder = epath.Path(folder)
+folder = Workdir(folder).path
 def tell(value):
     print("TOLD", json.dumps(value), flush=True)
 def members(rows):
@@ -58,7 +60,7 @@ with Checkpointer(folder / "checkpoints", keep=2, is_shared=True) as checkpointe
 """
 
 
-def run(code, folders, num_devices=1, member_devices=1):
+def run(code, folders, num_devices=1, member_devices=1, variables=None):
     """What each of some processes tells."""
     port = str(free_port())
     code = BEGIN.replace("MEMBER_DEVICES", str(member_devices)) + code
@@ -68,7 +70,7 @@ def run(code, folders, num_devices=1, member_devices=1):
             [sys.executable, "-c", code, port, str(k), number, str(num_devices), str(folder)]
             for k, folder in enumerate(folders)
         ],
-        [{"PYTHONPATH": str(ROOT)}] * len(folders),
+        [{"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", **(variables or {})}] * len(folders),
         seconds=240,
         cwd=ROOT,
     )
@@ -131,6 +133,21 @@ def test_where_the_newest_is_damaged_all_read_the_one_before(tmp_path):
     assert read(tmp_path)[1]["step"] == 3
 
 
+@pytest.mark.check
+def test_a_bucket_is_shared(tmp_path):
+    with emulated(tmp_path) as store:
+        told = run(SAVE, ["gs://bucket/run"] * 2, variables=store.env)
+        assert [one[0][0] for one in told] == [True] * 2
+        assert [one[1] for one in told] == [False] * 2
+        assert run(READ, ["gs://bucket/run"] * 2, variables=store.env) == [[[2, [2]]]] * 2
+        store.download("run", tmp_path / "copy")
+    arrays, meta = read(tmp_path / "copy")
+    assert meta["step"] == 3
+    jax.tree.map(np.testing.assert_array_equal, arrays, expected_of(3))
+    names = [path.name for path in (tmp_path / "copy").glob("checkpoints/3/state/ocdbt.*")]
+    assert sorted(names) == ["ocdbt.process_0", "ocdbt.process_1"]
+
+
 RUN = """
 import ensemble
 from small_runs import make_blobs, small_config
@@ -143,12 +160,11 @@ result = ensemble.train(config, make_blobs(), str(folder), show_progress=False)
 
 
 @pytest.mark.soak
-def test_without_a_common_folder_process_0_writes_for_all(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
+def test_without_a_common_folder_process_0_writes_for_all(tmp_path):
     own = [tmp_path / "own" / str(k) for k in range(2)]
     os.makedirs(own[0].parent)
     for folders in (own, [tmp_path / "common"] * 2):
-        run(RUN.replace("PYTHONPATH", ""), folders)
+        run(RUN, folders)
     assert not own[1].exists()
     (arrays, meta), (others, other) = read(own[0]), read(tmp_path / "common")
     jax.tree.map(np.testing.assert_array_equal, arrays, others)
