@@ -16,7 +16,6 @@ import ctypes
 import json
 import os
 import pathlib
-import platform
 import re
 import socket
 import subprocess
@@ -24,7 +23,10 @@ import sys
 import tempfile
 from typing import Any
 
+import side_by_side
+
 NUM_PROCESSES = 4
+WHAT = ("checkpoint", "resume")
 SETTINGS: dict[str, dict[str, Any]] = {
     "8 members, own parts": {"members": 8, "member_devices": 1, "width": 4096, "shared": True},
     "1 member on 4 devices, own parts": {
@@ -54,17 +56,28 @@ def main() -> None:
             chosen = {**setting, "width": 256 if args.quick else setting["width"]}
             found[name] = {**chosen, **run(**chosen)}
             print(name, json.dumps(found[name], indent=1), flush=True)
+    rows = [
+        side_by_side.compare(
+            f"rise of memory, {what}",
+            name,
+            "own parts",
+            [one[what]["largest_rise_by_own_part"]],
+        )
+        for name, one in found.items()
+        for what in WHAT
+    ]
+    side_by_side.report(rows, args.out)
     if args.out:
-        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        content = {"machine": machine, "processes": NUM_PROCESSES, "settings": found}
-        pathlib.Path(args.out).write_text(json.dumps(content, indent=2) + "\n")
+        path = pathlib.Path(args.out)
+        content = json.loads(path.read_text()) | {"settings": found}
+        path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def run(**setting: Any) -> dict[str, Any]:
     """Saves in some processes and resumes in others; returns the worst of each."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as root:
-        for what in ("checkpoint", "resume"):
+        for what in WHAT:
             with socket.create_server(("127.0.0.1", 0)) as server:
                 port = server.getsockname()[1]
             workers = [
