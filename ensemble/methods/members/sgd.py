@@ -136,8 +136,6 @@ class SGD(Method[SGDState, ChunkInfo]):
         what = f"config.ensemble_size={size} members of {num_params:,} parameters"
         check_memory(4 * num_floats * size, what, "it, or choose a smaller network")
 
-    # The protocol of a method.
-
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
         programs = self._programs
@@ -254,8 +252,6 @@ class SGD(Method[SGDState, ChunkInfo]):
         """What the members say of a split."""
         inputs = SplitInputs(self.task.dataset, name)
         return MemberPredictions(self._programs.predict(state.members.chosen_variables, inputs))
-
-    # To and from the host: what a checkpoint holds.
 
     def to_host(self, state: SGDState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict of [M, ...], and plain numbers."""
