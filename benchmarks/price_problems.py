@@ -70,6 +70,8 @@ NO_LOGS = dict.fromkeys(
     ("log_every_steps", "eval_every_epochs", "plot_every_epochs", "checkpoint_every_epochs"), 10**9
 )
 HE = "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)"
+WIDE = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
+"""Of a network that averages over positions: with `HE` its outputs would hardly differ."""
 
 
 def _table(name: str, step_size: float) -> Problem:
@@ -139,9 +141,9 @@ def _images(name: str, number: int) -> Problem:
         by_stage={"candidate": {"sgmcmc.num_samples": 20}, "final": {"sgmcmc.num_samples": 100}},
         shapes={"cnn": {}},
         priors=(
-            HE,
-            "*kernel=normal(0.7/sqrt(fan_in)), *=normal(1)",
-            "Conv_*/kernel=correlated_normal(1.4142/sqrt(fan_in), length=2), " + HE,
+            "*kernel=normal(4/sqrt(fan_in)), *=normal(1)",
+            WIDE,
+            "Conv_*/kernel=correlated_normal(8/sqrt(fan_in), length=2), " + WIDE,
         ),
         recipes={
             "recipe": {"num_epochs": 40},
