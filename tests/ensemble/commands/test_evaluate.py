@@ -61,7 +61,7 @@ def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_pat
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert list(evaluation["out_of_distribution"]) == ["uniform", "constant"]
     assert "\n".join(evaluation["verdict"]) in done.stdout
-    assert "predicted shift/rotation/1, 1 of 27; " in done.stderr
+    assert "predicted constant, 27 of 27; " in done.stderr
 
 
 @pytest.mark.parametrize(
