@@ -103,7 +103,7 @@ def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
     command += [f"--out={tmp_path}/out", f"--config={own_network / 'mine.py'}"]
     with started(command, stderr=subprocess.PIPE) as process:
         for line in process.stderr:
-            if "predicted shift" in line:
+            if "predicted constant" in line:
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stderr.read()
