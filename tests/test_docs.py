@@ -158,7 +158,7 @@ def test_tables(page):
 
 @pytest.mark.soak
 def test_regression(page):
-    training, tabular, _ = page("regression")
+    training, tabular, censored, _ = page("regression")
     namespace = names_of_a_reader()
     exec(training, namespace)
     p = namespace["p"]
@@ -166,11 +166,13 @@ def test_regression(page):
     assert p.epistemic[2] > p.epistemic[0]  # Far from the data members disagree.
     exec(tabular, namespace)
     assert namespace["regressor"].score(namespace["x"], namespace["y"]) > 0.5
+    exec(censored, namespace)
+    np.testing.assert_allclose(namespace["result"].predictor([[0.0]]).mean, 0, atol=0.3)
 
 
 @pytest.mark.soak
 def test_members_are_functions_to_optimise_by(page):
-    training, _, optimising = page("regression")
+    training, _, _, optimising = page("regression")
     namespace = names_of_a_reader()
     exec(training, namespace)
     exec(optimising, namespace)
