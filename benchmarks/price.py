@@ -34,7 +34,7 @@ from typing import Any
 
 import price_summary
 import side_by_side
-from price_problems import HELD_OUT, NO_LOGS, NUM_MEMBERS, PROBLEMS, Problem, held_out
+from price_problems import HELD_OUT, NO_LOGS, PROBLEMS, Problem, held_out
 
 import ensemble
 
@@ -116,7 +116,11 @@ class Split:
 
     def chains(self, stage: str, name: str, shape: str, prior: str, start: str) -> Any:
         """A posterior."""
-        own = {**self._problem.shapes[shape], "prior": prior, "num_chains": NUM_MEMBERS}
+        own = {
+            **self._problem.shapes[shape],
+            "prior": prior,
+            "num_chains": self._problem.num_members,
+        }
         keys = {**self._problem.chains, **self._problem.by_stage[stage], **own}
         return self.train(stage, name, keys, start)
 
@@ -140,7 +144,7 @@ class Split:
 
     def start(self, stage: str, shape: str) -> Any:
         """The members that chains start from."""
-        return self.members(stage, f"start_{shape}", shape, self.first, NUM_MEMBERS)
+        return self.members(stage, f"start_{shape}", shape, self.first, self._problem.num_members)
 
     def as_many(self, stage: str, seconds: float, shape: str, recipe: str) -> int:
         """How many members cost so many CPU seconds, by what candidates cost for each row.
@@ -148,15 +152,15 @@ class Split:
         What a run costs beside its epochs is that of a run of one epoch.
         """
         problem, candidate = self._problem, "candidate"
-        own = {**problem.shapes[shape], "num_epochs": 1, "ensemble_size": NUM_MEMBERS}
+        own = {**problem.shapes[shape], "num_epochs": 1, "ensemble_size": problem.num_members}
         keys = {**problem.members, **NO_LOGS, **own}
         beside = self.train(candidate, f"one_epoch_{shape}", keys)["cpu_seconds"]
         epochs = problem.recipes[recipe]["num_epochs"] / problem.recipes[self.first]["num_epochs"]
         rows = [len(self._data[one]["train_inputs"]) for one in (stage, candidate)]
         of_start = max(self.start(candidate, shape)["cpu_seconds"] - beside, 0.1)
         of_members = of_start * epochs * rows[0] / rows[1]
-        number = round(NUM_MEMBERS * (seconds - beside) / of_members)
-        return min(MAX_MEMBERS, max(NUM_MEMBERS, number))
+        number = round(problem.num_members * (seconds - beside) / of_members)
+        return min(MAX_MEMBERS, max(problem.num_members, number))
 
     def compare(self) -> None:
         """The four runs on all training rows, and what the evaluation says of the posterior."""
@@ -165,7 +169,7 @@ class Split:
             return
         chosen, best = self.choose()
         shape, first = chosen["network"], self.first
-        start = self.members("final", "start", shape, first, NUM_MEMBERS)
+        start = self.members("final", "start", shape, first, self._problem.num_members)
         posterior = self.chains("final", "posterior", shape, chosen["prior"], "start")
         cost = start["cpu_seconds"] + posterior["cpu_seconds"]
         number = self.as_many("final", cost, shape, first)

@@ -14,7 +14,6 @@ from ensemble.sources.catalogue import load_dataset
 
 HELD_OUT = 0.2
 """Share of the training rows on which settings are chosen."""
-NUM_MEMBERS = 8
 Arrays = dict[str, np.ndarray]
 Keys = Mapping[str, Any]
 
@@ -25,6 +24,7 @@ class Problem(NamedTuple):
     Attributes:
         read: arrays of split number K by `train_inputs` and so on, as `ensemble.train` takes them.
         num_splits: K is below.
+        num_members: of the ensembles that posteriors start from, and chains.
         common: keys of every run.
         members: keys of ensembles.
         chains: keys of posteriors.
@@ -36,6 +36,7 @@ class Problem(NamedTuple):
 
     read: Callable[[int], Arrays]
     num_splits: int
+    num_members: int
     common: Keys
     members: Keys
     chains: Keys
@@ -79,6 +80,7 @@ def _table(name: str, step_size: float) -> Problem:
     return Problem(
         read=lambda number: tables_data.read_split(name, number, "")._asdict(),
         num_splits=5,
+        num_members=8,
         common={"likelihood": "gaussian", "model": "mlp", "mlp.activation": "silu"},
         members={
             "batch_size": 32,
@@ -117,11 +119,13 @@ def _read_images(name: str, number: int) -> Arrays:
     }
 
 
-def _images(name: str, number: int) -> Problem:
+def _images(name: str, number: int, num_members: int, epochs: int) -> Problem:
+    """The first so many images of a set; its networks learn, and its chains burn in, by epochs."""
     epoch = round((1 - HELD_OUT) * number / 100)
     return Problem(
         read=lambda _: _read_images(name, number),
         num_splits=1,
+        num_members=num_members,
         common={"model": "price_cnn"},
         members={
             "batch_size": 100,
@@ -135,10 +139,13 @@ def _images(name: str, number: int) -> Problem:
             "batching": "independent",
             "learning_rate": 0.02,
             "momentum": 0.9,
-            "sgmcmc.num_burn_in": 20 * epoch,
+            "sgmcmc.num_burn_in": epochs // 2 * epoch,
             "sgmcmc.steps_per_draw": epoch,
         },
-        by_stage={"candidate": {"sgmcmc.num_samples": 20}, "final": {"sgmcmc.num_samples": 100}},
+        by_stage={
+            "candidate": {"sgmcmc.num_samples": epochs // 2},
+            "final": {"sgmcmc.num_samples": 5 * epochs // 2},
+        },
         shapes={"cnn": {}},
         priors=(
             "*kernel=normal(4/sqrt(fan_in)), *=normal(1)",
@@ -146,9 +153,9 @@ def _images(name: str, number: int) -> Problem:
             "Conv_*/kernel=correlated_normal(8/sqrt(fan_in), length=2), " + WIDE,
         ),
         recipes={
-            "recipe": {"num_epochs": 40},
-            "weight_decay": {"num_epochs": 40, "weight_decay": 1e-3},
-            "augmented": {"num_epochs": 40, "augment.shift": 1},
+            "recipe": {"num_epochs": epochs},
+            "weight_decay": {"num_epochs": epochs, "weight_decay": 1e-3},
+            "augmented": {"num_epochs": epochs, "augment.shift": 1},
         },
     )
 
@@ -157,8 +164,8 @@ PROBLEMS: Mapping[str, Problem] = {
     "yacht": _table("yacht", step_size=0.0125),
     "energy": _table("energy", step_size=0.03),
     "concrete": _table("concrete", step_size=0.03),
-    "mnist": _images("mnist", 2000),
-    "fashion_mnist": _images("fashion_mnist", 10_000),
+    "mnist": _images("mnist", 2000, num_members=8, epochs=40),
+    "fashion_mnist": _images("fashion_mnist", 10_000, num_members=10, epochs=20),
 }
 
 
