@@ -134,7 +134,8 @@ class SGD(Method[SGDState, ChunkInfo]):
         num_floats = 4 * num_params + num_predicted * self.task.likelihood.num_outputs
         size = self.config.ensemble_size
         what = f"config.ensemble_size={size} members of {num_params:,} parameters"
-        check_memory(4 * num_floats * size, what, "it, or choose a smaller network")
+        own_bytes = 4 * num_floats * size // jax.process_count()
+        check_memory(own_bytes, what, "it, or choose a smaller network")
 
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""

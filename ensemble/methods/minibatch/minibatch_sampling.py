@@ -96,7 +96,8 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         num_copies = 6 + self.config.log_every_steps // every
         what = f"config.num_chains={num_chains} chains of {num_params:,} parameters"
         remedy = "config.num_chains or config.log_every_steps, or choose a smaller network"
-        check_memory(4 * num_copies * num_params * num_chains, what, remedy)
+        own_bytes = 4 * num_copies * num_params * num_chains // jax.process_count()
+        check_memory(own_bytes, what, remedy)
 
     # The protocol of a method.
 

@@ -1,5 +1,6 @@
 """What memory cannot hold is refused before it is taken."""
 
+import jax
 import pytest
 from conftest import small_config
 
@@ -7,6 +8,8 @@ import ensemble
 from ensemble import UserError, networks
 from ensemble.config_rules import validate
 from ensemble.methods.members.sgd import SGD
+from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
+from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.storage import memory, npz
 from ensemble.tasks.supervised import classification
@@ -44,6 +47,30 @@ def test_what_is_too_large_is_one_line(config, line, blobs, monkeypatch):
     with pytest.raises(UserError, match=line) as error:
         ensemble.train(config, data=blobs)
     assert "\n" not in str(error.value)
+
+
+OF_BATCHES = {
+    "method": "sghmc",
+    "model": "tiny",
+    "num_chains": 2**20,
+    "batch_size": 29,
+    "sgmcmc": {"num_samples": 10, "steps_per_draw": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "method"),
+    [(small_config(ensemble_size=2**20), SGD), (OF_BATCHES, MinibatchSampling)],
+)
+def test_a_process_needs_memory_for_its_own_part_alone(config, method, blobs, monkeypatch):
+    config, dataset = validate(config), dataset_from_arrays(blobs)
+    network = networks.create("tiny", len(dataset.class_names))
+    task = classification(dataset, network, parse_prior(config.get("prior", "")))
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 2**30)
+    with pytest.raises(UserError, match=r"would take \d\.\d GiB, over the 1\.0 of this machine"):
+        method(config, task)
+    monkeypatch.setattr(jax, "process_count", lambda: 16)
+    method(config, task)
 
 
 @pytest.mark.parametrize(
