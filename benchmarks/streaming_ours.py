@@ -16,24 +16,19 @@ import numpy as np
 from ensemble.sharding import startup
 
 BATCH_SIZE = 128
-DEPTH = 40
 SECONDS = 6.0
 
 
 def read(folder: str) -> dict[str, float]:
     """Reads shuffled batches for some seconds, as training does."""
-    from ensemble.methods.members.read_ahead import Part, ReadAhead
+    from ensemble.config_rules import validate
+    from ensemble.methods.members.batching import Batches
     from ensemble.sources import load_dataset
-    from ensemble.sources.batches import epoch_batches
 
     source = load_dataset(f"records:{folder}", hold_out=False)
-    indices, masks = epoch_batches(source.sizes["train"], BATCH_SIZE, 0, 0)
-
-    def one(step: int) -> Part:
-        at = step % len(indices)
-        return Part(indices[at], masks[at], *source.read("train", indices[at]))
-
-    ahead, steps, began, cpu = ReadAhead(one, DEPTH, 10**9), 0, time.perf_counter(), os.times()
+    config = validate({"batch_size": BATCH_SIZE, "num_steps": 10**6})
+    ahead = Batches(config, source, BATCH_SIZE, config.num_steps).ahead((0,))
+    steps, began, cpu = 0, time.perf_counter(), os.times()
     while time.perf_counter() - began < SECONDS:
         assert ahead.get(steps).inputs.dtype == np.uint8
         steps += 1

@@ -138,7 +138,13 @@ class Batches:
     def _read_ahead(self, indices: tuple[int, ...]) -> ReadAhead:
         most = _MAX_AHEAD_BYTES // self._batch_bytes(len(indices))
         depth = max(2, min(2 * _MAX_AT_ONCE, most))
-        return ReadAhead(lambda step: self._read_now(indices, step, 1), depth, self._num_steps)
+
+        def read(step: int, count: int) -> list[Part]:
+            found = self._read_now(indices, step, count)
+            columns = (np.split(one, count, axis=self._steps_axis) for one in found)
+            return [Part(*steps) for steps in zip(*columns, strict=True)]
+
+        return ReadAhead(read, depth, self._num_steps)
 
     def _read_now(self, indices: tuple[int, ...], step: int, count: int) -> Part:
         parts, end = [], step + count
