@@ -76,7 +76,10 @@ _SGMCMC = {
 _KEYS = {
     "num_chains": NUM_CHAINS,
     **{name: sampler_keys.BLOCK.keys[name] for name in ("init_from", "temperature")},
-    **{name: sgd_keys.BLOCK.keys[name] for name in ("batch_size", "batching", "learning_rate")},
+    **{
+        name: sgd_keys.BLOCK.keys[name]
+        for name in ("batch_size", "batching", "learning_rate", "augment.shift", "augment.flip")
+    },
     **{f"sgmcmc.{name}": key for name, key in _SGMCMC.items()},
 }
 _INSTEAD = {

@@ -171,7 +171,7 @@ def test_cycles_of_another_length_are_not_gone_on_with(blobs):
         longer.check_resumable(counters, "runs/one")
 
 
-def moments_of_parameters(workdir, **settings):
+def moments_of_parameters(workdir, data, **settings):
     """Means and standard deviations [P] of all draws that are kept, of a logistic regression."""
     config = {
         "model": "logistic_regression",
@@ -181,7 +181,7 @@ def moments_of_parameters(workdir, **settings):
         **dict.fromkeys(("eval_every_epochs", "plot_every_epochs"), 10**5),
         **settings,
     }
-    ensemble.train(config, make_blobs(700), str(workdir), show_progress=False)
+    ensemble.train(config, data, str(workdir), show_progress=False)
     positions, _ = Draws(Workdir(workdir).draws).positions()
     leaves = [leaf.reshape(-1, leaf[0, 0].size) for leaf in jax.tree.leaves(positions)]
     draws = np.concatenate(leaves, axis=1)
@@ -193,11 +193,12 @@ def test_draws_have_the_moments_of_those_of_hmc(tmp_path):
     hmc = {"mass": "kronecker", "step_size": 0.3, "num_leapfrog_steps": 8, "num_warmup": 200}
     hmc |= {"num_samples": 1500, "thin": 3}
     mean, sd = moments_of_parameters(
-        tmp_path / "hmc", method="hmc", **{f"hmc.{key}": value for key, value in hmc.items()}
+        tmp_path / "hmc", make_blobs(700), method="hmc", **{f"hmc.{key}": value for key, value in hmc.items()}
     )
     own = {"num_burn_in": 10_000, "num_samples": 300, "steps_per_draw": 500}
     found_mean, found_sd = moments_of_parameters(
         tmp_path / "sghmc",
+        make_blobs(700),
         method="sghmc",
         learning_rate=0.03,
         batch_size=50,
@@ -219,3 +220,49 @@ def test_chains_start_from_the_members_of_a_workdir(blobs_run, blobs):
         arrays["params"],
         members.variables["params"],
     )
+
+
+@pytest.mark.soak
+def test_augmentation_takes_the_mean_of_the_log_likelihood_over_an_image_and_its_mirror(tmp_path):
+    """Which is the posterior of all of them, each of which counts half."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(200, 1, 2, 1)).astype(np.float32)
+    labels = (inputs[:, 0, 0, 0] + rng.logistic(size=200) / 2 > 0).astype(np.int32)
+    test = {"test_inputs": inputs[:2], "test_labels": np.arange(2)}
+    one = {"train_inputs": inputs, "train_labels": labels, **test}
+    both = {
+        "train_inputs": np.concatenate([inputs, inputs[:, :, ::-1]]),
+        "train_labels": np.concatenate([labels, labels]),
+        **test,
+    }
+    own = {"hold_out": False, "num_chains": 8, "log_every_steps": 10**4}
+    hmc = {"num_samples": 200, "num_warmup": 200, "num_leapfrog_steps": 8, "thin": 1}
+    settings = {f"hmc.{key}": value for key, value in hmc.items()}
+    mean, sd = moments_of_parameters(
+        tmp_path / "hmc", both, method="hmc", temperature=2.0, **own, **settings
+    )
+    steps = {"num_burn_in": 200, "num_samples": 200, "steps_per_draw": 20}
+    settings = {f"sgmcmc.{key}": value for key, value in steps.items()}
+    own |= {"method": "sghmc", "batch_size": 100, "learning_rate": 0.1, **settings}
+    found_mean, found_sd = moments_of_parameters(
+        tmp_path / "sghmc", one, **own, **{"augment.flip": True}
+    )
+    np.testing.assert_allclose((found_mean - mean) / sd, 0, atol=0.2)
+    np.testing.assert_allclose(found_sd / sd, 1, atol=0.15)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("are_symmetric", [True, False])
+def test_chains_see_augmented_images(are_symmetric):
+    """Of images that are their own mirrors, it does not matter whether they are mirrored."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (80, 4, 4, 1), np.uint8)
+    if are_symmetric:
+        images[:, :, 2:] = images[:, :, 1::-1]
+    data = {"inputs": images, "labels": rng.integers(0, 3, 80)}
+    own = {"model": "logistic_regression", "num_chains": 2}
+    draws = [
+        np.stack([draw.params["Dense_0"]["kernel"] for draw in run(method)[1]])
+        for method in (make_method(data, **own), make_method(data, **own, **{"augment.flip": True}))
+    ]
+    assert (draws[0] == draws[1]).all() == are_symmetric
