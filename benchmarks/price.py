@@ -30,6 +30,7 @@ import pathlib
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import price_summary
@@ -114,33 +115,31 @@ class Split:
         keys = {**self._problem.members, **NO_LOGS, **own, "ensemble_size": number}
         return self.train(stage, name, keys)
 
-    def chains(self, stage: str, name: str, shape: str, prior: str, start: str) -> Any:
+    def chains(
+        self, stage: str, name: str, shape: str, target: Mapping[str, Any], start: str
+    ) -> Any:
         """A posterior."""
-        own = {
-            **self._problem.shapes[shape],
-            "prior": prior,
-            "num_chains": self._problem.num_members,
-        }
+        own = {**self._problem.shapes[shape], "num_chains": self._problem.num_members, **target}
         keys = {**self._problem.chains, **self._problem.by_stage[stage], **own}
         return self.train(stage, name, keys, start)
 
-    def choose(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The best candidates: network and prior of a posterior, network and recipe of members."""
+    def choose(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The best candidates: network and target of a posterior, network and recipe of members."""
         posteriors, ensembles, problem, stage = [], [], self._problem, "candidate"
         starts = {shape: self.start(stage, shape) for shape in problem.shapes}
         for shape in problem.shapes:
-            for k, prior in enumerate(problem.priors):
-                row = self.chains(stage, f"posterior_{shape}_{k}", shape, prior, f"start_{shape}")
+            for k, target in enumerate(problem.targets):
+                row = self.chains(stage, f"posterior_{shape}_{k}", shape, target, f"start_{shape}")
                 cost = row["cpu_seconds"] + starts[shape]["cpu_seconds"]
-                posteriors.append((row["scores"]["nll"], cost, shape, prior))
+                posteriors.append((row["scores"]["nll"], cost, shape, k))
         mean_cost = sum(cost for _, cost, _, _ in posteriors) / len(posteriors)
         for shape in problem.shapes:
             for recipe in problem.recipes:
                 number = self.as_many(stage, mean_cost, shape, recipe)
                 row = self.members(stage, f"{recipe}_{shape}", shape, recipe, number)
                 ensembles.append((row["scores"]["nll"], shape, recipe))
-        (_, _, shape, prior), (_, other, recipe) = min(posteriors), min(ensembles)
-        return {"network": shape, "prior": prior}, {"network": other, "recipe": recipe}
+        (_, _, shape, k), (_, other, recipe) = min(posteriors), min(ensembles)
+        return {"network": shape, **problem.targets[k]}, {"network": other, "recipe": recipe}
 
     def start(self, stage: str, shape: str) -> Any:
         """The members that chains start from."""
@@ -149,18 +148,26 @@ class Split:
     def as_many(self, stage: str, seconds: float, shape: str, recipe: str) -> int:
         """How many members cost so many CPU seconds, by what candidates cost for each row.
 
-        What a run costs beside its epochs is that of a run of one epoch.
+        What a run costs beside its epochs is that of a run of one epoch. Of more members each costs
+        less: the final runs go by the candidate that had most.
         """
-        problem, candidate = self._problem, "candidate"
-        own = {**problem.shapes[shape], "num_epochs": 1, "ensemble_size": problem.num_members}
+        problem, candidate, few = self._problem, "candidate", self._problem.num_members
+        own = {**problem.shapes[shape], "num_epochs": 1, "ensemble_size": few}
         keys = {**problem.members, **NO_LOGS, **own}
         beside = self.train(candidate, f"one_epoch_{shape}", keys)["cpu_seconds"]
         epochs = problem.recipes[recipe]["num_epochs"] / problem.recipes[self.first]["num_epochs"]
+        of_few = max(self.start(candidate, shape)["cpu_seconds"] - beside, 0.1) * epochs
+        per_member = of_few / few
+        if stage != candidate:
+            name = {"stage": candidate, "name": f"{recipe}_{shape}"}
+            known = self._results.find({**self._key, **name})
+            assert known
+            more = known["config"]["ensemble_size"] - few
+            if more > 0:
+                per_member = max(known["cpu_seconds"] - beside - of_few, 0.1) / more
         rows = [len(self._data[one]["train_inputs"]) for one in (stage, candidate)]
-        of_start = max(self.start(candidate, shape)["cpu_seconds"] - beside, 0.1)
-        of_members = of_start * epochs * rows[0] / rows[1]
-        number = round(problem.num_members * (seconds - beside) / of_members)
-        return min(MAX_MEMBERS, max(problem.num_members, number))
+        left = (seconds - beside) * rows[1] / rows[0] - of_few
+        return min(MAX_MEMBERS, max(few, few + round(left / per_member)))
 
     def compare(self) -> None:
         """The four runs on all training rows, and what the evaluation says of the posterior."""
@@ -169,13 +176,14 @@ class Split:
             return
         chosen, best = self.choose()
         shape, first = chosen["network"], self.first
+        target = {name: value for name, value in chosen.items() if name != "network"}
         start = self.members("final", "start", shape, first, self._problem.num_members)
-        posterior = self.chains("final", "posterior", shape, chosen["prior"], "start")
+        posterior = self.chains("final", "posterior", shape, target, "start")
         cost = start["cpu_seconds"] + posterior["cpu_seconds"]
-        number = self.as_many("final", cost, shape, first)
-        self.members("final", "equal_seconds", shape, first, number)
-        number = self.as_many("final", cost, best["network"], best["recipe"])
-        self.members("final", "best_network", best["network"], best["recipe"], number)
+        others = {"start": start}
+        for name, of in (("equal_seconds", (shape, first)), ("best_network", best.values())):
+            number = self.as_many("final", cost, *of)
+            others[name] = self.members("final", name, *of, number)
         found = ensemble.evaluate(
             self.workdir("final", "posterior"),
             compare=[str(self.workdir("final", one)) for one in price_summary.OTHERS],
@@ -192,7 +200,11 @@ class Split:
         }
         sizes = {name: len(one) for name, one in self._data["final"].items() if "inputs" in name}
         row = {"name": "posterior", "chosen": chosen, "best_network": best, "sizes": sizes}
-        row |= {"scores": found["test"]["ensemble"], "rhat_max": found["posterior"]["rhat_max"]}
+        row |= {
+            "scores": found["test"]["ensemble"],
+            "rhat_max": found["posterior"]["predictive"]["rhat_max"],
+            "share_of_seconds": {name: one["cpu_seconds"] / cost for name, one in others.items()},
+        }
         verdict = [line for line in found["verdict"] if "starts from" in line]
         self._results.add({**key, **row, "against": against, "verdict": verdict})
 

@@ -30,7 +30,7 @@ class Problem(NamedTuple):
         chains: keys of posteriors.
         by_stage: keys of posteriors, of candidates and of those that are tested.
         shapes: keys of networks by name, of which both sides choose.
-        priors: of which posteriors choose.
+        targets: what posteriors choose of, a prior and how the likelihood sees the data.
         recipes: of which ensembles choose, keys by name; the first starts the posteriors.
     """
 
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
     chains: Keys
     by_stage: Mapping[str, Keys]
     shapes: Mapping[str, Keys]
-    priors: tuple[str, ...]
+    targets: tuple[Keys, ...]
     recipes: Mapping[str, Keys]
 
 
@@ -98,7 +98,11 @@ def _table(name: str, step_size: float) -> Problem:
         },
         by_stage={"candidate": {"hmc.num_samples": 100}, "final": {"hmc.num_samples": 1300}},
         shapes={"50": {"mlp.widths": "50"}, "16,16": {"mlp.widths": "16,16"}},
-        priors=("normal(1)", HE, "*kernel=student_t(1/sqrt(fan_in), df=4), *=normal(1)"),
+        targets=(
+            {"prior": "normal(1)"},
+            {"prior": HE},
+            {"prior": "*kernel=student_t(1/sqrt(fan_in), df=4), *=normal(1)"},
+        ),
         recipes={
             "recipe": {"num_epochs": 500},
             "weight_decay": {"num_epochs": 500, "weight_decay": 1e-3},
@@ -144,13 +148,13 @@ def _images(name: str, number: int, num_members: int, epochs: int) -> Problem:
         },
         by_stage={
             "candidate": {"sgmcmc.num_samples": epochs // 2},
-            "final": {"sgmcmc.num_samples": 5 * epochs // 2},
+            "final": {"sgmcmc.num_samples": 3 * epochs // 2},
         },
         shapes={"cnn": {}},
-        priors=(
-            "*kernel=normal(4/sqrt(fan_in)), *=normal(1)",
-            WIDE,
-            "Conv_*/kernel=correlated_normal(8/sqrt(fan_in), length=2), " + WIDE,
+        targets=(
+            {"prior": WIDE},
+            {"prior": "Conv_*/kernel=correlated_normal(8/sqrt(fan_in), length=2), " + WIDE},
+            {"prior": WIDE, "augment.shift": 1},
         ),
         recipes={
             "recipe": {"num_epochs": epochs},

@@ -1,9 +1,10 @@
 """What price.py makes of its rows: by how much the posterior's NLL is below those of the others.
 
 Of one split the interval is that of the evaluation, over chains, members and test examples. That
-over several splits has new chains, new members and other rows in every split. Their training
-rows overlap, so the variance over splits is multiplied by 1 / S + test rows / training rows (Nadeau
-and Bengio 2003, "Inference for the generalization error"), and t has S - 1 degrees of freedom.
+over several splits is over their differences: each has other rows, and the seed is the same. Their
+training rows overlap, so the variance over splits is multiplied by 1 / S + test rows / training
+rows (Nadeau and Bengio 2003, "Inference for the generalization error"), and t has S - 1 degrees of
+freedom.
 """
 
 import math
@@ -34,6 +35,9 @@ def _summarise(group: Sequence[Row]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "splits": [row["split"] for row in group],
         "rhat_max": [row["rhat_max"] for row in group],
+        "share_of_seconds": {
+            other: [row["share_of_seconds"][other] for row in group] for other in OTHERS
+        },
         "difference": {},
     }
     for name in ("nll", score):
@@ -74,9 +78,9 @@ def over_splits(differences: Sequence[float], share: float) -> tuple[float, floa
 def format_all(rows: Sequence[Row]) -> str:
     """The summary as Markdown."""
     lines = [
-        "| data | splits | R-hat up to | NLL: posterior | its start | equal seconds "
-        "| best network | posterior less the best of the three |",
-        "|---|---|---|---|---|---|---|---|",
+        "| data | splits | R-hat of predictions up to | NLL: posterior | its start | equal seconds "
+        "| best network | posterior less the best of the three | seconds of the last two |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for problem, one in summarise(rows).items():
         difference = one["difference"][one["best_other"]]
@@ -84,5 +88,7 @@ def format_all(rows: Sequence[Row]) -> str:
         nll = [f"{one['nll'][name]:.3f}" for name in ("posterior", *OTHERS)]
         cells = [problem, str(len(one["splits"])), f"{max(one['rhat_max']):.2f}", *nll]
         cells.append(f"{difference['mean']:+.3f} [{low:+.3f}, {high:+.3f}]")
+        shares = [np.mean(one["share_of_seconds"][name]) for name in OTHERS[1:]]
+        cells.append(", ".join(f"{share:.0%}" for share in shares))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

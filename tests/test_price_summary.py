@@ -29,6 +29,7 @@ def make_row(split, nll, others):
         "problem": "yacht", "split": split, "stage": "evaluation", "against": against,
         "scores": {"nll": nll, "rmse": 2.0}, "rhat_max": 1.0 + split / 10,
         "sizes": {"train_inputs": 90, "test_inputs": 10},
+        "share_of_seconds": {"start": 0.1, "equal_seconds": 0.9, "best_network": 1.0},
     }  # fmt: skip
 
 
@@ -48,6 +49,7 @@ def test_over_splits_the_interval_is_corrected_for_shared_rows(price):
     assert (low, high) == pytest.approx((-1 - half_width, -1 + half_width))
     assert found["rhat_max"] == [1.0, 1.1, 1.2]
     assert "| yacht | 3 | 1.20 | 1.000 | 3.000 | 2.000 | 4.000 | -1.000 [" in price.format_all(rows)
+    assert price.format_all(rows).endswith("] | 90%, 100% |")
 
 
 def test_the_docs_have_the_table_of_the_results(price):

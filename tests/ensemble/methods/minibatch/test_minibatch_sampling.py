@@ -193,7 +193,10 @@ def test_draws_have_the_moments_of_those_of_hmc(tmp_path):
     hmc = {"mass": "kronecker", "step_size": 0.3, "num_leapfrog_steps": 8, "num_warmup": 200}
     hmc |= {"num_samples": 1500, "thin": 3}
     mean, sd = moments_of_parameters(
-        tmp_path / "hmc", make_blobs(700), method="hmc", **{f"hmc.{key}": value for key, value in hmc.items()}
+        tmp_path / "hmc",
+        make_blobs(700),
+        method="hmc",
+        **{f"hmc.{key}": value for key, value in hmc.items()},
     )
     own = {"num_burn_in": 10_000, "num_samples": 300, "steps_per_draw": 500}
     found_mean, found_sd = moments_of_parameters(
