@@ -170,6 +170,7 @@ def test_the_jobset_has_known_fields_alone(jobset):
     [
         ("maxRestarts:", "maxRestart:"),
         ("action: FailJobSet", "action: FailJobset"),
+        ("- name: errorOfTheProgram\n        action", "- action"),
         ("publishNotReadyAddresses: true", "publishNotReadyAddresses: yes please"),
         ("completionMode:", "completionmode:"),
         ("containerPort: 8476", "containerPort: '8476'"),
