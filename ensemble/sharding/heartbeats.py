@@ -61,11 +61,12 @@ class _Heart:
             if self._turns_alone > MAX_SILENT:
                 self._give_up("process 0")
 
-    def close(self) -> None:
-        """Ends the threads; this process is not missed any more."""
+    def close(self, is_missed: bool) -> None:
+        """Ends the threads; the others give this process up if they still wait, or forget it."""
         self._over.set()
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            self._say(_DONE)
+        if not is_missed:
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                self._say(_DONE)
 
     def _say(self, word: str) -> None:
         agreement.client().key_value_set(
@@ -116,11 +117,13 @@ def heard(program: str) -> Iterator[None]:
     heart = _Heart(program)
     for work in (heart.beat, heart.guard):
         threading.Thread(target=work, name="heartbeats", daemon=True).start()
+    has_failed = False
     try:
         yield
     except Exception:
         if _given_up.is_set():  # What the end of another one does to this one: a line is said.
             time.sleep(60)
+        has_failed = True  # The others may wait where JAX does not notice, as for a checkpoint.
         raise
     finally:
-        heart.close()
+        heart.close(is_missed=has_failed)

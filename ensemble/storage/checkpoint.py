@@ -319,6 +319,7 @@ class Checkpointer:
     def _open(self) -> Any:
         if self._manager is None:
             self.from_main(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+            writers = set(range(processes.count())) if self.is_shared else {jax.process_index()}
             self._manager = ocp.CheckpointManager(
                 self._directory,
                 options=ocp.CheckpointManagerOptions(
@@ -326,15 +327,14 @@ class Checkpointer:
                     create=False,  # Orbax refuses to, for some of several processes.
                     # Threads that write wait 5 minutes for a directory that is to be made in the
                     # background, and hold up the process's end, if it cannot be made.
-                    async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
+                    async_options=ocp.AsyncOptions(
+                        create_directories_asynchronously=False,
+                        barrier_sync_fn=part_files.barrier(writers),
+                    ),
                     # All are named, for without names Orbax would let devices meet in a thread.
                     multiprocessing_options=ocp.options.MultiprocessingOptions(
                         primary_host=0 if self.is_shared else jax.process_index(),
-                        active_processes=(
-                            set(range(processes.count()))
-                            if self.is_shared
-                            else {jax.process_index()}
-                        ),
+                        active_processes=writers,
                     ),
                 ),
                 item_names=(_STATE, "meta"),

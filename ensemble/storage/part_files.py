@@ -7,7 +7,9 @@ what cannot be seen when they are read.
 import asyncio
 import functools
 import itertools
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -103,6 +105,26 @@ def handler() -> ocp.PyTreeCheckpointHandler:
 def save_args(arrays: Any) -> Any:
     """What Orbax is given to write a tree of `Parts`."""
     return ocp.args.PyTreeSave(arrays, ocdbt_target_data_file_size=2 * PIECE_BYTES)
+
+
+def barrier(writers: set[int]) -> Callable[..., None]:
+    """How processes wait in Orbax's threads until all have written; who has failed waits for none.
+
+    Orbax lets a process whose part has failed wait as well, before it says so, for others that wait
+    for that part: twenty minutes.
+
+    Args:
+        writers: the processes that write a checkpoint together.
+    """
+    meet, home = ocp.multihost.get_barrier_sync_fn(processes=writers), threading.get_ident()
+
+    def wait(*, key: str, timeout_ms: int) -> None:
+        error = sys.exception()
+        if error is not None and threading.get_ident() != home:  # Of that thread, in a `finally`.
+            raise error
+        meet(key=key, timeout_ms=timeout_ms)
+
+    return wait
 
 
 def distant(state: epath.Path) -> Any:

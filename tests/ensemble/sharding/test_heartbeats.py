@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from conftest import ROOT, fill, free_port, started
-from small_runs import small_arguments
+from small_runs import result_of, small_arguments
 
 NUM_PROCESSES = 4
 HEARTBEAT_SECONDS = 30
@@ -27,15 +27,23 @@ def arguments(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def four(arguments, workdir, variables=None):
-    """Processes by hand, which no launcher watches; `variables` are those of one, by its number."""
+def four(arguments, workdir, variables=None, programs=None):
+    """Processes by hand, which no launcher watches.
+
+    Args:
+        arguments: of train.py.
+        workdir: of the run.
+        variables: of the environment of one, by its number.
+        programs: what one runs in place of train.py, by its number.
+    """
     address = f"--coordinator_address=127.0.0.1:{free_port()}"
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(
                 started(
                     [
-                        sys.executable, str(ROOT / "train.py"), *arguments, address,
+                        sys.executable, str((programs or {}).get(k, ROOT / "train.py")),
+                        *arguments, address,
                         f"--num_processes={NUM_PROCESSES}", f"--process_id={k}",
                         f"--workdir={workdir}", "--join_seconds=120",
                     ],
@@ -101,6 +109,54 @@ def test_where_the_disk_of_the_run_is_full_all_end_with_a_line(arguments, small_
         assert errors.splitlines()[-1].startswith("train.py: ")
         assert "cannot be written: No space left on device" in errors.splitlines()[-1]
         check_survivors(processes, 0, time.monotonic())
+
+
+ELSEWHERE = """
+import pathlib, sys
+sys.path.insert(0, {root!r})
+from ensemble.commands.train import run
+from ensemble.storage import part_files
+
+created = part_files._created
+
+async def elsewhere(value, info):
+    part = pathlib.Path(info.parent_dir) / "ocdbt.process_{lost}"
+    step = int(part.parents[1].name.partition(".")[0])
+    if step > {step} and not part.is_symlink():
+        part.symlink_to({disk!r})
+    return await created(value, info)
+
+part_files._created = elsewhere
+if __name__ == "__main__":
+    sys.exit(run())
+"""
+"""train.py, whose part of each checkpoint after a step lies on another disk."""
+
+
+@pytest.mark.check
+def test_where_one_cannot_write_its_part_all_end_with_a_line(arguments, small_disk, tmp_path):
+    """The disk of process 2 alone is full, from the third checkpoint on."""
+    lost, arguments = 2, [*arguments, "--config.num_epochs=4"]
+    program = tmp_path / "elsewhere.py"
+    values = {"root": str(ROOT), "lost": lost, "step": 18, "disk": str(small_disk)}
+    program.write_text(ELSEWHERE.format(**values))
+    fill(small_disk)
+    with four(arguments, tmp_path / "run", programs={lost: program}) as processes:
+        _, errors = processes[lost].communicate(timeout=400)
+        began = time.monotonic()
+        assert processes[lost].returncode == 2, errors
+        last = errors.splitlines()[-1]
+        assert last.startswith(f"train.py: {tmp_path / 'run'} cannot be written: No space left on")
+        check_survivors(processes, lost, began)
+    assert steps_of(tmp_path / "run")[-1] == 18
+    (link,) = (tmp_path / "run").glob(f"checkpoints/27.*/*/ocdbt.process_{lost}")
+    link.unlink()  # A resume reads no links out of a workdir.
+    for name in ("run", "straight"):
+        with four(arguments, tmp_path / name) as processes:
+            for process in processes:
+                _, errors = process.communicate(timeout=400)
+                assert process.returncode == 0, errors
+    assert result_of(tmp_path / "run") == result_of(tmp_path / "straight")  # To the bit.
 
 
 @pytest.mark.soak
