@@ -1,6 +1,6 @@
 """Bytes per device of large members: what the rule of size says, and what the compiler does.
 
-    PYTHONPATH=. python benchmarks/member_bytes.py
+    PYTHONPATH=. python benchmarks/member_bytes.py --out=benchmarks/results/member_bytes.json
 
 Compiles one step of training for virtual CPU devices and runs nothing: its machine code is not
 optimised, which changes no array. For each number of devices
@@ -13,10 +13,13 @@ import argparse
 import json
 import math
 import os
+import pathlib
 import re
 import subprocess
 import sys
 from typing import Any
+
+import side_by_side
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _FLAGS = "--xla_backend_optimization_level=0"
@@ -24,7 +27,7 @@ _BYTES = {"f32": 4, "bf16": 2, "f16": 2, "u8": 1, "s8": 1, "pred": 1, "s32": 4, 
 
 
 def main() -> None:
-    """Measures each number of devices in a process of its own, and prints a line for each."""
+    """Measures each number of devices in a process of its own; prints it, writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--devices", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--members", type=int, default=8)
@@ -32,16 +35,35 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--size", default="L", help="of the vision transformer")
     parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--out", help="JSON file to write")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         print(json.dumps(measure(options)))
         return
+    rows = []
     for devices in options.devices:
         flags = f"--xla_force_host_platform_device_count={devices} {_FLAGS}"
         environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         command = [sys.executable, *sys.argv, f"--worker={devices}"]
-        subprocess.run(command, env=environment, check=True)
+        done = subprocess.run(
+            command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        )
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        print(json.dumps(rows[-1]), flush=True)
+    if options.out:
+        content = {
+            "machine": side_by_side.describe_machine(),
+            "command": "PYTHONPATH=. python benchmarks/member_bytes.py --out=FILE.json",
+            **side_by_side.provenance(),
+            "settings": {
+                name: value
+                for name, value in vars(options).items()
+                if name not in ("devices", "out", "worker")
+            },
+            "rows": rows,
+        }
+        pathlib.Path(options.out).write_text(json.dumps(content, indent=2) + "\n")
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
