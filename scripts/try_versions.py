@@ -21,7 +21,14 @@ PYTHONS = ("3.11", "3.12", "3.13")
 RESOLUTIONS = {"lowest": "lowest-direct", "highest": "highest"}
 COMBINATIONS = tuple(":".join(pair) for pair in itertools.product(PYTHONS, RESOLUTIONS))
 _SMALL = ("--config.num_devices=1", "--config.plot_every_epochs=1000")
-_TESTS = ("metrics", "test_predictor.py", "test_export.py", "storage/test_checkpoint.py")
+_TESTS = (
+    "metrics", "test_predictor.py", "test_export.py", "storage/test_checkpoint.py",
+    "sources/records", "sources/tables/test_parquet_rows.py", "networks/test_precision.py",
+    "methods/members/test_member_programs.py",
+)  # fmt: skip
+"""Of tests/ensemble: what stands on packages whose ways change most between versions."""
+FOR_TESTS = ("pytest>=9,<10", "pytest-xdist>=3.6,<4", "pandas>=2.2.3,<4", "pyarrow>=18,<27")
+"""What they need beside requirements.txt; pandas 2.2.3 is the first with wheels for 3.13."""
 
 
 class CannotBeHad(Exception):
@@ -50,7 +57,7 @@ def attempt(combination: str, folder: pathlib.Path) -> str | None:
         [
             "uv", "pip", "install", "--quiet", f"--python={python}", "--only-binary=:all:",
             f"--resolution={RESOLUTIONS[name]}", "--requirement=requirements.txt",
-            "pytest>=9,<10", "pytest-xdist>=3.6,<4",
+            *FOR_TESTS,
         ]
     )  # fmt: skip
     if installed.returncode:

@@ -20,5 +20,5 @@ def test_a_checkpoint_takes_little_more_than_a_host_s_own_part(members, monkeypa
         if one["members"] == members and one["shared"]
     )
     found = checkpoint_memory.run(**setting)
-    assert min(found["own_part_bytes"]) > 2e8  # Else it is what does not grow that counts.
+    assert min(found["own_part_bytes"]) > 2e8  # Below 1.7e8 what does not grow counts.
     assert found["checkpoint"]["largest_rise_by_own_part"] < 1.3
