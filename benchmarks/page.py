@@ -26,7 +26,7 @@ PAGES = {
 }
 """Pages that say what else the files hold."""
 
-NO_PEERS = {"before", "float64", "its log density alone", "one device", "scale .1"}
+NO_PEERS = {"before", "float64", "in memory", "its log density alone", "one device", "scale .1"}
 """Names of what a row shows for scale only: another state or another setting of this project."""
 
 Content = Mapping[str, Any]

@@ -11,12 +11,18 @@ in alternating rounds:
   a reader of whole batches (`ArrayRecordDataSource.__getitems__`). --torch_python and --tf_python
   name interpreters that have PyTorch or TensorFlow, and array_record; rows of others are left out.
 - waiting: the share of its time that training waits for records, with the how-to's CNN and an MLP.
+- training: examples of members per second from records, beside the same from arrays in memory, if
+  the pictures take at most a tenth of it.
 - memory: the largest resident size of a process that trains, in GB; `--memory` measures it alone.
+  The MLP sees 64,000 examples, the how-to's CNN 6,400.
+- predicting: the largest resident size and the seconds of `python -m ensemble predict --out`, which
+  writes the predictions of two MLPs for all pictures to the disk.
 
 Read the files once before (`cat FOLDER/*/* >/dev/null`) if the disk is not to be measured.
 """
 
 import argparse
+import os
 import pathlib
 import subprocess
 import sys
@@ -31,6 +37,8 @@ from ensemble.sources.splitting import POOL
 
 SHAPE = (64, 64, 3)
 MODELS = ("cnn", "mlp")
+STEPS = {"cnn": 50, "mlp": 500}
+"""Batches that training takes for its memory."""
 OURS, PEERS = "streaming_ours.py", {"torch": "streaming_torch.py", "tf": "streaming_tf.py"}
 NAMES = {"torch": "PyTorch DataLoader", "tf": "tf.data"}
 
@@ -68,6 +76,12 @@ def can_import(python: str, module: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def fits_in_memory(num_examples: int) -> bool:
+    """Whether the pictures take at most a tenth of the memory, since training has copies."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 10 * num_examples * int(np.prod(SHAPE)) <= whole
+
+
 def main() -> None:
     """Measures, prints the table, writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -83,11 +97,19 @@ def main() -> None:
     folder = pathlib.Path(args.folder) / str(args.num_examples)
     if not folder.is_dir():
         write(folder, args.num_examples)
-    commands = {"memory": [sys.executable, OURS, "memory", str(folder)]}
+    commands = {
+        f"memory {model}": [sys.executable, OURS, "memory", str(folder), model, str(STEPS[model])]
+        for model in MODELS
+    }
     peers = []
     if not args.memory:
+        commands["predicting"] = [sys.executable, OURS, "predicting", str(folder)]
         for model in MODELS:
             commands[model] = [sys.executable, OURS, "waiting", str(folder), model]
+            if fits_in_memory(args.num_examples):
+                commands[f"{model} in memory"] = [
+                    sys.executable, OURS, "in_memory", str(folder), model
+                ]  # fmt: skip
         commands["ours"] = [sys.executable, OURS, "reading", str(folder)]
         pythons = {"torch": (args.torch_python, "torch"), "tf": (args.tf_python, "tensorflow")}
         for peer, (python, module) in pythons.items():
@@ -102,11 +124,25 @@ def main() -> None:
         return [one[value] for one in results[name]]
 
     setting = f"{args.num_examples:,} pictures"
-    rows: list[Row] = [side_by_side.compare("memory", setting, "GB", found("memory", "gigabytes"))]
+    rows: list[Row] = []
+    for model in MODELS:
+        size, seen = found(f"memory {model}", "gigabytes"), found(f"memory {model}", "examples")[0]
+        name = f"{setting}, {model}, {seen:,.0f} examples seen"
+        rows.append(side_by_side.compare("memory", name, "GB", size))
     if not args.memory:
+        for value, unit in (("gigabytes", "GB"), ("seconds", "s")):
+            figures = found("predicting", value)
+            rows.append(side_by_side.compare("predicting to disk", setting, unit, figures))
         for model in MODELS:
             share = found(model, "share")
             rows.append(side_by_side.compare("waiting", model, "share of the time", share))
+            if f"{model} in memory" in results:
+                rows.append(
+                    side_by_side.compare(
+                        "training", f"{setting}, {model}", "member-examples/s",
+                        found(model, "rate"), found(f"{model} in memory", "rate"), "in memory",
+                    )
+                )  # fmt: skip
         for peer in peers:
             rows.append(
                 side_by_side.compare(
