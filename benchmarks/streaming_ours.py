@@ -126,7 +126,7 @@ def predict(folder: str) -> dict[str, float]:
         with open(f"{root}/all.jsonl", "rb") as lines:
             count = sum(1 for _ in lines)
     size = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"gigabytes": size / 1e6 * 1.024, "seconds": seconds, "predictions": count}
+    return {"gigabytes": size / 1e6 * 1.024, "seconds": seconds, "lines": count}
 
 
 WORK = {
