@@ -21,6 +21,7 @@ PAGES = {
     "distillation": "distillation.md",
     "masses": "posteriors.md",
     "posteriordb": "posteriordb.md",
+    "sgmcmc_bias": "posteriors.md",
     "tables": "results.md",
     "tables_defaults": "results.md",
 }
