@@ -85,7 +85,8 @@ def test_goals_of_scores(page):
     assert time.find({"rows": [*rows, seed("bde_51000", -0.9, 100)]}).value == 0.3
     (nll, rmse) = [one for one in page.goals.GOALS if one.about.startswith("airfoil, ")][:2]
     measured = nll.find({"rows": rows})
-    assert measured == (pytest.approx(-1.05), (-1.2, -0.9), "2 seeds")
+    assert measured == (pytest.approx(-1.05), (-1.2, -0.9), "24,000 steps, 2 seeds")
+    assert nll.find({"rows": rows[-1:]}).of == "8,000 steps, 1 seed"
     assert nll.verdict(measured) == "reached, within the interval"
     assert rmse.verdict(rmse.find({"rows": rows})) == "missed"
 
