@@ -37,6 +37,7 @@ from ensemble.sources.catalogue import find_entry, given_examples
 from ensemble.sources.folders import read_unlabelled, unlabelled
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
+from ensemble.sources.records.bucket import is_remote
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables import table_files
 from ensemble.sources.tables.raw_columns import num_rows
@@ -206,7 +207,9 @@ def _config_of_run(workdir: str) -> Mapping[str, Any]:
 def _given(paths: Sequence[str], config: Mapping[str, Any]) -> dict[str, Part] | None:
     """All examples of a data set by its parts, if it is one that is named; else None."""
     entry = find_entry(paths[0])
-    if entry is None or not entry.given or ":" not in paths[0] or local_path(paths[0]).exists():
+    if entry is None or not entry.given or ":" not in paths[0]:
+        return None
+    if not is_remote(paths[0]) and local_path(paths[0]).exists():
         return None
     if len(paths) > 1:
         raise UserError(f"{paths[0]} is a data set: give it alone")
@@ -326,6 +329,8 @@ def are_images(paths: Sequence[str]) -> bool:
 
 
 def _has_images(path: str) -> bool:
+    if is_remote(path):
+        return False
     file = local_path(path)
     is_array = file.suffix == ".npz" or (file.is_file() and zipfile.is_zipfile(file))
     return file.exists() and not is_array

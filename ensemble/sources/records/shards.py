@@ -8,7 +8,7 @@ or another's, is found when it is read. ArrayRecord has a checksum of each recor
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,11 @@ _ERRORS = (RuntimeError, ValueError, IndexError)  # Of ArrayRecord, on whatever 
 def shard_name(part: str, index: int) -> str:
     """The file name of a shard of a part of the examples."""
     return f"{part}-{index:05d}{SUFFIX}"
+
+
+def shard_names(lengths: Mapping[str, Sequence[int]]) -> list[str]:
+    """The file names of all shards, from how many records each has, by part."""
+    return [shard_name(part, i) for part, own in lengths.items() for i in range(len(own))]
 
 
 class RecordArray:
