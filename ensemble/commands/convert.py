@@ -1,13 +1,23 @@
-"""Writes data as a folder of records, which `config.dataset=records:FOLDER` reads in batches."""
+"""Writes data as a folder of records, which `config.dataset=records:FOLDER` reads in batches.
+
+    python -m ensemble convert pictures/ records/ --resize=64
+    python -m ensemble convert table.parquet records/ --target=price
+    python -m ensemble convert records:records/ new/ --skip_damaged
+    python -m ensemble convert tfds:beans gs://bucket/records --resize=64
+
+SOURCE is an npz file, a folder of npy files, a folder of images per class, `tfds:NAME`, a Parquet
+file of numbers, or records. FOLDER must not be there yet; it may be in a bucket.
+"""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
 from ensemble.commands import command_line
-from ensemble.errors import shown
+from ensemble.errors import UserError, shown
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
 from ensemble.source import Request, TableKeys
@@ -20,6 +30,21 @@ from ensemble.sources.records.conversion import write_records
 
 def main(argv: Sequence[str]) -> None:
     """Writes the folder that the command line names."""
+    try:
+        _convert(argv)
+    except UserError as error:
+        if error.exit_status != UserError.exit_status:
+            raise
+        raise UserError(_by_flags(str(error))) from error
+
+
+def _by_flags(line: str) -> str:
+    """A line about data with the words of this command line in place of a configuration's keys."""
+    line = re.sub(r"(?<!-)config\.(resize|target|data_dir)\b", r"--\1", line)
+    return re.sub(r"(?<!-)(config\.)?dataset='", "SOURCE='", line)
+
+
+def _convert(argv: Sequence[str]) -> None:
     values: Any = flags.FLAGS
     _, source, target = argv
     with new_folder(target) as folder:  # Said before the work, not after it.

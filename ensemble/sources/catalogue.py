@@ -190,7 +190,7 @@ def refuse_resize(what: str) -> UserError:
     able = ", ".join(name for name, entry in SOURCES.items() if entry.can_resize)
     return UserError(
         f"config.resize is for pictures from files ({able}), and {what} is none of these: leave "
-        "config.resize out, and resize the images yourself if need be"
+        "it out, and resize the images yourself if need be"
     )
 
 
