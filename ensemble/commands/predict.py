@@ -50,6 +50,7 @@ from ensemble.storage.workdir import Workdir
 if TYPE_CHECKING:
     from ensemble.source import Source
 
+_ENDINGS = (".jsonl", ".ndjson")
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
 
@@ -62,12 +63,28 @@ def main(argv: Sequence[str]) -> None:
     if values.out is None:
         command_line.print_answer(answer(values.workdir, argv[1:], values.json, *fitted))
         return
-    path = new_file(values.out, "--out")  # Said before the work, not after it.
+    path = _new_lines(values.out)  # Said before the work, not after it.
     with open_display() as display:
         count = write_answers(values.workdir, argv[1:], path, *fitted, display=display)
     command_line.print_answer(
         shown(f"{path}: predictions of {count:,} inputs, a line of JSON each")
     )
+
+
+def _new_lines(out: str) -> epath.Path:
+    """The path of `--out`.
+
+    Raises:
+        UserError: no file can be there, or one is, or its name is of another form.
+    """
+    path = new_file(out, "--out")
+    if path.suffix.lower() not in _ENDINGS:
+        raise UserError(
+            f"--out={out} must end in {' or '.join(_ENDINGS)}, since lines of JSON are written"
+        )
+    if path.exists():
+        raise UserError(f"--out={out} is there already; choose another name, or remove it")
+    return path
 
 
 def answer(
@@ -376,7 +393,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     command_line.define_config_flag()
     flags.DEFINE_bool("json", False, "Print one JSON document.")
     flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
-    flags.DEFINE_string("out", None, "A file to write instead, in pieces: JSON lines, in order.")
+    flags.DEFINE_string("out", None, "A new file NAME.jsonl to write instead, in pieces, in order.")
     command_line.define_abstain_flag()
     return command_line.parse(
         argv,
