@@ -31,7 +31,7 @@ def test_the_page_is_that_of_the_results(module):
 def test_what_tells_most_is_run_first(module):
     bde = module("bde")
     cells = bde.plan(bde.METHODS, ("bike", "airfoil"), range(11), range(5))
-    assert len(cells) == len(set(cells)) == 2 * 11 * (6 * 5 + 1)
+    assert len(cells) == len(set(cells)) == 2 * 11 * (7 * 5 + 1)
     assert cells[: len(bde.METHODS)] == [(one, "airfoil", 0, 0) for one in bde.METHODS]
     by_stage = list(dict.fromkeys((one.table, one.split > 0, one.seed > 0) for one in cells))
     assert by_stage[:3] == [("airfoil", *one) for one in ((0, 0), (0, 1), (1, 0))]
