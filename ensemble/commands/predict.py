@@ -44,7 +44,7 @@ from ensemble.sources.tables.raw_columns import num_rows
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
-from ensemble.storage.paths import new_file
+from ensemble.storage.paths import fresh_file
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -63,28 +63,12 @@ def main(argv: Sequence[str]) -> None:
     if values.out is None:
         command_line.print_answer(answer(values.workdir, argv[1:], values.json, *fitted))
         return
-    path = _new_lines(values.out)  # Said before the work, not after it.
+    path = fresh_file(values.out, "--out", _ENDINGS)  # Said before the work, not after it.
     with open_display() as display:
         count = write_answers(values.workdir, argv[1:], path, *fitted, display=display)
     command_line.print_answer(
         shown(f"{path}: predictions of {count:,} inputs, a line of JSON each")
     )
-
-
-def _new_lines(out: str) -> epath.Path:
-    """The path of `--out`.
-
-    Raises:
-        UserError: no file can be there, or one is, or its name is of another form.
-    """
-    path = new_file(out, "--out")
-    if path.suffix.lower() not in _ENDINGS:
-        raise UserError(
-            f"--out={out} must end in {' or '.join(_ENDINGS)}, since lines of JSON are written"
-        )
-    if path.exists():
-        raise UserError(f"--out={out} is there already; choose another name, or remove it")
-    return path
 
 
 def answer(
