@@ -60,8 +60,8 @@ def shown(values: Sequence[float], digits: int = 4) -> str:
 def published_split(rows: Sequence[Row], table: str) -> str:
     """A line for each method: what it scored on the published split, and what it cost."""
     lines = [
-        "| | seeds | RMSE | NLL by moments | NLL | seconds | CPU seconds |",
-        "|---|---|---|---|---|---|---|",
+        "| | seeds | RMSE | NLL by moments | NLL | seconds | CPU seconds | R-hat |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for method, name in NAMES.items():
         mine = [row for row in of(rows, method, table) if row["split"] == 0]
@@ -72,10 +72,17 @@ def published_split(rows: Sequence[Row], table: str) -> str:
         cells += [
             f"{np.mean([row[key] for row in mine]):,.0f}" for key in ("seconds", "cpu_seconds")
         ]
+        cells.append(spread([row["rhat_max"] for row in mine if row.get("rhat_max")]))
         lines.append(f"| {' | '.join(cells)} |")
     for name, rmse, nll, seconds in PUBLISHED[table]:
-        lines.append(f"| *published:* {name} | 5 | {rmse} | {nll} | | {seconds} | |")
+        lines.append(f"| *published:* {name} | 5 | {rmse} | {nll} | | {seconds} | | |")
     return "\n".join(lines)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The smallest and the largest value."""
+    ends = sorted({f"{value:.2f}" for value in values}, key=float)
+    return " to ".join(ends[:1] + ends[1:][-1:])
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -120,17 +127,35 @@ def paired(rows: Sequence[Row], table: str) -> str:
 
 
 def cost(rows: Sequence[Row], table: str) -> str:
-    """What each method's seconds are of bde's on the published split; empty without bde's."""
-    seconds = {
-        method: np.mean([row["seconds"] for row in mine])
+    """What the methods cost on the published split, beside bde; empty without bde's seconds."""
+    found = {
+        method: mine
         for method in NAMES
         if (mine := [row for row in of(rows, method, table) if row["split"] == 0])
     }
-    whole = seconds.pop("bde_51000", None)
-    if whole is None or not seconds:
+    theirs = found.pop("bde_51000", None)
+    if theirs is None or not found:
         return ""
-    shares = [f"{NAMES[method]} {value / whole:.3f}" for method, value in seconds.items()]
-    return _wrapped(f"Seconds as a share of those of bde at 51,000 steps: {'; '.join(shares)}.")
+
+    def mean(mine: Sequence[Row], key: str) -> float:
+        return float(np.mean([row[key] for row in mine]))
+
+    whole = mean(theirs, "seconds")
+    shares = [
+        f"{NAMES[method]} {mean(mine, 'seconds') / whole:.3f}" for method, mine in found.items()
+    ]
+    text = f"Seconds as a share of those of bde at 51,000 steps: {'; '.join(shares)}."
+    if OURS in found and len(found[OURS]) != len(theirs):
+        text += (
+            f" Of model seeds, {len(found[OURS])} of {NAMES[OURS]}, stand beside {len(theirs)} of "
+            "bde at 51,000 steps."
+        )
+    if {OURS, "ensemble"} <= found.keys():
+        text += (
+            f" {mean(found[OURS], 'cpu_seconds'):,.0f} CPU seconds of our posterior, with its "
+            f"start, stand beside {mean(found['ensemble'], 'cpu_seconds'):,.0f} of our ensemble."
+        )
+    return _wrapped(text)
 
 
 def not_run(rows: Sequence[Row], table: str) -> str:
@@ -192,6 +217,8 @@ and on ten others.
   the published table does. NLL is of the prediction itself, a mixture over all draws.
 - Our posterior is ten chains of MCLMC from the members of our ensemble. Its seconds are those of
   both. The first 8,000 of 24,000 steps are left out, of 8,000 steps the first 4,000.
+- R-hat is the largest of our posterior's scalars, from the seed with the smallest to that with the
+  largest. Far above 1.01, it says that the chains do not agree. bde's was not computed.
 - bde has the settings of its published table. 5,000 steps are 4,000 of tuning and 1,000 of
   sampling.
 - HistGradientBoosting has its default settings, and one standard deviation for all rows, that of

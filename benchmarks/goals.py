@@ -37,6 +37,7 @@ class Goal:
         threshold: to be reached.
         at_least: whether values above the threshold are good; else those below.
         find: the figure, of what the file has; None where it is not measured.
+        is_stretch: whether it lies beyond what was promised.
     """
 
     about: str
@@ -44,6 +45,7 @@ class Goal:
     threshold: float
     at_least: bool
     find: Callable[[Content], Measured | None]
+    is_stretch: bool = False
 
     def verdict(self, measured: Measured | None) -> str:
         """Whether the figure reaches the goal, and whether its whole interval does too."""
@@ -185,14 +187,21 @@ GOALS = (
         "MCLMC on small networks, steps per second beside BlackJAX",
         "mclmc_steps", 2, True, ratio("MCLMC", "BlackJAX", unit="steps/s"),
     ),
+    Goal(
+        "MCLMC on small networks, steps per second beside the faster of bde and BlackJAX",
+        "mclmc_steps", 6, True, ratio("MCLMC", "bde", "BlackJAX", unit="steps/s"),
+        is_stretch=True,
+    ),
     Goal("airfoil, NLL by moments", "bde", -1.0, False, bde_score("airfoil", "nll_by_moments")),
     Goal("airfoil, RMSE", "bde", 0.125, False, bde_score("airfoil", "rmse")),
+    Goal("airfoil, RMSE", "bde", 0.11, False, bde_score("airfoil", "rmse"), is_stretch=True),
     Goal("bike, NLL by moments", "bde", -0.75, False, bde_score("bike", "nll_by_moments")),
     Goal("bike, RMSE", "bde", 0.22, False, bde_score("bike", "rmse")),
     Goal(
         f"airfoil, seconds for bde's published NLL of {BDE_PUBLISHED}, as a share of bde's",
         "bde", 0.2, False, share_of_time,
     ),
+    Goal("the same", "bde", 0.1, False, share_of_time, is_stretch=True),
     Goal(
         "of three tables, those where a posterior's NLL is below that of the best of three "
         "ensembles by more than the interval",
@@ -210,6 +219,10 @@ GOALS = (
     Goal(
         "records per second beside tf.data and DataLoader, the better of both",
         "streaming", 1.0, True, ratio("reading", "tf.data", "PyTorch DataLoader"),
+    ),
+    Goal(
+        "the same", "streaming", 2.0, True,
+        ratio("reading", "tf.data", "PyTorch DataLoader"), is_stretch=True,
     ),
     Goal(
         "share of its time that training waits for records",
@@ -237,22 +250,30 @@ def table(contents: Mapping[str, Content]) -> str:
             figure += f" ({', '.join(around)})" if around else ""
         verdict = goal.verdict(found)
         threshold = f"{'≥' if goal.at_least else '≤'}\u00a0{goal.threshold:g}"
-        cells = [goal.about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict]
+        about = goal.about + " (stretch)" * goal.is_stretch
+        cells = [about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def counts(contents: Mapping[str, Content]) -> str:
-    """How many goals were reached, in one sentence."""
-    verdicts = [
-        goal.verdict(goal.find(contents[goal.file]) if goal.file in contents else None)
-        for goal in GOALS
-    ]
-    numbers = {
-        word: sum(one.startswith(word) for one in verdicts)
-        for word in ("reached", "missed", "not measured")
-    }
+    """How many goals were reached, in two sentences."""
+
+    def count(is_stretch: bool) -> tuple[int, dict[str, int]]:
+        verdicts = [
+            goal.verdict(goal.find(contents[goal.file]) if goal.file in contents else None)
+            for goal in GOALS
+            if goal.is_stretch == is_stretch
+        ]
+        words = ("reached", "missed", "not measured")
+        return len(verdicts), {
+            word: sum(one.startswith(word) for one in verdicts) for word in words
+        }
+
+    number, found = count(is_stretch=False)
+    beyond, stretched = count(is_stretch=True)
     return (
-        f"Of {len(GOALS)} goals, {numbers['reached']} were reached, {numbers['missed']} were "
-        f"missed, and {numbers['not measured']} are not measured yet."
+        f"Of {number} goals, {found['reached']} were reached, {found['missed']} were missed, and "
+        f"{found['not measured']} are not measured yet. Of {beyond} stretch goals beyond these, "
+        f"{stretched['reached']} were reached."
     )

@@ -11,15 +11,19 @@ Contestants, each measured in a process of its own, in alternating rounds:
 
 The work: 10 chains of an MLP of four layers of 16 units with SiLU, which predicts a mean and a
 standard deviation, on 1,202 rows of airfoil's table; prior normal(1), fixed step size. Steps of
-single chains per second, after compilation; a step has two gradients. Half a minute a round. Rounds
-that --out has are not measured again: --rounds says how many there shall be.
+single chains per second, after compilation; a step has two gradients. Start-up is compilation, with
+our imports, set-up and first 320 steps, and with BlackJAX's first 200. Half a minute a round.
+Rounds that --out has are not measured again: --rounds says how many there shall be. If it has all
+of them, only the table is made anew.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import side_by_side
 from side_by_side import Measurement, Row
@@ -43,11 +47,14 @@ def main() -> None:
         "bde": [args.bde_python, PEERS["bde"], table],
     }
     results = measured(args.out) or {name: [] for name in commands}
+    versions = side_by_side.versions_of(sys.executable, ("blackjax",))
+    versions |= side_by_side.versions_of(args.bde_python, ("sklearn-contrib-bde",))
     for _ in range(len(results["ours"]), args.rounds):
         for name, found in side_by_side.measure_rounds(commands, 1).items():
             results[name] += found
-        write(make_rows(results), results, args.out)
-    write(make_rows(results), results, args.out)
+        side_by_side.report(make_rows(results), args.out, "--bde_python=PYTHON", versions)
+        keep(args.out, rounds=results)
+    keep(args.out, rows=[dataclasses.asdict(row) for row in make_rows(results)])
 
 
 def find_table(python: str) -> str:
@@ -79,17 +86,18 @@ def make_rows(results: dict[str, list[Measurement]]) -> list[Row]:
         for peer in PEERS:
             ours, theirs = values("ours", key), values(peer, key)
             rows.append(side_by_side.compare("MCLMC", setting, unit, ours, theirs, peer))
+    for peer in PEERS:
+        ours, theirs = values("ours", "first_seconds"), values(peer, "first_seconds")
+        about = ("MCLMC, start-up, ours with set-up", setting, "s")
+        rows.append(side_by_side.compare(*about, ours, theirs, peer, higher_is_better=False))
     return rows
 
 
-def write(rows: list[Row], results: dict[str, list[Measurement]], out: str | None) -> None:
-    """Prints the table, and writes it with the rounds where a file is given."""
-    side_by_side.report(rows, out)
+def keep(out: str | None, **entries: Any) -> None:
+    """Sets entries of the file, where one is given; who measured what stays as it is."""
     if out:
         path = pathlib.Path(out)
-        path.write_text(
-            json.dumps(json.loads(path.read_text()) | {"rounds": results}, indent=2) + "\n"
-        )
+        path.write_text(json.dumps(json.loads(path.read_text()) | entries, indent=2) + "\n")
 
 
 if __name__ == "__main__":

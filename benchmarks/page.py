@@ -21,6 +21,7 @@ PAGES = {
     "distillation": "distillation.md",
     "masses": "posteriors.md",
     "posteriordb": "posteriordb.md",
+    "sgmcmc_bias": "posteriors.md",
     "tables": "results.md",
     "tables_defaults": "results.md",
 }
@@ -75,9 +76,11 @@ def provenance(name: str, content: Content) -> str:
     dates = sorted({row["date"][:10] for row in rows if "date" in row})
     command = content.get("command", f"python benchmarks/{name}.py --out=FILE.json")
     when = f"{dates[0]} to {dates[-1]}" if len(dates) > 1 else "".join(dates)
+    versions = ", ".join(f"{one} {which}" for one, which in content.get("versions", {}).items())
     parts = [
         f"Machine: {content.get('machine', 'not recorded')}.",
         f"Command: `{command}`.",
+        *([f"Versions of peers: {versions}."] if versions else []),
         f"Date: {when or 'not recorded'}.",
         f"Commit: {', '.join(commits[:3]) or 'not recorded'}"
         + (f" and {len(commits) - 3} more." if len(commits) > 3 else "."),

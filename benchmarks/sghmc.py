@@ -55,7 +55,11 @@ def main() -> None:
         if peer in rates
     ]
     own = side_by_side.compare("sampling", f"{NUM_CHAINS} chains", RATE, rates["ours"])
-    side_by_side.report(rows or [own], args.out)
+    arguments, versions = "", {}
+    if rows:
+        arguments = "--posteriors_python=PYTHON"
+        versions = side_by_side.versions_of(args.posteriors_python, ("posteriors", "torch"))
+    side_by_side.report(rows or [own], args.out, arguments, versions)
 
 
 def has_posteriors(python: str) -> bool:

@@ -143,13 +143,24 @@ def format_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def report(rows: Sequence[Row], out: str | None) -> None:
-    """Prints the table; writes it to the JSON file `out`, with command, commit and date."""
+def report(
+    rows: Sequence[Row], out: str | None, arguments: str = "", versions: Mapping[str, str] = {}
+) -> None:
+    """Prints the table; writes it to the JSON file `out`, with command, commit and date.
+
+    Args:
+        rows: of the table.
+        out: the file; None for none.
+        arguments: of the command, beside `--out`.
+        versions: of peers, by package.
+    """
     print(f"{describe_machine()}\n\n{format_table(rows)}")
     if out:
+        command = ["python", f"benchmarks/{pathlib.Path(sys.argv[0]).name}", arguments]
         content: dict[str, Any] = {
             "machine": describe_machine(),
-            "command": f"python benchmarks/{pathlib.Path(sys.argv[0]).name} --out=FILE.json",
+            "command": " ".join([*filter(None, command), "--out=FILE.json"]),
+            **({"versions": dict(versions)} if versions else {}),
             **provenance(),
             "rows": [dataclasses.asdict(row) for row in rows],
         }
@@ -166,6 +177,19 @@ def provenance() -> dict[str, str]:
     ).stdout.strip()  # fmt: skip
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"commit": commit, "date": date}
+
+
+def versions_of(python: str, packages: Sequence[str]) -> dict[str, str]:
+    """The versions of those packages that an interpreter has."""
+    program = (
+        "import importlib.metadata as m, json, sys\n"
+        "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
+        "print(json.dumps({one: have[one] for one in sys.argv[1:] if one in have}))"
+    )
+    completed = subprocess.run(
+        [python, "-c", program, *packages], capture_output=True, text=True, check=True
+    )
+    return json.loads(completed.stdout)
 
 
 def describe_machine() -> str:

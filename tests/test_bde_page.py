@@ -65,6 +65,25 @@ def test_a_page_of_few_cells_says_what_is_missing(module):
     assert "Nothing of this was run on this machine yet." in text  # Of bike.
 
 
+def test_the_page_says_how_far_chains_agree_and_how_unlike_the_costs_are(module):
+    scores = {"rmse": 1.0, "nll_by_moments": 1.0, "nll": 1.0, "seconds": 10}
+    rows = [
+        row("posterior_24000", 0, seed, rhat_max=rhat, **scores)
+        for seed, rhat in enumerate((1.7, 1.449, 1.5))
+    ]
+    rows += [row("bde_51000", 0, 0, **scores), row("ensemble", 0, 0, **scores)]
+    rows[-1]["cpu_seconds"] = 4.0
+    page = module("bde_page")
+    assert "| 10 | 20 | 1.45 to 1.70 |" in page.published_split(rows, "airfoil")
+    assert "| our ensemble | 1 | 1.0000 | 1.0000 | 1.0000 | 10 | 4 |  |" in page.published_split(
+        rows, "airfoil"
+    )
+    cost = page.cost(rows, "airfoil").replace("\n", " ")
+    assert "3 of our posterior, 24,000 steps, stand beside 1 of bde at 51,000 steps." in cost
+    assert "20 CPU seconds of our posterior, with its start, stand beside 4 of our en" in cost
+    assert "Of model seeds" not in page.cost(rows[2:], "airfoil")
+
+
 def test_an_interval_allows_for_training_rows_in_common(module):
     mean, low, high = module("bde_page").interval([0.0, 2.0])
     # Student's t of one degree of freedom, and a variance of 2 times 1/2 + 1/4.

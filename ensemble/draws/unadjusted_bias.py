@@ -14,17 +14,20 @@ OF_WORST = 0.35
 """The same in the worst direction, where one alone has all of the energy's variance."""
 NEAR_LIMIT = 0.1
 """Variance of the energy in all directions, nats^2, above which the worst cannot be told."""
+MEAN_LIMIT = 2e-3
+"""The same per direction: above both limits the mean cannot be told either. There simulated widths
+of 100 directions err by more than the formula says, and near the limit of stability by anything."""
 
 
 class Bias(NamedTuple):
     """Of standard deviations, relative: .01 is one percent of a posterior standard deviation.
 
     Attributes:
-        mean: over directions.
+        mean: over directions; None where it cannot be told.
         worst: the largest that one direction may have; None where it cannot be told.
     """
 
-    mean: float
+    mean: float | None
     worst: float | None
 
 
@@ -37,4 +40,5 @@ def expected_bias(energy_variance: float, num_params: int) -> Bias:
     """
     total = energy_variance * num_params
     worst = OF_WORST * total ** (1 / 3) if total < NEAR_LIMIT else None
-    return Bias(OF_MEAN * energy_variance ** (1 / 3), worst)
+    is_told = total < NEAR_LIMIT or energy_variance < MEAN_LIMIT
+    return Bias(OF_MEAN * energy_variance ** (1 / 3) if is_told else None, worst)

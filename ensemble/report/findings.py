@@ -10,7 +10,7 @@ from ensemble.likelihood import Arrays, Constant
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, advantage
 from ensemble.report.results import reported_split
-from ensemble.report.tuning import untuned
+from ensemble.report.tuning import too_long, untuned
 from ensemble.task import Scored
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
@@ -41,7 +41,7 @@ def findings(
         Lines; none where nothing is to be said.
     """
     found = _failures(report, remedy_of_failed or remedy) + _convergence(report) + _ladder(report)
-    found += untuned(report)
+    found += untuned(report) + too_long(report)
     if "sites" in report:
         found += _of_model(report)
     split = reported_split(report)
@@ -101,8 +101,8 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
     """The likely reason why chains have not converged, and what helps against it."""
     live, is_model = report["live_members"], "sites" in report
     longer = posterior.get("remedy") or (
-        f"Raise config.hmc.num_samples={posterior['num_samples']} or config.hmc.num_warmup="
-        f"{posterior['num_warmup']}"
+        f"Raise config.hmc.num_samples={posterior['num_samples']}, or in a new workdir "
+        f"config.hmc.num_warmup={posterior['num_warmup']}"
     )
     accepted = posterior.get("accept_by_chain") or []
     idle = [live[i] for i, rate in enumerate(accepted) if rate < _IDLE]
@@ -115,6 +115,8 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
         )
     if posterior.get("modes"):
         return _of_modes(posterior, report)
+    if too_long(report):
+        return "Begin with the step size, below."
     if is_model and posterior.get("divergences"):
         return f"Begin with the draws that diverged, below. {longer} where there are none."
     mass = report.get("config", {}).get("hmc", {}).get("mass")
@@ -182,7 +184,7 @@ def _of_model(report: Mapping[str, Any]) -> list[str]:
             "finite, or each chain stays at a value of its own. Whether the chains agree cannot be "
             "said."
         )
-    if posterior["divergences"]:
+    if posterior["divergences"] and not too_long(report):
         found.append(
             f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "
             "are too narrow for the step size, and their values may be missing here. Raise "

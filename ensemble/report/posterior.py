@@ -61,10 +61,10 @@ def posterior_section(
         interval, over chains, of the log density, and of scores of single draws on `tracked_split`;
         no interval where it cannot be told. Of a sampler that accepts every step, `energy_variance`
         in nats^2 per step and parameter, and the relative error `sd_bias` of standard deviations
-        that goes with it: in the mean over directions, and in the worst one or None. Where chains
-        do not agree because each stays in a mode of its own, `modes` has the places of the chains
-        of each mode among the live ones, and `modes_scalar` the name of the scalar that shows it;
-        else None.
+        that goes with it, in the mean over directions and in the worst one, None where that cannot
+        be told. Where chains do not agree because each stays in a mode of its own, `modes` has the
+        places of the chains of each mode among the live ones, and `modes_scalar` the name of the
+        scalar that shows it; else None.
     """
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
     bias = {}

@@ -271,7 +271,7 @@ def _walk_sentence(posterior: Mapping[str, Any]) -> str:
 def _unadjusted(posterior: Mapping[str, Any]) -> str:
     """What size of bias is expected of a sampler that accepts every step."""
     mean, worst = posterior.get("sd_bias", (None, None))  # Reports of older runs have none.
-    if mean is None or not np.isfinite(mean):
+    if mean is None:
         return "unadjusted, so biased by an amount that cannot be told"
     text = f"unadjusted, so standard deviations are off by about {mean:.1%}"
     return text + (f" and up to {worst:.0%} in one direction" if worst is not None else "")

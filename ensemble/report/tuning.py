@@ -1,4 +1,4 @@
-"""Chains that did not converge because their step size is far below the scale of the posterior."""
+"""Chains whose step size is far below the scale of the posterior, or above it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +11,9 @@ _TUNED_VARIANCE = 5e-4
 """Nats^2 per step and parameter: what the tuning of MCLMC aims at, as BlackJAX sets it."""
 _FAR_BELOW = 1e-3
 """Of that: it goes with the sixth power of a step size, which is less than a third then."""
+_TOO_LONG, _SHORT_ENOUGH = 1.0, 0.1
+"""Nats^2 per step and parameter of a step size that was given: posteriors of small networks predict
+worse above the first (docs/posteriors.md, "When a posterior pays"), and well about the second."""
 
 
 def untuned(report: Mapping[str, Any]) -> list[str]:
@@ -44,6 +47,39 @@ def untuned(report: Mapping[str, Any]) -> list[str]:
     else:
         return []
     return [
-        f"The run did not converge, because {why}. Raise config.hmc.num_warmup="
+        f"The run did not converge, because {why}. In a new workdir raise config.hmc.num_warmup="
         f"{posterior['num_warmup']}, or start elsewhere with config.init_from."
+    ]
+
+
+def too_long(report: Mapping[str, Any]) -> list[str]:
+    """Says of a step size that nothing has tuned that it is too large, and names a smaller one.
+
+    Args:
+        report: the content of report.json.
+    """
+    posterior = report.get("posterior", {})
+    if posterior.get("num_warmup", 1) > 0:  # Other samplers do not say it.
+        return []
+    size, variance = report["config"]["hmc"]["step_size"], posterior.get("energy_variance")
+    divergences, seen = posterior["divergences"], []
+    if variance is not None and not variance <= _TOO_LONG:
+        seen.append(f"the energy varies by {variance:.3g} nats^2 per step and parameter")
+    if divergences:
+        seen.append(f"{divergences:,} draw{'s' * (divergences > 1)} diverged")
+    if not seen:
+        return []
+    lower, why = size / 2, "half of it, for nothing tells how much is enough"
+    if variance is not None and np.isfinite(variance):
+        scaled = size * (_SHORT_ENOUGH / max(variance, _SHORT_ENOUGH)) ** (1 / 6)
+        if scaled < lower:
+            lower = scaled
+            why = (
+                f"at which the variance would be {_SHORT_ENOUGH:g} if it fell with the sixth power "
+                "of the step size, as that of small steps does"
+            )
+    return [
+        f"The steps are too long for the posterior: {' and '.join(seen)}, and with "
+        "config.hmc.num_warmup=0 nothing tunes them. In a new workdir lower config.hmc.step_size="
+        f"{size:g} to {lower:.2g}, {why}, and look at this again."
     ]

@@ -13,6 +13,8 @@ from ensemble.report.posterior import convergence_section
 
 HOT, COLD = 1.1, 0.9
 """Temperatures of the draws beyond which a note says so."""
+_WARM = 1.05
+"""What a note then aims at: the excess over 1 goes with the learning rate."""
 _FEW_BATCHES = 10
 
 
@@ -82,16 +84,20 @@ def section(
         "num_chains": config.num_chains,
         "temperature": config.temperature,
         "tracked_split": tracked_split,
-        "remedy": _longer(times),
+        "remedy": longer(times, config.sgmcmc.schedule),
     }
 
 
-def _longer(times: Timetable) -> str:
-    """What draws more, or draws that depend less on each other."""
-    if times.num_cycles > 1:
-        return f"Raise config.sgmcmc.num_cycles={times.num_cycles}"
+def longer(times: Timetable, schedule: str) -> str:
+    """What gives more draws in the same workdir, and in a new one draws that depend less.
+
+    Args:
+        times: of the draws.
+        schedule: of the learning rate; a cyclical one goes on with whole cycles alone.
+    """
+    more = "num_cycles" if schedule == "cyclical" else "num_samples"
     return (
-        f"Raise config.sgmcmc.num_samples={times.num_samples}, "
+        f"Raise config.sgmcmc.{more}={getattr(times, more)}, or in a new workdir "
         f"config.sgmcmc.steps_per_draw={times.steps_per_draw} or "
         f"config.sgmcmc.num_burn_in={times.num_burn_in}"
     )
@@ -109,18 +115,19 @@ def notes(
     """
     found, heat = [], posterior["draw_temperature"]
     if heat > HOT:
-        lower = config.learning_rate * (HOT - 1) / 2 / (heat - 1)
+        lower = config.learning_rate * (_WARM - 1) / (heat - 1)
         found.append(
             f"The draws have a temperature of {heat:.2f}, which should be 1, for the noise of the "
             "gradients heats the chains, unless they have not forgotten their start: variances of "
-            f"the posterior are too large by some {heat - 1:.0%}. Lower config.learning_rate="
-            f"{config.learning_rate:g} to {lower:.2g} with as many times the steps, or raise "
-            f"config.batch_size={config.batch_size}."
+            f"the posterior are too large by some {heat - 1:.0%}. In a new workdir lower "
+            f"config.learning_rate={config.learning_rate:g} to {lower:.2g} with as many times the "
+            f"steps, for a temperature of {_WARM:g}, or raise config.batch_size="
+            f"{config.batch_size}."
         )
     elif heat < COLD:
         found.append(
             f"The draws have a temperature of {heat:.2f}, which should be 1: the noise has not had "
-            f"the steps to spread them. Raise config.sgmcmc.steps_per_draw="
+            f"the steps to spread them. In a new workdir raise config.sgmcmc.steps_per_draw="
             f"{config.sgmcmc.steps_per_draw}."
         )
     num_batches = -(-num_examples // config.batch_size)

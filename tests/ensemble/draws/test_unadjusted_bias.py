@@ -13,6 +13,7 @@ GAUSSIANS = {
     "alike": (np.ones(10), 4.0),
     "spread": (np.logspace(-1, 0, 10), 0.65),
     "one narrow": (np.r_[0.1, np.ones(9)], 0.6),
+    "a hundred alike": (np.ones(100), 13.0),
 }
 NUM_CHAINS, NUM_DRAWS, STEPS = 128, 400, 8
 
@@ -62,3 +63,9 @@ def test_a_step_near_the_limit_of_stability_has_no_worst_direction_told():
     assert expected_bias(5e-4, 10).mean == pytest.approx(0.0103, rel=0.01)
     assert expected_bias(5e-4, 10).worst == pytest.approx(0.06, rel=0.01)
     assert expected_bias(5e-4, 10_000).worst is None
+
+
+def test_of_a_step_that_is_far_too_long_nothing_is_told():
+    assert expected_bias(5e-4, 10_000).mean is not None
+    assert expected_bias(82.0, 994) == (None, None)
+    assert expected_bias(float("inf"), 2) == (None, None)

@@ -206,3 +206,12 @@ def test_a_ladder_whose_neighbours_hardly_swap_is_too_coarse():
     (line,) = findings(report, None, {}, {}, REMEDY)
     assert line.startswith("Replicas 1 and 2 of chain 1 swapped in only 2.0% of attempts")
     assert "num_replicas=3" in line
+
+
+def test_chains_whose_steps_are_too_long_are_told_of_these_and_not_to_run_for_longer():
+    posterior = {"rhat_max": 3.9, "ess_bulk_min": 12.0, "rhat_chance": 1.2, "num_warmup": 0}
+    posterior |= {"num_samples": 30, "energy_variance": 82.0, "divergences": 30}
+    config = {"hmc": {"step_size": 0.05}}
+    slow, steps = _of(_predicted([0.9]), posterior=posterior, config=config)
+    assert slow.endswith("may be off. Begin with the step size, below.")
+    assert "In a new workdir lower config.hmc.step_size=0.05 to 0.016" in steps

@@ -77,7 +77,7 @@ def test_the_sentence_of_a_posterior_says_its_bias_and_whether_it_converged():
         "unadjusted, so standard deviations are off by about 1.0% and up to 6% in one direction, "
         "0 divergent. The run has not converged."
     )
-    posterior |= {"sd_bias": [float("inf"), None], "converged": True}
+    posterior |= {"sd_bias": [None, None], "converged": True}
     assert summary_sentence(report).endswith(
         "an amount that cannot be told, 0 divergent. Of two equal modes, 2 chains all miss one in "
         "50% of runs."

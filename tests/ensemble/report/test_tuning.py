@@ -2,9 +2,10 @@
 
 import re
 
+import numpy as np
 import pytest
 
-from ensemble.report.tuning import untuned
+from ensemble.report.tuning import too_long, untuned
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,50 @@ def test_a_warmup_that_failed_is_said_in_a_line(posterior, says):
         assert untuned(report) == []
     else:
         (line,) = untuned(report)
-        assert re.search(f"did not converge, because .*{says}.* Raise config.hmc.num_wa", line)
+        assert re.search(f"did not converge, because .*{says}.* raise config.hmc.num_wa", line)
 
 
 def test_chains_without_a_warmup_have_none_that_failed():
     assert untuned({"posterior": {"converged": False, "draw_temperature": 1.0}}) == []
+
+
+LARGE = "The steps are too long for the posterior: the energy varies by 82 nats^2 per step"
+
+
+@pytest.mark.parametrize(
+    ("posterior", "begins", "remedy"),
+    [
+        ({"energy_variance": 0.65}, None, ""),
+        ({"energy_variance": 82.0, "num_warmup": 500}, None, ""),
+        ({"energy_variance": 82.0}, LARGE, "step_size=0.05 to 0.016, at which .* be 0.1 if it fe"),
+        (
+            {"energy_variance": 82.0, "divergences": 30},
+            f"{LARGE} and parameter and 30 draws diverged, and with config.hmc.num_warmup=0 nothi",
+            "step_size=0.05 to 0.016,",
+        ),
+        ({"energy_variance": np.inf}, "", "step_size=0.05 to 0.025, half of it"),
+        ({"energy_variance": 2.3}, "", "step_size=0.05 to 0.025, half of it"),
+        (
+            {"divergences": 1},  # Of hmc.
+            "The steps are too long for the posterior: 1 draw diverged, and",
+            "step_size=0.05 to 0.025, half of it",
+        ),
+    ],
+)
+def test_a_step_size_that_nothing_tuned_and_that_is_too_large_gets_a_smaller_one(
+    posterior, begins, remedy
+):
+    report = {
+        "posterior": {"num_warmup": 0, "divergences": 0} | posterior,
+        "config": {"hmc": {"step_size": 0.05}},
+    }
+    if begins is None:
+        assert too_long(report) == []
+    else:
+        (line,) = too_long(report)
+        assert line.startswith(begins)
+        assert re.search(f"In a new workdir lower config.hmc.{remedy}", line)
+
+
+def test_chains_that_see_batches_have_no_step_size_that_is_too_large():
+    assert too_long({"posterior": {"draw_temperature": 1.0}}) == []
