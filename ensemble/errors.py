@@ -19,6 +19,19 @@ class UserError(ValueError):
     exit_status = 2
 
 
+class Damaged(UserError):
+    """Examples that cannot be read.
+
+    Args:
+        what: is wrong, and where.
+        remedy: of it.
+    """
+
+    def __init__(self, what: str, remedy: str):
+        super().__init__(f"{what}; {remedy}")
+        self.what, self.remedy = what, remedy
+
+
 class StoreAway(UserError):
     """Storage that has not answered for long: the same command goes on when it does."""
 

@@ -255,7 +255,7 @@ SOURCES: Mapping[str, SourceEntry] = {
     ),
     "records:FOLDER": SourceEntry(
         "ensemble.sources.records.record_source:load_records",
-        given="ensemble.sources.records.index:given_records",
+        given="ensemble.sources.records.record_source:given_records",
     ),
     "tfds:NAME": SourceEntry(
         "ensemble.sources.image_sets:load_tfds",

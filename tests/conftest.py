@@ -193,10 +193,12 @@ class Bucket(MemoryFileSystem):
 
 @pytest.fixture
 def bucket(monkeypatch):
-    fsspec.register_implementation("gcs", Bucket, clobber=True)
+    for prefix in Bucket.protocol:
+        fsspec.register_implementation(prefix, Bucket, clobber=True)
     Bucket.store.clear()
     yield Workdir("gs://bucket/run")
-    fsspec.register_implementation("gcs", "gcsfs.GCSFileSystem", clobber=True)
+    for prefix in Bucket.protocol:
+        fsspec.register_implementation(prefix, "gcsfs.GCSFileSystem", clobber=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

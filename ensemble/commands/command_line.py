@@ -1,6 +1,8 @@
 """What the programs share: flags, logs, and one line and an exit status for what goes wrong."""
 
+import contextlib
 import importlib.util
+import inspect
 import logging as std_logging
 import os
 import pathlib
@@ -33,7 +35,8 @@ def run(
 
     Args:
         main: called with what `parse_flags` returns.
-        parse_flags: called with the command line; sets `absl.flags.FLAGS`.
+        parse_flags: called with the command line; sets `absl.flags.FLAGS`. `--help` prints the text
+            of its module, and the flags.
         program: its name, for messages.
 
     Returns:
@@ -43,7 +46,7 @@ def run(
     logging.get_absl_handler().addFilter(_is_worth_showing)
     sys.unraisablehook = _print_unraisable
     try:
-        app.run(main, flags_parser=parse_flags)
+        app.run(main, flags_parser=lambda argv: _parse_or_help(parse_flags, argv))
     except (UserError, RunFailed, Interrupted, PeerLost) as error:
         logging.flush()
         _print_line(f"{program}: {error}")
@@ -69,6 +72,39 @@ def run(
         traceback.print_exc()
         return _leave(1)
     return 0
+
+
+_HELP = ("--help", "-help", "-h", "-?")
+
+
+def _parse_or_help(parse_flags: Callable[[Sequence[str]], list[str]], argv: list[str]) -> list[str]:
+    """Parses a command line; if it asks for help, prints that and ends the program.
+
+    absl's own help has the flags of the main module alone, and an exit status of 1.
+    """
+    if not any(arg in _HELP for arg in argv[1:]):
+        return parse_flags(argv)
+    with contextlib.suppress(UserError):  # What else is missing.
+        parse_flags(argv[:1])
+    text = inspect.cleandoc(sys.modules[parse_flags.__module__].__doc__ or "")
+    print_answer("\n".join([text, "", "Flags:", *map(_flag_help, _own_flags())]))
+    sys.exit(0)
+
+
+def _own_flags() -> list[flags.Flag]:
+    by_module = flags.FLAGS.flags_by_module_dict()
+    return [one for name, own in by_module.items() if _is_own_module(name) for one in own]
+
+
+def _is_own_module(name: str) -> bool:
+    return name.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _flag_help(flag: flags.Flag) -> str:
+    value = "" if flag.boolean else "=..."
+    is_said = bool(flag.default) and isinstance(flag.default, str | int | float)
+    default = f" Default: {flag.default}." if is_said else ""
+    return f"  --{flag.name}{value}\n      {flag.help}{default}"
 
 
 def _print_line(line: str) -> None:

@@ -1,51 +1,78 @@
-"""Writes data as a folder of records, which `config.dataset=records:FOLDER` reads in batches."""
+"""Writes data as a folder of records, which `config.dataset=records:FOLDER` reads in batches.
+
+    python -m ensemble convert pictures/ records/ --resize=64
+    python -m ensemble convert table.parquet records/ --target=price
+    python -m ensemble convert records:records/ new/ --skip_damaged
+    python -m ensemble convert tfds:beans gs://bucket/records --resize=64
+
+SOURCE is an npz file, a folder of npy files, a folder of images per class, `tfds:NAME`, a Parquet
+file of numbers, or records. FOLDER must not be there yet; it may be in a bucket.
+"""
 
 import os
+import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from ensemble.commands import command_line
-from ensemble.errors import shown
+from ensemble.errors import UserError, shown
 from ensemble.run.display import open_display
 from ensemble.run.progress import Progress
 from ensemble.source import Request, TableKeys
-from ensemble.sources.catalogue import given_examples, prefix_of_path
+from ensemble.sources.catalogue import find_entry, given_examples, prefix_of_path
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import local_path
-from ensemble.sources.records.conversion import check_new, write_records
+from ensemble.sources.records.bucket import is_remote, new_folder
+from ensemble.sources.records.conversion import write_records
 
 
 def main(argv: Sequence[str]) -> None:
     """Writes the folder that the command line names."""
+    try:
+        _convert(argv)
+    except UserError as error:
+        if error.exit_status != UserError.exit_status:
+            raise
+        raise UserError(_by_flags(str(error))) from error
+
+
+def _by_flags(line: str) -> str:
+    """A line about data with the words of this command line in place of a configuration's keys."""
+    line = re.sub(r"(?<!-)config\.(resize|target|data_dir)\b", r"--\1", line)
+    return re.sub(r"(?<!-)(config\.)?dataset='", "SOURCE='", line)
+
+
+def _convert(argv: Sequence[str]) -> None:
     values: Any = flags.FLAGS
     _, source, target = argv
-    folder = local_path(target)
-    check_new(folder)
-    name = source
-    if "://" in source or (":" not in source and os.path.exists(local_path(source))):
-        name = f"{prefix_of_path(source)}:{source}"
-    table = TableKeys(target=values.target)
-    request = Request(values.data_dir, size=parse_size(values.resize), table=table)
-    given = given_examples(name, request)
-    total = sum(map(len, given.inputs.values()))
-    with (
-        open_display() as display,
-        Progress(0, total, "converting", "example", display) as progress,
-    ):
-        left_out = write_records(given, folder, values.skip_damaged, progress.update)
-    command_line.print_answer(shown(_summary(folder, total, left_out)))
-
-
-def _summary(folder: Path, total: int, left_out: int) -> str:
-    size = sum(file.stat().st_size for file in folder.iterdir())
+    with new_folder(target) as folder:  # Said before the work, not after it.
+        table = TableKeys(target=values.target)
+        request = Request(values.data_dir, size=parse_size(values.resize), table=table)
+        given = given_examples(_name(source), request)
+        total = sum(map(len, given.inputs.values()))
+        with (
+            open_display() as display,
+            Progress(0, total, "converting", "example", display) as progress,
+        ):
+            left_out = write_records(given, folder, values.skip_damaged, progress.update)
+        size = sum(file.stat().st_size for file in folder.iterdir())
     damaged = f", {left_out:,} damaged left out" if left_out else ""
-    return (
-        f"{folder}: {total - left_out:,} examples{damaged}, {size / 1e6:,.1f} MB; "
-        f"train with --config.dataset=records:{folder}"
+    place = target if is_remote(target) else folder
+    answer = (
+        f"{place}: {total - left_out:,} examples{damaged}, {size / 1e6:,.1f} MB; "
+        f"train with --config.dataset=records:{place}"
     )
+    command_line.print_answer(shown(answer))
+
+
+def _name(source: str) -> str:
+    """The data set that the command line names, which may be a path without a prefix."""
+    is_data = ":" in source and find_entry(source) is not None
+    if not is_data and (is_remote(source) or os.path.exists(local_path(source))):
+        return f"{prefix_of_path(source)}:{source}"
+    return source
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:

@@ -37,18 +37,20 @@ from ensemble.sources.catalogue import find_entry, given_examples
 from ensemble.sources.folders import read_unlabelled, unlabelled
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
+from ensemble.sources.records.bucket import is_remote
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables import table_files
 from ensemble.sources.tables.raw_columns import num_rows
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
-from ensemble.storage.paths import new_file
+from ensemble.storage.paths import fresh_file
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
     from ensemble.source import Source
 
+_ENDINGS = (".jsonl", ".ndjson")
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
 
@@ -61,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
     if values.out is None:
         command_line.print_answer(answer(values.workdir, argv[1:], values.json, *fitted))
         return
-    path = new_file(values.out, "--out")  # Said before the work, not after it.
+    path = fresh_file(values.out, "--out", _ENDINGS)  # Said before the work, not after it.
     with open_display() as display:
         count = write_answers(values.workdir, argv[1:], path, *fitted, display=display)
     command_line.print_answer(
@@ -206,7 +208,9 @@ def _config_of_run(workdir: str) -> Mapping[str, Any]:
 def _given(paths: Sequence[str], config: Mapping[str, Any]) -> dict[str, Part] | None:
     """All examples of a data set by its parts, if it is one that is named; else None."""
     entry = find_entry(paths[0])
-    if entry is None or not entry.given or ":" not in paths[0] or local_path(paths[0]).exists():
+    if entry is None or not entry.given or ":" not in paths[0]:
+        return None
+    if not is_remote(paths[0]) and local_path(paths[0]).exists():
         return None
     if len(paths) > 1:
         raise UserError(f"{paths[0]} is a data set: give it alone")
@@ -326,6 +330,8 @@ def are_images(paths: Sequence[str]) -> bool:
 
 
 def _has_images(path: str) -> bool:
+    if is_remote(path):
+        return False
     file = local_path(path)
     is_array = file.suffix == ".npz" or (file.is_file() and zipfile.is_zipfile(file))
     return file.exists() and not is_array
@@ -371,7 +377,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     command_line.define_config_flag()
     flags.DEFINE_bool("json", False, "Print one JSON document.")
     flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
-    flags.DEFINE_string("out", None, "A file to write instead, in pieces: JSON lines, in order.")
+    flags.DEFINE_string("out", None, "A new file NAME.jsonl to write instead, in pieces, in order.")
     command_line.define_abstain_flag()
     return command_line.parse(
         argv,

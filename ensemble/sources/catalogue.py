@@ -14,6 +14,7 @@ from ensemble.sources import image_form
 from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.given_data import OwnData
+from ensemble.sources.records.bucket import is_remote
 from ensemble.sources.records.index import INDEX
 from ensemble.sources.tables.frames import has_tables
 from ensemble.sources.tables.table_source import dataset_from_frames
@@ -26,12 +27,15 @@ _PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
 
 def prefix_of_path(path: str) -> str:
     """What stands before the colon of a data set that is at a path, by what is there."""
+    ending = _FILES.get(os.path.splitext(path)[1].lower())
+    if is_remote(path):
+        return ending or "records"
     folder = Path(path).expanduser()
     if (folder / INDEX).is_file():
         return "records"
     if any(folder.glob("*inputs.npy")):
         return "npy"
-    return _FILES.get(os.path.splitext(path)[1].lower(), "folder")
+    return ending or "folder"
 
 
 def find_entry(name: str) -> SourceEntry | None:
@@ -186,7 +190,7 @@ def refuse_resize(what: str) -> UserError:
     able = ", ".join(name for name, entry in SOURCES.items() if entry.can_resize)
     return UserError(
         f"config.resize is for pictures from files ({able}), and {what} is none of these: leave "
-        "config.resize out, and resize the images yourself if need be"
+        "it out, and resize the images yourself if need be"
     )
 
 
@@ -224,7 +228,7 @@ def _entry(name: str, request: Request) -> SourceEntry:
                 f"dataset={name!r} is a table in a form that is not read: write it as CSV, and set "
                 "csv:PATH"
             )
-        if end in _FILES or os.path.isdir(os.path.expanduser(name)):
+        if end in _FILES or is_remote(name) or os.path.isdir(os.path.expanduser(name)):
             prefix = prefix_of_path(name)
             raise UserError(f"dataset={name!r} is a path; write {prefix}:{name}")
         close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)

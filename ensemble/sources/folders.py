@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import Damaged, UserError, in_one_line
 from ensemble.source import Request, Source
 from ensemble.sources.dataset import own_dataset
 from ensemble.sources.given_data import OwnData
@@ -192,9 +192,10 @@ class PictureFiles:
             decoded = pool.map(lambda file: _read_image(file, self._mode, self._size), chosen)
             for i, (file, image) in enumerate(zip(chosen, decoded, strict=True)):
                 if image.shape[:2] != self.shape[1:3]:
-                    raise UserError(
+                    raise Damaged(
                         f"{_shown(file)} is {_by(image.shape[:2])} pixels (height x width), the "
-                        f"first image is {_by(self.shape[1:3])}; all images must have one size"
+                        f"first image is {_by(self.shape[1:3])}",
+                        "all images must have one size",
                     )
                 images[i] = image.reshape(self.shape[1:])
         return images
@@ -240,8 +241,8 @@ def _check_sizes(files: list[Path], sizes: list[tuple[int, int]]) -> None:
         if one != sizes[0]:
             raise UserError(
                 f"{_shown(file)} is {_by(one)} pixels (height x width) but {_shown(files[0])} is "
-                f"{_by(sizes[0])}; all images must have one size: train with config.resize, such "
-                "as 64 or '64x48', which resizes them all, or resize them yourself"
+                f"{_by(sizes[0])}; all images must have one size: set config.resize, such as "
+                "64 or '64x48', which resizes them all, or resize them yourself"
             )
 
 
@@ -270,16 +271,13 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
         if not file.is_file():  # A pipe would be waited for.
             raise ValueError("it is no file")
         if not file.stat().st_size:
-            raise UserError(f"{_shown(file)} is empty; restore or remove it")
+            raise Damaged(f"{_shown(file)} is empty", "restore or remove it")
         with PIL.Image.open(file, formats=FORMATS) as image:
             size, mode = (image.height, image.width), image.mode
     except UserError:
         raise
     except PIL.Image.DecompressionBombError:
-        raise UserError(
-            f"{_shown(file)} has more than {2 * (PIL.Image.MAX_IMAGE_PIXELS or 0):,} pixels; "
-            "make it smaller or remove it"
-        ) from None
+        raise _too_many_pixels(file) from None
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise UserError(
             f"{_shown(file)} is not an image that Pillow reads as {', '.join(FORMATS)}; repair or "
@@ -291,6 +289,13 @@ def _read_header(file: Path) -> tuple[tuple[int, int], str]:
             f"RGB"
         )
     return size, mode
+
+
+def _too_many_pixels(file: Path) -> Damaged:
+    import PIL.Image  # Only where pictures are read.
+
+    limit = 2 * (PIL.Image.MAX_IMAGE_PIXELS or 0)
+    return Damaged(f"{_shown(file)} has more than {limit:,} pixels", "make it smaller or remove it")
 
 
 def _read_image(file: Path, mode: str, size: tuple[int, int] | None) -> np.ndarray:
@@ -307,14 +312,10 @@ def _read_image(file: Path, mode: str, size: tuple[int, int] | None) -> np.ndarr
     except UserError:
         raise
     except PIL.Image.DecompressionBombError:
-        raise UserError(
-            f"{_shown(file)} has more than {2 * (PIL.Image.MAX_IMAGE_PIXELS or 0):,} pixels; "
-            "make it smaller or remove it"
-        ) from None
+        raise _too_many_pixels(file) from None
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
-        raise UserError(
-            f"{_shown(file)} is damaged ({in_one_line(error)}); repair or remove it"
-        ) from error
+        what = f"{_shown(file)} is damaged ({in_one_line(error)})"
+        raise Damaged(what, "repair or remove it") from error
 
 
 def read_unlabelled(

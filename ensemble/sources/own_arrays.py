@@ -80,8 +80,8 @@ def local_path(path: str) -> Path:
     """
     if "://" in path:
         raise UserError(
-            f"{path} is not on a disk, and data are read from one: copy it there, as by gcloud "
-            "storage cp --recursive, and give the copy"
+            f"{path} is not on a disk, from which such data are read: copy it there, as by gcloud "
+            "storage cp --recursive, or write records to the bucket: python -m ensemble convert"
         )
     try:
         local = Path(path).expanduser()

@@ -6,8 +6,6 @@ not prepared yet; run it by hand to prepare a set on a machine with a network, a
 """
 
 import argparse
-import contextlib
-import fcntl
 import importlib.util
 import logging
 import os
@@ -17,11 +15,11 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.sources import tfds_records
+from ensemble.storage.files import locked
 
 logger = logging.getLogger("ensemble")
 
@@ -104,7 +102,7 @@ def prepare(name: str, data_dir: Path) -> None:
         check_reachable(name, data_dir)
     check_tensorflow(name)
     data_dir.mkdir(parents=True, exist_ok=True)
-    with _locked(data_dir / f".prepare_{name.replace('/', '_')}.lock"):
+    with locked(data_dir / f".prepare_{name.replace('/', '_')}.lock"):
         if tfds_records.find_prepared(name, data_dir):
             return
         directory = tfds_records.version_directory(name, data_dir)
@@ -173,20 +171,6 @@ def check_tensorflow(name: str) -> None:
                 f"'prepare' (training itself does not need it); "
                 f"{_no_download(name)}"
             )
-
-
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Holds a lock that the kernel releases when this process dies."""
-    with file.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.warning("another process holds %s: waiting until it has finished", file)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:
-            logger.warning("%s cannot be locked (%s): start one process at a time", file, error)
-        yield
 
 
 def _download(name: str, data_dir: Path) -> None:

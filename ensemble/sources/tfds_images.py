@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import Damaged, UserError, in_one_line
 from ensemble.sources import image_form
 from ensemble.sources.tfds_records import (
     ArrayRecordFile,
@@ -283,7 +283,10 @@ def _decoded(file: ArrayRecordFile, rows: Sequence[int], form: _Form) -> np.ndar
         return _decode(file.read(rows), form, file.path)[0]
     except UserError as error:
         if len(rows) == 1:
-            raise UserError(f"record {rows[0]} of {file.path.name}: {error}") from error
+            what = f"record {rows[0]} of {file.path.name}: "
+            if isinstance(error, Damaged):
+                raise Damaged(what + error.what, error.remedy) from error
+            raise UserError(what + str(error)) from error
         for row in rows:
             _decoded(file, [row], form)
         raise
@@ -367,5 +370,5 @@ def _differing_sizes(file: Path, first: tuple[int, ...], second: tuple[int, ...]
     sizes = [f"{shape[0]}x{shape[1]}" for shape in (first, second)]
     return UserError(
         f"{file} holds images of {' and '.join(sizes)} pixels (height x width); all must have one "
-        "size: train with config.resize, such as 64 or '64x48', which resizes them all"
+        "size: set config.resize, such as 64 or '64x48', which resizes them all"
     )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import Damaged, UserError, in_one_line
 
 _MAX_TEXT_BYTES = 10_000_000  # Of a JSON file or the names of classes; they have kilobytes.
 # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto, as far
@@ -186,11 +186,12 @@ def count_examples(directory: Path) -> dict[str, int]:
     return counts
 
 
-def broken(directory: Path, what: str) -> UserError:
+def broken(directory: Path, what: str) -> Damaged:
     """The error for a set that cannot be read."""
-    return UserError(
-        f"{directory} is half-prepared or damaged: {what}; delete this directory, and the set is "
-        f"prepared anew by the next run (which needs a network) or can be copied from elsewhere"
+    return Damaged(
+        f"{directory} is half-prepared or damaged: {what}",
+        "delete this directory, and the set is prepared anew by the next run (which needs a "
+        "network) or can be copied from elsewhere",
     )
 
 

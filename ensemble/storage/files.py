@@ -1,16 +1,21 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and by one process at a time."""
 
 import contextlib
 import errno
+import fcntl
+import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import IO, Any
 
 import fsspec
 from etils import epath
 
 from ensemble.storage.schema import to_json
+
+logger = logging.getLogger("ensemble")
 
 
 def write_text(path: epath.Path, text: str) -> None:
@@ -95,3 +100,17 @@ def _new(path: epath.Path) -> IO[bytes]:
 def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:
     """Writes a mapping as JSON, whole or not at all."""
     write_text(path, to_json(content))
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Holds a lock that the kernel releases when this process dies."""
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.warning("another process holds %s: waiting until it has finished", file)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s): start one process at a time", file, error)
+        yield

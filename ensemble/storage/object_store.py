@@ -55,6 +55,7 @@ class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
 def register() -> None:
     """Makes it the class of `gs://` in this process, unless that is not gcsfs's."""
     if fsspec.get_filesystem_class("gcs") is gcsfs.GCSFileSystem:
-        fsspec.register_implementation("gcs", PatientBucket, clobber=True)
+        for prefix in ("gcs", "gs"):  # etils asks for the one, fsspec of a path for the other.
+            fsspec.register_implementation(prefix, PatientBucket, clobber=True)
         # It logs a trace for each request that it gives up; what matters is raised as well.
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)

@@ -1,6 +1,7 @@
 """Paths as users give them in flags."""
 
 import os
+from collections.abc import Sequence
 
 import fsspec
 from etils import epath
@@ -57,6 +58,22 @@ def new_file(path: str, flag: str) -> epath.Path:
     if path.endswith("/") or found.is_dir() or not folder.is_dir():
         kind = "bucket" if is_remote else "folder"
         raise UserError(f"{flag}={path} must name a file in a {kind} that exists")
+    return found
+
+
+def fresh_file(path: str, flag: str, endings: Sequence[str]) -> epath.Path:
+    """As `new_file`, of a file that is not there yet and has one of some endings.
+
+    Raises:
+        UserError: as said.
+    """
+    found = new_file(path, flag)
+    if found.suffix.lower() not in endings:
+        raise UserError(
+            f"{flag}={path} must end in {' or '.join(endings)}, the form that is written"
+        )
+    if found.exists():
+        raise UserError(f"{flag}={path} is there already; choose another name, or remove it")
     return found
 
 

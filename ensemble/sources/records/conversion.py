@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.errors import Damaged, UserError
 from ensemble.source import Stored, block_size
 from ensemble.sources.copies import digest_examples
 from ensemble.sources.given_data import OwnData, Summary
@@ -19,7 +19,8 @@ from ensemble.sources.records.index import EXAMPLES, INDEX, Index, columns_of
 from ensemble.sources.records.shards import ShardWriter
 
 _MAX_TOLD = 10
-"""Damaged examples that the log names."""
+"""Damaged examples, or files, that the log names."""
+_OR_SKIP = "or leave out what cannot be read by --skip_damaged"
 logger = logging.getLogger("ensemble")
 
 
@@ -91,6 +92,7 @@ class _Reading:
     def __init__(self, given: OwnData, stored: Stored, skip_damaged: bool):
         self._given, self._stored, self._skips = given, stored, skip_damaged
         self.done, self.damaged = 0, np.zeros(len(stored), bool)
+        self._told = set[str]()  # Of a file that is missing all examples say the same.
 
     def blocks(self) -> Iterator[np.ndarray]:
         """The inputs [n, ...] that can be read, as they are kept."""
@@ -99,9 +101,11 @@ class _Reading:
             where = slice(start, min(start + size, len(self._stored)))
             try:
                 block = self._stored[where]
-            except UserError:
+            except UserError as error:
                 if not self._skips:
-                    raise
+                    if isinstance(error, Damaged):
+                        raise Damaged(error.what, f"repair it, {_OR_SKIP}") from error
+                    raise UserError(f"{error}; {_OR_SKIP}") from error
                 block = self._undamaged(where)
             self.done = where.stop
             if len(block):
@@ -114,8 +118,10 @@ class _Reading:
                 found.append(self._stored[i : i + 1])
             except UserError as error:
                 self.damaged[i] = True
-                if self.damaged.sum() <= _MAX_TOLD:
-                    logger.warning("left out: %s", error)
+                what = error.what if isinstance(error, Damaged) else str(error)
+                if what not in self._told and len(self._told) < _MAX_TOLD:
+                    self._told.add(what)
+                    logger.warning("left out: %s", what)
         empty = np.empty((0, *self._stored.shape[1:]), self._stored.dtype)
         return np.concatenate([empty, *found])
 

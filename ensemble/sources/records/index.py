@@ -5,10 +5,11 @@
 and normalised without reading the shards. Both may come from anybody.
 """
 
+import contextlib
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,8 @@ import numpy as np
 
 from ensemble import target_rows
 from ensemble.errors import UserError, in_one_line
-from ensemble.source import Request
 from ensemble.sources.given_data import OwnData, Summary
-from ensemble.sources.own_arrays import local_path, max_data_bytes
+from ensemble.sources.own_arrays import max_data_bytes
 from ensemble.sources.records.shards import RecordArray, shard_name
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import read_arrays
@@ -57,42 +57,53 @@ class Index(NamedTuple):
         return to_json({**content, "checksum": checksum(content)})
 
 
-def given_records(name: str, request: Request) -> OwnData:
-    """The examples of a folder of records, as they were given.
+def read_folder(folder: Path, name: str) -> OwnData:
+    """The examples of a folder of records on a disk.
 
     Args:
-        name: `records:FOLDER`.
-        request: how they are asked for, of which nothing matters here.
+        folder: that holds an index.
+        name: of the data, for messages.
 
     Raises:
-        UserError: there is no such folder, or it is not whole or damaged.
+        UserError: the folder is not whole or damaged.
     """
-    path = name.partition(":")[2]
-    folder = local_path(path)
-    if not folder.is_dir():
-        raise UserError(f"{name}: there is no folder {folder.absolute()}; check the path")
-    if not (folder / INDEX).is_file():
-        raise UserError(
-            f"{name} holds no {INDEX}; python -m ensemble convert SOURCE FOLDER writes a folder of "
-            "records"
-        )
-    try:
-        index = _read_index(folder / INDEX)
+    with damage_named(name):
+        with (folder / INDEX).open("rb") as file:
+            index = parse_index(file.read(MAX_BYTES + 1))
         arrays = _read_examples(folder / EXAMPLES, index)
         return _given(folder, index, arrays)
+
+
+@contextlib.contextmanager
+def damage_named(name: str) -> Iterator[None]:
+    """Turns what is found to be wrong with a folder into one line.
+
+    Args:
+        name: of the data.
+    """
+    try:
+        yield
+    except UserError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(
             f"{name} is damaged ({in_one_line(error, 200)}); write it again by python -m ensemble "
             "convert"
         ) from error
 
 
-def _read_index(file: Path) -> Index:
-    if file.stat().st_size > MAX_BYTES:
+def parse_index(text: bytes) -> Index:
+    """The index of a folder.
+
+    Args:
+        text: of its file.
+
+    Raises:
+        ValueError: it is none; or a KeyError or TypeError.
+    """
+    if len(text) > MAX_BYTES:
         raise ValueError(f"{INDEX} has more than {MAX_BYTES:,} bytes")
-    content = parse(file.read_bytes())
+    content = parse(text)
     if content.pop("checksum", None) != checksum(content):
         raise ValueError(f"the checksum of {INDEX} does not agree with its content")
     if content.pop("form", None) != _FORM:

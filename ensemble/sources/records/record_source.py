@@ -1,9 +1,35 @@
-"""The tenant for folders of records: `records:FOLDER`."""
+"""The tenant for folders of records: `records:FOLDER`, on a disk or in a bucket."""
 
+from ensemble.errors import UserError
 from ensemble.source import Request
+from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk, split_on_disk
-from ensemble.sources.records.index import given_records
+from ensemble.sources.own_arrays import local_path
+from ensemble.sources.records.bucket import is_remote, local_copy
+from ensemble.sources.records.index import INDEX, read_folder
 from ensemble.sources.remarks import tell
+
+
+def given_records(name: str, request: Request) -> OwnData:
+    """The examples of a folder of records, as they were given.
+
+    Args:
+        name: `records:FOLDER`.
+        request: how they are asked for, of which nothing matters here.
+
+    Raises:
+        UserError: there is no such folder, or it is not whole or damaged.
+    """
+    path = name.partition(":")[2]
+    folder = local_copy(name) if is_remote(path) else local_path(path)
+    if not folder.is_dir():
+        raise UserError(f"{name}: there is no folder {folder.absolute()}; check the path")
+    if not (folder / INDEX).is_file():
+        raise UserError(
+            f"{name} holds no {INDEX}; python -m ensemble convert SOURCE FOLDER writes a folder of "
+            "records"
+        )
+    return read_folder(folder, name)
 
 
 def load_records(name: str, request: Request) -> OnDisk:

@@ -7,14 +7,15 @@ or another's, is found when it is read. ArrayRecord has a checksum of each recor
 
 import contextlib
 import math
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import Damaged, UserError, in_one_line
 
 HEADER = np.dtype([("tag", "S16"), ("number", "<u8")])
 """The folder's tag in hexadecimal digits, and the number of the record among all of the folder."""
@@ -31,6 +32,11 @@ _ERRORS = (RuntimeError, ValueError, IndexError)  # Of ArrayRecord, on whatever 
 def shard_name(part: str, index: int) -> str:
     """The file name of a shard of a part of the examples."""
     return f"{part}-{index:05d}{SUFFIX}"
+
+
+def shard_names(lengths: Mapping[str, Sequence[int]]) -> list[str]:
+    """The file names of all shards, from how many records each has, by part."""
+    return [shard_name(part, i) for part, own in lengths.items() for i in range(len(own))]
 
 
 class RecordArray:
@@ -62,6 +68,7 @@ class RecordArray:
         self._size = HEADER.itemsize + math.prod(shape) * dtype.itemsize
         self._scratch = np.empty((0, self._size), np.uint8)  # New memory costs as much as reading.
         self._readers: dict[int, Any] = {}
+        self._absent: dict[int, Damaged] = {}
         self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
 
     def __len__(self) -> int:
@@ -119,10 +126,15 @@ class RecordArray:
 
     def _reader(self, shard: int) -> Any:
         """The reader of a shard, opened when it is first needed."""
+        if shard in self._absent:  # Whoever leaves records out asks for each of its records.
+            raise Damaged(self._absent[shard].what, self._absent[shard].remedy)
         if shard not in self._readers:
-            self._readers[shard] = _opened(
-                self._files[shard], int(self._ends[shard] - self._starts[shard])
-            )
+            length = int(self._ends[shard] - self._starts[shard])
+            try:
+                self._readers[shard] = _opened(self._files[shard], length)
+            except Damaged as error:
+                self._absent[shard] = error
+                raise
         return self._readers[shard]
 
     def _drop(self, shard: int) -> None:
@@ -130,7 +142,7 @@ class RecordArray:
         with contextlib.suppress(*_ERRORS):
             self._readers.pop(shard).close()
 
-    def _fault(self, shard: int, indices: np.ndarray, numbers: np.ndarray) -> UserError:
+    def _fault(self, shard: int, indices: np.ndarray, numbers: np.ndarray) -> Damaged:
         """Says which of some records is wrong, and how."""
         self._drop(shard)  # After an error a reader says the same of every record.
         reader, file, expected = self._reader(shard), self._files[shard], self._size
@@ -140,7 +152,7 @@ class RecordArray:
                 (record,) = reader.read([index])
             except _ERRORS as error:
                 self._drop(shard)
-                return _error(file, f"{what} is damaged ({in_one_line(error, 100)})")
+                return _error(file, f"{what} is damaged ({_reason(error)})")
             if len(record) != expected:
                 return _error(
                     file,
@@ -157,23 +169,30 @@ class RecordArray:
         return _error(file, f"{file} cannot be read, though each of its records can")
 
 
-def _error(file: Path, what: str) -> UserError:
-    return UserError(
-        f"{what}; restore the file, or write the folder anew without what is damaged: python -m "
-        f"ensemble convert records:{file.parent} NEW_FOLDER --skip_damaged"
+def _error(file: Path, what: str) -> Damaged:
+    return Damaged(
+        what,
+        "restore the file, or write the folder anew without what is damaged: python -m ensemble "
+        f"convert records:{file.parent} NEW_FOLDER --skip_damaged",
     )
+
+
+def _reason(error: Exception) -> str:
+    """What ArrayRecord says is wrong, without its name and the digests that it compares."""
+    text = re.sub(r" ?\([^()]*\)", "", str(error))
+    return in_one_line(text.removeprefix("Corrupted Riegeli/records file: "))
 
 
 def _opened(file: Path, length: int) -> Any:
     from array_record.python.array_record_module import ArrayRecordReader  # Only where they are.
 
     if not file.is_file():
-        raise UserError(f"{file} is missing; restore it")
+        raise _error(file, f"{file} is missing")
     try:
         reader = ArrayRecordReader(str(file), _READ)
         found = reader.num_records()
     except _ERRORS as error:
-        raise _error(file, f"{file} is truncated or damaged ({in_one_line(error, 100)})") from error
+        raise _error(file, f"{file} is truncated or damaged ({_reason(error)})") from error
     if found != length:
         what = "it is truncated or of another folder"
         raise _error(file, f"{file} holds {found} records where {length} belong: {what}")
@@ -241,8 +260,7 @@ class ShardWriter:
         try:
             yield
         except _ERRORS as error:
-            reason = in_one_line(error, 100)
             raise UserError(
-                f"{self._folder} cannot be written ({reason}); free space there, or choose another "
-                "folder"
+                f"{self._folder} cannot be written ({_reason(error)}); free space there, or choose "
+                "another folder"
             ) from error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.errors import Damaged, UserError
 from ensemble.notes import note
 from ensemble.rounding import Rounding, is_rounded
 from ensemble.source import Request
@@ -115,9 +115,10 @@ class ParquetRows:
             bad = np.argwhere(~np.isfinite(values))
             if len(bad):
                 i, k = bad[0]
-                raise UserError(
+                raise Damaged(
                     f"{_name(self._groups[group])}, row {own[i]}: column {self._columns[k]!r} has "
-                    "no finite number; fill or remove what is missing"
+                    "no finite number",
+                    "fill or remove what is missing",
                 )
             found[of_rows == group] = values
         return found
@@ -179,10 +180,8 @@ def given_parquet(name: str, request: Request) -> OwnData:
     schema = open_parquet(first, name).schema_arrow
     target = request.table.target
     if target not in schema.names:
-        raise UserError(
-            f"{name} has no column {target!r} to learn: name one of {named(schema.names, 20)} by "
-            "--target"
-        )
+        wrong = f"has no column {target!r} to learn" if target else "needs a column to learn"
+        raise UserError(f"{name} {wrong}; set config.target to one of {named(schema.names, 20)}")
     columns = [
         one for one in schema.names if one != target and not one.startswith("__index_level_")
     ]
@@ -239,6 +238,6 @@ def _check_numbers(schema: Any, columns: Sequence[str], name: str) -> None:
     if bad:
         raise UserError(
             f"{name}: {named(bad)} {'is' if len(bad) == 1 else 'are'} not of numbers; records hold "
-            "numbers alone: encode or drop such columns, or train with config.dataset=parquet:PATH "
-            "in memory"
+            "numbers alone: encode or drop such columns, or train with "
+            "--config.dataset=parquet:PATH in memory"
         )

@@ -278,6 +278,7 @@ def test_any_number_of_inputs_is_written_in_pieces(trained, tmp_path, monkeypatc
         assert done.returncode == 0, done.stderr
         assert f"predictions of {len(shown)} inputs" in done.stdout
         legend, lines = _lines(out)
+        out.unlink()
         assert legend == document
         assert [one.pop("input") for one in lines] == shown
         for i, one in enumerate(lines):
@@ -295,15 +296,22 @@ def test_what_cannot_be_written_is_one_line(trained, tmp_path):
     (tmp_path / "there").mkdir()
     faults = {
         "must name a file in a folder": [tmp_path / "new.npz", f"--out={tmp_path / 'there'}"],
-        "no folder": [f"records:{tmp_path / 'none'}", f"--out={tmp_path / 'out'}"],
-        "give it alone": [f"npz:{tmp_path / 'new.npz'}", "x", f"--out={tmp_path / 'out'}"],
+        "no folder": [f"records:{tmp_path / 'none'}", f"--out={tmp_path / 'out.jsonl'}"],
+        "give it alone": [f"npz:{tmp_path / 'new.npz'}", "x", f"--out={tmp_path / 'out.jsonl'}"],
+        "out.csv must end in .jsonl": [tmp_path / "new.npz", f"--out={tmp_path / 'out.csv'}"],
+        "kept.jsonl is there already; choose another name": [
+            tmp_path / "new.npz",
+            f"--out={tmp_path / 'kept.jsonl'}",
+        ],
     }
+    (tmp_path / "kept.jsonl").write_text("before")
     for line, arguments in faults.items():
         done = run_here("predict.py", f"--workdir={workdir}", *arguments)
         assert done.returncode == 2, done.stderr
         assert line in done.stderr
         assert len(done.stderr.splitlines()) == 1
-        assert not (tmp_path / "out").exists()
+        assert not list(tmp_path.glob("out*"))
+    assert (tmp_path / "kept.jsonl").read_text() == "before"
 
 
 def test_the_program(trained, tmp_path):

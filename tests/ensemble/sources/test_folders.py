@@ -29,9 +29,7 @@ def mixed(tmp_path):
 
 
 def test_images_of_any_size_become_one(mixed):
-    with pytest.raises(
-        UserError, match=r"gif is 19x10 pixels .*train with config\.resize, such as 64"
-    ):
+    with pytest.raises(UserError, match=r"gif is 19x10 pixels .*set config\.resize, such as 64"):
         load_dataset(f"folder:{mixed}")
     dataset = load_dataset(f"folder:{mixed}", resize="8x6")
     assert dataset.input_shape == (8, 6, 3)

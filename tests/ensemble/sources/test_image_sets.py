@@ -58,9 +58,7 @@ def test_a_set_with_training_examples_alone_is_a_pool(tmp_path):
 
 def test_images_of_any_size_become_one(tmp_path):
     tfds_sets.write_set(tmp_path, "pets", {"train": _varying(60)}, shape=(-1, -1, 3))
-    with pytest.raises(
-        UserError, match=r"images of 8x9 and 9x10 pixels .*train with config\.resize"
-    ):
+    with pytest.raises(UserError, match=r"images of 8x9 and 9x10 pixels .*set config\.resize"):
         load_dataset("tfds:pets", str(tmp_path))
     dataset = load_dataset("tfds:pets", str(tmp_path), resize="7x6")
     assert dataset.input_shape == (7, 6, 3)

@@ -183,11 +183,11 @@ def test_the_second_process_waits_for_the_first(tmp_path):
 
     def second():
         came.set()
-        with prepare_dataset._locked(tmp_path / "lock"):
+        with prepare_dataset.locked(tmp_path / "lock"):
             entered.set()
 
     thread = threading.Thread(target=second)
-    with prepare_dataset._locked(tmp_path / "lock"):
+    with prepare_dataset.locked(tmp_path / "lock"):
         thread.start()
         assert came.wait(10)
         assert not entered.wait(0.2)

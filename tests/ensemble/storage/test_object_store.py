@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import fsspec
 import gcsfs
 import jax.export
 import numpy as np
@@ -154,6 +155,14 @@ def test_a_request_is_made_again_with_one_warning_an_outage(answers, caplog):
 
 def test_large_files_are_sent_by_requests_that_are_made_again():
     assert object_store.PatientBucket.call.__wrapped__ is object_store.PatientBucket._call
+
+
+def test_etils_and_fsspec_get_the_same_patient_store(bucket):
+    for prefix in ("gcs", "gs"):  # As if nobody had used one yet.
+        fsspec.register_implementation(prefix, gcsfs.GCSFileSystem, clobber=True)
+    object_store.register()
+    for prefix in ("gcs", "gs"):
+        assert fsspec.get_filesystem_class(prefix) is object_store.PatientBucket
 
 
 def test_what_another_try_would_not_mend_is_raised_at_once(answers, monkeypatch):

@@ -1,6 +1,7 @@
 """Folders of records: the same data as in memory, every damage named, all or nothing is written."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def _truncate(folder, _):
 FAULTS = {
     "flipped": (
         lambda f, _: _edit(f / "pool-00001.array_record", PICTURES[35].tobytes()[:20], bytes(20)),
-        r"pool-00001.array_record: record 7 is damaged",
+        r"record 7 is damaged \(chunk data hash mismatch, chunk at \d+ with length \d+; at byte \d",
     ),
     "another folder's": (_swap, r"pool-00000.array_record: record \d+ is of another folder"),
     "exchanged": (_exchange, r"array_record: record \d+ is record \d+ of the folder, not \d+"),
@@ -112,7 +113,10 @@ FAULTS = {
         _truncate,
         r"pool-00001.array_record holds 0 records where 28 belong: it is truncated",
     ),
-    "missing": (lambda f, _: (f / "pool-00001.array_record").unlink(), "is missing; restore it"),
+    "missing": (
+        lambda f, _: (f / "pool-00001.array_record").unlink(),
+        "is missing; restore the file",
+    ),
 }
 
 
@@ -138,10 +142,12 @@ def test_damaged_records_are_counted_and_left_out(tmp_path, caplog):
         _edit(records / "pool-00000.array_record", PICTURES[i].tobytes()[:20], bytes(20))
     done = run_here("ensemble.__main__", "convert", records, new)
     assert done.returncode == 2
-    assert "record 3 is damaged" in done.stderr
+    assert re.search(r"record 3 is damaged \(.*\d\); repair it, or leave .*_damaged$", done.stderr)
     assert not list(tmp_path.glob("new*"))
     done = run_here("ensemble.__main__", "convert", records, new, "--skip_damaged")
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("left out: ") == 2
+    assert re.search(r"left out: .* record 3 is damaged \([^;]*; at byte \d+\)\n", done.stderr)
     assert "58 examples, 2 damaged left out" in done.stdout
     kept = np.delete(np.arange(60), [3, 10])
     found = in_memory(load_dataset(f"records:{new}", hold_out=False), "train")
@@ -150,6 +156,25 @@ def test_damaged_records_are_counted_and_left_out(tmp_path, caplog):
     done = run_here("ensemble.__main__", "convert", records, new)
     assert done.returncode == 2
     assert "new is there already; choose a new folder" in done.stderr
+
+
+@pytest.mark.parametrize("case", ["missing", "truncated"])
+def test_a_shard_that_is_gone_is_left_out_and_told_once(tmp_path, case, monkeypatch):
+    """Its index is at its end: of a truncated file not one record can be read."""
+    monkeypatch.setattr(shards, "SHARD_BYTES", 30 * 76)
+    _write(tmp_path)
+    records, new = tmp_path / "records", tmp_path / "new"
+    FAULTS[case][0](records, None)
+    done = run_here("ensemble.__main__", "convert", records, new, "--skip_damaged")
+    assert done.returncode == 0, done.stderr
+    assert "32 examples, 28 damaged left out" in done.stdout
+    assert done.stderr.count("left out: ") == 1
+    assert done.stderr.count("pool-00001.array_record") == 1
+    assert "skip_damaged" not in done.stderr
+    found = in_memory(load_dataset(f"records:{new}", hold_out=False), "train")
+    np.testing.assert_array_equal(
+        np.sort(found.inputs, 0), np.sort(np.delete(PICTURES, np.s_[28:56], 0), 0)
+    )
 
 
 def _forge(folder, **changes):
@@ -269,15 +294,15 @@ def test_what_cannot_be_written_is_said(tmp_path):
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
-@pytest.mark.parametrize("name", ["records:gs://bucket/r", "folder:gs://bucket/p", "npz:gs://b/a"])
-def test_data_in_a_bucket_are_refused_with_what_to_do(name, tmp_path):
-    with pytest.raises(UserError, match=r"gs://b.* is not on a disk.* copy it there"):
+@pytest.mark.parametrize("name", ["folder:gs://bucket/p", "npz:gs://b/a", "npy:gs://b/a"])
+def test_other_data_in_a_bucket_are_refused_with_what_to_do(name, tmp_path):
+    message = r"gs://b.* is not on a disk.*: copy it there.*, or write records to the bucket"
+    with pytest.raises(UserError, match=message):
         load_dataset(name)
-    for paths in (("gs://bucket/r", tmp_path / "new"), (tmp_path, "gs://bucket/r")):
-        done = run_here("ensemble.__main__", "convert", *paths)
-        assert done.returncode == 2
-        assert "is not on a disk" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+    done = run_here("ensemble.__main__", "convert", name, tmp_path / "new")
+    assert done.returncode == 2
+    assert "is not on a disk" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 class Zeros:
