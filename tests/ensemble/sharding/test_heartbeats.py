@@ -133,7 +133,7 @@ if __name__ == "__main__":
 """train.py, whose part of each checkpoint after a step lies on another disk."""
 
 
-@pytest.mark.check
+@pytest.mark.soak
 def test_where_one_cannot_write_its_part_all_end_with_a_line(arguments, small_disk, tmp_path):
     """The disk of process 2 alone is full, from the third checkpoint on."""
     lost, arguments = 2, [*arguments, "--config.num_epochs=4"]
