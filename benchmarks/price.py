@@ -180,13 +180,15 @@ class Split:
         start = self.members("final", "start", shape, first, self._problem.num_members)
         posterior = self.chains("final", "posterior", shape, target, "start")
         cost = start["cpu_seconds"] + posterior["cpu_seconds"]
-        others = {"start": start}
-        for name, of in (("equal_seconds", (shape, first)), ("best_network", best.values())):
+        others, more = {"start": start}, {"equal_seconds": (shape, first)}
+        if (best["network"], best["recipe"]) != (shape, first):  # Else these are the same members.
+            more["best_network"] = (best["network"], best["recipe"])
+        for name, of in more.items():
             number = self.as_many("final", cost, *of)
             others[name] = self.members("final", name, *of, number)
         found = ensemble.evaluate(
             self.workdir("final", "posterior"),
-            compare=[str(self.workdir("final", one)) for one in price_summary.OTHERS],
+            compare=[str(self.workdir("final", one)) for one in others],
             datasets=[],
             data=self._data["final"],
             show_progress=False,
@@ -198,12 +200,15 @@ class Split:
             }
             for one in found["compare"]
         }
+        shares = {name: one["cpu_seconds"] / cost for name, one in others.items()}
+        for found_of in (against, shares):
+            found_of.setdefault("best_network", found_of["equal_seconds"])
         sizes = {name: len(one) for name, one in self._data["final"].items() if "inputs" in name}
         row = {"name": "posterior", "chosen": chosen, "best_network": best, "sizes": sizes}
         row |= {
             "scores": found["test"]["ensemble"],
             "rhat_max": found["posterior"]["predictive"]["rhat_max"],
-            "share_of_seconds": {name: one["cpu_seconds"] / cost for name, one in others.items()},
+            "share_of_seconds": shares,
         }
         verdict = [line for line in found["verdict"] if "starts from" in line]
         self._results.add({**key, **row, "against": against, "verdict": verdict})
