@@ -278,6 +278,6 @@ def counts(contents: Mapping[str, Content]) -> str:
     beyond, stretched = count(is_stretch=True)
     return (
         f"Of {number} goals, {found['reached']} were reached, {found['missed']} were missed, and "
-        f"{found['not measured']} are not measured yet. Of {beyond} stretch goals beyond these, "
+        f"{found['not measured']} are not measured yet.\nOf {beyond} stretch goals beyond these, "
         f"{stretched['reached']} were reached."
     )

@@ -58,10 +58,10 @@ def too_long(report: Mapping[str, Any]) -> list[str]:
     Args:
         report: the content of report.json.
     """
-    posterior = report.get("posterior", {})
-    if posterior.get("num_warmup", 1) > 0:  # Other samplers do not say it.
+    posterior, own = report.get("posterior", {}), report.get("config", {}).get("hmc")
+    if not own or posterior.get("num_warmup", 1) > 0:  # Walks and minibatches have other steps.
         return []
-    size, variance = report["config"]["hmc"]["step_size"], posterior.get("energy_variance")
+    size, variance = own["step_size"], posterior.get("energy_variance")
     divergences, seen = posterior["divergences"], []
     if variance is not None and not variance <= _TOO_LONG:
         seen.append(f"the energy varies by {variance:.3g} nats^2 per step and parameter")

@@ -454,7 +454,10 @@ def test_chains_that_all_refuse_end_the_run(blobs):
         ({"hmc": {"num_samples": 0}}, "config.hmc.num_samples=0 must be positive"),
         ({"prior": "none"}, "config.prior='none' does not have; set it to such as 'normal"),
         ({"prior": "normal(0)"}, "positive scales"),
-        ({"augment": {"shift": 1}}, "config.augment.shift=1 is for config.method='sgd', and"),
+        (
+            {"augment": {"shift": 1}},
+            "config.augment.shift=1 is for .*'sgd', 'sgld' or 'sghmc', and",
+        ),
         ({"label_smoothing": 0.1}, "label_smoothing=0.1 is for config.method='sgd', and"),
         ({"beta_nll": 0.5}, "for config.method='sgd', .*; a posterior has one likelihood"),
         ({"num_epochs": 3}, "leave it out, .*; config.hmc.num_samples says how long"),
