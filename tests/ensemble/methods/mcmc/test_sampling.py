@@ -456,7 +456,7 @@ def test_chains_that_all_refuse_end_the_run(blobs):
         ({"prior": "normal(0)"}, "positive scales"),
         (
             {"augment": {"shift": 1}},
-            "config.augment.shift=1 is for .*'sgd', 'sgld' or 'sghmc', and",
+            "config.augment.shift=1 is for .*'sgd', 'sgld' or 'sghmc'",
         ),
         ({"label_smoothing": 0.1}, "label_smoothing=0.1 is for config.method='sgd', and"),
         ({"beta_nll": 0.5}, "for config.method='sgd', .*; a posterior has one likelihood"),
