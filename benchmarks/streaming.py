@@ -90,6 +90,8 @@ def main() -> None:
     parser.add_argument("--out", help="JSON file to write")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", action="store_true")
+    without = ["predicting", *(f"memory {model}" for model in MODELS)]
+    parser.add_argument("--without", nargs="+", choices=without, default=[], help="the slow ones")
     parser.add_argument("--torch_python", default=sys.executable)
     parser.add_argument("--tf_python", default=sys.executable)
     args = parser.parse_args()
@@ -100,10 +102,12 @@ def main() -> None:
     commands = {
         f"memory {model}": [sys.executable, OURS, "memory", str(folder), model, str(STEPS[model])]
         for model in MODELS
+        if f"memory {model}" not in args.without
     }
     peers = []
     if not args.memory:
-        commands["predicting"] = [sys.executable, OURS, "predicting", str(folder)]
+        if "predicting" not in args.without:
+            commands["predicting"] = [sys.executable, OURS, "predicting", str(folder)]
         for model in MODELS:
             commands[model] = [sys.executable, OURS, "waiting", str(folder), model]
             if fits_in_memory(args.num_examples):
@@ -126,11 +130,13 @@ def main() -> None:
     setting = f"{args.num_examples:,} pictures"
     rows: list[Row] = []
     for model in MODELS:
+        if f"memory {model}" not in results:
+            continue
         size, seen = found(f"memory {model}", "gigabytes"), found(f"memory {model}", "examples")[0]
         name = f"{setting}, {model}, {seen:,.0f} examples seen"
         rows.append(side_by_side.compare("memory", name, "GB", size))
     if not args.memory:
-        for value, unit in (("gigabytes", "GB"), ("seconds", "s")):
+        for value, unit in (("gigabytes", "GB"), ("seconds", "s")) * ("predicting" in results):
             figures = found("predicting", value)
             rows.append(side_by_side.compare("predicting to disk", setting, unit, figures))
         for model in MODELS:
