@@ -15,7 +15,7 @@ NAMES = {
     "posterior_24000": "our posterior, 24,000 steps",
     "posterior_8000": "our posterior, 8,000 steps",
     "ensemble": "our ensemble",
-    "ensemble_60": "our ensemble, of 60 networks",
+    "ensemble_300": "our ensemble, of 300 networks",
     "bde_51000": "bde, 51,000 steps",
     "bde_5000": "bde, 5,000 steps",
     "hist_gradient_boosting": "HistGradientBoosting",
