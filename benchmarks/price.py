@@ -128,7 +128,7 @@ class Split:
         posteriors, ensembles, problem, stage = [], [], self._problem, "candidate"
         starts = {shape: self.start(stage, shape) for shape in problem.shapes}
         for shape in problem.shapes:
-            for k, target in enumerate(problem.targets):
+            for k, target in enumerate(problem.densities):
                 row = self.chains(stage, f"posterior_{shape}_{k}", shape, target, f"start_{shape}")
                 cost = row["cpu_seconds"] + starts[shape]["cpu_seconds"]
                 posteriors.append((row["scores"]["nll"], cost, shape, k))
@@ -139,7 +139,7 @@ class Split:
                 row = self.members(stage, f"{recipe}_{shape}", shape, recipe, number)
                 ensembles.append((row["scores"]["nll"], shape, recipe))
         (_, _, shape, k), (_, other, recipe) = min(posteriors), min(ensembles)
-        return {"network": shape, **problem.targets[k]}, {"network": other, "recipe": recipe}
+        return {"network": shape, **problem.densities[k]}, {"network": other, "recipe": recipe}
 
     def start(self, stage: str, shape: str) -> Any:
         """The members that chains start from."""

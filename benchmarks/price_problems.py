@@ -30,7 +30,7 @@ class Problem(NamedTuple):
         chains: keys of posteriors.
         by_stage: keys of posteriors, of candidates and of those that are tested.
         shapes: keys of networks by name, of which both sides choose.
-        targets: what posteriors choose of, a prior and how the likelihood sees the data.
+        densities: what posteriors choose of, a prior and how the likelihood sees the data.
         recipes: of which ensembles choose, keys by name; the first starts the posteriors.
     """
 
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
     chains: Keys
     by_stage: Mapping[str, Keys]
     shapes: Mapping[str, Keys]
-    targets: tuple[Keys, ...]
+    densities: tuple[Keys, ...]
     recipes: Mapping[str, Keys]
 
 
@@ -98,7 +98,7 @@ def _table(name: str, step_size: float) -> Problem:
         },
         by_stage={"candidate": {"hmc.num_samples": 100}, "final": {"hmc.num_samples": 1300}},
         shapes={"50": {"mlp.widths": "50"}, "16,16": {"mlp.widths": "16,16"}},
-        targets=(
+        densities=(
             {"prior": "normal(1)"},
             {"prior": HE},
             {"prior": "*kernel=student_t(1/sqrt(fan_in), df=4), *=normal(1)"},
@@ -151,7 +151,7 @@ def _images(name: str, number: int, num_members: int, epochs: int) -> Problem:
             "final": {"sgmcmc.num_samples": 3 * epochs // 2},
         },
         shapes={"cnn": {}},
-        targets=(
+        densities=(
             {"prior": WIDE},
             {"prior": "Conv_*/kernel=correlated_normal(8/sqrt(fan_in), length=2), " + WIDE},
             {"prior": WIDE, "augment.shift": 1},

@@ -160,7 +160,8 @@ def main() -> None:
             rows.append(
                 side_by_side.compare("reading", setting, "records/s", found("ours", "rate"))
             )
-    side_by_side.report(rows, args.out)
+    without = f" --without {' '.join(map(repr, args.without))}" if args.without else ""
+    side_by_side.report(rows, args.out, f"--num_examples={args.num_examples}{without}")
 
 
 if __name__ == "__main__":

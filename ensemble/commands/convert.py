@@ -24,8 +24,9 @@ from ensemble.source import Request, TableKeys
 from ensemble.sources.catalogue import find_entry, given_examples, prefix_of_path
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import local_path
-from ensemble.sources.records.bucket import is_remote, new_folder
+from ensemble.sources.records.bucket import new_folder
 from ensemble.sources.records.conversion import write_records
+from ensemble.storage.paths import is_remote
 
 
 def main(argv: Sequence[str]) -> None:

@@ -37,14 +37,13 @@ from ensemble.sources.catalogue import find_entry, given_examples
 from ensemble.sources.folders import read_unlabelled, unlabelled
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
-from ensemble.sources.records.bucket import is_remote
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables import table_files
 from ensemble.sources.tables.raw_columns import num_rows
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
-from ensemble.storage.paths import fresh_file
+from ensemble.storage.paths import fresh_file, is_remote
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:

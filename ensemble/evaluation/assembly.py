@@ -19,6 +19,7 @@ from ensemble.evaluation.evaluation import Evaluation
 from ensemble.evaluation.evaluator import Options, Predicted
 from ensemble.evaluation.subject import Subject
 from ensemble.storage.files import write_text, write_together
+from ensemble.storage.paths import is_remote
 from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir, check_links
 
@@ -160,7 +161,7 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
             )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if "://" not in os.fspath(directory):
+        if not is_remote(directory):
             for folder in (directory, directory / "predictions"):
                 if folder.is_dir():
                     check_links(folder, within=directory)

@@ -49,6 +49,7 @@ from ensemble.sources.image_form import parse_size
 from ensemble.sources.tables.table_files import rows_of_files
 from ensemble.sources.tfds_records import set_name
 from ensemble.storage.npz import max_bytes
+from ensemble.storage.paths import is_remote
 from ensemble.storage.predictions import (
     MemberPredictions,
     StoredPredictions,
@@ -296,10 +297,10 @@ def _predicted(
     subject: Subject, one: DerivedSet, directory: epath.Path, source: str
 ) -> MemberPredictions:
     """Predicts a set into files, which are kept in the directory and mapped from there."""
-    path, is_remote = _path(directory, one.name), "://" in os.fspath(directory)
+    path = _path(directory, one.name)
     with write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    beside = None if is_remote else os.fspath(directory)
+    beside = None if is_remote(directory) else os.fspath(directory)
     num_bytes = 0
 
     def keep(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

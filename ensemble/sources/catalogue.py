@@ -14,10 +14,10 @@ from ensemble.sources import image_form
 from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.sources.given_data import OwnData
-from ensemble.sources.records.bucket import is_remote
 from ensemble.sources.records.index import INDEX
 from ensemble.sources.tables.frames import has_tables
 from ensemble.sources.tables.table_source import dataset_from_frames
+from ensemble.storage.paths import is_remote
 
 KNOWN_DATASETS = tuple(name for name, entry in SOURCES.items() if entry.is_listed)
 _TABLES = (".tsv", ".xlsx", ".json", ".pkl")

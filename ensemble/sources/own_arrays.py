@@ -33,6 +33,7 @@ from ensemble.sources.labels import MAX_NAMED, classes
 from ensemble.sources.remarks import tell, with_remarks
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
+from ensemble.storage.paths import is_remote
 from ensemble.target_rows import REMARKS, VALUE
 
 WEIGHTS = "sample_weight"
@@ -78,7 +79,7 @@ def local_path(path: str) -> Path:
     Raises:
         UserError: there can be no such path, or it is not on a disk.
     """
-    if "://" in path:
+    if is_remote(path):
         raise UserError(
             f"{path} is not on a disk, from which such data are read: copy it there, as by gcloud "
             "storage cp --recursive, or write records to the bucket: python -m ensemble convert"

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from ensemble.errors import Damaged, UserError, in_one_line
+from ensemble.storage.paths import is_remote
 
 _MAX_TEXT_BYTES = 10_000_000  # Of a JSON file or the names of classes; they have kilobytes.
 # https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto, as far
@@ -63,7 +64,7 @@ def data_directory(data_dir: str | None) -> Path:
         UserError: if it is not a local path.
     """
     path = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    if "://" in path:
+    if is_remote(path):
         raise UserError(f"data_dir={path} must be a local directory; copy the prepared set to one")
     return Path(path).expanduser().absolute()
 

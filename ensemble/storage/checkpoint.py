@@ -20,6 +20,7 @@ from ensemble.sharding import processes
 from ensemble.sharding.parts import Parts, whole_parts
 from ensemble.storage import claims, part_files
 from ensemble.storage.checksum import checksum_of_shares
+from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import cannot_write, check_format
 
 logger = logging.getLogger("ensemble")
@@ -304,7 +305,7 @@ class Checkpointer:
 
         Orbax would die in threads, or make a folder of that name and go on.
         """
-        if "://" in str(self._directory):
+        if is_remote(self._directory):
             return
         if self._manager is not None and not self._directory.exists():
             raise cannot_write(self._directory.parent, os.strerror(errno.ENOENT))

@@ -13,6 +13,7 @@ from etils import epath
 
 from ensemble.errors import UserError
 from ensemble.storage.npz import memory_bytes
+from ensemble.storage.paths import is_remote
 
 _MAX_DESCRIPTION = 100_000_000
 """Bytes of a file of a checkpoint that holds no arrays; ours have some kilobytes."""
@@ -31,7 +32,7 @@ def check_listing(directory: epath.Path) -> None:
     Raises:
         UserError: it is.
     """
-    if "://" in str(directory):
+    if is_remote(directory):
         return
     for path in (*directory.glob("_*"), *directory.glob("*/_*")):
         if path.is_file() and path.stat().length > _MAX_DESCRIPTION:
@@ -47,7 +48,7 @@ def check_sizes(checkpoint: epath.Path) -> None:
     Args:
         checkpoint: the folder of one.
     """
-    if "://" in str(checkpoint):
+    if is_remote(checkpoint):
         return
     limit = memory_bytes() // 2
     for folder, folders, names in os.walk(checkpoint):

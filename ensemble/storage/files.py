@@ -13,6 +13,7 @@ from typing import IO, Any
 import fsspec
 from etils import epath
 
+from ensemble.storage.paths import is_remote
 from ensemble.storage.schema import to_json
 
 logger = logging.getLogger("ensemble")
@@ -35,7 +36,7 @@ def write_by(path: epath.Path, write: Callable[[IO[bytes]], None]) -> None:
         path: of the file; of one that is not on a disk the content is in a temporary file first.
         write: writes all of it.
     """
-    if "://" in os.fspath(path):
+    if is_remote(path):
         with tempfile.NamedTemporaryFile() as local:
             write(local)
             local.flush()
@@ -64,7 +65,7 @@ def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
         path: content.encode() if isinstance(content, str) else content
         for path, content in contents.items()
     }
-    if any("://" in os.fspath(path) for path in encoded):
+    if any(map(is_remote, encoded)):
         for path, content in encoded.items():
             path.write_bytes(content)
         return

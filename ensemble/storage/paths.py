@@ -9,6 +9,11 @@ from etils import epath
 from ensemble.errors import UserError, in_one_line
 
 
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is of a store and not of a disk."""
+    return "://" in os.fspath(path)
+
+
 def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
     """A path as a user gives it, with `~` expanded: absolute, or remote (`gs://`).
 
@@ -23,7 +28,7 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
     try:
         expanded = epath.Path(path).expanduser()
         is_of_nobody = os.fspath(expanded).startswith("~")
-        if "://" not in os.fspath(expanded):
+        if not is_remote(expanded):
             expanded = expanded.resolve()
         _check_text(expanded, flag)
         if os.fspath(expanded).startswith("gs://"):
@@ -53,10 +58,10 @@ def new_file(path: str, flag: str) -> epath.Path:
         UserError: no file can be there.
     """
     found = user_path(path, flag)
-    store, is_remote, name = os.fspath(found).partition("://")
-    folder = epath.Path(f"{store}://{name.partition('/')[0]}") if is_remote else found.parent
+    store, separator, name = os.fspath(found).partition("://")
+    folder = epath.Path(f"{store}://{name.partition('/')[0]}") if separator else found.parent
     if path.endswith("/") or found.is_dir() or not folder.is_dir():
-        kind = "bucket" if is_remote else "folder"
+        kind = "bucket" if separator else "folder"
         raise UserError(f"{flag}={path} must name a file in a {kind} that exists")
     return found
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from ensemble.likelihood import Arrays, Likelihood
 from ensemble.storage.files import write_by
 from ensemble.storage.identity import UNKNOWN, check
 from ensemble.storage.npz import map_arrays, max_bytes, read_arrays
+from ensemble.storage.paths import is_remote
 from ensemble.storage.schema import checked_config, parse
 from ensemble.storage.workdir import check_size
 
@@ -117,7 +117,7 @@ def map_predictions(path: epath.Path) -> dict[str, np.ndarray]:
         OSError: the file cannot be read.
         ValueError: it is damaged, or too large.
     """
-    if "://" in os.fspath(path):
+    if is_remote(path):
         return read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
     return map_arrays(path, max_bytes())
 

@@ -1,7 +1,6 @@
 """Whether all processes of a run see one and the same folder."""
 
 import contextlib
-import os
 import secrets
 
 import jax
@@ -9,6 +8,7 @@ import numpy as np
 from etils import epath
 
 from ensemble.sharding import processes
+from ensemble.storage.paths import is_remote
 
 _PREFIX = ".seen_by_all_"
 
@@ -28,7 +28,7 @@ def is_shared(folder: epath.Path) -> bool:
     own = ours / str(jax.process_index())
     with contextlib.suppress(OSError):
         # A folder that only process 0 has is not made here, nor anything in it.
-        if "://" in os.fspath(folder) or ours.exists():
+        if is_remote(folder) or ours.exists():
             own.write_text(token)
     processes.wait_for_all("tokens written")
     sees = all(_reads(ours / str(k), token) for k in range(processes.count()))

@@ -17,7 +17,7 @@ from ensemble.errors import UserError, in_one_line, shown
 from ensemble.storage import identity, schema
 from ensemble.storage.files import write_json, write_text
 from ensemble.storage.npz import max_bytes
-from ensemble.storage.paths import user_path
+from ensemble.storage.paths import is_remote, user_path
 
 logger = logging.getLogger("ensemble")
 
@@ -57,7 +57,7 @@ class Workdir:
     @property
     def is_remote(self) -> bool:
         """Whether the directory is an object store's, which cannot lock or append."""
-        return "://" in os.fspath(self.path)
+        return is_remote(self.path)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ from ensemble.sources.records.conversion import check_new
 from ensemble.sources.records.index import EXAMPLES, INDEX, damage_named, parse_index
 from ensemble.sources.records.shards import SUFFIX, shard_names
 from ensemble.storage.files import locked, write_bytes
-from ensemble.storage.paths import user_path
+from ensemble.storage.paths import is_remote, user_path
 from ensemble.storage.schema import MAX_BYTES
 
 _PIECE_BYTES = 1 << 24
@@ -36,11 +36,6 @@ _AT_ONCE = 8
 """Pieces that are asked for together: one after the other would wait for the store each time."""
 _LINE_SECONDS = 30.0
 logger = logging.getLogger("ensemble")
-
-
-def is_remote(path: str) -> bool:
-    """Whether a path is of a store and not of a disk."""
-    return "://" in path
 
 
 def local_copy(name: str) -> Path:

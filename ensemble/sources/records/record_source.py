@@ -5,9 +5,10 @@ from ensemble.source import Request
 from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk, split_on_disk
 from ensemble.sources.own_arrays import local_path
-from ensemble.sources.records.bucket import is_remote, local_copy
+from ensemble.sources.records.bucket import local_copy
 from ensemble.sources.records.index import INDEX, read_folder
 from ensemble.sources.remarks import tell
+from ensemble.storage.paths import is_remote
 
 
 def given_records(name: str, request: Request) -> OwnData:
