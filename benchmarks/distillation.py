@@ -48,6 +48,7 @@ def main() -> None:
         of_teacher = json.loads((teacher / "report.json").read_text())
         content = {
             "machine": side_by_side.describe_machine(),
+            **side_by_side.provenance(),
             "config": args.config,
             "epochs": args.epochs,
             "blends": args.blends,

@@ -60,7 +60,9 @@ def main() -> None:
     rows = make_rows(results)
     if ess is not None:
         rows.append(ess)
-    side_by_side.report(rows, args.out)
+    arguments = "" if ess is None else "--run=WORKDIR --notebook=WORKDIR"
+    versions = side_by_side.versions_of(sys.executable, ("blackjax",))
+    side_by_side.report(rows, args.out, arguments, versions)
 
 
 def make_rows(results: dict[str, list[Measurement]]) -> list[Row]:

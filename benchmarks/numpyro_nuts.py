@@ -58,7 +58,9 @@ def main() -> None:
                 kept.write_text(json.dumps(results))
                 values = ", ".join(f"{name} {one:.4g}" for name, one in results[key].items())
                 print(f"{key}: {values}", file=sys.stderr, flush=True)
-    side_by_side.report(make_rows(results, args.rounds), args.out)
+    arguments = f"--rounds={args.rounds}"
+    versions = side_by_side.versions_of(sys.executable, ("numpyro",))
+    side_by_side.report(make_rows(results, args.rounds), args.out, arguments, versions)
     kept.unlink()
 
 

@@ -64,7 +64,8 @@ def main() -> None:
             "seconds_by_samples": measure_curves([(1000, k) for k in samples], curve_rounds),
             "seconds_by_chains": measure_curves([(k, 1000) for k in chains], curve_rounds),
         }
-    side_by_side.report(make_rows(results, divisor), args.out)
+    versions = side_by_side.versions_of(sys.executable, ("blackjax", "numpyro"))
+    side_by_side.report(make_rows(results, divisor), args.out, versions=versions)
     print(f"\nWithin {errors:.1f} standard errors of the exact moments.")
     if args.out:
         path = pathlib.Path(args.out)

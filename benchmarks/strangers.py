@@ -234,7 +234,11 @@ def main() -> None:
         rows.append(attempt(one))
         print(_row(rows[-1]), flush=True)
         if args.out:
-            content = {"machine": side_by_side.describe_machine(), "cases": rows}
+            content = {
+                "machine": side_by_side.describe_machine(),
+                **side_by_side.provenance(),
+                "cases": rows,
+            }
             args.out.write_text(json.dumps(content, indent=2) + "\n")
     print("\n".join(summary(rows)))
 

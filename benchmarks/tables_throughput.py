@@ -46,7 +46,8 @@ def main() -> None:
     ]
     seconds = [measurement["seconds"] for measurement in results["fit"]]
     rows.append(side_by_side.compare("EnsembleRegressor().fit", "1,000 rows, cold", "s", seconds))
-    side_by_side.report(rows, args.out)
+    versions = side_by_side.versions_of(args.torch_python, ("torch",))
+    side_by_side.report(rows, args.out, "--torch_python=PYTHON", versions)
 
 
 if __name__ == "__main__":

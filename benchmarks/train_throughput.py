@@ -48,7 +48,9 @@ def main() -> None:
             for dtype in ("float32", "bfloat16"):
                 commands[f"pytorch {dtype} {size}"] = [args.torch_python, PYTORCH, dtype, str(size)]
     results = side_by_side.measure_rounds(commands, args.rounds)
-    side_by_side.report(make_rows(results, with_torch), args.out)
+    arguments = "--torch_python=PYTHON" if with_torch else ""
+    versions = side_by_side.versions_of(args.torch_python, ("torch",))
+    side_by_side.report(make_rows(results, with_torch), args.out, arguments, versions)
 
 
 def has_torch(python: str) -> bool:
