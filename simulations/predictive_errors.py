@@ -101,6 +101,37 @@ def stop(chains: Chains, every: int, error: float, num_examples: int = 10) -> Re
     return replicate
 
 
+def apart(num_chains: int, num_draws: int, share: float, num_examples: int = 10) -> Replicate:
+    """Whether the predictive is off by less than is said, of chains that each stay in their place.
+
+    Their places are drawn too, and all places together make the posterior.
+
+    Args:
+        num_chains: C.
+        num_draws: of a chain, independent but for its place.
+        share: of the posterior's variance that lies between the places.
+        num_examples: whose predictions are tracked.
+    """
+    arviz = diagnostics.import_arviz()
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        problem = draw_problem(rng, num_examples)
+        places = np.sqrt(share) * rng.normal(size=(num_chains, 1, NUM_DIMS))
+        within = np.sqrt(1 - share) * rng.normal(size=(num_chains, num_draws, NUM_DIMS))
+        root = np.linalg.cholesky(problem.covariance)
+        log_probs = -problem.nll(problem.mean + (places + within) @ root.T)
+        ess = min(float(arviz.ess(one, method="bulk")) for one in np.moveaxis(log_probs, -1, 0))
+        found = error_of_draws(log_probs, ess)
+        if found is None:
+            return {BELOW: None, NLL: None}
+        exact = log_predictive(problem)
+        off = np.sqrt(np.mean((log_mixture(log_probs) - exact) ** 2))
+        low, high = found.nll_interval
+        return {BELOW: bool(off < found.bound), NLL: bool(low <= -exact.mean() <= high)}
+
+    return replicate
+
+
 def by_chains(chains: Chains, num_examples: int) -> Replicate:
     """Whether the interval of the NLL of infinitely many draws holds, by the means of chains alone.
 
@@ -152,6 +183,26 @@ STATEMENTS = (
         prepare=stop,
         at_least=True,
         num_replications=500,
+    ),
+    Statement(
+        name="posterior.predictive_error",
+        claim="The predictive is off by less than the error that is stated, and the NLL of "
+        "infinitely many draws is in its interval, where chains stay in places of their own",
+        over="chains",
+        made_by=("ensemble.draws.predictive_error._error",),
+        settings={
+            "C = 4, T = 400, alike": {"num_chains": 4, "num_draws": 400, "share": 0.0},
+            "C = 2, T = 400, alike": {"num_chains": 2, "num_draws": 400, "share": 0.0},
+            "C = 4, T = 400, apart by .01": {"num_chains": 4, "num_draws": 400, "share": 0.01},
+            "C = 4, T = 1000, apart by .03": {"num_chains": 4, "num_draws": 1000, "share": 0.03},
+            "C = 2, T = 1000, apart by .03": {"num_chains": 2, "num_draws": 1000, "share": 0.03},
+            "C = 8, T = 1000, apart by .03": {"num_chains": 8, "num_draws": 1000, "share": 0.03},
+            "C = 4, T = 1000, one example, apart by .03": {
+                "num_chains": 4, "num_draws": 1000, "share": 0.03, "num_examples": 1,
+            },
+        },
+        prepare=apart,
+        at_least=True,
     ),
     Statement(
         name="posterior.test_nll_by_chains",

@@ -89,14 +89,15 @@ def _error(log_probs: np.ndarray, num_parts: int) -> PredictiveError | None:
         last = densities[:, num_draws - num_parts * length :]
         of_batches[:, n] = last.reshape(-1, length).mean(axis=1)
     means = of_chains.mean(axis=0)
-    spreads = [_variances(one / means - 1) for one in (of_batches, of_chains)]
-    of_examples, of_mean = map(float, np.maximum(*spreads))
+    by_batches, by_chains = (_variances(one / means - 1) for one in (of_batches, of_chains))
+    variances = np.maximum(by_batches, by_chains)
+    freedom = np.where(by_chains > by_batches, num_chains, len(of_batches)) - 1
     # Sums of squares of normal errors, however correlated, are beyond so often at most: Szekely and
     # Bakirov 2003, "Extremal probabilities for Gaussian quadratic forms".
-    quantile = float(scipy.stats.t.ppf(0.975, len(of_batches) - 1))
-    nll, margin = -float(np.mean(np.log(means) + top)), quantile * math.sqrt(of_mean)
-    centre = nll - of_examples / 2  # The logarithm of a mean with an error is too small on average.
-    bound = quantile * math.sqrt(of_examples)
+    bound, margin = map(float, scipy.stats.t.ppf(0.975, freedom) * np.sqrt(variances))
+    nll = -float(np.mean(np.log(means) + top))
+    # The logarithm of a mean with an error is too small on average.
+    centre = nll - float(variances[0]) / 2
     return PredictiveError(bound, nll, (centre - margin, centre + margin))
 
 
