@@ -25,6 +25,7 @@ from simulations import (
     predictive_errors,
     quantile_sentences,
     shifts,
+    starts,
     stopping,
 )
 from simulations.statement import Statement
@@ -48,6 +49,7 @@ STATEMENTS: tuple[Statement, ...] = (
     *predictive_errors.STATEMENTS,
     *quantile_sentences.STATEMENTS,
     *shifts.STATEMENTS,
+    *starts.STATEMENTS,
     *stopping.STATEMENTS,
 )
 
