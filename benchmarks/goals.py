@@ -11,6 +11,7 @@ import numpy as np
 import price_summary
 
 Content = Mapping[str, Any]
+WITHIN, ONE_SEED = ", within the interval", ", on one seed"
 
 
 class Measured(NamedTuple):
@@ -20,11 +21,13 @@ class Measured(NamedTuple):
         value: what is held beside the threshold.
         interval: lowest and highest.
         of: what the interval is of, or what else a reader should know.
+        is_of_one_seed: whether another seed might say otherwise, and there is no interval.
     """
 
     value: float
     interval: tuple[float, float] | None = None
     of: str = ""
+    is_of_one_seed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Goal:
         reached = sign * measured.value >= sign * self.threshold
         ends = [sign * end >= sign * self.threshold for end in measured.interval or ()]
         unsure = any(ends) and not all(ends)
-        return f"{'reached' if reached else 'missed'}{', within the interval' if unsure else ''}"
+        word = "reached" if reached else "missed"
+        return word + WITHIN * unsure + ONE_SEED * measured.is_of_one_seed
 
 
 def ratio(measure: str, *peers: str, unit: str = "") -> Callable[[Content], Measured | None]:
@@ -114,9 +118,10 @@ def bde_score(table: str, score: str) -> Callable[[Content], Measured | None]:
 
 
 def over_seeds(values: Sequence[float]) -> Measured:
-    """A mean, from the lowest to the highest."""
-    seeds = f"{len(values)} seeds" if len(values) > 1 else "1 seed"
-    return Measured(float(np.mean(values)), (min(values), max(values)), seeds)
+    """A mean, from the lowest to the highest; no interval of a single seed."""
+    if len(values) == 1:
+        return Measured(float(values[0]), None, "1 seed", is_of_one_seed=True)
+    return Measured(float(np.mean(values)), (min(values), max(values)), f"{len(values)} seeds")
 
 
 def share_of_time(content: Content) -> Measured | None:
@@ -270,14 +275,15 @@ def counts(contents: Mapping[str, Content]) -> str:
             if goal.is_stretch == is_stretch
         ]
         words = ("reached", "missed", "not measured")
-        return len(verdicts), {
-            word: sum(one.startswith(word) for one in verdicts) for word in words
-        }
+        found = {word: sum(one.startswith(word) for one in verdicts) for word in words}
+        on_one_seed = sum(one.startswith("reached") and ONE_SEED in one for one in verdicts)
+        return len(verdicts), found | {"on one seed": on_one_seed}
 
     number, found = count(is_stretch=False)
     beyond, stretched = count(is_stretch=True)
     return (
-        f"Of {number} goals, {found['reached']} were reached, {found['missed']} were missed, and "
+        f"Of {number} goals, {found['reached']} were reached, {found['on one seed']} of them on "
+        f"one seed and one split, {found['missed']} were missed, and "
         f"{found['not measured']} are not measured yet.\nOf {beyond} stretch goals beyond these, "
         f"{stretched['reached']} were reached."
     )

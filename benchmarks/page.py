@@ -9,6 +9,7 @@ is at least as good.
 import argparse
 import json
 import pathlib
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,9 +34,14 @@ NO_PEERS = {"before", "float64", "in memory", "its log density alone", "one devi
 Content = Mapping[str, Any]
 
 
+def is_beside_a_peer(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a comparison with another program."""
+    return bool(row["ratio"]) and row["peer_name"] not in NO_PEERS
+
+
 def as_good(row: Mapping[str, Any]) -> str:
-    """Whether a row is at least as good as its peer, in all of its rounds."""
-    if not row["ratio"] or row["peer_name"] in NO_PEERS:
+    """Whether a row is at least as good as its peer, in all of its rounds; "" of a single one."""
+    if not is_beside_a_peer(row) or row["rounds"] < 2:
         return ""
     if row["ratio"]["min"] >= 1:
         return "yes"
@@ -59,9 +65,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        ratio = (
-            "{median:.2f} ({min:.2f} to {max:.2f})".format(**row["ratio"]) if row["ratio"] else ""
-        )
+        ratio = "{median:.2f}".format(**row["ratio"]) if row["ratio"] else ""
+        if ratio and row["rounds"] > 1:
+            ratio += " ({min:.2f} to {max:.2f})".format(**row["ratio"])
         cells = [row["measure"], row["setting"], row["unit"], number(row["ours"])]
         cells += [number(row["peer"]), row["peer_name"] or "", ratio, str(row["rounds"])]
         cells.append(as_good(row))
@@ -108,13 +114,19 @@ def text(contents: Mapping[str, Content]) -> str:
     """The page."""
     rows = [row for one in contents.values() if is_side_by_side(one) for row in one["rows"]]
     found = [as_good(row) for row in rows]
+    number, once = sum(map(bool, found)), sum(map(is_beside_a_peer, rows)) - sum(map(bool, found))
     summary = (
-        f"Of {sum(map(bool, found))} comparisons with a peer, {found.count('yes')} are at least as "
-        f"good in every round, {found.count('not in every round')} in some rounds only, and "
-        f"{found.count('no')} in none."
+        f"Of {number} comparisons with a peer in several rounds, {found.count('yes')} are at least "
+        f"as good in every round, {found.count('not in every round')} in some rounds only, and "
+        f"{found.count('no')} in none. {once} more were measured once, which is too few to say it."
     )
     stated = ["## Goals", goals.counts(contents), goals.table(contents), _VERDICTS.strip()]
-    return "\n\n".join([_INTRODUCTION.strip(), *stated, summary, *sections(contents)]) + "\n"
+    return (
+        "\n\n".join(
+            [_INTRODUCTION.strip(), *stated, textwrap.fill(summary, 100), *sections(contents)]
+        )
+        + "\n"
+    )
 
 
 def stored() -> dict[str, Content]:
@@ -137,7 +149,7 @@ measured and why the figures are what they are.
 _VERDICTS = """
 The figure alone decides. A verdict that is *within the interval* could be the other one: one end of
 the interval reaches the goal, and the other does not. Intervals of rounds and of seeds go from the
-lowest to the highest.
+lowest to the highest. A verdict *on one seed* has none: another seed or split could say otherwise.
 
 Beside these goals, training, evaluation and sampling should be at least as good as each peer. The
 last column of the tables below says where they are in every round. Ratios above 1 are in our

@@ -28,9 +28,15 @@ def test_the_page_is_that_of_the_results(page):
 
 def test_what_is_at_least_as_good(page):
     rows = [row(1.0, 1.2), row(0.9, 1.1), row(0.8, 0.9), row(0.5, 0.6, peer_name="before")]
-    assert [page.as_good(one) for one in rows] == ["yes", "not in every round", "no", ""]
+    rows.append(row(4.0, 4.0) | {"rounds": 1})
+    assert [page.as_good(one) for one in rows] == ["yes", "not in every round", "no", "", ""]
+    assert [line.split(" | ")[6] for line in page.table(rows).splitlines()[-2:]] == [
+        "0.55 (0.50 to 0.60)", "4.00",
+    ]  # fmt: skip
     text = page.text({"speed": {"machine": "a machine", "rows": rows}})
-    assert "Of 3 comparisons with a peer, 1 are at least as good in every round, 1 in some" in text
+    in_one_line = " ".join(text.split())
+    assert "Of 3 comparisons with a peer in several rounds, 1 are at least as" in in_one_line
+    assert "1 in some rounds only, and 1 in none. 1 more were measured once" in in_one_line
     stretch = sum(one.is_stretch for one in page.goals.GOALS)
     assert f"0 were missed, and {len(page.goals.GOALS) - stretch} are not measured yet." in text
     assert "Date: not recorded." in text
@@ -85,8 +91,13 @@ def test_goals_of_scores(page):
     assert time.find({"rows": [*rows, seed("bde_51000", -0.9, 100)]}).value == 0.3
     (nll, rmse) = [one for one in page.goals.GOALS if one.about.startswith("airfoil, ")][:2]
     measured = nll.find({"rows": rows})
-    assert measured == (pytest.approx(-1.05), (-1.2, -0.9), "24,000 steps, 2 seeds")
+    assert measured == (pytest.approx(-1.05), (-1.2, -0.9), "24,000 steps, 2 seeds", False)
     assert nll.find({"rows": rows[-1:]}).of == "8,000 steps, 1 seed"
+    alone = {"rows": [seed("posterior_8000", -1.1, 1)]}
+    assert nll.verdict(nll.find(alone)) == "reached, on one seed"
+    assert " 1 were reached, 1 of them on one seed and one split, 1 were" in page.goals.counts(
+        {"bde": alone}
+    )
     assert nll.verdict(measured) == "reached, within the interval"
     assert rmse.verdict(rmse.find({"rows": rows})) == "missed"
 
@@ -96,7 +107,7 @@ def test_stretch_goals_are_marked_and_counted_apart(page):
     contents = {"streaming": {"rows": [one | {"measure": "reading"} for one in rows]}}
     assert "| the same (stretch) | ≥\u00a02 | 2.1 (5 rounds) |" in page.goals.table(contents)
     found = page.goals.counts(contents)
-    assert "goals, 1 were reached" in found
+    assert "goals, 1 were reached, 0 of them on one seed" in found
     assert "stretch goals beyond these, 1 were reached." in found
 
 
