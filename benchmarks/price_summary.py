@@ -78,8 +78,9 @@ def over_splits(differences: Sequence[float], share: float) -> tuple[float, floa
 def format_all(rows: Sequence[Row]) -> str:
     """The summary as Markdown."""
     lines = [
-        "| data | splits | R-hat of predictions up to | NLL: posterior | its start | equal seconds "
-        "| best network | posterior less the best of the three | seconds of the last two |",
+        "| data | splits | R-hat of predictions up to | NLL: posterior | its start "
+        "| same network, at most 100 | best network | posterior less the best of the three "
+        "| seconds of the last two |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for problem, one in summarise(rows).items():

@@ -50,6 +50,8 @@ def test_over_splits_the_interval_is_corrected_for_shared_rows(price):
     assert found["rhat_max"] == [1.0, 1.1, 1.2]
     assert "| yacht | 3 | 1.20 | 1.000 | 3.000 | 2.000 | 4.000 | -1.000 [" in price.format_all(rows)
     assert price.format_all(rows).endswith("] | 90%, 100% |")
+    # The number of members was the limit on all tables, and not the seconds.
+    assert "| its start | same network, at most 100 | best network |" in price.format_all(rows)
 
 
 def test_the_docs_have_the_table_of_the_results(price):
