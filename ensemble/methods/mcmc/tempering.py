@@ -27,6 +27,7 @@ SWAP = 2**32 - 3
 FIRST_ROUND = 16
 """Draws of the first round; each further one is twice as long."""
 _INITIAL_POWER = 5  # Likelihoods of thousands of nats need the first steps to be small.
+_HUGE = float(np.finfo(np.float32).max)  # Infinity less infinity is not a number.
 _FLOOR = 1e-3  # Rejections of a pair, so that no two temperatures become one.
 
 
@@ -57,8 +58,10 @@ class Replicas(NamedTuple):
         tuning: [K], of the step size at each temperature, and of the mass, by its inverse.
         swaps: [K - 1], acceptance rates of swaps, summed over this round or the draws that count.
         num_swaps: [K - 1], how often they were tried.
-        log_ratios: [K - 1], log of the sum, over the draws after the warm-up, of the ratio of the
+        top: [K - 1], the largest logarithm, over the draws after the warm-up, of the ratio of the
             densities of the next temperature and this one.
+        ratios: [K - 1], the sum of these ratios, relative to the largest one: a logarithm of
+            thousands of nats could not hold what one of many draws adds to it.
         num_ratios: [], how many draws these are.
     """
 
@@ -67,7 +70,8 @@ class Replicas(NamedTuple):
     tuning: Adaptation
     swaps: jax.Array
     num_swaps: jax.Array
-    log_ratios: jax.Array
+    top: jax.Array
+    ratios: jax.Array
     num_ratios: jax.Array
 
     def last(self) -> HMCState:
@@ -173,7 +177,8 @@ def _first(at: Place, num_replicas: int, windows: Windows) -> Replicas:
         tuning=jax.tree.map(repeated, windows.init(at.position)),
         swaps=pairs,
         num_swaps=pairs,
-        log_ratios=jnp.full(num_replicas - 1, -jnp.inf),
+        top=jnp.full(num_replicas - 1, -_HUGE),
+        ratios=pairs,
         num_ratios=jnp.int32(0),
     )
 
@@ -181,9 +186,13 @@ def _first(at: Place, num_replicas: int, windows: Windows) -> Replicas:
 def _mixed(beta: jax.Array, of_target: Any, of_reference: Any) -> Any:
     """Of the density at beta what is given of target and reference, a log density or a gradient.
 
-    Where the target is impossible, so is every density of the ladder, the reference included.
+    Where the target is impossible, so is every density of the ladder but the reference.
     """
-    return jax.tree.map(lambda one, other: beta * one + (1 - beta) * other, of_target, of_reference)
+
+    def mixed(one: jax.Array, other: jax.Array) -> jax.Array:
+        return jnp.where(beta > 0, beta * one + (1 - beta) * other, other)
+
+    return jax.tree.map(mixed, of_target, of_reference)
 
 
 def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
@@ -219,12 +228,16 @@ def adapted(replicas: Replicas, t: jax.Array, num_warmup: int) -> Replicas:
     # The counts of the warm-up are of other temperatures.
     is_last = t == num_warmup - 1
     ratio = replicas.at.target - replicas.at.reference
-    log_ratios = jnp.logaddexp(replicas.log_ratios, (jnp.diff(replicas.betas) * ratio[:-1]))
+    log_ratios = jnp.diff(replicas.betas) * ratio[:-1]
+    log_ratios = jnp.where(jnp.isnan(log_ratios), -jnp.inf, log_ratios)
+    top = jnp.maximum(replicas.top, log_ratios)
+    ratios = replicas.ratios * jnp.exp(replicas.top - top) + jnp.exp(log_ratios - top)
     counts = t >= num_warmup
     return replicas._replace(
         swaps=jnp.where(is_last, 0, replicas.swaps),
         num_swaps=jnp.where(is_last, 0, replicas.num_swaps),
-        log_ratios=jnp.where(counts, log_ratios, replicas.log_ratios),
+        top=jnp.where(counts, top, replicas.top),
+        ratios=jnp.where(counts, ratios, replicas.ratios),
         num_ratios=replicas.num_ratios + counts,
     )
 
@@ -251,21 +264,23 @@ def section(replicas: Replicas) -> dict[str, Any]:
         marginal likelihood estimation"), in nats, averaged over chains, and `log_evidence_error`,
         its standard error between them; None of a single chain, and before the first draw.
     """
-    betas, swaps, num_swaps, log_ratios, num_ratios = (
+    betas, swaps, num_swaps, top, ratios, num_ratios = (
         np.asarray(one, np.float64)
         for one in transfer.fetch(
             (
                 replicas.betas,
                 replicas.swaps,
                 replicas.num_swaps,
-                replicas.log_ratios,
+                replicas.top,
+                replicas.ratios,
                 replicas.num_ratios,
             )
         )
     )
     evidence = error = None
     if num_ratios.all():
-        of_chains = np.sum(log_ratios - np.log(num_ratios)[:, None], axis=1)
+        with np.errstate(divide="ignore"):  # Of ratios that all are zero.
+            of_chains = np.sum(top + np.log(ratios / num_ratios[:, None]), axis=1)
         evidence = float(of_chains.mean())
         if len(of_chains) > 1:
             error = float(of_chains.std(ddof=1) / np.sqrt(len(of_chains)))

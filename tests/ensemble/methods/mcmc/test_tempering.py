@@ -34,17 +34,22 @@ def share_of_high(method, num_chains=4, num_samples=400):
     return found, np.mean(found.draws["x"][..., 0] > 0, axis=1)
 
 
-def test_swaps_keep_the_density_of_each_temperature():
-    """Of normal densities, whose products are known."""
+def run(target, start):
+    """A chain of three replicas after 4,000 draws, and the first coordinates of the replicas."""
     settings = Settings("tempering", 0.5, 4, num_warmup=0, num_replicas=3)
-    sampler = make_sampler(settings, lambda x: jnp.sum(norm.logpdf(x, 1.0, 0.5)))
+    sampler = make_sampler(settings, target)
 
     def advance(chain, t):
         chain, _ = sampler.step(chain, t)
         return chain, chain.adaptation.at.position[:, 0]
 
-    chain = sampler.init(jax.random.key(0), jnp.zeros(2))
-    chain, positions = jax.jit(lambda one: jax.lax.scan(advance, one, jnp.arange(4000)))(chain)
+    chain = sampler.init(jax.random.key(0), jnp.full(2, start))
+    return jax.jit(lambda one: jax.lax.scan(advance, one, jnp.arange(4000)))(chain)
+
+
+def test_swaps_keep_the_density_of_each_temperature():
+    """Of normal densities, whose products are known."""
+    chain, positions = run(lambda x: jnp.sum(norm.logpdf(x, 1.0, 0.5)), 0.0)
     betas = np.asarray(chain.adaptation.betas)
     precision = betas * 4 + 1 - betas
     np.testing.assert_allclose(positions.mean(0), betas * 4 / precision, atol=0.08)
@@ -55,11 +60,42 @@ def test_swaps_keep_the_density_of_each_temperature():
     assert 0.1 < np.min(found["swap_rates"]) < np.max(found["swap_rates"]) < 1
 
 
+@pytest.mark.parametrize("nothing", [-np.inf, np.nan])
+def test_the_reference_goes_where_the_target_has_nothing(nothing):
+    """Half of a normal density: what the other half of the reference holds must count."""
+    chain, positions = run(
+        lambda x: jnp.where(x[0] > 0, jnp.sum(norm.logpdf(x, 0.0, 0.5)), nothing), 0.5
+    )
+    assert np.mean(positions[:, 0] < 0) == pytest.approx(0.5, abs=0.05)
+    assert positions[:, 1:].min() > 0
+    found = tempering.section(jax.tree.map(lambda leaf: leaf[None], chain.adaptation))["ladder"]
+    assert found["log_evidence"] == pytest.approx(np.log(0.5), abs=0.1)
+
+
+def test_a_sum_of_ratios_of_thousands_of_nats_loses_no_draw():
+    log_ratios = (-8192 + np.random.default_rng(0).normal(size=20_000)).astype(np.float32)
+    nothing = jnp.zeros(1)
+    replicas = tempering.Replicas(
+        None, jnp.array([0.0, 1.0]), None, nothing, nothing,
+        jnp.full(1, -tempering._HUGE), nothing, jnp.int32(0),
+    )  # fmt: skip
+
+    def add(replicas, ratio):
+        at = tempering.Place(None, jnp.full(2, ratio), jnp.zeros(2), None, None)
+        return tempering.adapted(replicas._replace(at=at), 0, 0)._replace(at=None), None
+
+    replicas, _ = jax.jit(lambda one: jax.lax.scan(add, one, log_ratios))(replicas)
+    found = tempering.section(jax.tree.map(lambda leaf: leaf[None], replicas))["ladder"]
+    expected = np.log(np.mean(np.exp(log_ratios.astype(np.float64) + 8192))) - 8192
+    assert found["log_evidence"] == pytest.approx(expected, abs=1e-3)
+
+
 def test_temperatures_are_spread_so_that_all_pairs_swap_equally_often():
     pairs = jnp.array([0.0, 8.0, 4.0])
     replicas = tempering.Replicas(
-        None, jnp.array([0.0, 0.2, 0.6, 1.0]), None, pairs, jnp.full(3, 8.0), pairs, jnp.int32(0)
-    )
+        None, jnp.array([0.0, 0.2, 0.6, 1.0]), None, pairs, jnp.full(3, 8.0), pairs, pairs,
+        jnp.int32(0),
+    )  # fmt: skip
     found = tempering.spread_anew(replicas)  # Refused: 1, 0 and 1/2 of them.
     barrier = np.interp(found.betas, replicas.betas, [0, 1, 1.001, 1.501])
     np.testing.assert_allclose(np.diff(barrier), 0.5, atol=0.01)
