@@ -5,16 +5,18 @@ import textwrap
 from collections.abc import Iterable
 
 from simulations import suite
-from simulations.statement import MOST_WRONG, VERDICT
+from simulations.statement import HIGH, LOW, MOST_WRONG, VERDICT
 
-HEAD = """# How often statements hold
+HEAD = f"""# How often statements hold
 
 What the program states of its own results was simulated, where the truth is known: data and
 members are drawn, the statement is made, and the truth is looked up. An interval should hold what
-it is about as often as it promises: a 95% interval in 92% to 97.5% of cases. A verdict should be
-wrong in at most 5% of all cases. *Stated* is the share of replications in which anything was said:
-in the others the report says that it cannot be told. Where little is stated, it is stated of draws
-that look harmless, and holds less often in these than it would in all.
+it is about as often as it promises: a 95% interval in {LOW:.0%} to {HIGH:.1%} of cases, one of at
+least 95% in {LOW:.0%} or more, and those of other levels as near to them. A verdict should be wrong
+in at most {MOST_WRONG:.0%} of all cases. A row misses this, and is marked, if it is beyond these
+bounds by more than two standard errors of the simulation. *Stated* is the share of replications in
+which anything was said: in the others the report says that it cannot be told. Where little is
+stated, it is stated of draws that look harmless, and holds less often in these than in all.
 
 `python -m simulations` simulates what is missing and writes
 [the results](../benchmarks/results/statements); `python -m simulations --page=docs/statements.md`
@@ -30,7 +32,7 @@ def text(results: dict) -> str:
     """
     found = list(suite.rows(results))
     num_missed = sum(not row["is_met"] for row in found)
-    parts = [HEAD, f"{num_missed} of {len(found)} rows miss this, and are marked.\n"]
+    parts = [HEAD, f"{num_missed} of {len(found)} rows miss this.\n"]
     for statement, rows in itertools.groupby(found, lambda row: row["statement"]):
         many = list(rows)
         latest = max(results[statement.name].values(), key=lambda one: one["date"])

@@ -1,5 +1,6 @@
 """The page of simulated statements is drawn from the results, and says what was missed."""
 
+import dataclasses
 import json
 
 from conftest import ROOT
@@ -18,6 +19,31 @@ def test_the_page_is_that_of_the_results():
 
 def test_results_are_of_statements_that_there_are():
     assert {*stored()} <= {one.name for one in suite.STATEMENTS}
+
+
+def test_the_rule_that_is_printed_is_the_one_that_marks():
+    for promise in (
+        "a 95% interval in 92% to 97.5% of cases",
+        "at least 95% in 92% or more",
+        "at most 5% of all cases",
+        "more than two standard errors of the simulation",
+    ):
+        assert promise in " ".join(page.HEAD.split())
+    interval, verdict = (
+        next(one for one in suite.STATEMENTS if one.kind == kind and one.level == 0.95)
+        for kind in ("interval", "verdict")
+    )
+    error = (0.92 * 0.08 / 2000) ** 0.5
+    for errors, is_met in ((1.9, True), (2.1, False)):
+        for statement, share in (
+            (dataclasses.replace(interval, at_least=False), 0.92 - errors * error),
+            (dataclasses.replace(interval, at_least=True), 0.92 - errors * error),
+            (dataclasses.replace(interval, at_least=False), 0.975 + errors * 0.00349),
+            (verdict, 0.05 + errors * 0.00487),
+        ):
+            count = {"stated": 2000, "yes": 2000 * share}
+            assert suite.is_met(statement, count, 2000) is is_met
+    assert suite.is_met(dataclasses.replace(interval, at_least=True), {"stated": 9, "yes": 9}, 9)
 
 
 def test_a_share_outside_is_marked():
