@@ -14,6 +14,11 @@ def agrees(row: Mapping[str, Any]) -> bool:
     return all(row[f"z_{one}"]["value"] < LIMIT for one in ("mean", "sd"))
 
 
+def has_converged(row: Mapping[str, Any]) -> bool:
+    """Whether the run says so. When the rows were measured, divergences did not count yet."""
+    return bool(row["converged"]) and not row["divergences"]
+
+
 def by_chance(num_scalars: int) -> float:
     """What the largest |z| of a right sampler stays below in 95% of runs, of so many scalars.
 
@@ -39,7 +44,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{row['rhat_max']:.3f}",
             f"{row['ess_bulk_min']:,}",
             str(row["divergences"]),
-            "yes" if row["converged"] else "no, and says so",
+            "yes" if has_converged(row) else "no, and says so",
             f"{row['cpu_seconds']:.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -57,9 +62,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         mine = [row for row in rows if row["method"] == method]
         right = [row for row in mine if agrees(row)]
         differ = [row for row in mine if not agrees(row)]
-        silent = [row for row in differ if row["converged"]]
+        silent = [row for row in differ if has_converged(row)]
         cells = [
-            len(mine), len(right), sum(row["converged"] for row in right),
+            len(mine), len(right), sum(map(has_converged, right)),
             len(differ) - len(silent), len(silent),
         ]  # fmt: skip
         lines.append(f"| {method} | {' | '.join(map(str, cells))} |")
@@ -83,8 +88,9 @@ converged.
 
 {summary(rows)}
 
-A run says that it has converged if the largest R-hat is below 1.01 and the least bulk ESS above
-400.
+A run says that it has converged if the largest R-hat is below 1.01, the least bulk ESS and the
+least tail ESS above 400, and no draw diverged. The tail ESS did not count yet when this was
+measured, and is not in the results.
 
 {table(rows)}
 

@@ -73,7 +73,7 @@ def verdict(
         mode = rng.integers(2, size=num_chains) if modes else np.zeros(num_chains)
         draws[0] += SEPARATION * mode[:, None] + drift * np.linspace(0, 1, num_draws)
         found = diagnostics.summarise({str(i): one for i, one in enumerate(draws)})
-        told = diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
+        told = diagnostics.judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
         has_reserve = num_chains < diagnostics.MIN_CHAINS
         is_split = modes and (not has_reserve or len(set(mode)) > 1)
         return {

@@ -189,7 +189,7 @@ def verdict(chains: Chains, missed: int = 0) -> Replicate:
         draws[:missed] += 2 * np.sqrt(np.diag(problem.covariance))
         scalars = dict(enumerate(_tracked(problem, draws)))
         found = diagnostics.summarise({str(name): one for name, one in scalars.items()})
-        told = diagnostics.judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
+        told = diagnostics.judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
         return {
             "agree": bool(missed) if told == diagnostics.AGREE else None,
             "do not agree": not missed if told == diagnostics.DISAGREE else None,

@@ -25,7 +25,8 @@ MIN_DRAWS = 4
 MIN_ESS = 100
 """Bulk ESS below which no interval is told, and no run ends as converged."""
 GOOD_RHAT, GOOD_ESS = 1.01, 400
-"""What Vehtari et al. 2021 ask of four chains: less than the one, more than the other."""
+"""What Vehtari et al. 2021 ask of four chains: less than the one, and more than the other of both
+bulk and tail ESS."""
 AGREE, DISAGREE, TOO_FEW = "agree", "do not agree", "hold too few independent draws"
 """What can be said of chains."""
 MIN_CHAINS = 6
@@ -91,6 +92,11 @@ class Diagnostics(NamedTuple):
     num_constant: int
     scalars: dict[str, ScalarDiagnostics]
 
+    @property
+    def ess_min(self) -> float:
+        """Of bulk and tails, over the scalars."""
+        return float(np.min([self.ess_bulk_min, self.ess_tail_min]))  # NaN is the least.
+
 
 def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     """Diagnoses the draws after the warm-up.
@@ -126,12 +132,19 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     )
 
 
+def least_ess(posterior: Mapping[str, Any]) -> float:
+    """The least ESS, of bulk and tails, of a report's entry `posterior`; NaN: unknown."""
+    bulk = posterior["ess_bulk_min"]
+    both = bulk, posterior.get("ess_tail_min", bulk)
+    return math.nan if None in both else float(np.min(both))
+
+
 def judge_chains(rhat: float, ess: float, rhat_chance: float | None = None) -> str:
     """What can be said of chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
 
     Args:
         rhat: the largest; infinite where each chain stays at a value of its own.
-        ess: the least bulk ESS.
+        ess: the least ESS, of bulk and tails.
         rhat_chance: as in `Diagnostics`; None or NaN: unknown.
     """
     if rhat < GOOD_RHAT:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from ensemble.draws.diagnostics import AGREE, MIN_CHAINS, judge_chains
+from ensemble.draws.diagnostics import AGREE, GOOD_ESS, MIN_CHAINS, judge_chains, least_ess
 from ensemble.evaluation import chain_error, halves, recipe
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures.plot_style import plural
@@ -68,8 +68,10 @@ def convergence(posterior: Mapping[str, Any]) -> str:
     num_chains = posterior["num_chains"]
     if num_chains == 1:
         return f"{text}; R-hat of the halves of the only one is {rhat:.3f}, bulk ESS {ess:.0f}."
-    told = judge_chains(rhat, ess, posterior.get("rhat_chance"))
-    text += f"; they {told} ({agreement(rhat, ess)})"
+    least = least_ess(posterior)
+    told = judge_chains(rhat, least, posterior.get("rhat_chance"))
+    of_tails = "" if least > GOOD_ESS or ess <= GOOD_ESS else f", tail ESS from {least:.0f}"
+    text += f"; they {told} ({agreement(rhat, ess)}{of_tails})"
     if told == AGREE and num_chains < MIN_CHAINS:
         missed = 2.0 ** (1 - num_chains)
         text += f", but of two equal modes {num_chains} chains all miss one in {missed:.0%} of runs"

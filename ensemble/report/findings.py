@@ -5,7 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.draws.diagnostics import AGREE, DISAGREE, GOOD_ESS, GOOD_RHAT, judge_chains
+from ensemble.draws.diagnostics import (
+    AGREE,
+    DISAGREE,
+    GOOD_ESS,
+    GOOD_RHAT,
+    judge_chains,
+    least_ess,
+)
 from ensemble.likelihood import Arrays, Constant
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, advantage
@@ -41,7 +48,7 @@ def findings(
         Lines; none where nothing is to be said.
     """
     found = _failures(report, remedy_of_failed or remedy) + _convergence(report) + _ladder(report)
-    found += untuned(report) + too_long(report)
+    found += untuned(report) + too_long(report) + _diverged(report)
     if "sites" in report:
         found += _of_model(report)
     split = reported_split(report)
@@ -80,8 +87,8 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         return []
     if np.isnan(rhat):
         return []
-    chance = posterior.get("rhat_chance")
-    told = judge_chains(rhat, ess, chance)
+    chance, least = posterior.get("rhat_chance"), least_ess(posterior)
+    told = judge_chains(rhat, least, chance)
     if told == AGREE:
         return []
     by_chance = ""
@@ -89,11 +96,12 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         by_chance = f", and chance brings it to {chance:.3f} in 1% of runs"
     if np.isinf(rhat):
         by_chance = ", for each chain stays at a value of its own"
+    of_tails = "" if least > GOOD_ESS or ess <= GOOD_ESS else f", the tail ESS from {least:.0f}"
     who = "halves of the chain" if posterior.get("num_chains") == 1 else "chains"
     return [
         f"The {who} {told}: R-hat is up to {rhat:.3f} (below {GOOD_RHAT:g} "
-        f"is good{by_chance}) and the bulk ESS from {ess:.0f} (above {GOOD_ESS} is good). "
-        f"Intervals and averages of these draws may be off. {_what_to_do(report, posterior)}"
+        f"is good{by_chance}) and the bulk ESS from {ess:.0f}{of_tails} (above {GOOD_ESS} is "
+        f"good). Intervals and averages of these draws may be off. {_what_to_do(report, posterior)}"
     ]
 
 
@@ -117,7 +125,7 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
         return _of_modes(posterior, report)
     if too_long(report):
         return "Begin with the step size, below."
-    if is_model and posterior.get("divergences"):
+    if posterior.get("divergences"):
         return f"Begin with the draws that diverged, below. {longer} where there are none."
     mass = report.get("config", {}).get("hmc", {}).get("mass")
     is_one = len(report.get("sites", {})) == 1
@@ -175,21 +183,32 @@ def _ladder(report: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _diverged(report: Mapping[str, Any]) -> list[str]:
+    """Draws that diverged."""
+    posterior = report.get("posterior", {})
+    if not posterior.get("divergences") or too_long(report):
+        return []
+    if "energy_variance" in posterior:  # Every step is accepted, whatever acceptance is asked for.
+        remedy = "Compare with config.method='adjusted_mclmc'."
+    else:
+        remedy = (
+            f"Raise config.hmc.target_acceptance={report['config']['hmc']['target_acceptance']:g} "
+            f"to such as 0.95{', or write the model without centring' * ('sites' in report)}."
+        )
+    return [
+        f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "
+        f"are too narrow for the step size, and their values may be missing here. {remedy}"
+    ]
+
+
 def _of_model(report: Mapping[str, Any]) -> list[str]:
-    """An R-hat that cannot be had, divergent draws, observations of which LOO says nothing."""
+    """An R-hat that cannot be had, observations of which LOO says nothing."""
     posterior, found = report["posterior"], []
     if posterior["rhat_max"] is None or not np.isfinite(posterior["rhat_max"]):
         found.append(
             f"R-hat of {posterior['rhat_worst']} is no finite number: its draws are too few, not "
             "finite, or each chain stays at a value of its own. Whether the chains agree cannot be "
             "said."
-        )
-    if posterior["divergences"] and not too_long(report):
-        found.append(
-            f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "
-            "are too narrow for the step size, and their values may be missing here. Raise "
-            f"config.hmc.target_acceptance={report['config']['hmc']['target_acceptance']:g} to "
-            "such as 0.95, or write the model without centring."
         )
     for site, one in report["information_criteria"].items():
         if one["num_bad_k"]:

@@ -53,9 +53,10 @@ def posterior_section(
         num_params: of a chain.
 
     Returns:
-        `converged`, whether no chain is left out and all agree by `judge_chains`; R-hat, ESS and
-        the scalars that have the worst; over the draws mean `accept`, number of `divergences`,
-        median absolute `energy_error` in nats, and `step_size` [C] of the last one;
+        `converged`, whether no chain is left out, all agree by `judge_chains`, and no draw
+        diverged; R-hat, ESS and the scalars that have the worst; over the draws mean `accept`,
+        number of `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the
+        last one;
         `num_gradients`; rates; and what was asked for. `rhat_chance` is what `rhat_max` of chains
         that agree exceeds in 1% of runs. `monte_carlo` has mean, its standard error (MCSE) and 95%
         interval, over chains, of the log density, and of scores of single draws on `tracked_split`;
@@ -111,11 +112,12 @@ def convergence_section(
     """
     ess = [one.ess_bulk for one in found.scalars.values()]
     monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
-    told = judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance)
+    told = judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
     is_whole = len(counted[LOG_DENSITY]) == num_chains
+    has_diverged = bool(np.any(counted.get("is_divergent", False)))
     predictive = predictive_section(counted, found)
     return {
-        "converged": told == AGREE and is_whole,
+        "converged": told == AGREE and is_whole and not has_diverged,
         "rhat_max": found.rhat_max,
         "rhat_worst": found.rhat_worst,
         "rhat_chance": found.rhat_chance,
@@ -168,7 +170,7 @@ def _modes(
     counted: Mapping[str, np.ndarray], found: Diagnostics
 ) -> tuple[str | None, list[list[int]] | None]:
     """Of chains that do not agree, the scalar that differs most between modes, and their chains."""
-    if judge_chains(found.rhat_max, found.ess_bulk_min, found.rhat_chance) != DISAGREE:
+    if judge_chains(found.rhat_max, found.ess_min, found.rhat_chance) != DISAGREE:
         return None, None
     watched = {
         name.removeprefix(VALUE): values

@@ -63,6 +63,11 @@ def test_a_constant_is_said_in_words():
             "draws (R-hat up to 1.004, bulk ESS from 399).",
         ),
         (
+            {"ess_tail_min": 399.0},
+            "Its members are chains of 1,000 draws, each averaged; they hold too few independent "
+            "draws (R-hat up to 1.004, bulk ESS from 900, tail ESS from 399).",
+        ),
+        (
             {"rhat_max": None},
             "Its members are chains of 1,000 draws, each averaged; too few or degenerate draws to "
             "tell whether the chains agree.",

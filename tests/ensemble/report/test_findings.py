@@ -122,6 +122,9 @@ def test_members_that_failed_get_a_remedy():
 @pytest.mark.parametrize(
     ("rhat", "ess", "chance", "says"),
     [
+        (1.002, (900, 350), 1.01, "hold too few independent draws"),
+        (1.002, (900, 500), 1.01, ""),
+        (1.002, (900, None), 1.01, "hold too few independent draws"),
         (1.002, 900, 1.01, ""),
         (2.9, 6, 1.4, "do not agree"),
         (2.9, 6, None, "do not agree"),  # Of an older run.
@@ -135,10 +138,28 @@ def test_members_that_failed_get_a_remedy():
 def test_chains_that_disagree(rhat, ess, chance, says):
     posterior = {"rhat_max": rhat, "ess_bulk_min": ess, "num_warmup": 30, "num_samples": 50}
     posterior["rhat_chance"] = chance
+    if isinstance(ess, tuple):  # Reports of older runs may have no tail ESS.
+        posterior |= {"ess_bulk_min": ess[0], "ess_tail_min": ess[1]}
     found = _of(_predicted([0.9]), posterior=posterior)
     assert len(found) == bool(says)
     assert not says or f"The chains {says}: R-hat" in found[0]
     assert not says or f"config.hmc.num_samples={50}" in found[0]
+    assert ("tail ESS from 350 (above 400" in " ".join(found)) == (ess == (900, 350))
+
+
+@pytest.mark.parametrize(
+    ("posterior", "remedy"),
+    [
+        ({}, "Raise config.hmc.target_acceptance=0.8 to such as 0.95."),
+        ({"energy_variance": 1e-3}, "Compare with config.method='adjusted_mclmc'."),
+    ],
+)
+def test_draws_of_a_network_that_diverged(posterior, remedy):
+    posterior = {"rhat_max": 1.001, "ess_bulk_min": 900, "num_warmup": 30, **posterior}
+    config = {"hmc": {"target_acceptance": 0.8, "step_size": 0.1}}
+    (line,) = _of(_predicted([0.9]), posterior={**posterior, "divergences": 3}, config=config)
+    assert line.startswith("3 draws diverged: the posterior has places that are too narrow")
+    assert line.endswith(f"may be missing here. {remedy}")
 
 
 def test_numbers_are_compared_with_their_mean():
