@@ -1,5 +1,6 @@
 """Files of tables: CSV and Parquet, one, or a folder of splits or of parts."""
 
+import collections
 import contextlib
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -188,7 +189,7 @@ def _header(file: Path, what: str) -> list[str]:
         raise UserError(f"{what} is empty; its first line must have the names of columns")
     mark = max(",;\t|", key=line.count)
     names = [name.strip() for name in next(csv.reader([line], delimiter=mark))]
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
     values = [name for name in names if parses("number", name)]
     if len(values) > len(names) / 2:
         raise UserError(
