@@ -157,13 +157,14 @@ def _run_once(
             )
     output = processes[0].stdout
     assert output is not None
-    echo = threading.Thread(target=_echo, args=(output, logs / "process_0.log"))
+    # A child of process 0, such as a download, may hold the pipe for long after it.
+    echo = threading.Thread(target=_echo, args=(output, logs / "process_0.log"), daemon=True)
     echo.start()
     if stop.asked:  # While they were started.
         for process in processes:
             _signal(process, signal.SIGTERM)
     _wait(processes)
-    echo.join()
+    echo.join(LAST_SECONDS)
     return [process.returncode for process in processes]
 
 
