@@ -206,6 +206,18 @@ def test_a_child_that_outlives_process_0_is_not_waited_for(tmp_path):
     assert errors == f"launch_local.py: logs: {tmp_path}/process_*.log\n"
 
 
+def test_what_process_0_has_said_is_shown_to_a_slow_reader_too(tmp_path):
+    (tmp_path / "train.py").write_text("print('\\n'.join(map(str, range(19_000))))")
+    flags = ["--num_processes=1", f"--logs={tmp_path}", "--", "--x"]
+    with started(
+        [sys.executable, "-c", LAUNCH, str(tmp_path), *flags], cwd=ROOT, stdout=subprocess.PIPE
+    ) as launcher:
+        lines = [launcher.stdout.readline()]
+        time.sleep(1)  # As in a pager: its pipe is full, and so is half of process 0's, which ends.
+        lines += launcher.stdout
+    assert [int(line) for line in lines] == [*range(19_000)]
+
+
 @pytest.mark.soak
 def test_what_it_cannot_show_or_log_stops_nothing(arguments, small_disk, tmp_path):
     """A reader that has enough, such as `head`, and a full disk under the logs."""
