@@ -30,6 +30,7 @@ from ensemble.pictures.plot_style import (
 )
 from ensemble.sources import in_memory, load_dataset
 from ensemble.storage.predictions import read_predictions
+from ensemble.storage.workdir import Workdir
 
 _BOLD: dict[str, Any] = {"fontsize": 12, "weight": "bold", "color": TEXT_COLOR}
 
@@ -147,8 +148,13 @@ def main() -> int:
     report = json.loads(path.read_text())
     inputs, labels = in_memory(load_dataset(report["config"]["dataset"]), "test")
     likelihood = likelihoods.named(report["config"]["likelihood"]).described(report["dataset"])
+    work = Workdir(args.workdir)
     stored = read_predictions(
-        args.workdir / "predictions" / "test.npz", report["config"], likelihood
+        work.predictions / "test.npz",
+        report["config"],
+        likelihood,
+        identity=work.identity(),
+        fingerprint=report["dataset"]["fingerprint"],
     )
     log_probs = stored.arrays["log_probs"]
     picture = Image.fromarray(figure_to_array(draw(report["test"], log_probs, inputs, labels)))

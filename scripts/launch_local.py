@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import select
 import shlex
 import signal
 import socket
@@ -157,13 +158,17 @@ def _run_once(
             )
     output = processes[0].stdout
     assert output is not None
-    echo = threading.Thread(target=_echo, args=(output, logs / "process_0.log"))
+    echo = threading.Thread(target=_echo, args=(output, logs / "process_0.log"), daemon=True)
     echo.start()
     if stop.asked:  # While they were started.
         for process in processes:
             _signal(process, signal.SIGTERM)
     _wait(processes)
-    echo.join()
+    # A child of process 0, such as a download, may hold the pipe for long after it.
+    while echo.is_alive():
+        echo.join(LAST_SECONDS)
+        if not select.select([output], [], [], 0)[0]:
+            break
     return [process.returncode for process in processes]
 
 

@@ -17,7 +17,6 @@ from conftest import ROOT
 from markdown_pages import (
     DOCS,
     PAGES,
-    MyModule,
     blocks,
     broken_links,
     check_training_command,
@@ -30,6 +29,7 @@ from markdown_pages import (
 
 import ensemble
 from ensemble import networks
+from ensemble.config_rules import validate
 from ensemble.export import export, table_json
 from ensemble.sources import load_dataset
 
@@ -184,7 +184,8 @@ def test_your_network(page):
     namespace = names_of_a_reader()
     for registering in page("your_network"):
         exec(registering, namespace)
-    assert isinstance(networks.create("mine", 3).module, MyModule)
+    validate(namespace["get_config"]())
+    assert isinstance(networks.create("mine", 3).module, namespace["MyModule"])
     for name in ("mine", "mine_nnx", "mine_functions"):
         network = networks.create(name, 3)
         variables = network.init(jax.random.key(0), namespace["inputs"])

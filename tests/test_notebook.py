@@ -1,6 +1,7 @@
 """The notebook runs as it stands, and still shows what it is stored with."""
 
 import copy
+import itertools
 import os
 import re
 
@@ -18,8 +19,9 @@ def code_cells(notebook):
 
 
 def forms(cell):
-    """The kinds of a cell's outputs."""
-    return [sorted(one.get("data", {one.get("name"): ""})) for one in cell.outputs]
+    """The kinds of a cell's outputs; what is printed may come in several pieces."""
+    kinds = [sorted(one.get("data", {one.get("name"): ""})) for one in cell.outputs]
+    return [kind for kind, _ in itertools.groupby(kinds)]
 
 
 def accuracy(notebook):

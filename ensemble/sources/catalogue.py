@@ -153,6 +153,7 @@ def kind_of_target(name: str, target: str) -> str:
         UserError: as `load_dataset`, or the data are no table.
     """
     entry = find_entry(name)
+    _check_is_chosen(name)
     if entry is None or not entry.kind_of_target:
         raise UserError(
             f"config.likelihood='auto' is for tables, and config.dataset={name!r} is none: set "
@@ -209,6 +210,16 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
     ]
 
 
+def _check_is_chosen(name: str) -> None:
+    """Raises a `UserError` if a configuration for anybody's data has not been told whose."""
+    prefix, colon, _ = name.partition(":")
+    if colon and name in SOURCES:
+        raise UserError(
+            f"config.dataset={name!r} names no data yet: set --config.dataset={prefix}:..., with "
+            "the path of yours"
+        )
+
+
 def _load(name: str, request: Request) -> Source:
     source: Source = registry.load(_entry(name, request).loader)(name, request)
     return source
@@ -221,6 +232,7 @@ def _entry(name: str, request: Request) -> SourceEntry:
         UserError: there is none, or it cannot.
     """
     entry = find_entry(name)
+    _check_is_chosen(name)
     if entry is None:
         end = os.path.splitext(name)[1].lower()
         if end in _TABLES:

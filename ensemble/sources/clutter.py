@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from ensemble.source import Examples, Request
+from ensemble.source import Examples, Request, Strata
 from ensemble.sources.batches import CLUTTER_STREAM, seeded_generator
 from ensemble.sources.dataset import Dataset, make_dataset
 from ensemble.sources.digits import CLASS_NAMES, split_digits
@@ -23,6 +23,16 @@ _PAIRED = 0.25  # Share of the images with a second digit.
 _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinearly.
 
 
+class Clutter(Dataset):
+    """Images of which several show the same digit."""
+
+    def strata(self, split: str) -> Strata:
+        """The digit that each image shows."""
+        copies = COPIES["train" if split == "train" else split]
+        count = self.sizes[split]
+        return Strata("digit", "group", np.arange(count) % (count // copies))
+
+
 def load_clutter(name: str, request: Request) -> Dataset:
     """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
     splits = {}
@@ -30,7 +40,8 @@ def load_clutter(name: str, request: Request) -> Dataset:
         copies = COPIES[split]
         images = render(inputs[..., 0], copies, seeded_generator(CLUTTER_STREAM, 0, index))
         splits[split] = Examples(images, np.tile(labels, copies))
-    return make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
+    made = make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
+    return Clutter(**vars(made))
 
 
 def render(digits: NDArray[np.uint8], copies: int, rng: np.random.Generator) -> NDArray[np.uint8]:

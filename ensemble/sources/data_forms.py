@@ -14,7 +14,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.sources.splitting import split_of
 from ensemble.sources.tables.frames import is_table, of_frame, take_target
-from ensemble.sources.tables.table_targets import kind_of_target, target_values
+from ensemble.sources.tables.table_targets import are_classes, kind_of_target, target_values
 from ensemble.target_rows import REMARKS, VALUE
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
@@ -128,8 +128,7 @@ def _kind(targets: Any, kind: str | None, inputs: Any = None) -> str:
     if is_table(inputs) and values.ndim and values.size == len(values):  # One for each row.
         column = targets if values.ndim == 1 else values.ravel()
         return kind_of_target(of_frame({"y": column})["y"], "y")
-    has_fractions = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
-    return "targets" if has_fractions else "labels"
+    return "targets" if values.dtype.kind == "f" and not are_classes(values) else "labels"
 
 
 def _pair(data: Any, what: str) -> tuple[Any, Any]:

@@ -6,12 +6,10 @@ there. A backbone is known by what it makes of a probe: inputs of noise, the sam
 one shape and scale.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import logging
-import os
 import pathlib
 import shutil
 import tempfile
@@ -27,6 +25,7 @@ from ensemble.network import Backbone
 from ensemble.sharding import processes, signals, startup
 from ensemble.source import Examples, Inputs, Source, SplitInputs
 from ensemble.sources import own_arrays
+from ensemble.storage.files import locked
 from ensemble.storage.npz import map_array
 
 logger = logging.getLogger("ensemble")
@@ -305,30 +304,40 @@ def _find(folder: pathlib.Path, source: Source, probe: Probe) -> dict[str, np.nd
 def _write(folder: pathlib.Path, source: Source, backbone: Backbone, probe: Probe) -> None:
     """Computes the features of all splits, and keeps them, whole or not at all.
 
+    Of the processes of a machine one does, and the others wait for it.
+
     Raises:
         UserError: the backbone fails, or the disk is full or closed.
     """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(f".{folder.name}.lock")):
+            if _find(folder, source, probe) is None:
+                _write_locked(folder, source, backbone, probe)
+    except OSError as error:
+        raise UserError(
+            f"features cannot be kept in {folder.parent} ({error.strerror or error}); free space "
+            "there, or set $XDG_CACHE_HOME to another folder"
+        ) from error
+
+
+def _write_locked(folder: pathlib.Path, source: Source, backbone: Backbone, probe: Probe) -> None:
     logger.info(
         "Computing the features of %d examples; they are kept in %s.",
         sum(source.sizes.values()),
         folder,
     )
     began = time.monotonic()
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
-            part = pathlib.Path(name) / "whole"
-            part.mkdir()
-            for split in source.sizes:
-                _write_split(part / f"{split}.npy", SplitInputs(source, split), backbone, probe)
-            shutil.rmtree(folder, ignore_errors=True)  # What is damaged.
-            with contextlib.suppress(FileExistsError):  # Another process was faster.
-                os.rename(part, folder)
-    except OSError as error:
-        raise UserError(
-            f"features cannot be kept in {folder.parent} ({error.strerror or error}); free space "
-            "there, or set $XDG_CACHE_HOME to another folder"
-        ) from error
+    for left in folder.parent.glob(f".{folder.name}.*"):  # By a process that was killed.
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        part = pathlib.Path(name) / "whole"
+        part.mkdir()
+        for split in source.sizes:
+            _write_split(part / f"{split}.npy", SplitInputs(source, split), backbone, probe)
+        shutil.rmtree(folder, ignore_errors=True)  # What is damaged.
+        part.rename(folder)
     logger.info("Computed the features in %.1f s.", time.monotonic() - began)
 
 

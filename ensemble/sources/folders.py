@@ -13,17 +13,11 @@ from ensemble.source import Request, Source
 from ensemble.sources.dataset import own_dataset
 from ensemble.sources.given_data import OwnData
 from ensemble.sources.image_form import resize_and_crop
+from ensemble.sources.image_memory import FORMATS, MAX_THREADS, threads_for
 from ensemble.sources.labels import classes
 from ensemble.sources.on_disk import split_decoded
 from ensemble.sources.own_arrays import local_path, max_data_bytes
 from ensemble.sources.splitting import POOL, SPLITS, split_of
-
-# Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
-# decodes as it opens them, before their size can be checked.
-FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
-
-
-_NUM_THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 PILLOW_GRAY_MODES = ("1", "L", "LA")
 
@@ -82,7 +76,7 @@ def given_folder(name: str, request: Request) -> OwnData:
     labels = {prefix: np.array([label for _, label in part]) for prefix, part in parts.items()}
     found, names = classes(labels, np.array(class_names), name)
     readable, headers = [], []
-    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(MAX_THREADS) as pool:
         every = [file for part in parts.values() for file, _ in part]
         for file, header in zip(every, pool.map(_try_header, every), strict=True):
             if header is not None:
@@ -92,10 +86,12 @@ def given_folder(name: str, request: Request) -> OwnData:
         _read_header(every[0])
     mode, size = _common_mode(readable, headers, request.size), request.size
     shape = (*(size or headers[0][0]), len(mode))
+    num_threads = _num_threads(readable, headers)
     inputs, targets = dict[str, PictureFiles](), dict[str, np.ndarray]()
     for prefix, part in parts.items():
         which = prefix.removesuffix("_") or POOL
-        inputs[which] = PictureFiles([file for file, _ in part], mode, shape, size)
+        files = [file for file, _ in part]
+        inputs[which] = PictureFiles(files, mode, shape, size, num_threads)
         targets[which] = found[prefix]
     return OwnData(inputs, targets, np.dtype(np.uint8), names)
 
@@ -163,6 +159,7 @@ class PictureFiles:
         mode: of Pillow, `L` or `RGB`, that all get.
         shape: (H, W, C) of an image.
         size: as of `read_images`.
+        num_threads: that decode them.
     """
 
     dtype = np.dtype(np.uint8)
@@ -173,8 +170,10 @@ class PictureFiles:
         mode: str,
         shape: tuple[int, int, int],
         size: tuple[int, int] | None,
+        num_threads: int,
     ):
         self._files, self._mode, self._size = files, mode, size
+        self._num_threads = num_threads
         self.shape = (len(files), *shape)
 
     def __len__(self) -> int:
@@ -188,7 +187,7 @@ class PictureFiles:
         """
         chosen = [self._files[i] for i in np.arange(len(self))[where]]
         images = np.empty((len(chosen), *self.shape[1:]), np.uint8)
-        with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        with concurrent.futures.ThreadPoolExecutor(self._num_threads) as pool:
             decoded = pool.map(lambda file: _read_image(file, self._mode, self._size), chosen)
             for i, (file, image) in enumerate(zip(chosen, decoded, strict=True)):
                 if image.shape[:2] != self.shape[1:3]:
@@ -216,10 +215,11 @@ def read_images(files: list[Path], size: tuple[int, int] | None = None) -> np.nd
         UserError: naming the first file that is no 8-bit image or differs in size from the first.
     """
     # Pillow decodes outside the interpreter lock, so that threads use all cores.
-    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(MAX_THREADS) as pool:
         headers = list(pool.map(_read_header, files))
-        mode = _common_mode(files, headers, size)
-        _check_total(files, [one for one, _ in headers], size, len(mode))
+    mode = _common_mode(files, headers, size)
+    _check_total(files, [one for one, _ in headers], size, len(mode))
+    with concurrent.futures.ThreadPoolExecutor(_num_threads(files, headers)) as pool:
         images = np.stack(list(pool.map(lambda file: _read_image(file, mode, size), files)))
     return images[..., None] if mode == "L" else images
 
@@ -233,6 +233,13 @@ def _common_mode(
     if size is None:
         _check_sizes(files, [one for one, _ in headers])
     return "L" if all(mode in PILLOW_GRAY_MODES for _, mode in headers) else "RGB"
+
+
+def _num_threads(files: list[Path], headers: Sequence[tuple[tuple[int, int], str]]) -> int:
+    """How many of these images may be decoded at once."""
+    num_pixels = [math.prod(size) for size, _ in headers]
+    largest = max(range(len(files)), key=num_pixels.__getitem__)
+    return threads_for(num_pixels[largest], _shown(files[largest]))
 
 
 def _check_sizes(files: list[Path], sizes: list[tuple[int, int]]) -> None:
@@ -253,7 +260,7 @@ def _check_total(
     largest = max(sizes, key=math.prod)
     needed = len(files) * math.prod(size or largest) * num_channels
     if size is not None:  # Each thread holds one as it was.
-        needed += _NUM_THREADS * math.prod(largest) * num_channels
+        needed += MAX_THREADS * math.prod(largest) * num_channels
     if needed > max_data_bytes():
         which = f" as {_shown(files[0])}" if size is None else ""
         raise TooLarge(
@@ -347,10 +354,11 @@ def unlabelled(
         UserError: as `read_unlabelled`, but for images that cannot be decoded.
     """
     names, files = _unlabelled(paths)
-    with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(MAX_THREADS) as pool:
         headers = list(pool.map(_read_header, files))
-    mode = _common_mode(files, headers, size)
-    return names, PictureFiles(files, mode, (*(size or headers[0][0]), len(mode)), size)
+    mode, num_threads = _common_mode(files, headers, size), _num_threads(files, headers)
+    shape = (*(size or headers[0][0]), len(mode))
+    return names, PictureFiles(files, mode, shape, size, num_threads)
 
 
 def _unlabelled(paths: Sequence[str]) -> tuple[list[str], list[Path]]:

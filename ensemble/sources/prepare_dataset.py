@@ -68,9 +68,9 @@ def prepare_in_child(name: str, data_dir: Path) -> None:
         data_dir,
     )
     command = [*COMMAND, name, f"--data_dir={data_dir}"]
-    paths = [str(Path(__file__).absolute().parent.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).absolute().parent.parent.parent), os.environ.get("PYTHONPATH", "")]
     child = subprocess.run(
-        command,
+        [command[0], "-P", *command[1:]],  # The current folder may hold a stranger's modules.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         stdout=subprocess.PIPE,
         text=True,

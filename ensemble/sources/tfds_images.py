@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from ensemble.errors import Damaged, UserError, in_one_line
 from ensemble.sources import image_form
+from ensemble.sources.image_memory import stated_pixels, threads_for
 from ensemble.sources.tfds_records import (
     ArrayRecordFile,
     broken,
@@ -312,7 +313,10 @@ def _decode(records: list[bytes], form: _Form, file: Path) -> tuple[np.ndarray, 
                 # over the interpreter lock that often are no faster.
                 decoded: Iterable[tuple[np.ndarray, int]] = map(decode, records)
             else:
-                pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor())
+                pixels = (stated_pixels(_parsed(record, features)[0]) for record in records)
+                what = f"the largest image of {file.name}"
+                num_threads = threads_for(max(pixels, default=0), what)
+                pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(num_threads))
                 decoded = pool.map(decode, records)
             for index, (image, label) in enumerate(decoded):
                 if shape is None:
@@ -342,13 +346,14 @@ def _decoder(form: _Form) -> Callable[[bytes], tuple[np.ndarray, int]]:
     """
     import cv2  # As above.
 
-    parse, features = example_class().FromString, form.features
+    features = form.features
     flags = cv2.IMREAD_GRAYSCALE if features.num_channels == 1 else cv2.IMREAD_COLOR_RGB
 
     def decode(record: bytes) -> tuple[np.ndarray, int]:
-        feature = parse(record).features.feature
-        encoded = np.frombuffer(feature[features.image].bytes_list.value[0], np.uint8)
-        image = cv2.imdecode(encoded, flags)
+        encoded, label = _parsed(record, features)
+        if features.size is not None and stated_pixels(encoded) > math.prod(features.size):
+            raise ValueError("larger than features.json says")
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
         if image is None:
             raise ValueError("not an image")
         if form.size is not None:
@@ -356,9 +361,16 @@ def _decoder(form: _Form) -> Callable[[bytes], tuple[np.ndarray, int]]:
 
             resized = image_form.resize_and_crop(PIL.Image.fromarray(image), form.size)
             image = np.asarray(resized)
-        return image, feature[features.label].int64_list.value[0]
+        return image, label
 
     return decode
+
+
+def _parsed(record: bytes, features: ImageFeatures) -> tuple[bytes, int]:
+    """The encoded image and the label of an example."""
+    feature = example_class().FromString(record).features.feature
+    image, label = feature[features.image].bytes_list, feature[features.label].int64_list
+    return image.value[0], label.value[0]
 
 
 def _check_claim(num_examples: int, shape: tuple[int, ...], file: Path) -> None:

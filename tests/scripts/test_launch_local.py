@@ -176,6 +176,48 @@ def check_end_of_workdir(launcher, logs, reason):
     assert "Traceback" not in other
 
 
+HOLDS = """
+import subprocess, sys
+held = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+print("held by", held.pid)
+"""
+LAUNCH = """
+import pathlib, sys
+from scripts import launch_local
+launch_local.ROOT, launch_local.LAST_SECONDS = pathlib.Path(sys.argv.pop(1)), 0.3
+sys.exit(launch_local.main(sys.argv[1:]))
+"""
+
+
+def test_a_child_that_outlives_process_0_is_not_waited_for(tmp_path):
+    """It has inherited the pipe that is shown, as one that downloads a data set."""
+    (tmp_path / "train.py").write_text(HOLDS)
+    flags = ["--num_processes=1", f"--logs={tmp_path}", "--", "--x"]
+    with started(
+        [sys.executable, "-c", LAUNCH, str(tmp_path), *flags],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as launcher:  # fmt: skip
+        held = int(launcher.stdout.readline().removeprefix("held by "))
+        try:
+            _, errors = launcher.communicate(timeout=30)
+        finally:
+            os.kill(held, signal.SIGKILL)
+    assert launcher.returncode == 0, errors
+    assert errors == f"launch_local.py: logs: {tmp_path}/process_*.log\n"
+
+
+def test_what_process_0_has_said_is_shown_to_a_slow_reader_too(tmp_path):
+    (tmp_path / "train.py").write_text("print('\\n'.join(map(str, range(19_000))))")
+    flags = ["--num_processes=1", f"--logs={tmp_path}", "--", "--x"]
+    with started(
+        [sys.executable, "-c", LAUNCH, str(tmp_path), *flags], cwd=ROOT, stdout=subprocess.PIPE
+    ) as launcher:
+        lines = [launcher.stdout.readline()]
+        time.sleep(1)  # As in a pager: its pipe is full, and so is half of process 0's, which ends.
+        lines += launcher.stdout
+    assert [int(line) for line in lines] == [*range(19_000)]
+
+
 @pytest.mark.soak
 def test_what_it_cannot_show_or_log_stops_nothing(arguments, small_disk, tmp_path):
     """A reader that has enough, such as `head`, and a full disk under the logs."""

@@ -1,19 +1,20 @@
 """Folders of records in a bucket: copied to the disk of each machine once, and written there.
 
 A copy lies in `flax-ensembles/records` in the user's cache folder. It is named by the folder's tag
-and the checksum of its index, so that other data, or another version of the same, have another one.
+and a digest of its place and its index, so that other data, another version of the same, and the
+same index in another bucket have another one.
 """
 
 import collections
 import concurrent.futures
 import contextlib
+import hashlib
 import itertools
 import logging
 import os
 import shutil
 import tempfile
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -65,7 +66,8 @@ def local_copy(name: str) -> Path:
     absent = [file for file in files if file not in found]
     if absent:
         raise UserError(f"{name}: {absent[0]} is missing; upload it again")
-    folder = startup.cache_folder() / "records" / f"{index.tag}-{zlib.crc32(content):08x}"
+    key = hashlib.blake2b(store.unstrip_protocol(root).encode() + b"\n" + content, digest_size=8)
+    folder = startup.cache_folder() / "records" / f"{index.tag}-{key.hexdigest()}"
     sizes = {file: int(found[file]) for file in files}
     try:
         if _missing(folder, sizes) or not _has_index(folder, content):

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import secrets
 import shutil
 import zlib
@@ -150,7 +149,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     """A folder beside its place, which comes there when all is written, and else goes away."""
     check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    new = folder.with_name(f"{folder.name}.incomplete-{os.getpid()}")
+    new = folder.with_name(f"{folder.name}.incomplete-{secrets.token_hex(4)}")
     new.mkdir()
     try:
         yield new

@@ -22,11 +22,17 @@ from ensemble.sources.own_arrays import max_data_bytes
 from ensemble.sources.records.shards import RecordArray, shard_name
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import read_arrays
+from ensemble.storage.paths import is_remote
 from ensemble.storage.schema import MAX_BYTES, checksum, parse, to_json
 
 INDEX, EXAMPLES = "records.json", "examples.npz"
 _FORM = "records 1"
 _WEIGHTS = "weights"
+_ANEW = "write it again by python -m ensemble convert"
+_RESTORE = (
+    "restore the file, or write the folder anew without what is damaged: python -m ensemble "
+    "convert records:{} NEW_FOLDER --skip_damaged"
+)
 _DTYPES = ("uint8", "float32")
 _MAX_VALUES = 2**28
 """Of an example."""
@@ -62,34 +68,35 @@ def read_folder(folder: Path, name: str) -> OwnData:
 
     Args:
         folder: that holds an index.
-        name: of the data, for messages.
+        name: of the data, of which the folder is a copy where they are in a bucket.
 
     Raises:
         UserError: the folder is not whole or damaged.
     """
-    with damage_named(name):
+    again, remedy = _ANEW, _RESTORE.format(folder)
+    if is_remote(name.partition(":")[2]):
+        again = remedy = f"remove {folder}, which is then copied again"
+    with damage_named(name, again):
         with (folder / INDEX).open("rb") as file:
             index = parse_index(file.read(MAX_BYTES + 1))
         arrays = _read_examples(folder / EXAMPLES, index)
-        return _given(folder, index, arrays)
+        return _given(folder, index, arrays, remedy)
 
 
 @contextlib.contextmanager
-def damage_named(name: str) -> Iterator[None]:
+def damage_named(name: str, remedy: str = _ANEW) -> Iterator[None]:
     """Turns what is found to be wrong with a folder into one line.
 
     Args:
         name: of the data.
+        remedy: of the damage.
     """
     try:
         yield
     except UserError:
         raise
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise UserError(
-            f"{name} is damaged ({in_one_line(error, 200)}); write it again by python -m ensemble "
-            "convert"
-        ) from error
+        raise UserError(f"{name} is damaged ({in_one_line(error, 200)}); {remedy}") from error
 
 
 def parse_index(text: bytes) -> Index:
@@ -151,14 +158,14 @@ def _read_examples(file: Path, index: Index) -> dict[str, np.ndarray]:
     return read_arrays(file, max_data_bytes())
 
 
-def _given(folder: Path, index: Index, arrays: dict[str, np.ndarray]) -> OwnData:
+def _given(folder: Path, index: Index, arrays: dict[str, np.ndarray], remedy: str) -> OwnData:
     dtype = np.dtype(index.dtype)
     inputs, targets, known, first = {}, {}, {}, 0
     for part, lengths in index.lengths.items():
         size = sum(lengths)
         files = [folder / shard_name(part, i) for i in range(len(lengths))]
         tag = index.tag.encode()
-        inputs[part] = RecordArray(files, lengths, first, tag, index.input_shape, dtype)
+        inputs[part] = RecordArray(files, lengths, first, tag, index.input_shape, dtype, remedy)
         first += size
         targets[part] = _targets(arrays, part, size, index.class_names)
         known[part] = Summary(

@@ -49,6 +49,7 @@ class RecordArray:
         tag: of the folder.
         shape: of an example.
         dtype: of the inputs.
+        remedy: of what is damaged.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class RecordArray:
         tag: bytes,
         shape: tuple[int, ...],
         dtype: np.dtype,
+        remedy: str,
     ):
+        self._remedy = remedy
         self._files, self._first, self._tag = tuple(files), first, tag
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - np.asarray(lengths)
@@ -131,7 +134,7 @@ class RecordArray:
         if shard not in self._readers:
             length = int(self._ends[shard] - self._starts[shard])
             try:
-                self._readers[shard] = _opened(self._files[shard], length)
+                self._readers[shard] = self._opened(self._files[shard], length)
             except Damaged as error:
                 self._absent[shard] = error
                 raise
@@ -152,51 +155,46 @@ class RecordArray:
                 (record,) = reader.read([index])
             except _ERRORS as error:
                 self._drop(shard)
-                return _error(file, f"{what} is damaged ({_reason(error)})")
+                return self._error(f"{what} is damaged ({_reason(error)})")
             if len(record) != expected:
-                return _error(
-                    file,
+                return self._error(
                     f"{what} has {len(record):,} bytes where {expected:,} belong: it is truncated "
-                    "or of another folder",
+                    "or of another folder"
                 )
             (header,) = np.frombuffer(record[: HEADER.itemsize], HEADER)
             if header["tag"] != self._tag:
-                return _error(file, f"{what} is of another folder")
+                return self._error(f"{what} is of another folder")
             if header["number"] != number:
-                return _error(
-                    file, f"{what} is record {header['number']} of the folder, not {number}"
+                return self._error(
+                    f"{what} is record {header['number']} of the folder, not {number}"
                 )
-        return _error(file, f"{file} cannot be read, though each of its records can")
+        return self._error(f"{file} cannot be read, though each of its records can")
 
+    def _error(self, what: str) -> Damaged:
+        return Damaged(what, self._remedy)
 
-def _error(file: Path, what: str) -> Damaged:
-    return Damaged(
-        what,
-        "restore the file, or write the folder anew without what is damaged: python -m ensemble "
-        f"convert records:{file.parent} NEW_FOLDER --skip_damaged",
-    )
+    def _opened(self, file: Path, length: int) -> Any:
+        from array_record.python.array_record_module import (
+            ArrayRecordReader,
+        )  # Where they are.
+
+        if not file.is_file():
+            raise self._error(f"{file} is missing")
+        try:
+            reader = ArrayRecordReader(str(file), _READ)
+            found = reader.num_records()
+        except _ERRORS as error:
+            raise self._error(f"{file} is truncated or damaged ({_reason(error)})") from error
+        if found != length:
+            what = "it is truncated or of another folder"
+            raise self._error(f"{file} holds {found} records where {length} belong: {what}")
+        return reader
 
 
 def _reason(error: Exception) -> str:
     """What ArrayRecord says is wrong, without its name and the digests that it compares."""
     text = re.sub(r" ?\([^()]*\)", "", str(error))
     return in_one_line(text.removeprefix("Corrupted Riegeli/records file: "))
-
-
-def _opened(file: Path, length: int) -> Any:
-    from array_record.python.array_record_module import ArrayRecordReader  # Only where they are.
-
-    if not file.is_file():
-        raise _error(file, f"{file} is missing")
-    try:
-        reader = ArrayRecordReader(str(file), _READ)
-        found = reader.num_records()
-    except _ERRORS as error:
-        raise _error(file, f"{file} is truncated or damaged ({_reason(error)})") from error
-    if found != length:
-        what = "it is truncated or of another folder"
-        raise _error(file, f"{file} holds {found} records where {length} belong: {what}")
-    return reader
 
 
 class ShardWriter:

@@ -20,7 +20,7 @@ from ensemble.sources.given_data import OwnData
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables.frames import of_frame
 from ensemble.sources.tables.raw_columns import Column, named
-from ensemble.sources.tables.table_files import files_of, open_parquet, reading
+from ensemble.sources.tables.table_files import decoded_bytes, files_of, open_parquet, reading
 from ensemble.sources.tables.table_targets import kind_of_target, target_values
 from ensemble.storage.npz import max_bytes
 
@@ -191,6 +191,8 @@ def given_parquet(name: str, request: Request) -> OwnData:
         groups[part] = [group for file in files for group in _groups(file, schema)]
         if not groups[part]:
             raise UserError(f"{name}: {part} has no rows")
+    _check_targets(sum(one.num_rows for own in groups.values() for one in own), name)
+    for part, files in parts.items():
         labels[part] = _target(files, target, name)
     rounded = _Rounded(name, sum(map(len, groups.values())))
     inputs = {part: ParquetRows(own, columns, rounded) for part, own in groups.items()}
@@ -212,10 +214,20 @@ def _groups(file: Path, schema: Any) -> list[_Group]:
     metadata = content.metadata
     every = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return [
-        _Group(file, i, one.num_rows, one.total_byte_size)
+        _Group(file, i, one.num_rows, decoded_bytes(one))
         for i, one in enumerate(every)
         if one.num_rows
     ]
+
+
+def _check_targets(num_rows: int, name: str) -> None:
+    """Refuses more rows than memory can hold targets of."""
+    allowed = own_arrays.max_data_bytes() // 8
+    if num_rows > allowed:
+        raise UserError(
+            f"{name} has {num_rows:,} rows, more than the {allowed:,} allowed here, as their "
+            "targets are in memory; use fewer"
+        )
 
 
 def _target(files: Sequence[Path], target: str, name: str) -> Column:

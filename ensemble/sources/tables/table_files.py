@@ -1,5 +1,6 @@
 """Files of tables: CSV and Parquet, one, or a folder of splits or of parts."""
 
+import collections
 import contextlib
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -148,7 +149,7 @@ def _check_size(num_bytes: int, what: str) -> None:
     """Refuses what memory cannot hold: as texts a file takes some fifteen times as much."""
     if num_bytes > max_bytes():
         raise UserError(
-            f"{what} has {num_bytes:,} bytes, more than the {max_bytes():,} allowed here; "
+            f"{what} takes {num_bytes:,} bytes, more than the {max_bytes():,} allowed here; "
             "python -m ensemble convert writes Parquet files of numbers as records, which may be "
             "larger than the memory"
         )
@@ -188,7 +189,7 @@ def _header(file: Path, what: str) -> list[str]:
         raise UserError(f"{what} is empty; its first line must have the names of columns")
     mark = max(",;\t|", key=line.count)
     names = [name.strip() for name in next(csv.reader([line], delimiter=mark))]
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
     values = [name for name in names if parses("number", name)]
     if len(values) > len(names) / 2:
         raise UserError(
@@ -208,11 +209,21 @@ def read_parquet(file: Path, what: str) -> dict[str, Column]:
     """
     content = open_parquet(file, what)
     groups = map(content.metadata.row_group, range(content.metadata.num_row_groups))
-    _check_size(sum(group.total_byte_size for group in groups), what)
+    _check_size(sum(map(decoded_bytes, groups)), what)
     with reading(what):
         table = content.read()
         index = [one for one in table.column_names if one.startswith("__index_level_")]
     return of_frame(table.drop_columns(index), what)
+
+
+def decoded_bytes(group: Any) -> int:
+    """What a row group of numbers may take in memory: in a file equal ones take hardly any room.
+
+    Args:
+        group: its metadata, a `pyarrow.parquet.RowGroupMetaData`.
+    """
+    num_values = sum(group.column(i).num_values for i in range(group.num_columns))
+    return int(max(group.total_byte_size, 8 * num_values))
 
 
 def open_parquet(file: Path, what: str) -> Any:

@@ -26,9 +26,13 @@ def kind_of_target(column: Column, name: str) -> str:
     if kind != "number":
         return "labels"
     values = _numbers(column, name)
-    values = values[~np.isnan(values)]
+    return "labels" if are_classes(values[~np.isnan(values)]) else "targets"
+
+
+def are_classes(values: np.ndarray) -> bool:
+    """Whether floats of any shape are few different whole numbers."""
     is_whole = bool((values == np.floor(values)).all())
-    return "labels" if is_whole and len(np.unique(values)) <= MOST_CLASSES else "targets"
+    return is_whole and len(np.unique(values)) <= MOST_CLASSES
 
 
 def target_values(column: Column, name: str, kind: str) -> np.ndarray:

@@ -173,6 +173,15 @@ def test_paths_without_a_prefix_are_told_how_to_write_them(name, hint):
         input_pipeline.load_dataset(name)
 
 
+@pytest.mark.parametrize("name", ["npz:PATH", "folder:PATH", "csv:PATH"])
+def test_a_place_for_a_path_is_not_looked_for(name):
+    prefix = name.partition(":")[0]
+    with pytest.raises(
+        UserError, match=rf"names no data yet: set --config.dataset={prefix}:\.\.\."
+    ):
+        input_pipeline.load_dataset(name)
+
+
 def test_npz_and_folder_by_name(tmp_path):
     np.savez(tmp_path / "a.npz", **_arrays(40))
     dataset = input_pipeline.load_dataset(f"npz:{tmp_path / 'a.npz'}")

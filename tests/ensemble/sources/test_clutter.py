@@ -68,6 +68,17 @@ def test_a_split_shows_its_own_digits_only(rendered):
         np.testing.assert_array_equal(split.targets, np.tile(digits[name].targets, copies))
 
 
+@pytest.mark.parametrize("hold_out", [True, False])
+def test_rows_of_one_digit_are_a_group(rendered, hold_out):
+    """Intervals are over digits: images of one may be alike."""
+    dataset = catalogue.load_dataset("clutter", hold_out=hold_out)
+    strata = dataset.strata("test")
+    assert (strata.column, strata.kind, len(np.unique(strata.values))) == ("digit", "group", 300)
+    np.testing.assert_array_equal(
+        dataset.targets("test"), dataset.targets("test")[:300][strata.values]
+    )
+
+
 def test_without_held_out_data_all_but_the_test_split_is_trained_on(rendered):
     splits = catalogue.load_dataset("clutter", hold_out=False).splits
     sizes = {name: len(split.targets) for name, split in splits.items()}

@@ -66,7 +66,20 @@ def test_y_is_what_the_likelihood_takes_or_what_its_values_say():
 def test_bundled_sets_of_scikit_learn_keep_their_names():
     found = as_arrays(datasets.load_iris())
     assert found["class_names"].tolist() == ["setosa", "versicolor", "virginica"]
-    assert as_arrays(datasets.load_diabetes()).keys() == {"inputs", "labels"}  # Whole numbers.
+    assert as_arrays(datasets.load_diabetes()).keys() == {"inputs", "targets"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.arange(10.0), "labels"),
+        (np.arange(11.0), "targets"),
+        (np.arange(11), "labels"),
+        ([0, 0.5], "targets"),
+    ],
+)
+def test_few_whole_numbers_are_labels_and_other_floats_are_targets(values, kind):
+    assert kind in as_arrays((np.zeros((len(values), 2)), values))
 
 
 @pytest.mark.parametrize(

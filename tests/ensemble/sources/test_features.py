@@ -1,6 +1,8 @@
 """Features of a frozen backbone: kept on disk, and known by what is made of a probe."""
 
 import logging
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -73,7 +75,7 @@ def test_what_is_kept_is_read_again_and_what_is_damaged_is_not(source, cache, ca
     assert f"the features of 203 examples; they are kept in {cache}" in caplog.text
     again = features_of(source, second)
     assert second.count == 8 + 3
-    (folder,) = cache.iterdir()
+    (folder,) = cache.glob("[!.]*")
     assert {one.name for one in folder.iterdir()} == {f"{split}.npy" for split in source.sizes}
     whole = again.read("train", slice(None)).inputs.copy()
     damaged = folder / "train.npy"
@@ -88,7 +90,7 @@ def test_other_data_and_other_backbones_have_features_of_their_own(source, blobs
     features_of(source, Counting(factor=1.0001))
     other = dataset_from_arrays(blobs, seed=1)
     features_of(other, Counting())
-    assert len(list(cache.iterdir())) == 3
+    assert len(list(cache.glob("[!.]*"))) == 3
 
 
 def test_splits_of_the_same_data_are_read_where_they_are_kept(source, blobs):
@@ -149,7 +151,37 @@ def test_an_interruption_leaves_no_half_of_them(source, cache):
 
     with pytest.raises(KeyboardInterrupt):
         features_of(source, Failing())
-    assert list(cache.iterdir()) == []
+    (lock,) = cache.iterdir()
+    assert lock.is_file()
+
+
+def test_what_a_killed_process_has_left_is_removed(source, cache):
+    features_of(source, Counting())
+    (folder,) = cache.glob("[!.]*")
+    folder.rename(cache / f".{folder.name}.abcdefgh")
+    features_of(source, Counting())
+    assert {one.name for one in cache.iterdir()} == {folder.name, f".{folder.name}.lock"}
+
+
+def test_of_processes_at_the_same_time_one_computes(source):
+    """Threads here: locks are of open files."""
+    began = threading.Event()
+
+    class Slow(Counting):
+        def __call__(self, inputs):
+            if len(inputs) > 8:
+                began.set()
+                time.sleep(0.1)
+            return super().__call__(inputs)
+
+    first, second = Slow(), Counting()
+    thread = threading.Thread(target=features_of, args=(source, first))
+    thread.start()
+    assert began.wait(30)
+    made = features_of(source, second)
+    thread.join()
+    assert (first.count, second.count) == (203 + 8 + 3, 8 + 3)
+    assert made.sizes == source.sizes
 
 
 def test_of_several_processes_the_first_writes(source, monkeypatch):

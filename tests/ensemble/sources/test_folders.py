@@ -1,11 +1,13 @@
 """Folders of images of any size: `config.resize`."""
 
+import time
+
 import numpy as np
 import PIL.Image
 import pytest
 
 from ensemble.errors import UserError
-from ensemble.sources import folders, load_dataset, own_arrays
+from ensemble.sources import folders, image_form, image_memory, load_dataset, own_arrays
 
 RNG = np.random.default_rng(0)
 
@@ -57,13 +59,45 @@ def test_a_resized_photograph_stands_upright(tmp_path):
 def test_memory_is_counted_after_resizing(tmp_path, monkeypatch):
     for i in range(4):
         _save(tmp_path / "ab"[i % 2] / f"{i}.png", 100, 100 + i)
-    monkeypatch.setattr(folders, "_NUM_THREADS", 2)
+    monkeypatch.setattr(folders, "MAX_THREADS", 2)
     needed = 4 * 10 * 10 * 3 + 2 * 100 * 103 * 3
     monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 4 * needed)
     assert folders.read_folder(str(tmp_path), (10, 10))["inputs"].shape == (4, 10, 10, 3)
     monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 4 * needed - 4)
     with pytest.raises(UserError, match=f"4 images of 10x10 pixels need {needed:,} bytes"):
         folders.read_folder(str(tmp_path), (10, 10))
+
+
+def test_images_are_decoded_by_no_more_threads_than_memory_holds(tmp_path, monkeypatch):
+    """Of a data set that is decoded when it is read, and of what is to be predicted, too."""
+    for i in range(16):
+        _save(tmp_path / "ab"[i % 2] / f"{i}.png", 20, 20 + i)
+    now, most = [0], [0]
+
+    def resize(*arguments):
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        time.sleep(0.002)
+        now[0] -= 1
+        return image_form.resize_and_crop(*arguments)
+
+    monkeypatch.setattr(folders, "resize_and_crop", resize)
+    reads = {
+        "in memory": lambda: load_dataset(f"folder:{tmp_path}", resize=8),
+        "decoded": lambda: load_dataset(f"folder:{tmp_path}", resize=8),
+        "predicted": lambda: folders.unlabelled([str(tmp_path)], (8, 8))[1][:],
+    }
+    for case, read in reads.items():
+        data = 10**9 if case == "in memory" else 4000
+        monkeypatch.setattr(own_arrays, "memory_bytes", lambda data=data: data)
+        for num_threads in (1, 2):
+            memory, most[0] = 2 * 12 * 20 * 35 * num_threads, 0
+            monkeypatch.setattr(image_memory, "memory_bytes", lambda memory=memory: memory)
+            read()
+            assert most[0] == num_threads, case
+        monkeypatch.setattr(image_memory, "memory_bytes", lambda: 2 * 12 * 20 * 35 - 2)
+        with pytest.raises(UserError, match=r"b/15\.png has 700 pixels, which take 8,400 bytes"):
+            read()
 
 
 @pytest.mark.parametrize("name", ["digits", "npz:a.npz", "npy:a", "mnist", "watches:20x30"])

@@ -49,8 +49,12 @@ def _tfrecord_only(data_dir):
 
 
 @pytest.mark.usefixtures("no_network")
-def test_any_set_is_asked_for_alike(tmp_path):
-    """And no name leads out of the folder, or to code that others have put on the net."""
+def test_any_set_is_asked_for_alike(tmp_path, tmp_path_factory, monkeypatch):
+    """And no name leads out of the folder, or to code that others have put on the net or there."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "numpy.py").write_text("raise SystemExit('a stranger')")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     copy = f"copy DIR/emnist/letters to {tmp_path / 'emnist/letters'}"
     with pytest.raises(UserError, match=f"catalog/emnist cannot be reached.*{copy}"):
         catalogue.load_dataset("tfds:emnist/letters", str(tmp_path))

@@ -1,16 +1,18 @@
 """Decoding prepared TFDS sets of images: small ones in every state."""
 
 import json
+import struct
 import subprocess
 import sys
 
+import cv2
 import numpy as np
 import pytest
 import tfds_sets
 from conftest import ROOT
 
 from ensemble.errors import UserError
-from ensemble.sources import tfds_images, tfds_records
+from ensemble.sources import image_memory, tfds_images, tfds_records
 
 
 @pytest.mark.parametrize("shape", [(6, 5, 1), (6, 5, 3)])
@@ -149,6 +151,34 @@ def test_a_damaged_set_is_one_clear_line(tmp_path, damage, message):
 
     assert str(directory) in str(error.value)
     assert "delete this directory" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+FORGED = {
+    "size": ((6, 5, 1), None, "holds an example that cannot be decoded"),
+    "sizes": ((-1, -1, 1), None, "the largest image of .* has 400,000,000 pixels, which take"),
+    "resized": ((6, 5, 1), (4, 4), "the largest image of .* has 400,000,000 pixels, which take"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_an_image_that_memory_cannot_hold_is_not_decoded(tmp_path, monkeypatch, case):
+    shape, size, message = FORGED[case]
+    splits = {"train": (np.zeros((3, 6, 5, 1), np.uint8), np.arange(3))}
+    directory = tfds_sets.write_set(tmp_path, "mnist", splits, shape=shape)
+    forged = GOOD_PNG[:16] + struct.pack(">II", 20_000, 20_000) + GOOD_PNG[24:]
+    records = [tfds_sets.serialise(one, 1) for one in (forged, GOOD_PNG, GOOD_PNG)]
+    tfds_sets.write_array_record(next(directory.glob("*array_record*")), records)
+    monkeypatch.setattr(image_memory, "memory_bytes", lambda: 10**9)
+    decode = cv2.imdecode
+
+    def imdecode(encoded, flags):
+        assert encoded.tobytes() == GOOD_PNG
+        return decode(encoded, flags)
+
+    monkeypatch.setattr(cv2, "imdecode", imdecode)
+    with pytest.raises(UserError, match=message) as error:
+        tfds_images.read_records(directory, size=size)
     assert "\n" not in str(error.value)
 
 

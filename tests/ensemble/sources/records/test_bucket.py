@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -95,6 +96,33 @@ def test_another_version_has_another_copy(uploaded, cache, npz, tmp_path):
     assert run_here("ensemble.__main__", "convert", npz, PLACE).returncode == 0
     assert len(_read(uploaded).targets) == 30
     assert len([one for one in cache.iterdir() if one.is_dir()]) == 2
+
+
+def test_another_bucket_s_copy_is_not_taken_for_it(uploaded, cache, npz):
+    """Its index, and the sizes of its files, may be the same."""
+    assert len(_read(uploaded).targets) == 60
+    for name, path in _objects().items():
+        content = Bucket().cat_file(path)
+        if name.startswith("pool-00001"):
+            content = content[: -len(content) // 2] + bytes(len(content) // 2)
+        Bucket().pipe_file(path.replace("data/r", "other/r"), content)
+    with pytest.raises(UserError, match=r"pool-00001.array_record (is|holds|: rec)"):
+        _read("records:gs://bucket/other/r")
+    assert len(_read(uploaded).targets) == 60
+    assert len([one for one in cache.iterdir() if one.is_dir()]) == 2
+
+
+@pytest.mark.parametrize("file", ["pool-00001.array_record", index.EXAMPLES])
+def test_a_damaged_copy_is_removed_and_not_the_bucket_s_file_restored(uploaded, cache, file):
+    load_dataset(uploaded)
+    (copy,) = (one for one in cache.iterdir() if one.is_dir())
+    whole = (copy / file).read_bytes()
+    (copy / file).write_bytes(bytes(len(whole)))
+    with pytest.raises(UserError, match=rf"remove {copy}, which is then copied again$") as error:
+        _read(uploaded)
+    assert "restore" not in str(error.value)
+    shutil.rmtree(copy)
+    np.testing.assert_array_equal(_read(uploaded).inputs, INPUTS)
 
 
 def test_programs_take_what_is_in_a_bucket(uploaded, tmp_path):

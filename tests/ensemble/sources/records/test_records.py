@@ -1,6 +1,7 @@
 """Folders of records: the same data as in memory, every damage named, all or nothing is written."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -70,6 +71,15 @@ def test_they_are_the_same_data_as_in_memory(tmp_path, case, monkeypatch):
             for ours, theirs in zip(stored.read(split, where), loaded.read(split, where), strict=1):
                 assert ours.dtype == theirs.dtype
                 np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_a_kill_has_left_stops_no_later_attempt(tmp_path):
+    """In a container each attempt has the same process id."""
+    left = tmp_path / f"records.incomplete-{os.getpid()}"
+    left.mkdir()
+    name, _ = _write(tmp_path)
+    assert len(in_memory(load_dataset(name, hold_out=False), "train").targets) == 60
+    assert list(tmp_path.glob("*.incomplete-*")) == [left]
 
 
 def test_their_fingerprint_is_of_the_content_alone(tmp_path):

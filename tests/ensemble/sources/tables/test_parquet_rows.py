@@ -8,9 +8,10 @@ from programs import run_here
 
 from ensemble.errors import UserError
 from ensemble.source import Request, TableKeys, in_memory
-from ensemble.sources import load_dataset
+from ensemble.sources import load_dataset, own_arrays
 from ensemble.sources.catalogue import given_examples
-from ensemble.sources.tables import parquet_rows
+from ensemble.sources.tables import parquet_rows, table_files
+from ensemble.sources.tables.table_files import read_files
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(
@@ -51,6 +52,25 @@ def test_rows_are_read_by_their_groups(tmp_path, monkeypatch):
     indices = np.array([49, 3, 3, 20])
     np.testing.assert_array_equal(rows[indices], expected[indices])
     np.testing.assert_array_equal(given.targets["pool"], NUMBERS["price"].astype(np.float32))
+
+
+def test_equal_values_are_counted_as_they_are_decoded(tmp_path, monkeypatch):
+    """In the file they take next to nothing."""
+    frame = pd.DataFrame({"size": np.zeros(4000), "price": np.arange(4000) % 2})
+    name = _write(frame, tmp_path / "t.parquet", rows=2000)
+    monkeypatch.setattr(table_files, "max_bytes", lambda: 64_000)
+    monkeypatch.setattr(parquet_rows, "max_bytes", lambda: 32_000)
+    assert len(read_files(name)["pool"]["size"].values) == 4000
+    assert len(_given(name).inputs["pool"][:9]) == 9
+    monkeypatch.setattr(table_files, "max_bytes", lambda: 63_999)
+    with pytest.raises(UserError, match=r"takes 64,000 bytes, more than the 63,999 allowed here"):
+        read_files(name)
+    monkeypatch.setattr(parquet_rows, "max_bytes", lambda: 31_999)
+    with pytest.raises(UserError, match=r"group 0 takes 32,000 bytes, more than the 31,999 allo"):
+        _given(name).inputs["pool"][:9]
+    monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 4 * 8 * 3999)
+    with pytest.raises(UserError, match=r"has 4,000 rows, more than the 3,999 allowed here"):
+        _given(name)
 
 
 def test_columns_that_float32_rounds_are_named_once(tmp_path, caplog):
