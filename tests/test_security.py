@@ -28,6 +28,7 @@ from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style, tabular
+from ensemble.run.writer import Writer
 from ensemble.sources import folders, own_arrays
 from ensemble.storage import claims, npz, schema
 from ensemble.storage.predictions import StoredPredictions, read_predictions
@@ -301,6 +302,26 @@ def test_links_that_lead_out_are_refused_and_nothing_happens_there(run, tmp_path
     assert (outside / "file").read_text() == (outside / "folder" / "mine").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["events/members_04-07", "checkpoints/5", "evaluation/x"])
+def test_links_to_folders_whose_content_nobody_checks_are_refused(run, tmp_path, name):
+    (tmp_path / "mine").write_text("mine")
+    (run / "notes").mkdir()
+    (run / "notes" / "run.out.tfevents.1").symlink_to(tmp_path / "mine")
+    link = run / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(os.path.relpath(run / "notes", link.parent))
+
+    def resume():
+        with Workdir(run).opened():
+            newcomers = Workdir(run).of_newcomers(4, 7)
+            newcomers.path.mkdir()
+            Writer(newcomers, {"run.out.tfevents.1": 0}).close()
+
+    with pytest.raises(UserError, match=f"{re.escape(str(link))} is a link to the folder"):
+        resume()
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_what_is_behind_hard_links_is_not_changed(trained, tmp_path, blobs):
     names = [
         *(".lock", ".writable", "metrics.jsonl", "config.json", "report.json"),
@@ -347,10 +368,11 @@ def test_a_file_of_a_checkpoint_that_is_huge_is_not_opened(trained, caplog):
 def test_a_link_within_a_checkpoint_is_not_followed(trained, caplog):
     newest = max((trained / "checkpoints").iterdir(), key=lambda path: int(path.name))
     shutil.copytree(newest, newest.parent / "999")
-    (newest.parent / "999" / "state").rename(trained / "elsewhere")
-    (newest.parent / "999" / "state").symlink_to(trained / "elsewhere")
+    manifest = newest.parent / "999" / "state" / "manifest.ocdbt"
+    manifest.rename(trained / "elsewhere")
+    manifest.symlink_to(trained / "elsewhere")
     assert ensemble.load(trained).description == "4 members"
-    assert "state is a link" in caplog.text
+    assert "manifest.ocdbt is a link" in caplog.text
 
 
 def test_what_is_only_too_large_for_this_machine_is_not_moved_aside(trained, blobs, monkeypatch):

@@ -162,9 +162,9 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not is_remote(directory):
-            for folder in (directory, directory / "predictions"):
-                if folder.is_dir():
-                    check_links(folder, within=directory)
+            check_links(directory)
+            if (directory / "predictions").is_dir():
+                check_links(directory / "predictions", within=directory)
         write_text(directory / ".writable", "Can a file be written?")
         (directory / ".writable").unlink()
     except OSError as error:

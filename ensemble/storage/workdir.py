@@ -261,12 +261,13 @@ def check_links(directory: epath.Path, within: epath.Path | None = None) -> None
 
     Args:
         directory: local; those in it are not looked into.
-        within: where links may lead; None: in the directory.
+        within: where links to files may lead. Links to folders are refused then, because nobody
+            looks at what is behind them. None: in the directory, to files and folders.
 
     Raises:
         UserError: naming the first of them.
     """
-    within = epath.Path(os.path.realpath(within or directory))
+    root = epath.Path(os.path.realpath(within or directory))
     try:
         with os.scandir(directory) as found:
             entries = list(found)
@@ -276,10 +277,10 @@ def check_links(directory: epath.Path, within: epath.Path | None = None) -> None
         raise UserError(f"{directory} cannot be read: {error.strerror}; change its mode") from None
     for entry in entries:
         with contextlib.suppress(FileNotFoundError):
-            _check_entry(entry, within)
+            _check_entry(entry, root, takes_folders=within is None)
 
 
-def _check_entry(entry: os.DirEntry[str], within: epath.Path) -> None:
+def _check_entry(entry: os.DirEntry[str], within: epath.Path, takes_folders: bool) -> None:
     if entry.is_symlink():
         target = os.path.realpath(entry.path)
         if os.path.commonpath([target, within]) != os.fspath(within):
@@ -289,6 +290,11 @@ def _check_entry(entry: os.DirEntry[str], within: epath.Path) -> None:
             )
         if not os.path.exists(target):
             return
+        if os.path.isdir(target) and not takes_folders:
+            raise UserError(
+                f"{shown(entry.path)} is a link to the folder {shown(target)}; put that folder "
+                "there itself, or remove the link"
+            )
     mode = entry.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UserError(f"{shown(entry.path)} is neither a file nor a folder; remove it")
