@@ -84,7 +84,7 @@ def read_arguments(file: str) -> dict[str, Any]:
         if not isinstance(found, Mapping):
             raise ValueError("it must hold an object of arguments by name")
         return {name: _from_json(name, value) for name, value in found.items()}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"config.data={file!r} cannot be used as arguments: {in_one_line(error)}"
         ) from None

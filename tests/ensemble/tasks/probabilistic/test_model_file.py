@@ -52,11 +52,12 @@ def test_json_and_npz_are_the_same_arguments(file, tmp_path):
         ("numpyro:{file}:mean", {"y": ["a"]}, "'y' has values that are no numbers"),
         ("numpyro:{file}:mean", [1.0], "must hold an object of arguments by name"),
         ("numpyro:{file}:mean", {"y": [0.5, 1.5, 2.5]}, "mine.py:9 has data of the shape"),
+        pytest.param("numpyro:{file}:mean", "[" * 10**5, "cannot be used .*recursion", id="deep"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_a_line(file, tmp_path, model, content, line):
     data = tmp_path / "data.json"
-    data.write_text(json.dumps(content))
+    data.write_text(content if isinstance(content, str) else json.dumps(content))
     name = "" if content is None else str(data)
     with pytest.raises(UserError, match=line):
         model_file.load(model.replace("{file}", str(file)), name)
