@@ -253,6 +253,29 @@ def test_large_files_are_not_read(run, name):
         ensemble.evaluate(run, datasets=[])
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events/run.out.tfevents.1"])
+def test_large_files_are_not_read_on_resumption(tmp_path, name):
+    work = Workdir(tmp_path)
+    work.events.mkdir()
+    path = tmp_path / name
+    path.touch()
+    os.link(path, tmp_path / "copy")  # Events that have another name are not cut, but copied.
+    os.truncate(path, 10**13)
+    with pytest.raises(UserError, match=rf"{name} has 10,000,000,000,000 bytes, more than"):
+        Writer(work, {path.name: 10**13})
+    Writer(work, {}).close()
+    assert work.metrics.stat().length == 0
+
+
+def test_draws_that_memory_cannot_hold_are_not_read(tmp_path, monkeypatch):
+    draws = Draws(epath.Path(tmp_path))
+    draws.append(0, 9, {"log_density": np.zeros((1, 9))}, {"w": np.zeros((1, 9, 10**6))}, range(9))
+    assert Draws(epath.Path(tmp_path)).end == 9
+    monkeypatch.setattr("ensemble.draws.store.memory_bytes", lambda: 4 * 50_000_000)
+    with pytest.raises(UserError, match=r"arrays take 72,\d+,\d+ bytes, more than the 50,000,000"):
+        Draws(epath.Path(tmp_path)).scalars()
+
+
 def test_more_members_than_a_table_of_pairs_holds_are_refused(run, monkeypatch):
     monkeypatch.setattr("ensemble.storage.predictions.max_bytes", lambda: 1000)
     monkeypatch.setattr("ensemble.storage.workdir.max_bytes", lambda: 10**9)

@@ -15,7 +15,7 @@ from ensemble.errors import UserError, first_line
 from ensemble.method import Stacked
 from ensemble.storage.files import write_bytes
 from ensemble.storage.identity import UNKNOWN, check
-from ensemble.storage.npz import read_arrays
+from ensemble.storage.npz import memory_bytes, read_arrays
 
 logger = logging.getLogger("ensemble")
 
@@ -248,10 +248,13 @@ def _shapes(leaves: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
 def _read(path: epath.Path, prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Reads the arrays of an npz file whose names begin so.
 
-    `append` compresses nothing, so a file takes no more memory than it has bytes.
+    `append` compresses nothing, so a file takes no more memory than it has bytes. These may be more
+    than the disk holds, in a file with holes. Joining chunks copies them, and `append` holds a
+    chunk three times.
     """
+    limit = min(path.stat().length, memory_bytes() // 4)
     with path.open("rb") as file:
-        return read_arrays(file, path.stat().length, prefixes, compressed=False)
+        return read_arrays(file, limit, prefixes, compressed=False)
 
 
 def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ from tensorboardX.proto import event_pb2, summary_pb2
 
 from ensemble.storage.files import write_bytes, write_text
 from ensemble.storage.metrics_log import parse_record
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, check_size
 
 logger = logging.getLogger("ensemble")
 
@@ -259,6 +259,7 @@ def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
 def _truncate(path: epath.Path, size: int) -> None:
     """Cuts a file; one of several names, of a copy by links perhaps, is written anew."""
     if os.stat(path).st_nlink > 1:
+        check_size(path)
         write_bytes(path, path.read_bytes()[:size])
     else:
         os.truncate(path, size)
@@ -266,7 +267,11 @@ def _truncate(path: epath.Path, size: int) -> None:
 
 def _whole_records(path: epath.Path, size: int) -> bytes:
     """The first `size` bytes of a file of JSON lines, without lines that are damaged."""
-    lines = path.read_bytes()[:size].splitlines(keepends=True) if path.exists() else []
+    content = b""
+    if size and path.exists():
+        check_size(path)
+        content = path.read_bytes()[:size]
+    lines = content.splitlines(keepends=True)
     whole = [line for line in lines if line.endswith(b"\n") and parse_record(line) is not None]
     content = b"".join(whole)
     if len(content) < size:
