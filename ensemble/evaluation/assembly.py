@@ -166,7 +166,7 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
             if (directory / "predictions").is_dir():
                 check_links(directory / "predictions", within=directory)
         write_text(directory / ".writable", "Can a file be written?")
-        (directory / ".writable").unlink()
+        (directory / ".writable").unlink(missing_ok=True)  # Two evaluations may try at once.
     except OSError as error:
         raise UserError(
             f"--out={directory} cannot be written: {error.strerror or error}; choose another "

@@ -331,6 +331,7 @@ class Checkpointer:
                     async_options=ocp.AsyncOptions(
                         create_directories_asynchronously=False,
                         barrier_sync_fn=part_files.barrier(writers),
+                        post_finalization_callback=part_files.flusher(self._directory),
                     ),
                     # All are named, for without names Orbax would let devices meet in a thread.
                     multiprocessing_options=ocp.options.MultiprocessingOptions(

@@ -5,8 +5,10 @@ import errno
 import fcntl
 import logging
 import os
+import re
+import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +27,7 @@ def write_text(path: epath.Path, text: str) -> None:
 
 
 def write_bytes(path: epath.Path, content: bytes) -> None:
-    """Writes a file whole or not at all: beside its place first, then renamed."""
+    """Writes a file whole or not at all, also where the power fails: beside its place first."""
     write_together({path: content})
 
 
@@ -43,17 +45,11 @@ def write_by(path: epath.Path, write: Callable[[IO[bytes]], None]) -> None:
             store, name = fsspec.url_to_fs(os.fspath(path))
             store.put_file(local.name, name)  # By parts of 50 MB.
         return
-    part = path.parent / f".{path.name}.part"
-    try:
-        with _new(part) as file:
-            write(file)
-        if path.is_dir():
-            raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
-        part.replace(path)
-    except BaseException:  # What is written may be computed meanwhile, and interrupted.
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
+    with _unfinished(path) as (part, file):
+        write(file)
+        _flush(file)
+        _rename(part, path)
+    flush_folders([path.parent])
 
 
 def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
@@ -69,33 +65,98 @@ def write_together(contents: Mapping[epath.Path, bytes | str]) -> None:
         for path, content in encoded.items():
             path.write_bytes(content)
         return
-    parts = {path: path.parent / f".{path.name}.part" for path in encoded}
-    try:
+    with contextlib.ExitStack() as stack:
+        parts = {}
         for path, content in encoded.items():
-            _create(parts[path], content)
+            parts[path], file = stack.enter_context(_unfinished(path))
+            file.write(content)
+            _flush(file)
         for path, part in parts.items():
-            if path.is_dir():  # Said by etils without its number.
-                raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
-            part.replace(path)
-    except OSError:
-        for part in parts.values():
+            _rename(part, path)
+    flush_folders(path.parent for path in encoded)
+
+
+@contextlib.contextmanager
+def _unfinished(path: epath.Path) -> Iterator[tuple[epath.Path, IO[bytes]]]:
+    """A new file beside a path, open; removed in the end if it has not been renamed.
+
+    No other process knows its name. It is locked while it is written, which tells it from what
+    killed processes have left.
+    """
+    _remove_left(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with contextlib.ExitStack() as stack:
+        is_new = False
+        while not is_new:  # Another process may just have taken it for one that was left.
+            part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
+            file = stack.enter_context(os.fdopen(os.open(part, flags, 0o666), "w+b"))
+            with contextlib.suppress(OSError):  # Not every disk can lock.
+                fcntl.flock(file, fcntl.LOCK_EX)
+            is_new = os.fstat(file.fileno()).st_nlink > 0
+        try:
+            yield part, file
+        finally:  # What is written may be computed meanwhile, and interrupted.
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
-        raise
 
 
-def _create(path: epath.Path, content: bytes) -> None:
-    """Writes a file that is new: what is there, a link to others' files perhaps, is removed."""
-    with _new(path) as file:
-        file.write(content)
+def _remove_left(path: epath.Path) -> None:
+    """Removes what killed processes have left of a file: parts that nobody has locked."""
+    form = re.compile(rf"\.{re.escape(path.name)}(\.[0-9a-f]{{8}})?\.part")
+    with contextlib.suppress(OSError):
+        for name in filter(form.fullmatch, os.listdir(path.parent)):
+            with contextlib.suppress(OSError):
+                _remove_unlocked(os.path.join(path.parent, name))
 
 
-def _new(path: epath.Path) -> IO[bytes]:
-    """Opens a file that is new, as `_create` says."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    return os.fdopen(os.open(path, flags, 0o666), "w+b")
+def _remove_unlocked(part: str) -> None:
+    """Removes a file or a link that no process has locked."""
+    if os.path.islink(part):
+        os.unlink(part)
+        return
+    with os.fdopen(os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError:  # A disk that cannot lock: one process at a time writes there.
+            pass
+        os.unlink(part)
+
+
+def _rename(part: epath.Path, path: epath.Path) -> None:
+    if path.is_dir():  # Said by etils without its number.
+        raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
+    part.replace(path)
+
+
+def _flush(file: IO[bytes]) -> None:
+    """Brings a file to the disk: else it may be empty, under its name, after a power cut."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def flush(path: str | os.PathLike[str]) -> None:
+    """Brings a file, or the names in a folder, to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def flush_folders(folders: Iterable[epath.Path]) -> None:
+    """Brings the names in folders to the disk."""
+    for folder in set(folders):
+        try:
+            flush(folder)
+        except OSError as error:
+            if error.errno not in _NO_FLUSH:
+                raise
+
+
+_NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+"""Of disks that flush no folders, and of folders that may be written to and not be read."""
 
 
 def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:

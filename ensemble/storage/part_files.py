@@ -7,6 +7,7 @@ what cannot be seen when they are read.
 import asyncio
 import functools
 import itertools
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ from etils import epath
 from ensemble.sharding import processes
 from ensemble.sharding.parts import Distant, Index, Parts, blocks, within
 from ensemble.storage.checksum import share
+from ensemble.storage.files import flush, flush_folders
+from ensemble.storage.paths import is_remote
+from ensemble.storage.workdir import UNFINISHED
 
 PIECE_BYTES = 2**22
 """The largest piece of an array that is read or written at once."""
@@ -125,6 +129,26 @@ def barrier(writers: set[int]) -> Callable[..., None]:
         meet(key=key, timeout_ms=timeout_ms)
 
     return wait
+
+
+def flusher(directory: epath.Path) -> Callable[[], None]:
+    """What Orbax calls before a checkpoint gets its name, and the one before is removed.
+
+    TensorStore brings its files to the disk, Orbax does not: after a power cut its descriptions of
+    the only checkpoint could be empty.
+
+    Args:
+        directory: of all checkpoints.
+    """
+
+    def flush_all() -> None:
+        for unfinished in () if is_remote(directory) else directory.glob(f"*{UNFINISHED}"):
+            for folder, _, names in os.walk(unfinished):
+                for name in names:
+                    flush(os.path.join(folder, name))
+                flush_folders([epath.Path(folder)])
+
+    return flush_all
 
 
 def distant(state: epath.Path) -> Any:

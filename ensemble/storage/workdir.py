@@ -21,6 +21,9 @@ from ensemble.storage.paths import is_remote, user_path
 
 logger = logging.getLogger("ensemble")
 
+UNFINISHED = ".orbax-checkpoint-tmp"
+"""What the name of a checkpoint ends with while Orbax writes it."""
+
 _TOLD: set[str] = set()
 """Workdirs of earlier versions of which that has been said."""
 

@@ -1,0 +1,144 @@
+"""Files are whole or absent: after a power cut, after a kill, and with several writers."""
+
+import errno
+import os
+import shutil
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+from etils import epath
+
+from ensemble.draws.store import Draws
+from ensemble.storage import files
+from ensemble.storage.checkpoint import Checkpointer
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk with a journal, whose file has what would be there after a power cut."""
+    image = tmp_path / "image"
+    with open(image, "wb") as opened:
+        os.truncate(opened.fileno(), 32 << 20)
+    with _mounted(image, tmp_path / "disk", "mkfs.ext4", "-q", image) as mounted:
+        yield mounted
+
+
+class _mounted:
+    def __init__(self, image, folder, *make):
+        self._image, self._folder, self._make = image, folder, make
+
+    def __enter__(self):
+        self._folder.mkdir()
+        mount = ["mount", "-o", "loop", self._image, self._folder]
+        for command in filter(None, (self._make, mount)):
+            missing = not shutil.which(command[0])
+            if missing or subprocess.run(command, capture_output=True).returncode:
+                pytest.skip(f"{command[0]} needs root: a power cut was NOT tested")
+        return epath.Path(self._folder)
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", "-l", self._folder], check=True)
+
+
+def write_draws(disk):
+    draws = Draws(disk / "draws")
+    draws.append(0, 9, {"log_density": np.ones((1, 9))}, {"w": np.ones((1, 9, 100))}, range(9))
+
+
+def read_draws(disk):
+    return Draws(disk / "draws").end
+
+
+def write_checkpoints(disk):
+    with Checkpointer(disk / "checkpoints") as checkpointer:
+        for step in (8, 9):
+            checkpointer.save(step, {"w": np.ones(3)}, {"number": step})
+
+
+def read_checkpoints(disk):
+    return Checkpointer(disk / "checkpoints").restore_latest(read_only=True)[1]["number"]
+
+
+@pytest.mark.parametrize(
+    ("write", "read"), [(write_draws, read_draws), (write_checkpoints, read_checkpoints)]
+)
+def test_what_is_written_survives_a_power_cut(disk, tmp_path, write, read):
+    write(disk)
+    (disk / "other").touch()
+    files.flush(disk / "other")  # Whoever does so brings all names to the disk, of empty files too.
+    shutil.copy(tmp_path / "image", tmp_path / "after")
+    with _mounted(tmp_path / "after", tmp_path / "again") as again:
+        assert read(again) == 9
+
+
+@pytest.mark.parametrize("write", ["write_together", "write_by"])
+def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch, write):
+    """As above, where nothing can be mounted."""
+    path, flushed = epath.Path(tmp_path) / "a", []
+
+    def flush(number):
+        flushed.append((os.fstat(number), path.exists()))
+
+    monkeypatch.setattr(os, "fsync", flush)
+    if write == "write_by":
+        files.write_by(path, lambda file: file.write(b"some"))
+    else:
+        files.write_together({path: b"some"})
+    (content, was_there), (folder, is_there) = flushed
+    assert (content.st_ino, content.st_size, was_there) == (os.stat(path).st_ino, 4, False)
+    assert (folder.st_ino, is_there) == (os.stat(tmp_path).st_ino, True)
+
+
+def test_a_folder_that_its_disk_does_not_flush_is_no_error(tmp_path, monkeypatch):
+    def flush(_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files, "flush", flush)
+    number = errno.EINVAL
+    files.write_text(epath.Path(tmp_path) / "a", "some")
+    number = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        files.write_text(epath.Path(tmp_path) / "a", "other")
+
+
+def test_two_that_write_one_file_at_once_both_write_it_whole(tmp_path):
+    path = epath.Path(tmp_path) / "a"
+
+    def write(file):
+        file.write(b"first ")
+        other = threading.Thread(target=files.write_text, args=(path, "of the other"))
+        other.start()
+        other.join()
+        assert path.read_text() == "of the other"
+        file.write(b"second")
+
+    files.write_by(path, write)
+    assert path.read_text() == "first second"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_killed_writers_have_left_is_removed(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    for left in (".a.part", ".a.0123abcd.part", ".b.part"):
+        (tmp_path / left).write_text("of a kill")
+    (tmp_path / ".a.ffffffff.part").symlink_to(tmp_path / "mine")
+    files.write_text(epath.Path(tmp_path) / "a", "some")
+    assert sorted(os.listdir(tmp_path)) == [".b.part", "a", "mine"]
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    real, removed = files.fcntl.flock, []
+
+    def lock(file, how):
+        if not removed:
+            removed.extend(tmp_path.glob(".a.*.part"))
+            removed[0].unlink()
+        real(file, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", lock)
+    files.write_text(epath.Path(tmp_path) / "a", "some")
+    assert (tmp_path / "a").read_text() == "some"
+    assert os.listdir(tmp_path) == ["a"]
