@@ -164,6 +164,11 @@ def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:
     write_text(path, to_json(content))
 
 
+def open_lock(path: epath.Path) -> IO[str]:
+    """Opens a file to lock it: not by a link, and without a change to what is in it."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")
+
+
 @contextlib.contextmanager
 def locked(file: Path) -> Iterator[None]:
     """Holds a lock that the kernel releases when this process dies."""

@@ -15,7 +15,7 @@ from etils import epath
 from ensemble.config import FORMAT
 from ensemble.errors import UserError, in_one_line, shown
 from ensemble.storage import identity, schema
-from ensemble.storage.files import write_json, write_text
+from ensemble.storage.files import open_lock, write_json, write_text
 from ensemble.storage.npz import max_bytes
 from ensemble.storage.paths import is_remote, user_path
 
@@ -23,6 +23,8 @@ logger = logging.getLogger("ensemble")
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What the name of a checkpoint ends with while Orbax writes it."""
+
+_NO_LOCK = "%s cannot be locked: start one run at a time there."
 
 _TOLD: set[str] = set()
 """Workdirs of earlier versions of which that has been said."""
@@ -75,8 +77,10 @@ class Workdir:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self.check_links()
-                if not self.is_remote:
-                    self._lock(stack.enter_context(_open_lock(self.path / ".lock")))
+                if self.is_remote:
+                    logger.warning(_NO_LOCK, self.path)
+                elif self._lock(stack.enter_context(open_lock(self.path / ".lock"))):
+                    self._remove_unfinished()
                 write_text(self.path / ".writable", "Can a file be written?")
                 (self.path / ".writable").unlink()
             except OSError as error:
@@ -86,16 +90,25 @@ class Workdir:
                 ) from None
             yield
 
-    def _lock(self, file: IO[str]) -> None:
+    def _lock(self, file: IO[str]) -> bool:
+        """Whether the disk can lock."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
         except BlockingIOError:
             raise UserError(
                 f"--workdir={self.path} is in use by another run; wait for its end or choose "
                 "another directory"
             ) from None
         except OSError:
-            logger.warning("%s cannot be locked: start one run at a time there.", self.path)
+            logger.warning(_NO_LOCK, self.path)
+        return False
+
+    def _remove_unfinished(self) -> None:
+        """Removes checkpoints that a kill interrupted: Orbax only does if it saves that step."""
+        for directory in (self.checkpoints, self.newcomers / self.checkpoints.name):
+            for left in directory.glob(f"*{UNFINISHED}*"):
+                left.rmtree() if left.is_dir() else left.unlink()
 
     @contextlib.contextmanager
     def checkpoint_errors(self) -> Iterator[None]:
@@ -252,11 +265,6 @@ class Workdir:
         """Writes report.json, with the run's identity."""
         content = {"identity": self.identity(), **report}
         write_json(self.report, {**content, "checksum": schema.checksum(content)})
-
-
-def _open_lock(path: epath.Path) -> IO[str]:
-    """Opens a file to lock it: not by a link, and without a change to what is in it."""
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")
 
 
 def check_links(directory: epath.Path, within: epath.Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A run's directory: what is said of one that cannot be written any more."""
+"""A run's directory: what a kill has left there, and what is said where it cannot be written."""
 
 import errno
 import os
@@ -7,7 +7,8 @@ import shutil
 import pytest
 from etils import epath
 
-from ensemble.storage.workdir import cannot_write
+from ensemble import UserError
+from ensemble.storage.workdir import Workdir, cannot_write
 
 FULL, MISSING, DENIED = map(os.strerror, (errno.ENOSPC, errno.ENOENT, errno.EACCES))
 
@@ -49,3 +50,40 @@ def test_a_full_disk_and_a_removed_directory_are_told_apart(workdir, removed, re
     said = str(cannot_write(workdir, reason))
     assert said.startswith(str(workdir))
     assert line in said
+
+
+def test_checkpoints_that_a_kill_interrupted_are_removed_under_the_lock(workdir):
+    inner = ("checkpoints", "newcomers/checkpoints")
+    left = [workdir / folder / "5.orbax-checkpoint-tmp" for folder in inner]
+
+    def begin():
+        for path in left:
+            (path / "state").mkdir(parents=True)
+
+    begin()
+    (workdir / "checkpoints" / "4").mkdir()
+    with Workdir(workdir).opened():
+        assert [path.name for path in (workdir / "checkpoints").iterdir()] == ["4"]
+        assert not left[1].exists()
+        begin()
+        with pytest.raises(UserError, match="in use by another run"):
+            Workdir(workdir).opened().__enter__()
+        assert all(path.exists() for path in left)
+
+
+def cannot_lock(*_):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+@pytest.mark.parametrize("place", ["a disk", "a bucket"])
+def test_where_nothing_can_be_locked_that_is_said(place, workdir, monkeypatch, request, caplog):
+    if place == "a disk":
+        monkeypatch.setattr("fcntl.flock", cannot_lock)
+    else:
+        workdir = request.getfixturevalue("bucket").path / "run"
+    unfinished = workdir / "checkpoints" / "5.orbax-checkpoint-tmp"
+    unfinished.mkdir(parents=True)
+    (unfinished / "a").write_text("of a run that may be going on")
+    with Workdir(workdir).opened():
+        assert (unfinished / "a").exists()
+    assert f"{workdir} cannot be locked: start one run at a time there." in caplog.text
