@@ -255,10 +255,12 @@ SOURCES: Mapping[str, SourceEntry] = {
     ),
     "records:FOLDER": SourceEntry(
         "ensemble.sources.records.record_source:load_records",
+        finder="ensemble.sources.records.bucket:is_copied",
         given="ensemble.sources.records.record_source:given_records",
     ),
     "tfds:NAME": SourceEntry(
         "ensemble.sources.image_sets:load_tfds",
+        finder=_IS_PREPARED,
         can_resize=True,
         given="ensemble.sources.image_sets:given_tfds",
     ),

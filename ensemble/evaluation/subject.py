@@ -15,7 +15,7 @@ from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
 from ensemble.source import AnyInputs, Request, Source, SplitInputs
-from ensemble.sources.catalogue import load_dataset, source_of
+from ensemble.sources.catalogue import check_is_here, load_dataset, source_of
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.predictions import (
     MemberPredictions,
@@ -38,7 +38,7 @@ class Subject:
     Args:
         workdir: of the run.
         data_dir: where TFDS sets lie here; None: where the run had them, if they are still there,
-            else as `ensemble.sources.catalogue.load_dataset` has it.
+            else as `ensemble.sources.catalogue.load_dataset` has it. No set is prepared.
         data: the arrays that the run was given, if it was given arrays.
         num_devices: to predict on; None for all.
 
@@ -192,10 +192,9 @@ class Subject:
             )
             return source_of(self._data, request, has_table="table" in self.description)
         name = self.description["name"]
-        resize = config.get("resize")
-        return load_dataset(
-            name, self.data_dir(name), seed, hold_out, resize, copies_together, table
-        )
+        resize, data_dir = config.get("resize"), self.data_dir(name)
+        check_is_here(name, data_dir)
+        return load_dataset(name, data_dir, seed, hold_out, resize, copies_together, table)
 
     @functools.cached_property
     def _restored(self) -> Any:

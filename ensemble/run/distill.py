@@ -11,6 +11,7 @@ from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import Result, train
 from ensemble.run.own_data import bundled
+from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.workdir import Workdir
 
 _METHOD, _TASK = "sgd", "distillation"
@@ -84,6 +85,9 @@ def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]
     own = {*RUN.keys, *task_block(_TASK).keys, *method_block(_METHOD).keys}
     own |= {*of_model, *of_likelihood}
     taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
+    if taken.get("data_dir") and "data_dir" not in values:
+        name = str(values.get("dataset", taken["dataset"]))
+        taken["data_dir"] = data_dir_of_run(name, taken["data_dir"]) or ""
     chosen = {"method": _METHOD, "ensemble_size": 1, "teacher": os.fspath(work.path)}
     if "num_epochs" not in taken:
         taken = _ways_to_train(work, own, values) | taken

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ensemble import registry
-from ensemble.errors import UserError
+from ensemble.errors import UserError, shown
 from ensemble.registry import SOURCES, SourceEntry
 from ensemble.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
 from ensemble.sources import image_form
@@ -208,6 +208,25 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
         if entry.input_shape == tuple(shape)
         and (not entry.finder or registry.load(entry.finder)(name, data_dir))
     ]
+
+
+def check_is_here(name: str, data_dir: str | None = None) -> None:
+    """Refuses data that would first be fetched: not where a workdir, of anybody, names them.
+
+    Args:
+        name: as of `load_dataset`.
+        data_dir: as of `load_dataset`.
+
+    Raises:
+        UserError: as said.
+    """
+    entry = find_entry(name)
+    if entry is not None and entry.finder and not registry.load(entry.finder)(name, data_dir):
+        raise UserError(
+            f"{shown(name)} is not on the disk of this machine, and what a workdir names is not "
+            "fetched; if you trust it, call ensemble.sources.load_dataset(NAME) once, or say by "
+            "--data_dir where TFDS sets lie"
+        )
 
 
 def _check_is_chosen(name: str) -> None:

@@ -60,8 +60,14 @@ def load_images(name: str, request: Request) -> Dataset:
 
 
 def is_prepared(name: str, data_dir: str | None) -> bool:
-    """Whether a set can be read without preparing it."""
-    return tfds_records.find_prepared(name, tfds_records.data_directory(data_dir)) is not None
+    """Whether a set can be read without preparing it.
+
+    Raises:
+        UserError: there can be no such set, or it is there in part.
+    """
+    set_name = tfds_records.set_name(name)
+    tfds_records.check_name(set_name)
+    return tfds_records.find_prepared(set_name, tfds_records.data_directory(data_dir)) is not None
 
 
 def load_tfds(name: str, request: Request) -> Source:

@@ -76,12 +76,37 @@ def local_copy(name: str) -> Path:
                 if missing := _missing(folder, sizes):
                     _copy(name, store, root, folder, missing)
                 write_bytes(epath.Path(folder / INDEX), content)
+        if not is_copied(name):
+            write_bytes(epath.Path(_origin(path)), folder.name.encode())
     except OSError as error:
         raise UserError(
             f"{name} cannot be copied to {folder} ({error.strerror or error}); free space there, "
             "or set $XDG_CACHE_HOME to another folder"
         ) from error
     return folder
+
+
+def is_copied(name: str, data_dir: str | None = None) -> bool:
+    """Whether records are on the disk; the bucket that they may be named in is not asked.
+
+    Args:
+        name: `records:` and a folder, on a disk or in a bucket.
+        data_dir: of TFDS sets, which matters to others.
+    """
+    path = name.partition(":")[2]
+    if not is_remote(path):
+        return True
+    try:
+        origin = _origin(path)
+        return (origin.parent / origin.read_text() / INDEX).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _origin(path: str) -> Path:
+    """The file that has the name of the copy of a folder in a bucket."""
+    digest = hashlib.sha256(path.rstrip("/").encode("utf-8", "surrogatepass")).hexdigest()
+    return startup.cache_folder() / "records" / f".{digest[:32]}.origin"
 
 
 def _missing(folder: Path, sizes: Mapping[str, int]) -> dict[str, int]:

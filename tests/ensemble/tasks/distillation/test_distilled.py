@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tfds_sets
 from small_runs import small_config
+from test_fuzz import write_run
 
 import ensemble
 from ensemble import UserError
@@ -179,6 +181,15 @@ def test_the_student_of_a_posterior_is_trained_as_strangers_data_are(blobs, tmp_
     report = ensemble.distill(tmp_path, None, {"num_epochs": 1}, blobs, show_progress=False).report
     assert report["distillation"]["teacher"]["num_networks"] == 1  # By config.hmc.thin.
     assert "a single member does as well" in format_table(report)
+
+
+def test_no_set_is_prepared_where_a_teacher_says(tmp_path):
+    theirs, mine = str(tmp_path / "theirs"), str(tmp_path / "mine")
+    write_run(tmp_path / "run", {"num_epochs": 1, "dataset": "mnist", "data_dir": theirs})
+    assert student_config(tmp_path / "run", {})["data_dir"] == ""
+    assert student_config(tmp_path / "run", {"data_dir": mine})["data_dir"] == mine
+    tfds_sets.write_set(tmp_path / "theirs", "mnist", tfds_sets.random_splits())
+    assert student_config(tmp_path / "run", {})["data_dir"] == theirs
 
 
 def test_only_sgd_learns_from_a_teacher():
