@@ -37,6 +37,8 @@ logger = logging.getLogger("ensemble")
 class Predictor:
     """Predicts with all members; compiled once for each batch shape.
 
+    The devices hold the members from the first prediction on.
+
     Args:
         task: what the members have learned.
         variables: host tree [M, ...] of the live members' variables.
@@ -79,11 +81,15 @@ class Predictor:
         # This process's: it may predict when others do not.
         devices = jax.local_devices()[:num_devices]
         self._member_devices = math.gcd(member_devices, len(devices))
-        placement = Placement.create(
+        self._placement = Placement.create(
             len(self.members) * num_draws, devices, member_devices=self._member_devices
         )
-        self._predict = make_predict(task.predict, placement)
-        self._placed_variables = placement.place_members(variables)
+        self._predict = make_predict(task.predict, self._placement)
+
+    @functools.cached_property
+    def _placed_variables(self) -> Any:
+        """All members on the devices, which most who make a predictor of a run never need."""
+        return self._placement.place_members(self.variables)
 
     def __repr__(self) -> str:
         return f"<Predictor: {self.description}, trained on {shown(self.dataset.name)}>"
