@@ -161,6 +161,19 @@ def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
     return statuses, [re.findall("TOLD (.*)", one) for one in outputs]  # Gloo talks in between.
 
 
+SLOW = """
+import time
+from ensemble.sharding import agreement
+if not processes.is_main():
+    while not agreement.is_posted("ensemble/far_ahead"):
+        time.sleep(0.01)
+heard = [agreement.tell(number if processes.is_main() else -1) for number in range(320)]
+agreement.post("ensemble/far_ahead")
+processes.wait_for_all("read")
+heard += [agreement.tell(number if processes.is_main() else -1) for number in range(320, 400)]
+processes.wait_for_all("read again")
+tell(heard == list(range(400)), len(agreement.client().key_value_dir_get("ensemble/told/")) <= 100)
+"""
 DIFFER = """
 try:
     processes.check_same('data', sys.argv[2])
@@ -171,8 +184,8 @@ except UserError as error:
 
 @pytest.fixture(scope="module")
 def told():
-    """What each of two processes tells: of their cluster, what is sent, held, and differs."""
-    statuses, outputs = run_tasks(TELL + SEND + HOLD + DIFFER)
+    """What each of two processes tells: of their cluster, what is sent, held, said, and differs."""
+    statuses, outputs = run_tasks(TELL + SEND + HOLD + SLOW + DIFFER)
     assert statuses == [0, 0]
     return [list(column) for column in zip(*outputs, strict=True)]
 
@@ -192,9 +205,14 @@ def test_a_process_holds_its_own_members_and_rows_alone(told):
             np.testing.assert_array_equal(held, expected)
 
 
+def test_a_process_far_behind_is_told_everything_and_what_all_have_read_is_deleted(told):
+    """Process 1 listens when process 0 has said 320 numbers: it has read 300 of 400 at least."""
+    assert told[3] == ["True True"] * 2
+
+
 def test_data_that_differ_are_noticed(told):
     expected = "the data of process 1 are not those of process 0; start all processes with the"
-    assert [line[: len(expected)] for line in told[3]] == [expected] * 2
+    assert [line[: len(expected)] for line in told[4]] == [expected] * 2
 
 
 def test_in_a_cluster_settings_that_differ_are_noticed():
