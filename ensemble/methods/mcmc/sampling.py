@@ -109,8 +109,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         keys_start, keys_draws = chain_keys(rng_key, self.config.num_chains)
         programs = self._programs
         with mapped_over_networks():
-            coordinates, positions = starting_points(
-                self.config, self.task, programs.density, keys_start
+            coordinates, positions = processes.tree_from_main(
+                starting_points(self.config, self.task, programs.density, keys_start)
             )
         positions = programs.layout.pad(positions, axis=1)
         state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
