@@ -35,9 +35,7 @@ logger = logging.getLogger("ensemble")
 
 
 class Predictor:
-    """Predicts with all members; compiled once for each batch shape.
-
-    The devices hold the members from the first prediction on.
+    """Predicts with all members, which then lie on devices; compiled once for each batch shape.
 
     Args:
         task: what the members have learned.
@@ -81,15 +79,11 @@ class Predictor:
         # This process's: it may predict when others do not.
         devices = jax.local_devices()[:num_devices]
         self._member_devices = math.gcd(member_devices, len(devices))
-        self._placement = Placement.create(
+        placement = Placement.create(
             len(self.members) * num_draws, devices, member_devices=self._member_devices
         )
-        self._predict = make_predict(task.predict, self._placement)
-
-    @functools.cached_property
-    def _placed_variables(self) -> Any:
-        """All members on the devices, which most who make a predictor of a run never need."""
-        return self._placement.place_members(self.variables)
+        self._predict = make_predict(task.predict, placement)
+        self._placed_variables = functools.cache(lambda: placement.place_members(variables))
 
     def __repr__(self) -> str:
         return f"<Predictor: {self.description}, trained on {shown(self.dataset.name)}>"
@@ -172,7 +166,7 @@ class Predictor:
         Raises:
             UserError: as a call.
         """
-        return self._predict(self._placed_variables, self._seen(inputs), keep)
+        return self._predict(self._placed_variables(), self._seen(inputs), keep)
 
     def _seen(self, inputs: AnyInputs) -> Inputs:
         """Checked inputs as the network sees them, which are read in slices."""
@@ -200,7 +194,7 @@ class Predictor:
             return MemberPredictions(self.member_arrays(inputs, keep))
         variables = jax.tree.map(lambda leaf: leaf[0], self.variables)
         averages = predict_averaged(
-            functools.partial(self._predict, self._placed_variables),
+            functools.partial(self._predict, self._placed_variables()),
             functools.partial(self.task.predict, variables),
             self._seen(inputs),
             (len(self.members), self._num_draws),
