@@ -40,8 +40,9 @@ def make_predict(
         placement: of the members.
 
     The returned function takes `variables` on the devices, [num_places, ...], and raw `inputs`
-    [N, ...] with N > 0, of which it reads one batch at a time, and returns what the likelihood
-    predicts with each member, named arrays [M, N, ...] float32.
+    [N, ...] with N > 0, of which it reads one batch at a time, and the next one before it fetches
+    what is predicted for the last. It returns what the likelihood predicts with each member, named
+    arrays [M, N, ...] float32.
     """
     predict_batch = placement.map_devices(
         placement.map_slots(predict_fn, in_axes=(0, None)),
@@ -53,16 +54,24 @@ def make_predict(
         num_examples = len(inputs)
         batch_size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
         kept: dict[str, np.ndarray] = {}
-        for start in range(0, num_examples, batch_size):
-            batch = transfer.pad(np.asarray(inputs[start : start + batch_size]), batch_size)
-            predicted = predict_batch(variables, placement.place_shared(batch))
-            found = placement.gather_members(predicted)
-            here = slice(start, min(start + batch_size, num_examples))
-            for name, one in found.items():
+
+        def keep_batch(here: slice, predicted: dict[str, jax.Array]) -> None:
+            for name, one in placement.gather_members(predicted).items():
                 if name not in kept:
                     kept[name] = keep(name, (len(one), num_examples, *one.shape[2:]), one.dtype)
                 # The slices may have padded the batch.
-                kept[name][:, here] = transfer.strip(one, here.stop - start, axis=1)
+                kept[name][:, here] = transfer.strip(one, here.stop - here.start, axis=1)
+
+        before = None
+        for start in range(0, num_examples, batch_size):
+            here = slice(start, min(start + batch_size, num_examples))
+            batch = transfer.pad(np.asarray(inputs[start : start + batch_size]), batch_size)
+            predicted = predict_batch(variables, placement.place_shared(batch))
+            if before is not None:  # The devices are busy meanwhile.
+                keep_batch(*before)
+            before = here, predicted
+        assert before is not None
+        keep_batch(*before)
         return kept
 
     return predict

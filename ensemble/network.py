@@ -34,7 +34,8 @@ class Network(Protocol):
     """A network without variables of its own; one object serves all members.
 
     A network may also say `is_linear = True`: it then is multinomial logistic regression with the
-    parameters of one dense layer, for which samplers have a faster gradient and better coordinates.
+    parameters of one dense layer, `{NAME: {"kernel": [F, K], "bias": [K]}}` of any name, for which
+    samplers have a faster gradient and better coordinates.
     It may have `check_inputs(inputs, params)`, which raises a `UserError` where inputs [N, ...] are
     none that it can predict with the parameters [M, ...] of members. It may have a `backbone`, a
     `Backbone`: its inputs are then the features that this makes of the raw ones. It may have

@@ -35,7 +35,7 @@ logger = logging.getLogger("ensemble")
 
 
 class Predictor:
-    """Predicts with all members; compiled once for each batch shape.
+    """Predicts with all members, which then lie on devices; compiled once for each batch shape.
 
     Args:
         task: what the members have learned.
@@ -83,7 +83,7 @@ class Predictor:
             len(self.members) * num_draws, devices, member_devices=self._member_devices
         )
         self._predict = make_predict(task.predict, placement)
-        self._placed_variables = placement.place_members(variables)
+        self._placed_variables = functools.cache(lambda: placement.place_members(variables))
 
     def __repr__(self) -> str:
         return f"<Predictor: {self.description}, trained on {shown(self.dataset.name)}>"
@@ -166,7 +166,7 @@ class Predictor:
         Raises:
             UserError: as a call.
         """
-        return self._predict(self._placed_variables, self._seen(inputs), keep)
+        return self._predict(self._placed_variables(), self._seen(inputs), keep)
 
     def _seen(self, inputs: AnyInputs) -> Inputs:
         """Checked inputs as the network sees them, which are read in slices."""
@@ -194,7 +194,7 @@ class Predictor:
             return MemberPredictions(self.member_arrays(inputs, keep))
         variables = jax.tree.map(lambda leaf: leaf[0], self.variables)
         averages = predict_averaged(
-            functools.partial(self._predict, self._placed_variables),
+            functools.partial(self._predict, self._placed_variables()),
             functools.partial(self.task.predict, variables),
             self._seen(inputs),
             (len(self.members), self._num_draws),

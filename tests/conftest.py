@@ -25,6 +25,8 @@ os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # They cost a tenth.
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_MAPS = 30_000  # Linux allows 65,530.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "xla"))
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"  # Of processes that tests start too.
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 from typing import ClassVar
 
@@ -59,8 +61,6 @@ __all__ = [
 ]
 
 jax.config.update("jax_num_cpu_devices", 8)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
 
 

@@ -17,6 +17,7 @@ from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
 from ensemble.likelihoods.class_functions import at_labels, entropies, is_right
 from ensemble.likelihoods.label_prediction import UNCERTAINTIES, Prediction
+from ensemble.likelihoods.live_mixture import mixture_log_density
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
 
@@ -142,12 +143,7 @@ class Classes:
         self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
     ) -> dict[str, jax.Array]:
         """NLL and accuracy [B] of the mean of softmax over live members."""
-        log_probs = jnp.where(live[:, None, None], predicted[LOG_PROBS], -jnp.inf)
-        top = over.max(jnp.max(log_probs, axis=0))
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
-        total = over.sum(jnp.sum(jnp.exp(log_probs - top), axis=0))
-        count = over.sum(jnp.sum(live.astype(jnp.float32)))
-        mean = top + jnp.log(total) - jnp.log(count)
+        mean = mixture_log_density(predicted[LOG_PROBS], live, over)
         return {"nll": -at_labels(mean, targets), "accuracy": is_right(mean, targets)}
 
     def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:

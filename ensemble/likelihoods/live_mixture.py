@@ -7,14 +7,15 @@ from ensemble.likelihood import Reduce
 
 
 def mixture_log_density(log_density: jax.Array, live: jax.Array, over: Reduce) -> jax.Array:
-    """Log density [B] of the equally weighted mixture of the live members.
+    """Log density [B, ...] of the equally weighted mixture of the live members.
 
     Args:
-        log_density: [slots, B] of this device's members.
+        log_density: [slots, B, ...] of this device's members.
         live: [slots] bool.
         over: the groups of devices that hold other members.
     """
-    log_density = jnp.where(live[:, None], log_density, -jnp.inf)
+    live = live.reshape(-1, *[1] * (log_density.ndim - 1))
+    log_density = jnp.where(live, log_density, -jnp.inf)
     top = over.max(jnp.max(log_density, axis=0))
     top = jnp.where(jnp.isfinite(top), top, 0.0)
     total = over.sum(jnp.sum(jnp.exp(log_density - top), axis=0))

@@ -190,9 +190,9 @@ def _train_and_evaluate(
             report["notes"] = list(way.notes)
         predictor = None
         if isinstance(method, Predicting):
-            live, run = report["live_members"], processes.from_main(work.identity)
+            live = report["live_members"]
             found = method.predictive(state, live, draws)
-            if found is not None:
+            if found is not None and processes.is_main():
                 predicts = cast(Predictive, task)  # As a method has it whose members predict.
                 predictor = Predictor(
                     predicts,
@@ -200,7 +200,7 @@ def _train_and_evaluate(
                     live,
                     config.num_devices,
                     num_draws=found.num_draws,
-                    identity=run,
+                    identity=work.identity(),
                     member_devices=found.member_devices,
                 )
                 if isinstance(task, Comparing):

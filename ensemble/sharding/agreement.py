@@ -11,8 +11,9 @@ import jax
 from ensemble.sharding import processes
 
 _POLL_SECONDS = 0.5
-_MAX_TOLD = 100  # Numbers that no process is so far behind as to need.
-_told = 0
+_READ_EVERY = 50  # Calls after which each process says that it has read what it was told.
+_TOLD, _READ = "ensemble/told/", "ensemble/read/"
+_told = _deleted = 0
 
 
 def tell(value: int) -> int:
@@ -28,12 +29,31 @@ def tell(value: int) -> int:
     if processes.count() == 1:
         return value
     _told += 1
-    key = f"ensemble/told/{_told}"
+    is_due = _told % _READ_EVERY == 0
     if processes.is_main():
-        client().key_value_set(key, str(value))
-        if _told > _MAX_TOLD:
-            client().key_value_delete(f"ensemble/told/{_told - _MAX_TOLD}")
+        client().key_value_set(f"{_TOLD}{_told}", str(value))
+        if is_due:
+            _delete_read()
         return value
+    value = _wait_for(f"{_TOLD}{_told}")
+    if is_due:
+        client().key_value_set(f"{_READ}{jax.process_index()}", str(_told), allow_overwrite=True)
+    return value
+
+
+def _delete_read() -> None:
+    """Deletes what all have read: none is waited for, however far it is behind."""
+    global _deleted
+    read = [int(number) for _, number in client().key_value_dir_get(_READ)]
+    if len(read) < processes.count() - 1:
+        return
+    for number in range(_deleted + 1, min(read) + 1):
+        client().key_value_delete(f"{_TOLD}{number}")
+    _deleted = min(read)
+
+
+def _wait_for(key: str) -> int:
+    """What process 0 says, once it does."""
     while True:
         try:
             return int(client().blocking_key_value_get(key, int(1000 * _POLL_SECONDS)))

@@ -306,16 +306,12 @@ class Placement:
         """
         return self._place_examples(batch, "example")
 
-    def place_separate(self, batch: Any) -> Any:
-        """Gives each member its own host batch [M, B, ...], spread over the slices."""
-        return self._place_examples(batch, "member", "example")
-
     def place_shared_steps(self, batches: Any) -> Any:
         """`place_shared` of the batches of several steps, [K, B, ...]."""
         return self._place_examples(batches, None, "example")
 
     def place_separate_steps(self, batches: Any) -> Any:
-        """`place_separate` of the batches of several steps, [M, K, B, ...]."""
+        """Gives each member its own host batches of several steps, [M, K, B, ...], likewise."""
         return self._place_examples(batches, "member", None, "example")
 
     def _place_examples(self, batch: Any, *axes: str | None) -> Any:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
@@ -220,6 +221,15 @@ def arrays_from_main(tree: Mapping[str, Any] | None) -> dict[str, Any]:
         content = _bytes_from_main(arrays[name].tobytes() if is_main() else b"")
         found[name] = np.frombuffer(content, np.dtype(dtype)).reshape(shape)
     return unflatten_dict(found, sep="/")
+
+
+def tree_from_main(tree: Any) -> Any:
+    """Process 0's arrays of a tree that all have computed: others may have rounded differently."""
+    if count() == 1:
+        return tree
+    leaves, structure = jax.tree.flatten(tree)
+    found = arrays_from_main({str(k): np.asarray(leaf) for k, leaf in enumerate(leaves)})
+    return jax.tree.unflatten(structure, [jnp.asarray(found[str(k)]) for k in range(len(leaves))])
 
 
 def _bytes_from_main(content: bytes) -> bytes:

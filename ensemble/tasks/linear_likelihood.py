@@ -111,7 +111,7 @@ def make_value_and_grad(
             check_vma=True,
         )
         value, grads = mapped(jax.vmap(join_bias)(params), blocks)
-        return value, jax.vmap(split_bias)(grads)
+        return value, jax.vmap(lambda matrix: split_bias(matrix, params))(grads)
 
     return make_chainwise(of_chains, mesh)
 
@@ -122,9 +122,10 @@ def join_bias(params: Any) -> jax.Array:
     return jnp.concatenate([layer["kernel"], layer["bias"][None]])
 
 
-def split_bias(matrix: jax.Array) -> Any:
-    """The inverse of `join_bias`."""
-    return {"Dense_0": {"kernel": matrix[:-1], "bias": matrix[-1]}}
+def split_bias(matrix: jax.Array, like: Any) -> Any:
+    """The inverse of `join_bias`: a tree whose layer has the name that it has in another one."""
+    (name,) = like
+    return {name: {"kernel": matrix[:-1], "bias": matrix[-1]}}
 
 
 def _value_and_grad_on_shard(

@@ -20,6 +20,25 @@ def test_predictions_stand_where_their_examples_do(members, devices, num_example
     np.testing.assert_array_equal(found["product"], factors[:, None] * inputs)
 
 
+def test_a_batch_is_with_the_devices_while_the_one_before_is_fetched():
+    events = []
+
+    class Read(np.ndarray):
+        def __getitem__(self, where):
+            events.append(f"read {where.start}")
+            return np.asarray(self)[where]
+
+    def keep(name, shape, dtype):
+        events.append("fetched 0")
+        return np.empty(shape, dtype)
+
+    placement = Placement.create(2, jax.devices()[:2])
+    predict = make_predict(lambda factor, inputs: {"product": factor * inputs}, placement)
+    factors = placement.place_members(np.ones(2, np.float32))
+    predict(factors, np.arange(3.0 * MAX_BATCH_SIZE, dtype=np.float32).view(Read), keep)
+    assert events == ["read 0", "read 256", "fetched 0", "read 512"]
+
+
 def test_chains_are_averaged_in_pieces(monkeypatch, tmp_path):
     """Whatever the pieces are, and wherever the averages are kept."""
     draws = np.random.default_rng(0).normal(size=(6, 1)).astype(np.float32)

@@ -1,7 +1,9 @@
 """A trained ensemble as a function: shapes, refusals, calibration."""
 
+import gc
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from conftest import small_config
@@ -22,6 +24,19 @@ def test_any_number_of_examples(blobs_run, blobs):
     for part in (slice(0, 1), slice(5, 22)):
         few = predictor(blobs["inputs"][part])
         np.testing.assert_allclose(few.probs, whole.probs[part], rtol=1e-5)
+
+
+def test_devices_hold_the_members_from_the_first_prediction_on(blobs_run, blobs):
+    def num_bytes():
+        gc.collect()
+        return sum(array.nbytes for array in jax.live_arrays())
+
+    before = num_bytes()
+    predictor = ensemble.load(blobs_run)
+    assert num_bytes() <= before
+    predictor(blobs["inputs"])
+    of_members = sum(leaf.nbytes for leaf in jax.tree.leaves(predictor.variables))
+    assert num_bytes() >= before + of_members
 
 
 def test_a_temperature_sharpens_or_flattens_probs_alone(blobs_run, blobs):

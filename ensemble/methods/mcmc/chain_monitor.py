@@ -7,8 +7,10 @@ import ml_collections
 import numpy as np
 from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 
-from ensemble.draws.diagnostics import MIN_ESS
+from ensemble.draws.diagnostics import MIN_ESS, Diagnostics, summarise
 from ensemble.draws.predictive_error import ERROR
+from ensemble.draws.store import Draws, tracked_scalars
+from ensemble.likelihood import Arrays
 from ensemble.methods.mcmc.state import Trace
 from ensemble.methods.mcmc.warmup import is_usable
 from ensemble.notes import note
@@ -103,3 +105,28 @@ def note_untuned(found: MCLMCAdaptationState, config: ml_collections.FrozenConfi
             f"config.hmc.num_warmup={config.hmc.num_warmup}, start elsewhere with "
             "config.init_from, or use config.method='nuts'."
         )
+
+
+class Diagnosing:
+    """Diagnoses the draws that count, of the live chains, once.
+
+    Args:
+        first_counted: number of the first draw that counts.
+    """
+
+    def __init__(self, first_counted: int = 0):
+        self._first_counted = first_counted
+        self._found: tuple[Any, Diagnostics] | None = None
+
+    def __call__(self, live: Sequence[int], draws: Draws) -> Diagnostics:
+        """The diagnostics of the draws so far."""
+        key = (draws.end, tuple(live))
+        if self._found is None or self._found[0] != key:
+            found = summarise(tracked_scalars(draws, self._first_counted, key[1]))
+            self._found = key, found
+        return self._found[1]
+
+
+def mean_scores(scores: Arrays, live: list[int]) -> dict[str, float]:
+    """Mean scores of single draws, over the live chains, of those [C] of each."""
+    return {name: float(values[live].mean()) for name, values in scores.items()}

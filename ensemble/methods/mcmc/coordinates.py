@@ -63,7 +63,7 @@ class Coordinates(NamedTuple):
             return z
         stretched = _stretched(join_bias(z), self.directions, self.stretch)
         moved = _product(self.left, self.scale * stretched, self.right.T)
-        return split_bias(self.location + self.sd[:, None] * moved)
+        return split_bias(self.location + self.sd[:, None] * moved, z)
 
     def from_params(self, params: Any) -> Any:
         """Maps a tree of parameters to z, of the same structure."""
@@ -71,7 +71,7 @@ class Coordinates(NamedTuple):
             return params
         centred = (join_bias(params) - self.location) / self.sd[:, None]
         stretched = _product(self.left.T, centred, self.right) / self.scale
-        return split_bias(_stretched(stretched, self.directions, 1 / self.stretch))
+        return split_bias(_stretched(stretched, self.directions, 1 / self.stretch), params)
 
 
 def identity() -> Coordinates:

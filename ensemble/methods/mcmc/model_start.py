@@ -34,6 +34,7 @@ _MAP_ITERATIONS, _MAP_SEARCHES = 1000, 5
 _MAX_SLOPE = 0.1  # Nats a standard deviation, at a maximum.
 _PATH_LENGTH = 60  # Iterations of L-BFGS.
 _PATH_DRAWS = 10  # For the evidence lower bound of each of them.
+_AWAY = 2**32 - 1  # Number that no attempt at a start has: a stream of a chain's key.
 _LINE_SEARCH = 30  # Steps; near the end float32 would go on for long.
 
 
@@ -67,7 +68,7 @@ def starts_of_model(
     evenly = model.starts(rng_keys, from_prior=False)
     first, unravel = ravel_pytree(_chain(evenly, 0))
     value_and_grad = of_density(density, _chain(evenly, 0))
-    keys = [jax.random.fold_in(key, 1) for key in rng_keys]
+    keys = [jax.random.fold_in(key, _AWAY) for key in rng_keys]
     if config.init_from == MAP:
         flat = [
             _around_maximum(

@@ -111,20 +111,28 @@ class Programs:
         sums = jax.eval_shape(
             lambda: [zero_sums(self.likelihood, 1, split) for split in self.splits.values()]
         )
-        # Positions and gradients, on the devices and as a checkpoint fetches them, mass and sums.
+        # Positions and gradients, mass and sums; a checkpoint fetches as much.
         state = (
-            4 * num_params * self._settings.num_replicas
-            + 2 * (config.hmc.mass == "dense") * num_params**2
-            # Draws and gradients, on the devices and where a window ends.
-            + 4 * max(self.window_ends.values(), default=0) * num_params
+            2 * num_params * self._settings.num_replicas
+            + (config.hmc.mass == "dense") * num_params**2
+            # Draws and gradients, where a window ends.
+            + 2 * max(self.window_ends.values(), default=0) * num_params
+            + sum(leaf.size for leaf in jax.tree.leaves(sums))
         )
-        state += 2 * sum(leaf.size for leaf in jax.tree.leaves(sums))
         num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
         num_tracked = len(self.tracked_names)
         recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked
-        num_bytes = 4 * config.num_chains * (state + recorded)
-        what = f"config.num_chains={config.num_chains} chains of {num_params:,} parameters"
-        check_memory(num_bytes, what, "config.num_chains or config.log_every_steps")
+        # The empty record, the one that is being filled, and the one before, which is fetched.
+        on_devices = 4 * config.num_chains * (state + 3 * recorded)
+        if not self.layout.names:  # Devices that share a chain's examples hold it whole.
+            on_devices *= self.mesh.devices.size // self.mesh.shape[ENSEMBLE]
+        check_memory(
+            4 * config.num_chains * (state + recorded),
+            f"config.num_chains={config.num_chains} chains of {num_params:,} parameters",
+            "config.num_chains or config.log_every_steps",
+            on_devices // processes.count(),
+            list(self.mesh.devices.flat),
+        )
 
     def next_due(self, step: int) -> int:
         """The first of: next logging step, window's end, end of the warm-up, burn-in, the goal."""

@@ -10,8 +10,6 @@ import jax
 import ml_collections
 import numpy as np
 
-from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.running_sums import averages
 from ensemble.draws.store import Draws, draw_variables, tracked_scalars
 from ensemble.errors import UserError
@@ -98,7 +96,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
                 f"config.stop_at.predictive_error={config.stop_at.predictive_error:g} needs a "
                 "validation or test split; use config.stop_at.rhat or config.stop_at.ess"
             )
-        self._diagnosed: tuple[Any, Diagnostics] | None = None
+        self._diagnose = chain_monitor.Diagnosing(self._first_counted)
         self._results: ModelResults | None = None
         self._compiled: set[int] = set()  # Lengths of records.
 
@@ -109,8 +107,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         keys_start, keys_draws = chain_keys(rng_key, self.config.num_chains)
         programs = self._programs
         with mapped_over_networks():
-            coordinates, positions = starting_points(
-                self.config, self.task, programs.density, keys_start
+            coordinates, positions = processes.tree_from_main(
+                starting_points(self.config, self.task, programs.density, keys_start)
             )
         positions = programs.layout.pad(positions, axis=1)
         state = programs.first_state(keys_draws, coordinates, positions, programs.density.data)
@@ -241,7 +239,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             return {}
         scalars = {}
         if self.tracked_split is not None:
-            for name, value in self._average_draw(state, self.tracked_split, live).items():
+            _, scores = self._averages(state, self.tracked_split)
+            for name, value in chain_monitor.mean_scores(scores, live).items():
                 scalars[f"{self.tracked_split}/average_draw/{name}"] = value
         if not processes.is_main():  # Which alone has the draws.
             return scalars
@@ -274,7 +273,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             self._results = ModelResults(task, draws, self._first_counted, live)
             return sections | self._results.sections(self.config, self._num_gradients(draws), rate)
         average_draw = {
-            name: self._average_draw(state, name, live)
+            name: chain_monitor.mean_scores(self._averages(state, name)[1], live)
             for name in REPORTED_SPLITS
             if name in self._programs.splits
         }
@@ -376,23 +375,10 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         tuning = 2 * self._num_tuning * self.config.num_chains
         return int(draws.scalars()["num_gradients"].sum()) + tuning
 
-    def _diagnose(self, live: Sequence[int], draws: Draws) -> Diagnostics:
-        """Diagnoses the draws that count, of the live chains, once."""
-        key = (draws.end, tuple(live))
-        if self._diagnosed is None or self._diagnosed[0] != key:
-            found = diagnostics.summarise(tracked_scalars(draws, self._first_counted, key[1]))
-            self._diagnosed = key, found
-        return self._diagnosed[1]
+    def _live(self, state: SamplingState) -> list[int]:
+        return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
 
     def _averages(self, state: SamplingState, split: str) -> tuple[Arrays, Arrays]:
         """Predictions of the chains, and mean scores of single draws."""
         sums, num_sampled = state.sums[split], self._num_sampled(state)
         return averages(self._programs.likelihood, sums, num_sampled, self.task.sizes[split])
-
-    def _live(self, state: SamplingState) -> list[int]:
-        return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
-
-    def _average_draw(self, state: SamplingState, split: str, live: list[int]) -> dict[str, float]:
-        """Mean scores of single draws, over the live chains."""
-        _, scores = self._averages(state, split)
-        return {name: float(values[live].mean()) for name, values in scores.items()}

@@ -18,6 +18,7 @@ from ensemble.methods.mcmc.maximum import maximise, on_host, spread
 from ensemble.methods.mcmc.model_start import starts_of_model
 from ensemble.methods.mcmc.sampler_keys import MAP, PATHFINDER, PRIOR, UNIFORM
 from ensemble.predictor import restore
+from ensemble.sharding import processes
 from ensemble.source import in_memory
 from ensemble.sources.features import check_same_backbone
 from ensemble.storage.workdir import Workdir
@@ -119,7 +120,9 @@ def find_map(
         if regression.priors:
             # There the Kronecker form is exact: nothing is left to stretch.
             train = in_memory(task.dataset, "train")
-            coordinates = kronecker(regression, train, params, num_stretched=0)
+            coordinates = processes.tree_from_main(
+                kronecker(regression, train, params, num_stretched=0)
+            )
     else:
         params = density.layout.pad(task.init_variables(jax.random.key(0))["params"])
     flat, unravel = ravel_pytree(coordinates.from_params(params))
@@ -145,7 +148,7 @@ def find_map(
             np.max(np.abs(result.jac)),
         )
     params = coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
-    return density.layout.strip(params)
+    return processes.tree_from_main(density.layout.strip(params))
 
 
 def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:

@@ -13,7 +13,7 @@ from flax import serialization, struct
 
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
-from ensemble.method import FAILURES, Method, Stacked, Status
+from ensemble.method import FAILURES, Method, Stacked, Status, check_not_longer
 from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
 from ensemble.methods.members.member_programs import (
@@ -28,7 +28,7 @@ from ensemble.methods.members.member_programs import (
 from ensemble.methods.members.optimizers import Descent, create_descent, say_what_stretching_does
 from ensemble.methods.members.pretrained import WEIGHTS, Weights
 from ensemble.methods.members.train_step import Metrics
-from ensemble.sharding import transfer
+from ensemble.sharding import processes, transfer
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
@@ -130,12 +130,16 @@ class SGD(Method[SGDState, ChunkInfo]):
         num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
         sizes = self.task.dataset.sizes
         num_predicted = sum(size for name, size in sizes.items() if name != "train")
-        # Parameters and momentum, on the devices and as a checkpoint fetches them; predictions.
-        num_floats = 4 * num_params + num_predicted * self.task.likelihood.num_outputs
-        size = self.config.ensemble_size
-        what = f"config.ensemble_size={size} members of {num_params:,} parameters"
-        own_bytes = 4 * num_floats * size // jax.process_count()
-        check_memory(own_bytes, what, "it, or choose a smaller network")
+        size, num_outputs = self.config.ensemble_size, self.task.likelihood.num_outputs
+        # Parameters and momentum, which a checkpoint fetches; predictions.
+        on_devices = 8 * num_params * size // processes.count()
+        check_memory(
+            on_devices + 4 * num_predicted * num_outputs * size // processes.count(),
+            f"config.ensemble_size={size} members of {num_params:,} parameters",
+            "it, or choose a smaller network",
+            on_devices,
+            processes.devices(self.config.num_devices),
+        )
 
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
@@ -320,12 +324,8 @@ class SGD(Method[SGDState, ChunkInfo]):
         self._weights.check(counters, where)
         if self._last_step > counters.get("last_step", self._last_step):
             say_what_stretching_does(self.config, counters, self.learning_rate, self._last_step)
-        if counters["step"] > self._last_step:
-            raise UserError(
-                f"the run in {where} has taken {counters['step']} steps, more than the "
-                f"{self._last_step} of this configuration; raise config.num_epochs or "
-                "config.num_steps"
-            )
+        key = "num_epochs or config.num_steps"
+        check_not_longer(counters["step"], self._last_step, "steps", key, where)
 
     # Growth.
 

@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ensemble.methods.mcmc.start import standard_normal
+
 _MEMORY = 0.99  # Of the squared gradients, at each step; RMSprop's.
 _LEAST_ROOT = 0.1  # In means over the parameters: what is hardly ever moved is not moved far.
 
@@ -110,14 +112,6 @@ def masses(squares: Any, params: Any) -> Any:
     mean = sum(jnp.sum(leaf) for leaf in leaves) / sum(leaf.size for leaf in leaves)
     mean = jnp.maximum(mean, jnp.finfo(jnp.float32).tiny)
     return jax.tree.map(lambda root: (root / mean + _LEAST_ROOT) / (1 + _LEAST_ROOT), roots)
-
-
-def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
-    """Draws a tree of independent standard normal variables."""
-    leaves, structure = jax.tree.flatten(shapes)
-    keys = jax.random.split(rng_key, len(leaves))
-    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
 
 
 def temperature(kinetic: Any, decay: float) -> Any:

@@ -13,13 +13,12 @@ import jax
 import ml_collections
 import numpy as np
 
-from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.running_sums import averages
 from ensemble.draws.store import LOG_DENSITY, Draws, draw_variables, tracked_scalars
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
+from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.log_density import check_posterior
 from ensemble.methods.mcmc.sampler_keys import PRIOR
 from ensemble.methods.mcmc.start import members_of
@@ -87,7 +86,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
             for name in held_out
         }
         self._has_drawn = False
-        self._diagnosed: tuple[Any, Diagnostics] | None = None
+        self._diagnose = chain_monitor.Diagnosing()
 
     def _check_memory(self) -> None:
         num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
@@ -248,7 +247,8 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
             return {}
         scalars = {}
         if self.tracked_split is not None:
-            for name, value in self._average_draw(state, self.tracked_split, live).items():
+            _, scores = self._averages(state, self.tracked_split)
+            for name, value in chain_monitor.mean_scores(scores, live).items():
                 scalars[f"{self.tracked_split}/average_draw/{name}"] = value
         if not processes.is_main() or not draws.end:  # It alone has the draws.
             return scalars
@@ -284,7 +284,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         """What report.json says beside the scores."""
         live, rate = self._live(state), timing["member_examples_per_second"]
         average_draw = {
-            name: self._average_draw(state, name, live)
+            name: chain_monitor.mean_scores(self._averages(state, name)[1], live)
             for name in REPORTED_SPLITS
             if name in self._splits
         }
@@ -380,20 +380,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
     def _live(self, state: ChainsState) -> list[int]:
         return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
 
-    def _diagnose(self, live: Sequence[int], draws: Draws) -> Diagnostics:
-        """Diagnoses the draws of the live chains, once."""
-        key = (draws.end, tuple(live))
-        if self._diagnosed is None or self._diagnosed[0] != key:
-            found = diagnostics.summarise(tracked_scalars(draws, 0, key[1]))
-            self._diagnosed = key, found
-        return self._diagnosed[1]
-
     def _averages(self, state: ChainsState, split: str) -> tuple[Arrays, Arrays]:
         """Predictions of the chains, and mean scores of single draws."""
         likelihood, num_examples = self.task.likelihood, self.task.sizes[split]
         return averages(likelihood, state.sums[split], self._num_drawn(state), num_examples)
-
-    def _average_draw(self, state: ChainsState, split: str, live: list[int]) -> dict[str, float]:
-        """Mean scores of single draws, over the live chains."""
-        _, scores = self._averages(state, split)
-        return {name: float(values[live].mean()) for name, values in scores.items()}

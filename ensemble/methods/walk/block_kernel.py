@@ -6,7 +6,7 @@ devices, nor the blocks in which chains are moved, nor the chunks of steps chang
 gives 64 bits: for a pair of steps, one for each dimension makes two normal moves (Box and Muller),
 and one makes the two uniforms of acceptance, so that no bit is made in vain.
 
-`sample_simply` is the same in a few lines, and what the fast way is tested against.
+The tests of `walker` have the same in a few lines, which the fast way is compared with.
 """
 
 import math
@@ -133,41 +133,6 @@ def metropolis(
     is_accepted = is_valid & (accept < jnp.exp(proposed - log_density))
     position = jnp.where(is_accepted, proposal, position)
     return position, jnp.where(is_accepted, proposed, log_density), is_accepted, is_valid
-
-
-def sample_simply(
-    logdensity_fn: LogDensityFn,
-    rng_key: jax.Array,
-    positions: jax.Array,
-    factor: jax.Array,
-    num_steps: int,
-) -> jax.Array:
-    """The reference: all random numbers, then a plain scan over steps which keeps all draws.
-
-    Args:
-        logdensity_fn: from [C, D] to [C] nats.
-        rng_key: of the run.
-        positions: [C, D], the start.
-        factor: of the moves, for `scale_moves`.
-        num_steps: T, even.
-
-    Returns:
-        Draws [T, C, D].
-    """
-    num_chains, num_dims = positions.shape
-    streams, chains = Streams.create(rng_key, num_dims), jnp.arange(num_chains, dtype=jnp.uint32)
-    pairs = jnp.arange(num_steps // 2, dtype=jnp.uint32)
-    moves, uniforms = (
-        jnp.stack(halves, axis=1).reshape(num_steps, *halves[0].shape[1:])
-        for halves in draw_pairs(streams, chains, pairs)
-    )
-
-    def step(carry: tuple[jax.Array, jax.Array], draw: Any) -> tuple[Any, jax.Array]:
-        position, log_density, _, _ = metropolis(logdensity_fn, *carry, *draw)
-        return (position, log_density), position.T
-
-    start = positions.T, logdensity_fn(positions)
-    return lax.scan(step, start, (scale_moves(factor, moves), uniforms))[1]
 
 
 # The fast way.

@@ -11,9 +11,6 @@ import numpy as np
 
 from ensemble.errors import UserError
 
-SHAPES = ("scalar", "diagonal", "dense")
-"""What the warm-up can make of the moves."""
-
 
 def factor_of(scale: Any, num_dims: int) -> jax.Array:
     """What normal numbers are multiplied by, for a scale, [D] of them or a covariance [D, D].
@@ -55,7 +52,7 @@ def _triangle_of(covariance: np.ndarray) -> np.ndarray:
 
 
 def as_shape(factor: jax.Array, num_dims: int, shape: str) -> jax.Array:
-    """The same moves, written with as many numbers as those of a shape of `SHAPES` at least."""
+    """The same moves, written with as many numbers as a shape of `walk_keys.SHAPES` at least."""
     values = np.asarray(factor)
     if shape != "scalar" and values.ndim == 0:
         values = np.full(num_dims, values)

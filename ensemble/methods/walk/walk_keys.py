@@ -7,6 +7,7 @@ from ensemble.keys import POSITIVE, Block, Conflict, Key, Rule, one_of
 from ensemble.methods.chain_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS, STOP_AT
 
 SHAPES = ("scalar", "diagonal", "dense")
+"""What the warm-up can make of the moves."""
 _MIN_CHAINS_TO_STOP = 16
 
 

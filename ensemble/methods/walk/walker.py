@@ -41,7 +41,8 @@ from ensemble.methods.walk.moments import (
     summarise,
     zero_sums,
 )
-from ensemble.methods.walk.moves import SHAPES, as_shape, factor_of, shape_of
+from ensemble.methods.walk.moves import as_shape, factor_of, shape_of
+from ensemble.methods.walk.walk_keys import SHAPES
 from ensemble.methods.walk.walker_state import WalkerState
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import ENSEMBLE, named_sharding, spec

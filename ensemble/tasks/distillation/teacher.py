@@ -19,6 +19,7 @@ from ensemble.task import Predictive
 MAX_NETWORKS = 64
 """Of a teacher, which all predict every batch: of more, such as a posterior's draws, so many at
 even distances stand for all."""
+_MAX_BYTES = 2_000_000_000  # Constants of the training step, a program of protobuf: below 2**31.
 
 
 class Predictions(Protocol):
@@ -91,7 +92,7 @@ def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Tea
         source: what it learns from.
 
     Raises:
-        UserError: it is no workdir with an ensemble, or it has learned other data.
+        UserError: it is no workdir with an ensemble, or it has learned other data, or is too large.
     """
     where = f"config.teacher={config.teacher!r}"
     try:
@@ -108,7 +109,16 @@ def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Tea
             f"{where} has learned {restored.likelihood.name}, which are no distribution that could "
             "be learned from; give an ensemble with a likelihood such as 'gaussian'"
         )
-    return Teacher(restored.predictor(config.num_devices), restored.identity)
+    ensemble = restored.predictor(config.num_devices)
+    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(ensemble.variables))
+    networks = num_networks(ensemble)
+    if num_bytes // networks * min(networks, MAX_NETWORKS) > _MAX_BYTES:
+        raise UserError(
+            f"{where} has {networks} networks of {num_bytes / networks / 1e9:.2g} GB each; a step "
+            f"of training holds {_MAX_BYTES / 1e9:.2g} GB of a teacher: give one of fewer or "
+            "smaller networks"
+        )
+    return Teacher(ensemble, restored.identity)
 
 
 def num_networks(ensemble: Ensemble) -> int:

@@ -60,7 +60,7 @@ def test_killed_on_eight_devices_resumed_by_two_processes_and_by_one_device(tmp_
         process.kill()
     loaded = ensemble.load(killed)
     assert params_of(killed)[1]["member_devices"] == 2
-    kernel = loaded._placed_variables["params"]["Dense_1"]["kernel"]
+    kernel = loaded._placed_variables()["params"]["Dense_1"]["kernel"]
     assert kernel.addressable_shards[0].data.size < 256 * 256  # It is larger than a device, too.
     finish([*command(killed, 4, *LAUNCH), "--config.num_epochs=3"])
     assert params_of(killed)[1]["member_devices"] == 4

@@ -80,13 +80,13 @@ def test_every_layout_of_few_members(devices, splittable):
         batch = np.arange(1, 12)
         padded = np.pad(batch, (0, -len(batch) % slices)).reshape(slices, -1)
         shared = parts(placement.place_shared(batch))
-        separate = parts(placement.place_separate(100 * numbers[:, None] + batch))
+        separate = parts(placement.place_separate_steps(100 * numbers[:, None, None] + batch))
         for device, slot in itertools.product(range(used), range(slots)):
             member = min(device // slices * slots + slot, members - 1)
             part = padded[device % slices]
             np.testing.assert_array_equal(shared[device], part, case)
             expected = np.where(part > 0, 100 * member + part, 0)
-            np.testing.assert_array_equal(separate[device][slot], expected, case)
+            np.testing.assert_array_equal(separate[device][slot][0], expected, case)
 
 
 @pytest.mark.parametrize(("members", "devices"), [(13, 8), (3, 8), (5, 1)])
@@ -114,12 +114,12 @@ def test_every_member_sees_every_example_once(members, devices):
     numbers = np.arange(members)
     separate = np.outer(numbers, batch).astype(np.float32)
     mapped = placement.map_devices(
-        total, (MEMBERS, EXAMPLES, spec("member", "example")), (MEMBERS, MEMBERS)
+        total, (MEMBERS, EXAMPLES, spec("member", None, "example")), (MEMBERS, MEMBERS)
     )
     k, (shared_sum, separate_sum) = mapped(
         placement.place_members(numbers),
         placement.place_shared(batch),
-        placement.place_separate(separate),
+        placement.place_separate_steps(separate[:, None]),
     )
     np.testing.assert_array_equal(placement.gather_members(k), numbers)
     np.testing.assert_array_equal(placement.gather_members(shared_sum), batch.sum())

@@ -117,6 +117,9 @@ tree = {"a": {"b": np.array([11]), "c": np.float32(3.5)}, "d": np.zeros((0, 3)),
 got = processes.arrays_from_main(tree if processes.is_main() else None)
 a, b = got["a"]["b"], got["a"]["c"]
 tell([int(a[0]), float(b)], a.dtype, b.dtype, list(got["d"].shape), got["e"], got["f"])
+rounded = {"of/a site": np.float32([processes.is_main(), 2]), "none": None}
+found = processes.tree_from_main(rounded)
+tell({name: None if leaf is None else leaf.tolist() for name, leaf in found.items()})
 """
 HOLD = """
 import jax, numpy as np
@@ -161,6 +164,19 @@ def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
     return statuses, [re.findall("TOLD (.*)", one) for one in outputs]  # Gloo talks in between.
 
 
+SLOW = """
+import time
+from ensemble.sharding import agreement
+if not processes.is_main():
+    while not agreement.is_posted("ensemble/far_ahead"):
+        time.sleep(0.01)
+heard = [agreement.tell(number if processes.is_main() else -1) for number in range(320)]
+agreement.post("ensemble/far_ahead")
+processes.wait_for_all("read")
+heard += [agreement.tell(number if processes.is_main() else -1) for number in range(320, 400)]
+processes.wait_for_all("read again")
+tell(heard == list(range(400)), len(agreement.client().key_value_dir_get("ensemble/told/")) <= 100)
+"""
 DIFFER = """
 try:
     processes.check_same('data', sys.argv[2])
@@ -171,8 +187,8 @@ except UserError as error:
 
 @pytest.fixture(scope="module")
 def told():
-    """What each of two processes tells: of their cluster, what is sent, held, and differs."""
-    statuses, outputs = run_tasks(TELL + SEND + HOLD + DIFFER)
+    """What each of two processes tells: of their cluster, what is sent, held, said, and differs."""
+    statuses, outputs = run_tasks(TELL + SEND + HOLD + SLOW + DIFFER)
     assert statuses == [0, 0]
     return [list(column) for column in zip(*outputs, strict=True)]
 
@@ -185,16 +201,25 @@ def test_what_process_0_sends_in_pieces_arrives_whole(told):
     assert told[1] == ["[11, 3.5] int64 float32 [0, 3] {} None"] * 2
 
 
+def test_what_all_have_computed_is_process_0_s(told):
+    assert told[2] == ["{'none': None, 'of/a site': [1.0, 2.0]}"] * 2
+
+
 def test_a_process_holds_its_own_members_and_rows_alone(told):
     members = np.arange(8 * 3).reshape(8, 3)
-    for line, expected in zip(told[2], (members[:4], members[4:]), strict=True):
+    for line, expected in zip(told[3], (members[:4], members[4:]), strict=True):
         for held in json.loads(line):
             np.testing.assert_array_equal(held, expected)
 
 
+def test_a_process_far_behind_is_told_everything_and_what_all_have_read_is_deleted(told):
+    """Process 1 listens when process 0 has said 320 numbers: it has read 300 of 400 at least."""
+    assert told[4] == ["True True"] * 2
+
+
 def test_data_that_differ_are_noticed(told):
     expected = "the data of process 1 are not those of process 0; start all processes with the"
-    assert [line[: len(expected)] for line in told[3]] == [expected] * 2
+    assert [line[: len(expected)] for line in told[5]] == [expected] * 2
 
 
 def test_in_a_cluster_settings_that_differ_are_noticed():
@@ -232,6 +257,40 @@ except PeerLost as error:
     assert statuses == [2, 75]
     assert outputs[0] == []
     assert outputs[1][0].startswith("process 1 of 2 has lost another one, whose log says why")
+
+
+@pytest.mark.soak
+def test_chains_start_alike_where_processes_factorise_differently():
+    """Eigenvectors are known up to their signs, which another machine's library may choose."""
+    statuses, outputs = run_tasks(
+        """
+import numpy as np
+if not processes.is_main():
+    eigh = np.linalg.eigh
+    np.linalg.eigh = lambda matrix: tuple(one * sign for one, sign in zip(eigh(matrix), (1, -1)))
+from ensemble import networks
+from ensemble.config_rules import validate
+from ensemble.methods.mcmc.sampling import Sampling
+from ensemble.priors import parse_prior
+from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.tasks.supervised import classification
+rng = np.random.default_rng(0)
+data = {"inputs": rng.normal(size=(60, 4)), "labels": rng.integers(2, size=60)}
+task = classification(
+    dataset_from_arrays(data), networks.create("logistic_regression", 2), parse_prior("normal(1)")
+)
+config = {
+    "method": "hmc", "model": "logistic_regression", "prior": "normal(1)", "init_from": "map",
+    "num_chains": 2, "hmc.mass": "kronecker",
+}
+import jax
+coordinates = Sampling(validate(config), task).init(jax.random.key(0)).coordinates
+own = [np.asarray(one.addressable_data(0)) for one in coordinates]
+tell([round(float(np.sum(one * np.cos(np.arange(one.size).reshape(one.shape)))), 4) for one in own])
+"""
+    )
+    assert statuses == [0, 0]
+    assert outputs[0] == outputs[1]
 
 
 def test_jax_is_told_how_long_to_wait(monkeypatch):

@@ -125,6 +125,25 @@ def test_programs_are_cached_between_processes(tmp_path):
     assert list((tmp_path / "flax-ensembles" / "xla").iterdir())
 
 
+def test_a_user_s_own_cache_keeps_its_rules(monkeypatch, tmp_path):
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
+    before = {name: jax.config.values[name] for name in names}
+    own = dict(zip(names, (str(tmp_path), 7.0, 4096), strict=True))
+    try:
+        for name, value in own.items():
+            jax.config.update(name, value)
+        monkeypatch.setenv("XLA_FLAGS", "")
+        startup.configure()
+        assert {name: jax.config.values[name] for name in names} == own
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
 @pytest.mark.soak
 def test_importing_modules_settles_nothing_but_for_mcmc():
     """JAX reads the flags, and makes its devices, when the first backend starts.

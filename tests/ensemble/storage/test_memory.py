@@ -5,7 +5,7 @@ import pytest
 from conftest import small_config
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.config_rules import validate
 from ensemble.methods.members.sgd import SGD
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
@@ -33,7 +33,7 @@ SAMPLER = {
         ),
         (
             SAMPLER,
-            r"config\.num_chains=1048576 chains of 21 parameters would take 6\.\d GiB, over the "
+            r"config\.num_chains=1048576 chains of 21 parameters would take 9\.\d GiB, over the "
             r"1\.0 of this machine; lower config\.num_chains or config\.log_every_steps",
         ),
         (
@@ -47,6 +47,24 @@ def test_what_is_too_large_is_one_line(config, line, blobs, monkeypatch):
     with pytest.raises(UserError, match=line) as error:
         ensemble.train(config, data=blobs)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (small_config(ensemble_size=2**20), r"members of .* would take 0\.6 GiB, over the 0\.1 of"),
+        (SAMPLER, r"chains of .* would take 5\.\d GiB, over the 0\.5 of the devices here; lower c"),
+    ],
+)
+def test_devices_hold_less_than_the_host(config, line, blobs, monkeypatch):
+    """Where they have memory of their own, as accelerators do."""
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 2**40)
+    monkeypatch.setattr(memory, "own_bytes", lambda devices: 2**26)
+    config, dataset = validate(config), dataset_from_arrays(blobs)
+    network = networks.create(config.model, len(dataset.class_names))
+    task = classification(dataset, network, parse_prior(config.get("prior", "")))
+    with pytest.raises(UserError, match=line):
+        registry.load(registry.METHODS[config.method].factory)(config, task)
 
 
 OF_BATCHES = {

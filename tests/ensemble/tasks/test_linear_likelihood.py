@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from flax import linen as nn
 
 from ensemble import networks
 from ensemble.methods.mcmc.log_density import make_log_density
@@ -23,6 +24,17 @@ NUM_CLASSES = 4
 
 class General(LogisticRegression):
     """The same network under another type, which takes the general way."""
+
+
+class Named(nn.Module):
+    """A user's own, whose layer has a name."""
+
+    num_outputs: int
+    is_linear = True
+
+    @nn.compact
+    def __call__(self, inputs):
+        return nn.Dense(self.num_outputs, name="head")(inputs.reshape(len(inputs), -1))
 
 
 def make_task(num_examples=203):
@@ -105,6 +117,17 @@ def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share()
     assert np.abs(values[1] - one_by_one[1][0]) > 1
 
 
+def test_a_layer_may_have_any_name():
+    task = make_task()
+    named = dataclasses.replace(task, network=LinenNetwork(Named(NUM_CLASSES)))
+    assert named.softmax_regression() is not None
+    mesh = create_mesh(1, 1, jax.devices())
+    params = {"head": make_params()["Dense_0"]}
+    ours = jax.jit(value_and_grad(named, mesh))(params)
+    value, grads = jax.jit(value_and_grad(task, mesh))(make_params())
+    assert_same(ours, (value, {"head": grads["Dense_0"]}))
+
+
 @pytest.mark.check
 def test_accelerators_get_one_block_that_says_the_same():
     task = make_task()
@@ -152,4 +175,6 @@ def test_the_bias_joins_the_weights_and_leaves_them():
     params = make_params()
     joined = linear_likelihood.join_bias(params)
     assert joined.shape == (21, NUM_CLASSES)
-    jax.tree.map(np.testing.assert_array_equal, linear_likelihood.split_bias(joined), params)
+    jax.tree.map(
+        np.testing.assert_array_equal, linear_likelihood.split_bias(joined, params), params
+    )

@@ -25,10 +25,10 @@ def make_task(prior="normal(0.7)", model="logistic_regression"):
     return classification(dataset_from_arrays(data, hold_out=False), network, parse_prior(prior))
 
 
-def random_params(seed, scale=1.0):
+def random_params(seed, scale=1.0, name="Dense_0"):
     rng = np.random.default_rng(seed)
     matrix = scale * rng.normal(size=(NUM_FEATURES + 1, NUM_CLASSES))
-    return split_bias(jnp.asarray(matrix, jnp.float32))
+    return split_bias(jnp.asarray(matrix, jnp.float32), {name: None})
 
 
 def zeros():
@@ -106,11 +106,13 @@ def test_a_laplace_prior_counts_by_its_variance():
     np.testing.assert_allclose(ours.scale, theirs.scale, rtol=1e-5)
 
 
-def test_there_and_back():
+@pytest.mark.parametrize("name", ["Dense_0", "head"])
+def test_there_and_back(name):
+    """Whatever a network calls its layer."""
     task = make_task()
-    location = random_params(5)
+    location = random_params(5, name=name)
     coordinates = whitening(task, task.dataset.splits["train"], location)
-    params = random_params(7)
+    params = random_params(7, name=name)
     z = coordinates.from_params(params)
     assert jax.tree.structure(z) == jax.tree.structure(params)
     for back, leaf in zip(
@@ -120,9 +122,9 @@ def test_there_and_back():
     np.testing.assert_allclose(
         join_bias(coordinates.to_params(zeros())), join_bias(location), atol=1e-6
     )
-    many = jax.tree.map(lambda *leaves: jnp.stack(leaves), z, zeros())
+    many = jax.tree.map(lambda leaf: jnp.stack([leaf, jnp.zeros_like(leaf)]), z)
     mapped = jax.vmap(coordinates.to_params)(many)
-    np.testing.assert_allclose(mapped["Dense_0"]["kernel"][1], location["Dense_0"]["kernel"])
+    np.testing.assert_allclose(mapped[name]["kernel"][1], location[name]["kernel"])
 
 
 def test_the_identity_changes_nothing():

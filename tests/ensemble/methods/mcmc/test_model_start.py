@@ -9,10 +9,12 @@ import pytest
 
 from ensemble import UserError
 from ensemble.config_rules import validate
+from ensemble.methods.mcmc import model_start
 from ensemble.methods.mcmc.log_density import log_density_of_model
 from ensemble.methods.mcmc.maximum import SPREAD
 from ensemble.methods.mcmc.model_start import starts_of_model
 from ensemble.sharding.mesh import create_mesh
+from ensemble.tasks.probabilistic import model_task
 from ensemble.tasks.probabilistic.density_program import DensityProgram
 from ensemble.tasks.probabilistic.model_task import ModelTask
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
@@ -41,6 +43,23 @@ def test_starts_are_several_deviations_away_whatever_the_scales(init_from):
     away = (found - CENTRE) / SCALES
     np.testing.assert_allclose(np.sqrt(np.mean(away**2, axis=0)), SPREAD, rtol=0.5)
     assert len(np.unique(away[:, 1])) == CHAINS
+
+
+def test_the_key_of_the_way_from_the_start_is_none_of_the_attempts_at_it(monkeypatch):
+    used = []
+
+    def kept(density, value_and_grad, evenly, keys):
+        used.extend(keys)
+        return list(evenly["x"])
+
+    monkeypatch.setattr(model_start, "_along_paths", kept)
+    starts(DensityProgram(narrow, np.zeros(3), "narrow"), "pathfinder")
+    of_chains = jax.random.split(jax.random.key(2), CHAINS)
+    numbers = np.arange(model_task._NUM_TRIES)
+    tried = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(of_chains, numbers)
+    used, tried = jax.random.key_data(jnp.stack(used)), jax.random.key_data(tried)
+    assert len(used) == CHAINS
+    assert not (used[:, None] == tried).all(-1).any()
 
 
 def centred(y):

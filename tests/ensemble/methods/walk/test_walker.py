@@ -16,8 +16,11 @@ from ensemble.methods.walk import moments
 from ensemble.methods.walk.block_kernel import (
     MAX_STEPS,
     Span,
+    Streams,
+    draw_pairs,
+    metropolis,
     normal_pair,
-    sample_simply,
+    scale_moves,
     threefry,
     uniform,
 )
@@ -53,6 +56,24 @@ def small_walk(num_devices, max_lanes):
 
 
 SMALL = {"one block": (1, 8192), "three blocks": (1, 16), "eight devices": (8, 8192)}
+
+
+def sample_simply(logdensity_fn, rng_key, positions, factor, num_steps):
+    """The reference, draws [T, C, D]: all random numbers, then a plain scan that keeps all."""
+    num_chains, num_dims = positions.shape
+    streams, chains = Streams.create(rng_key, num_dims), jnp.arange(num_chains, dtype=jnp.uint32)
+    pairs = jnp.arange(num_steps // 2, dtype=jnp.uint32)
+    moves, uniforms = (
+        jnp.stack(halves, axis=1).reshape(num_steps, *halves[0].shape[1:])
+        for halves in draw_pairs(streams, chains, pairs)
+    )
+
+    def step(carry, draw):
+        position, log_density, _, _ = metropolis(logdensity_fn, *carry, *draw)
+        return (position, log_density), position.T
+
+    start = positions.T, logdensity_fn(positions)
+    return jax.lax.scan(step, start, (scale_moves(factor, moves), uniforms))[1]
 
 
 # Random numbers.

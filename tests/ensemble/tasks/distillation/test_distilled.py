@@ -55,6 +55,16 @@ def test_many_draws_are_represented_by_some(blobs_run, blobs, monkeypatch):
     np.testing.assert_allclose(found["member_log_probs"], members[[0, 3]], rtol=1e-4, atol=1e-5)
 
 
+def test_a_teacher_that_no_program_can_hold_is_refused(blobs_run, blobs, monkeypatch):
+    """A program's constants are below 2 GB; of many networks only some count."""
+    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(load(blobs_run).variables))
+    monkeypatch.setattr(teachers, "_MAX_BYTES", num_bytes - 1)
+    with pytest.raises(UserError, match=r"has 4 networks of .* give one of fewer or smaller net"):
+        make(blobs_run, blobs)
+    monkeypatch.setattr(teachers, "MAX_NETWORKS", 3)
+    make(blobs_run, blobs)
+
+
 @pytest.fixture(scope="module")
 def student(blobs_run, blobs, tmp_path_factory):
     """The workdir and the result of a Dirichlet that learned from the blobs' ensemble."""
