@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 from ensemble import UserError
-from ensemble.storage.paths import user_path
+from ensemble.storage.paths import new_file, user_path
 
 
 def test_paths_are_expanded_and_need_not_exist(tmp_path, monkeypatch):
@@ -53,3 +53,13 @@ def test_a_store_whose_package_is_missing_is_one_line():
     last = done.stderr.splitlines()[-1]
     assert "UserError: --out=gs://bucket/x cannot be used: " in last
     assert "gcsfs" in last
+
+
+@pytest.mark.parametrize("name", ["nobody/out", "bucket/some/where", "bucket/new/", "bucket"])
+def test_what_is_no_file_in_a_bucket_is_refused(bucket, name):
+    folder = bucket.path.parent / "some" / "where"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "file").write_text("")
+    new_file("gs://bucket/new/file", "--out")
+    with pytest.raises(UserError, match=rf"--out=gs://{name} must name a file in a bucket"):
+        new_file(f"gs://{name}", "--out")

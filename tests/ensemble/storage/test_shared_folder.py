@@ -92,8 +92,10 @@ def expected_of(step):
     return {"a": {"w": weights}, "b": np.arange(5, dtype=np.int8), "c": np.array([step])}
 
 
-@pytest.mark.check
-@pytest.mark.parametrize("member_devices", [1, 2])
+@pytest.mark.parametrize(
+    "member_devices",
+    [pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.check)],
+)
 def test_parts_of_four_processes_are_read_by_one_and_by_two(tmp_path, member_devices):
     for k in range(4):
         (tmp_path / str(k)).mkdir()
