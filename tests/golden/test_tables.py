@@ -36,7 +36,7 @@ def printed_lines(page):
 
 def check(page, output):
     """Fails where a line of a page is not in the output, up to rounding of other processors."""
-    found = output.splitlines()
+    found = [line.rstrip() for line in output.splitlines()]
     same_machine = json.loads(RESULTS.read_text())["machine"] == machine()
     for line in printed_lines(page):
         if line in found:
