@@ -20,6 +20,15 @@ from conftest import ROOT
 
 from ensemble import networks
 
+PEAK = """
+import pathlib, re
+
+def peak_bytes():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", status)[1])
+"""
+"""Begins a program that measures its memory: rusage has the peak of who has started it, too."""
+
 
 @dataclasses.dataclass
 class Done:
