@@ -1,7 +1,6 @@
 """The notebook runs as it stands, and still shows what it is stored with."""
 
 import copy
-import itertools
 import os
 import re
 
@@ -20,8 +19,12 @@ def code_cells(notebook):
 
 def forms(cell):
     """The kinds of a cell's outputs; what is printed may come in several pieces."""
-    kinds = [sorted(one.get("data", {one.get("name"): ""})) for one in cell.outputs]
-    return [kind for kind, _ in itertools.groupby(kinds)]
+    found = []
+    for one in cell.outputs:
+        kind = sorted(one.get("data", {one.get("name"): ""}))
+        if one.output_type != "stream" or found[-1:] != [kind]:
+            found.append(kind)
+    return found
 
 
 def accuracy(notebook):

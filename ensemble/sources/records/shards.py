@@ -174,14 +174,12 @@ class RecordArray:
         return Damaged(what, self._remedy)
 
     def _opened(self, file: Path, length: int) -> Any:
-        from array_record.python.array_record_module import (
-            ArrayRecordReader,
-        )  # Where they are.
+        from array_record.python import array_record_module  # Only where there are records.
 
         if not file.is_file():
             raise self._error(f"{file} is missing")
         try:
-            reader = ArrayRecordReader(str(file), _READ)
+            reader = array_record_module.ArrayRecordReader(str(file), _READ)
             found = reader.num_records()
         except _ERRORS as error:
             raise self._error(f"{file} is truncated or damaged ({_reason(error)})") from error

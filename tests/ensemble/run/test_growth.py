@@ -102,8 +102,9 @@ def test_more_members_join(finished, workdir, blobs):
 def test_the_joined_checkpoint_is_the_newest_and_the_run_goes_on_from_it(workdir, blobs):
     step = checkpoint_of(workdir)[1]["counters"]["step"]
     ensemble.train(small_config(ensemble_size=5), data=blobs, workdir=str(workdir))
-    counters = checkpoint_of(workdir)[1]["counters"]
-    assert [counters[name] for name in ("step", "begun", "num_members")] == [step, step, 5]
+    expected = {"step": step, "begun": step, "last_step": step}
+    expected |= {"num_members": 5, "member_devices": 1}
+    assert checkpoint_of(workdir)[1]["counters"] == expected
     config = small_config(ensemble_size=6, num_epochs=5)
     result = ensemble.train(config, data=blobs, workdir=str(workdir))
     assert result.report["live_members"] == list(range(6))

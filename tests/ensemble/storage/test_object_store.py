@@ -259,8 +259,15 @@ def test_predictions_are_written_to_a_bucket(store, arguments, tmp_path):
         assert done.stderr.splitlines()[-1] == line
 
 
-@pytest.mark.check
-@pytest.mark.parametrize(("name", "what"), [("train.py", "nobody"), ("evaluate.py", "forbidden")])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        pytest.param("train.py", "nobody", marks=pytest.mark.check),
+        pytest.param("train.py", "forbidden", marks=pytest.mark.soak),
+        pytest.param("evaluate.py", "nobody", marks=pytest.mark.soak),
+        pytest.param("evaluate.py", "forbidden", marks=pytest.mark.check),
+    ],
+)
 def test_a_bucket_that_cannot_be_used_is_one_line(store, arguments, name, what):
     store.forbids = what == "forbidden"
     workdir = f"--workdir=gs://{'bucket' if store.forbids else 'nobody'}/run"
