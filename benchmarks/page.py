@@ -15,6 +15,7 @@ from typing import Any
 
 import goals
 import price_summary
+import soak_summary
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGES = {
@@ -101,6 +102,8 @@ def sections(contents: Mapping[str, Content]) -> Iterator[str]:
         yield provenance(name, content)
         if is_side_by_side(content):
             yield table(content["rows"])
+        elif name == "soak":
+            yield soak_summary.format_all(content["rows"])
         else:
             sizes = {key: len(one) for key, one in content.items() if isinstance(one, list | dict)}
             key = max(sizes, key=sizes.__getitem__)

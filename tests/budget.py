@@ -9,16 +9,16 @@ the limit again. A test whose promise needs real processes of its own may say so
 """
 
 import contextlib
-import datetime
 import json
 import pathlib
 import resource
-import subprocess
 import time
 
 import jax
 import pytest
 from _pytest.runner import runtestprotocol
+
+from benchmarks import side_by_side
 
 TEST_SECONDS = 4.0
 """Of an unmarked test: set-up and call."""
@@ -172,7 +172,8 @@ class Total:
             counts = {name: len(terminalreporter.stats.get(name, [])) for name in outcomes}
             counts["counted"] = counted(terminalreporter.stats)
             path = pathlib.Path(self.config.option.soak_results)
-            note_soak(path, counts, time.monotonic() - self.began, total)
+            seconds = time.monotonic() - self.began
+            note_soak(path, self.config.args, counts, seconds, total)
 
 
 def counted(stats):
@@ -200,30 +201,27 @@ def pytest_configure(config):
     config.pluginmanager.register(Total(config), "total")
 
 
-def note_soak(path, counts, seconds, cpu):
-    """Adds what a run of `make soak` has come to, to a list in a JSON file.
+def note_soak(
+    path: pathlib.Path, tests: list[str], counts: dict, seconds: float, cpu: float
+) -> None:
+    """Adds a row for a run of `make soak` to a JSON file.
 
     Args:
         path: of the file.
+        tests: files and folders whose tests ran.
         counts: of tests by how they ended, and what they have counted.
         seconds: that it took.
         cpu: seconds of CPU that it took.
     """
+    row = {
+        **side_by_side.provenance(),
+        "tests": tests,
+        **counts,
+        "seconds": round(seconds),
+        "cpu_seconds": round(cpu),
+    }
+    about = {"machine": side_by_side.describe_machine(), "command": "make soak", "rows": []}
+    content = json.loads(path.read_text()) if path.exists() else about
+    content["rows"].append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
-
-    def git(*arguments):
-        command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-
-    runs = json.loads(path.read_text()) if path.exists() else []
-    runs.append(
-        {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "commit": git("rev-parse", "HEAD"),
-            "has_changes": bool(git("status", "--porcelain")),
-            **counts,
-            "seconds": round(seconds),
-            "cpu_seconds": round(cpu),
-        }
-    )
-    path.write_text(json.dumps(runs, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=2) + "\n")

@@ -142,3 +142,17 @@ def test_start_up_is_a_row(page):
     rows = importlib.import_module("mclmc_steps").make_rows(results)
     found = {row.peer_name: row.ratio["median"] for row in rows if "start-up" in row.measure}
     assert found == {"BlackJAX": 0.5, "bde": 0.25}
+
+
+def test_runs_of_the_soak_are_rows_and_their_counts_are_added(page):
+    def run(**counted):
+        ended = {"passed": 5, "failed": 1, "error": 1, "skipped": 0, "counted": counted}
+        row = {"date": "2026-01-02T03", "commit": "abc", "tests": ["tests/a", "tests/b"]}
+        return row | ended | {"seconds": 3600, "cpu_seconds": 7190}
+
+    rows = [run(**{"kills of sgd": {"saving": 1000, "starting": 2}}), run()]
+    rows.append(run(**{"kills of sgd": {"saving": 5}}))
+    shown = page.text({"soak": {"machine": "m", "command": "make soak", "rows": rows}})
+    assert shown.count("| 2026-01-02 | abc | tests/a tests/b | 5 | 2 | 0 | 60 | 120 |") == 3
+    assert "| kills of sgd | saving 1,005, starting 2 |" in shown
+    assert "Command: `make soak`." in shown

@@ -117,7 +117,7 @@ def test_what_tests_have_counted_is_noted(tmp_path):
     )
     (tmp_path / "conftest.py").write_text("import budget\nfrom budget import *\n")
     tests = pathlib.Path(budget.__file__).parent
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {tests}\n")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {tests} {tests.parent}\n")
     subprocess.run(
         [
             sys.executable,
@@ -130,17 +130,17 @@ def test_what_tests_have_counted_is_noted(tmp_path):
         capture_output=True,
         cwd=tmp_path,
     )
-    (found,) = json.loads((tmp_path / "soak.json").read_text())
+    (found,) = json.loads((tmp_path / "soak.json").read_text())["rows"]
     assert found["counted"] == {"kills of sgd": {"saving": 3}, "kills of hmc": {"saving": 4}}
     assert (found["passed"], found["failed"]) == (2, 1)
-    assert len(found["commit"]) == 40
+    assert found["tests"] == [str(tmp_path)]
 
 
 def test_a_run_of_the_soak_is_added_with_its_date(tmp_path):
     path = tmp_path / "results" / "soak.json"
     for count in (1, 2):
-        budget.note_soak(path, {"passed": count, "failed": 0}, 60.4, 100.2)
-        *_, last = found = json.loads(path.read_text())
+        budget.note_soak(path, ["tests"], {"passed": count, "failed": 0}, 60.4, 100.2)
+        *_, last = found = json.loads(path.read_text())["rows"]
         assert len(found) == count
-        assert last.keys() >= {"date", "commit", "has_changes"}
+        assert last.keys() >= {"date", "commit"}
         assert (last["passed"], last["seconds"], last["cpu_seconds"]) == (count, 60, 100)
