@@ -51,7 +51,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     from ensemble.priors import parse_prior
     from ensemble.sharding.mesh import create_mesh
     from ensemble.source import in_memory
-    from ensemble.tasks.linear_likelihood import join_bias, split_bias
+    from ensemble.tasks.linear_likelihood import split_bias
     from ensemble.tasks.supervised import classification
 
     dataset = load_dataset()
@@ -60,14 +60,14 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     task = classification(dataset, network, parse_prior("normal(1)"))
     density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
-    template = split_bias(np.zeros((images.shape[1] + 1, len(dataset.class_names)), np.float32))
-    maximum = find_map(task, density, template)
+    params = task.params_shapes()
+    maximum = find_map(task, density, params)
     coordinates = kronecker(task.softmax_regression(), split, maximum)
 
     @jax.jit
     def fast(z: jax.Array, data: Any) -> Any:
         logdensity_fn = density.bind(data)
-        of_z = lambda z: logdensity_fn(coordinates.to_params(split_bias(z)))  # noqa: E731
+        of_z = lambda z: logdensity_fn(coordinates.to_params(split_bias(z, params)))  # noqa: E731
         return jax.value_and_grad(of_z)(z)
 
     images = np.pad(images, ((0, 0), (0, 1)), constant_values=1)
@@ -80,15 +80,15 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
         return z + np.tensordot((stretch - 1) * along, directions, axes=1)
 
     def exact(z: np.ndarray) -> tuple[float, np.ndarray]:
-        params = location + sd[:, None] * (left @ (scale * stretched(z)) @ right.T)
-        log_probs = scipy.special.log_softmax(images @ params, axis=1)
+        matrix = location + sd[:, None] * (left @ (scale * stretched(z)) @ right.T)
+        log_probs = scipy.special.log_softmax(images @ matrix, axis=1)
         chosen = log_probs[np.arange(len(log_probs)), split.targets]
         residuals = np.eye(log_probs.shape[1])[split.targets] - np.exp(log_probs)
-        grads = images.T @ residuals - params
+        grads = images.T @ residuals - matrix
         grads = scale * (left.T @ (sd[:, None] * grads) @ right)
-        return chosen.sum() - 0.5 * (params**2).sum(), stretched(grads)  # It is symmetric.
+        return chosen.sum() - 0.5 * (matrix**2).sum(), stretched(grads)  # It is symmetric.
 
-    return lambda z: jax.device_get(fast(z, density.data)), exact, join_bias(template).shape
+    return lambda z: jax.device_get(fast(z, density.data)), exact, location.shape
 
 
 def measure() -> dict[str, float]:
