@@ -66,10 +66,11 @@ def make_predict(
         for start in range(0, num_examples, batch_size):
             here = slice(start, min(start + batch_size, num_examples))
             batch = transfer.pad(np.asarray(inputs[start : start + batch_size]), batch_size)
-            predicted = predict_batch(variables, placement.place_shared(batch))
-            if before is not None:  # The devices are busy meanwhile.
+            placed = placement.place_shared(batch)  # While the devices predict the one before.
+            if before is not None:
                 keep_batch(*before)
-            before = here, predicted
+            # Only now: CPUs would run two programs at once, in twice the memory.
+            before = here, predict_batch(variables, placed)
         assert before is not None
         keep_batch(*before)
         return kept
