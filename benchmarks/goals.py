@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import price_summary
+import scipy.stats
 
 Content = Mapping[str, Any]
 WITHIN, ONE_SEED = ", within the interval", ", on one seed"
@@ -75,6 +76,26 @@ def ratio(measure: str, *peers: str, unit: str = "") -> Callable[[Content], Meas
         row = min(rows, key=lambda one: one["ratio"]["median"])
         found = row["ratio"]
         return Measured(found["median"], (found["min"], found["max"]), f"{row['rounds']} rounds")
+
+    return find
+
+
+def over_models(measure: str, num_devices: int) -> Callable[[Content], Measured | None]:
+    """The geometric mean of the ratios of NumPyro models with 4 chains, and those of their ends."""
+
+    def find(content: Content) -> Measured | None:
+        found = [
+            row for row in content["rows"]
+            if row["measure"] == measure
+            and row["setting"].endswith(f", 4 chains, {num_devices} device(s)")
+        ]  # fmt: skip
+        if not found:
+            return None
+        low, middle, high = (
+            float(scipy.stats.gmean([row["ratio"][key] for row in found]))
+            for key in ("min", "median", "max")
+        )
+        return Measured(middle, (low, high), f"{found[0]['rounds']} rounds")
 
     return find
 
@@ -184,6 +205,23 @@ def images(problem: str, by_interval: bool) -> Callable[[Content], Measured | No
 
 
 GOALS = (
+    Goal(
+        "NUTS on one device, least bulk ESS per second of sampling beside NumPyro's, geometric "
+        "mean over five models",
+        "numpyro_nuts", 1.5, True, over_models("least ESS, sampling", 1),
+    ),
+    Goal(
+        "the same on two devices",
+        "numpyro_nuts", 2.0, True, over_models("least ESS, sampling", 2),
+    ),
+    Goal(
+        "the same models on one device, seconds of compilation, NumPyro's by ours",
+        "numpyro_nuts", 1.0, True, over_models("compilation", 1),
+    ),
+    Goal(
+        "the same on two devices",
+        "numpyro_nuts", 1.0, True, over_models("compilation", 2),
+    ),
     Goal(
         "SGHMC, steps per second beside the faster of two transforms of `posteriors`",
         "sghmc", 1.5, True, ratio("sampling", "posteriors baoa", "posteriors sghmc"),

@@ -43,7 +43,7 @@ def main() -> None:
     """Measures, prints the table, writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     kept = pathlib.Path(f"{args.out}.partial")
     results: dict[str, Measurement] = json.loads(kept.read_text()) if kept.exists() else {}

@@ -59,6 +59,7 @@ def measure(
             "num_steps": num_steps,
             "log_every_steps": num_steps // 2,
             "eval_every_epochs": 100,
+            "early_stopping_epochs": 0,  # Predictions of validation data would count.
         },
         "hmc": {
             "method": "hmc",

@@ -65,6 +65,16 @@ def test_goals_of_ratios(page):
     assert verdicts(page, streaming={"rows": rows[:1]}) == {}
 
 
+def test_goals_of_several_models(page):
+    rows = [row(2.0, 8.0), row(0.5, 2.0), row(99.0, 99.0)]
+    for one, chains in zip(rows, (4, 4, 16), strict=True):
+        one |= {"measure": "least ESS, sampling", "setting": f"m, {chains} chains, 1 device(s)"}
+    find = page.goals.over_models("least ESS, sampling", 1)
+    found = find({"rows": rows})
+    assert found == (pytest.approx(2.5), pytest.approx((1.0, 4.0)), "5 rounds", False)
+    assert page.goals.over_models("least ESS, sampling", 2)({"rows": rows}) is None
+
+
 def test_goals_of_own_figures(page):
     rows = [
         {"measure": "waiting", "setting": one, "ours": share}
