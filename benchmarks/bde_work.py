@@ -84,7 +84,7 @@ def bde(data: Arrays, seed: int, num_steps: int) -> dict[str, float]:
     """The library bde after so many steps of each of ten chains."""
     num_cores = len(os.sched_getaffinity(0))
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={num_cores}"
-    from bde import BdeRegressor
+    from bde import BdeRegressor  # type: ignore[attr-defined]  # Not the file beside this one.
     from bde.loss import GaussianNLL
 
     regressor = BdeRegressor(
@@ -104,7 +104,7 @@ def bde(data: Arrays, seed: int, num_steps: int) -> dict[str, float]:
     start = time.perf_counter()
     regressor.fit(x=data["train_inputs"], y=data["train_targets"])
     seconds = time.perf_counter() - start
-    raw = np.float64(regressor.predict(data["test_inputs"], raw=True))  # [E, T, N, 2]
+    raw = np.asarray(regressor.predict(data["test_inputs"], raw=True), np.float64)  # [E, T, N, 2]
     raw = raw.reshape(-1, *raw.shape[2:])
     sds = np.logaddexp(0, raw[..., 1]) + 1e-6  # As bde makes them of its second output.
     scores = mixture_scores(raw[..., 0], sds, data["test_targets"])

@@ -101,13 +101,9 @@ def main() -> None:
                 print(f"{name} {number + 1}: {checkout.name} {found[checkout][-1]}", flush=True)
         now, before = found.values()
         for key, unit in (("rate", "per second"), ("cpu_seconds", "s of CPU"), ("mib", "MiB")):
-            values = ([one[key] for one in of] for of in (now, before))
-            setting = " ".join([config, *overrides])
-            rows.append(
-                side_by_side.compare(
-                    name, setting, unit, *values, "before", higher_is_better=key == "rate"
-                )
-            )
+            values = [one[key] for one in now], [one[key] for one in before]
+            setting, more = " ".join([config, *overrides]), key == "rate"
+            rows.append(side_by_side.compare(name, setting, unit, *values, "before", more))
     side_by_side.report(rows, args.out)
 
 

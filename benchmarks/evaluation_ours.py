@@ -9,6 +9,7 @@ import pathlib
 import resource
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ NUM_EXAMPLES = {"train": 1280, "validation": 100, "calibration": 5000, "test": 1
 def generate_data(workdir: pathlib.Path) -> pathlib.Path:
     """Writes noise of MNIST's shape with labels, beside the workdir."""
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for split, number in NUM_EXAMPLES.items():
         arrays[f"{split}_inputs"] = rng.integers(0, 256, (number, 28, 28, 1), np.uint8)
         arrays[f"{split}_labels"] = np.arange(number) % 10

@@ -56,7 +56,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
 
     dataset = load_dataset()
     split = in_memory(dataset, "train")
-    network = networks.create("logistic_regression", len(dataset.class_names))
+    network = networks.create("logistic_regression", len(dataset.class_names or ()))
     task = classification(dataset, network, parse_prior("normal(1)"))
     density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)

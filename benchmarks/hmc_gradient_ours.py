@@ -28,7 +28,7 @@ def make_advance(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     from ensemble.tasks.supervised import classification
 
     dataset = load_dataset()
-    network = networks.create("logistic_regression", len(dataset.class_names))
+    network = networks.create("logistic_regression", len(dataset.class_names or ()))
     task = classification(dataset, network, parse_prior("normal(1)"))
     devices = jax.devices()
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)

@@ -29,10 +29,9 @@ def run(name: str, mass: str) -> dict[str, Any]:
         name: of the posterior.
         mass: of `MASSES`.
     """
-    sys.path[:0] = [str(side_by_side.ROOT), str(side_by_side.ROOT / "tests")]
-    import posteriordb_models as models
-
+    sys.path.insert(0, str(side_by_side.ROOT))
     import ensemble
+    from tests import posteriordb_models as models
 
     arguments, reference = models.read(name)
     config = {"num_devices": 1, "hmc.mass": mass}

@@ -51,7 +51,7 @@ def sample(path: str, num_samples: int) -> dict[str, float]:
 
         return call
 
-    jax.pmap = timed_pmap
+    jax.pmap = timed_pmap  # type: ignore[assignment]  # The library calls it by this name.
     try:
         MileWrapper(logdensity_fn).sample_batched(
             rng_keys_e=jax.random.split(jax.random.PRNGKey(0), NUM_CHAINS),

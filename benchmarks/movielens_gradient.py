@@ -56,10 +56,10 @@ def make_rows(results: dict[str, list[Measurement]], size: str, large: str) -> l
 
     def row(measure: str, setting: str, unit: str, key: str, *names: str) -> Row:
         scale = 2**20 if unit == "MiB" else 1
-        values = [[one[key] / scale for one in results[name]] for name in names]
-        peer_name = "naive" if len(names) > 1 else None
+        ours, *peers = ([one[key] / scale for one in results[name]] for name in names)
+        peer, peer_name = (peers[0], "naive") if peers else (None, None)
         return side_by_side.compare(
-            measure, setting, unit, *values, peer_name=peer_name, higher_is_better=key == "rate"
+            measure, setting, unit, ours, peer, peer_name, higher_is_better=key == "rate"
         )
 
     rows = []

@@ -48,5 +48,5 @@ def run(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dic
 
 
 if __name__ == "__main__":
-    *sizes, seconds = sys.argv[1:]
-    print(json.dumps(run(*map(int, sizes), float(seconds))))
+    num_users, num_movies, num_groups = map(int, sys.argv[1:4])
+    print(json.dumps(run(num_users, num_movies, num_groups, float(sys.argv[4]))))

@@ -78,11 +78,9 @@ def make_rows(results: dict[str, Measurement], num_rounds: int) -> list[Row]:
             [results[_key(who, setting, i)] for i in range(num_rounds)] for who in WORKERS
         )
         for measure, unit, value in _MEASURES:
-            values = [list(map(value, one)) for one in (ours, peer)]
-            less = unit in ("s", "leapfrogs")
-            rows.append(
-                side_by_side.compare(measure, text, unit, *values, PEER, higher_is_better=not less)
-            )
+            values = list(map(value, ours)), list(map(value, peer))
+            more = unit not in ("s", "leapfrogs")
+            rows.append(side_by_side.compare(measure, text, unit, *values, PEER, more))
     return rows
 
 

@@ -29,9 +29,9 @@ class Clock:
         jax.monitoring.register_event_duration_secs_listener(self._listen)
         self._start = self._read()
 
-    def _listen(self, event: str, seconds: float, **_: Any) -> None:
+    def _listen(self, event: str, duration_secs: float, **_: Any) -> None:
         if event in _COMPILING:
-            self._compiling += seconds
+            self._compiling += duration_secs
 
     def _read(self) -> tuple[float, float, float]:
         return time.perf_counter(), time.process_time(), self._compiling

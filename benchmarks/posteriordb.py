@@ -33,10 +33,9 @@ def run(name: str, method: str) -> dict[str, Any]:
         name: of the posterior.
         method: with default settings.
     """
-    sys.path[:0] = [str(side_by_side.ROOT), str(side_by_side.ROOT / "tests")]
-    import posteriordb_models as models
-
+    sys.path.insert(0, str(side_by_side.ROOT))
     import ensemble
+    from tests import posteriordb_models as models
 
     arguments, reference = models.read(name)
     started = time.process_time()

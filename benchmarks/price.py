@@ -239,7 +239,11 @@ class Results:
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             rows = [*self.rows(), row]
-            content = {"machine": side_by_side.describe_machine(), "rule": RULE, "rows": rows}
+            content: dict[str, Any] = {
+                "machine": side_by_side.describe_machine(),
+                "rule": RULE,
+                "rows": rows,
+            }
             content["summary"] = price_summary.summarise(rows)
             part = self._path.with_suffix(".part")
             part.write_text(json.dumps(content, indent=1) + "\n")

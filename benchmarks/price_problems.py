@@ -10,6 +10,7 @@ from flax import linen as nn
 
 from ensemble import networks
 from ensemble.networks.layers import Conv
+from ensemble.source import in_memory
 from ensemble.sources.catalogue import load_dataset
 
 HELD_OUT = 0.2
@@ -114,7 +115,7 @@ def _table(name: str, step_size: float) -> Problem:
 def _read_images(name: str, number: int) -> Arrays:
     """The first images of the training split, and the whole test split."""
     source = load_dataset(name)
-    train, test = (source.splits[split] for split in ("train", "test"))
+    train, test = (in_memory(source, split) for split in ("train", "test"))
     return {
         "train_inputs": train.inputs[:number],
         "train_labels": train.targets[:number],

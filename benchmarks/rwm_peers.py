@@ -259,7 +259,7 @@ def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
     return _time_scan(step, start, lambda state: state.position, num_samples)
 
 
-SAMPLERS = {
+SAMPLERS: dict[str, Callable[..., dict[str, float]]] = {
     "ours": ours,
     "ours_256": functools.partial(ours, vector_width=0),
     "ours_untuned": functools.partial(ours, tuned=False),

@@ -43,7 +43,7 @@ def create_method(num_chains: int):
             "sgmcmc.num_burn_in": 10**6,
         }
     )
-    network = networks.create("cnn", len(dataset.class_names))
+    network = networks.create("cnn", len(dataset.class_names or ()))
     return MinibatchSampling(config, classification(dataset, network, parse_prior(config.prior)))
 
 

@@ -204,7 +204,7 @@ of_network(
 of_network("log softmax at the end", compact(lambda self, x: nn.log_softmax(plain(self, x))))
 of_network(
     "a typo in its call",
-    compact(lambda self, x: nn.rellu(plain(self, x))),
+    compact(lambda self, x: nn.rellu(plain(self, x))),  # type: ignore[attr-defined]
     says=r"strangers_modules.py:\d+.*rellu",
 )
 of_network("a matrix that does not fit", compact(wrong_width), says=r"strangers_modules.py:\d+")

@@ -26,6 +26,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import side_by_side
@@ -66,7 +67,8 @@ def write(folder: pathlib.Path, num_examples: int) -> None:
     """Writes the records."""
     labels = np.random.default_rng(1).integers(0, 10, num_examples, np.int32)
     classes = tuple(map(str, range(10)))
-    given = OwnData({POOL: Pictures(labels)}, {POOL: labels}, Pictures.dtype, classes)
+    pictures: Any = Pictures(labels)  # It has what of an array is needed.
+    given = OwnData({POOL: pictures}, {POOL: labels}, Pictures.dtype, classes)
     write_records(given, folder)
 
 
@@ -160,8 +162,8 @@ def main() -> None:
             rows.append(
                 side_by_side.compare("reading", setting, "records/s", found("ours", "rate"))
             )
-    without = f" --without {' '.join(map(repr, args.without))}" if args.without else ""
-    side_by_side.report(rows, args.out, f"--num_examples={args.num_examples}{without}")
+    missing = f" --without {' '.join(map(repr, args.without))}" if args.without else ""
+    side_by_side.report(rows, args.out, f"--num_examples={args.num_examples}{missing}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ def predict(folder: str) -> dict[str, float]:
     return {"gigabytes": size / 1e6 * 1.024, "seconds": seconds, "lines": count}
 
 
-WORK = {
+WORK: dict[str, Callable[..., dict[str, float]]] = {
     "reading": read,
     "waiting": wait,
     "in_memory": wait_for_memory,

@@ -15,7 +15,8 @@ class Pictures(torch.utils.data.Dataset):
     """Batches of pictures; a worker opens the files itself."""
 
     def __init__(self, folder: str):
-        self._folder, self._records = folder, None
+        self._folder = folder
+        self._records: Records | None = None
         self._length = len(Records(folder))
 
     def __len__(self) -> int:

@@ -23,6 +23,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import side_by_side
 import tables_data
@@ -49,7 +50,7 @@ class Results:
     def __init__(self, path: pathlib.Path):
         self._path = path
         self._lock = threading.Lock()
-        self.content = {"machine": side_by_side.describe_machine(), "rows": []}
+        self.content: dict[str, Any] = {"machine": side_by_side.describe_machine(), "rows": []}
         if path.exists():
             self.content = json.loads(path.read_text())
 
@@ -82,8 +83,9 @@ def run(command: list[str], method: str, table: str, results: Results, commit: s
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
+        assert process.stdout is not None
         errors: list[str] = []
-        reader = threading.Thread(target=lambda: errors.extend(process.stderr))
+        reader = threading.Thread(target=errors.extend, args=(process.stderr,))
         reader.start()
         for line in process.stdout:
             if not line.startswith("{"):

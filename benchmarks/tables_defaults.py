@@ -124,8 +124,9 @@ def main() -> None:
                     found = score(read_table(table, fold, kind), kind, keys)
                     line = {key: found[key] for key in ("rmse", "nll", "crps") if key in found}
                     seconds = time.process_time() - start
-                    row = {"method": method, "table": table, **line, "split": fold}
-                    results.add({**row, "cpu_seconds": seconds, **tables.provenance()})
+                    row: dict[str, Any] = {"method": method, "table": table, "split": fold}
+                    row |= line | {"cpu_seconds": seconds} | tables.provenance()
+                    results.add(row)
     print(compared(results.content["rows"]))
 
 

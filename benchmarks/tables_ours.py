@@ -14,6 +14,7 @@ import argparse
 import json
 import logging
 import time
+from typing import Any
 
 import tables_data
 
@@ -70,7 +71,8 @@ def main() -> None:
     keys = {}
     for one in others:
         key, _, value = one.removeprefix("--").partition("=")
-        keys[key] = type(RECIPE.get(key, ""))(value)
+        kind: type[Any] = type(RECIPE.get(key, ""))
+        keys[key] = kind(value)
     if keys and not args.held_out:
         parser.error("settings are tried on held-out training rows: give --held_out")
     logging.disable(logging.WARNING)  # Copies of rows, few epochs: known of these tables.

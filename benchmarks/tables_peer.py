@@ -13,6 +13,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tables_data
@@ -85,7 +86,8 @@ def xgb_distribution(split: tables_data.Split) -> dict[str, float]:
     held_out = [(inner.test_inputs, inner.test_targets)]
     model.fit(inner.train_inputs, inner.train_targets, eval_set=held_out, verbose=False)
     found = model.predict(split.test_inputs)
-    return normal_scores(np.float64(found.loc), np.float64(found.scale), split.test_targets)
+    loc, scale = (np.asarray(one, np.float64) for one in (found.loc, found.scale))
+    return normal_scores(loc, scale, split.test_targets)
 
 
 def ngboost(split: tables_data.Split) -> dict[str, float]:
@@ -128,13 +130,13 @@ def tabm(split: tables_data.Split) -> dict[str, float]:
     return _with_errors(TabM_D_Regressor, split)
 
 
-def _with_errors(create: Callable[..., object], split: tables_data.Split) -> dict[str, float]:
+def _with_errors(create: Callable[..., Any], split: tables_data.Split) -> dict[str, float]:
     """A predictor of numbers, with the errors on rows that chose its epoch."""
     inner = tables_data.held_out(split, HELD_OUT, seed=0)
     model = create(device="cpu", random_state=0, n_threads=1, verbosity=0)
     model.fit(inner.train_inputs, inner.train_targets, inner.test_inputs, inner.test_targets)
     errors = inner.test_targets - np.ravel(model.predict(inner.test_inputs))
-    mean = np.float64(np.ravel(model.predict(split.test_inputs)))
+    mean = np.asarray(np.ravel(model.predict(split.test_inputs)), np.float64)
     sd = np.full(len(mean), np.sqrt(np.mean(errors**2)))
     return normal_scores(mean, sd, split.test_targets)
 

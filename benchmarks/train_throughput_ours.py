@@ -34,7 +34,9 @@ def create_method(num_members: int):
     config = validate(
         {"ensemble_size": num_members, "num_steps": 10**6, "batch_size": BATCH_SIZE, "model": "cnn"}
     )
-    return SGD(config, classification(dataset, networks.create("cnn", len(dataset.class_names))))
+    return SGD(
+        config, classification(dataset, networks.create("cnn", len(dataset.class_names or ())))
+    )
 
 
 def train(num_members: int) -> dict[str, float]:

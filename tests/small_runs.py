@@ -3,6 +3,7 @@
 import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -64,7 +65,8 @@ def small_config(**overrides):
 def small_arguments(folder: pathlib.Path, num_members: int = 4) -> list[str]:
     """Arguments of train.py: the blobs, which are written to a folder, and a small network."""
     path, root = folder / "blobs.npz", pathlib.Path(__file__).resolve().parents[1]
-    np.savez(path, **make_blobs())
+    arrays: dict[str, Any] = make_blobs()
+    np.savez(path, **arrays)
     return [
         f"--config={root / 'configs' / 'digits_ensemble.py'}",
         f"--config.dataset=npz:{path}",
