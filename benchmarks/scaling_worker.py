@@ -72,6 +72,7 @@ def measure(
             "hmc.step_size": 1e-4,
             "hmc.num_samples": num_steps,
             "hmc.num_leapfrog_steps": 2,
+            "hmc.thin": 1,
         },
     }[kind]
     report = ensemble.train(config, data, show_progress=False).report
