@@ -81,7 +81,11 @@ def ratio(measure: str, *peers: str, unit: str = "") -> Callable[[Content], Meas
 
 
 def over_models(measure: str, num_devices: int) -> Callable[[Content], Measured | None]:
-    """The geometric mean of the ratios of NumPyro models with 4 chains, and those of their ends."""
+    """The geometric mean of the ratios of NumPyro models with 4 chains.
+
+    Its interval has the geometric means of their lowest and of their highest, which is wider than
+    from the lowest to the highest round.
+    """
 
     def find(content: Content) -> Measured | None:
         found = [
@@ -95,7 +99,8 @@ def over_models(measure: str, num_devices: int) -> Callable[[Content], Measured 
             float(scipy.stats.gmean([row["ratio"][key] for row in found]))
             for key in ("min", "median", "max")
         )
-        return Measured(middle, (low, high), f"{found[0]['rounds']} rounds")
+        of = f"means of the lowest and of the highest of {found[0]['rounds']} rounds"
+        return Measured(middle, (low, high), of)
 
     return find
 

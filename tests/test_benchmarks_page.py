@@ -71,7 +71,8 @@ def test_goals_of_several_models(page):
         one |= {"measure": "least ESS, sampling", "setting": f"m, {chains} chains, 1 device(s)"}
     find = page.goals.over_models("least ESS, sampling", 1)
     found = find({"rows": rows})
-    assert found == (pytest.approx(2.5), pytest.approx((1.0, 4.0)), "5 rounds", False)
+    of = "means of the lowest and of the highest of 5 rounds"
+    assert found == (pytest.approx(2.5), pytest.approx((1.0, 4.0)), of, False)
     assert page.goals.over_models("least ESS, sampling", 2)({"rows": rows}) is None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -133,6 +134,7 @@ def test_what_tests_have_counted_is_noted(tmp_path):
     (found,) = json.loads((tmp_path / "soak.json").read_text())["rows"]
     assert found["counted"] == {"kills of sgd": {"saving": 3}, "kills of hmc": {"saving": 4}}
     assert (found["passed"], found["failed"]) == (2, 1)
+    assert re.fullmatch("[0-9a-f]{7,40}(-dirty)?", found["commit"])
     assert found["tests"] == [str(tmp_path)]
 
 
@@ -140,7 +142,9 @@ def test_a_run_of_the_soak_is_added_with_its_date(tmp_path):
     path = tmp_path / "results" / "soak.json"
     for count in (1, 2):
         budget.note_soak(path, ["tests"], {"passed": count, "failed": 0}, 60.4, 100.2)
-        *_, last = found = json.loads(path.read_text())["rows"]
+        content = json.loads(path.read_text())
+        assert content.keys() == {"machine", "command", "rows"}
+        *_, last = found = content["rows"]
         assert len(found) == count
-        assert last.keys() >= {"date", "commit"}
+        assert last.keys() >= {"date", "commit", "tests"}
         assert (last["passed"], last["seconds"], last["cpu_seconds"]) == (count, 60, 100)

@@ -20,8 +20,21 @@ def test_predictions_stand_where_their_examples_do(members, devices, num_example
     np.testing.assert_array_equal(found["product"], factors[:, None] * inputs)
 
 
-def test_a_batch_is_with_the_devices_while_the_one_before_is_fetched():
-    events = []
+def test_a_batch_is_with_the_devices_while_the_one_before_is_fetched(monkeypatch):
+    """Only one program is, as it takes its memory: the next one starts after the fetch."""
+    events, programs = [], []
+    map_devices, gather_members = Placement.map_devices, Placement.gather_members
+
+    def mapped(*args, **kwargs):
+        program = map_devices(*args, **kwargs)
+        return lambda *operands: programs.append("started") or program(*operands)
+
+    def gather(*args):
+        programs.append("fetched")
+        return gather_members(*args)
+
+    monkeypatch.setattr(Placement, "map_devices", mapped)
+    monkeypatch.setattr(Placement, "gather_members", gather)
 
     class Read(np.ndarray):
         def __getitem__(self, where):
@@ -37,6 +50,7 @@ def test_a_batch_is_with_the_devices_while_the_one_before_is_fetched():
     factors = placement.place_members(np.ones(2, np.float32))
     predict(factors, np.arange(3.0 * MAX_BATCH_SIZE, dtype=np.float32).view(Read), keep)
     assert events == ["read 0", "read 256", "fetched 0", "read 512"]
+    assert programs == ["started", "fetched"] * 3
 
 
 def test_chains_are_averaged_in_pieces(monkeypatch, tmp_path):
