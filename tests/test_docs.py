@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import shutil
+import zipfile
 
 import jax
 import numpy as np
@@ -34,6 +35,7 @@ from ensemble.export import export, table_json
 from ensemble.sources import load_dataset
 
 INFERENCE = ROOT / "docs" / "distributed_inference.md"
+WORKDIRS = ROOT / "tests" / "golden" / "workdirs"
 COMMANDS = [(page.name, command) for page in PAGES for command in training_commands(page)]
 
 
@@ -326,8 +328,7 @@ def test_the_files_it_names_exist():
 @pytest.mark.parametrize("method", ["sgd", "hmc"])
 def test_the_files_of_a_workdir_are_described(method, tmp_path):
     page = (ROOT / "docs" / "workdirs.md").read_text()
-    workdirs = ROOT / "tests" / "golden" / "workdirs"
-    shutil.unpack_archive(workdirs / "1.0.0" / f"{method}.zip", tmp_path)
+    shutil.unpack_archive(WORKDIRS / "1.0.0" / f"{method}.zip", tmp_path)
     (tmp_path / "golden.json").unlink()  # The test's own.
     names = {path.name for path in tmp_path.iterdir()}
     names |= set(json.loads((tmp_path / "report.json").read_text()))
@@ -338,3 +339,21 @@ def test_the_files_of_a_workdir_are_described(method, tmp_path):
         with np.load(draws) as arrays:
             names |= {f"{name.partition('/')[0]}/" if "/" in name else name for name in arrays}
     assert [name for name in names if f"`{name}" not in page] == []
+
+
+@pytest.mark.parametrize("path", sorted(WORKDIRS.glob("*/*.zip")), ids=lambda one: one.stem)
+def test_the_keys_of_metrics_are_described(path):
+    page = (ROOT / "docs" / "workdirs.md").read_text()
+    rows = "".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `"))
+    stands_for = {"MM": r"\d\d", "CC": r"\d\d", "DD": r"\d\d", "SPLIT": "validation|test"}
+    stands_for |= {"NAME": r"\w+", "LEVEL": r"[\d.]+", "SHARE": r"[\d.]+"}
+    described = [
+        re.sub("[A-Z]{2,}", lambda word: f"(?:{stands_for[word[0]]})", key)
+        for key in re.findall("`([^`]+/[^`]+)`", rows)
+        if key.startswith(("train/", "SPLIT/", "posterior/"))
+    ]
+    with zipfile.ZipFile(path) as archive:
+        lines = archive.read("metrics.jsonl").decode().splitlines()
+    keys = set().union(*map(json.loads, lines)) - {"step", "epoch"}
+    assert len(keys) > 10
+    assert [key for key in keys if not any(re.fullmatch(one, key) for one in described)] == []

@@ -26,7 +26,8 @@ class Clock:
         started: `time.monotonic()` at which this process began.
         seconds_before: what earlier processes of the run took.
         seconds_to_first_step: from a process's start to the end of its first step; the first's.
-        seconds_training: spent in training steps, without evaluation and writing.
+        seconds_training: spent in training steps and on what ends members early, without
+            evaluation and writing.
         member_examples: examples seen, summed over members.
     """
 
