@@ -4,8 +4,8 @@
 
 The file has `inputs` [N, F] and `labels` [N]; for numbers it has `targets` in place of `labels`,
 and the command adds `--config.likelihood=gaussian`. `ensemble.train(config, data=...)` has the same
-defaults where its config leaves keys out, and so have the scikit-learn estimators. Time and result
-are those of your data: not measured.
+defaults where its config leaves keys out. `EnsembleClassifier` has them too, but learns from all
+rows for all epochs. Time and result are those of your data: not measured.
 """
 
 import ml_collections

@@ -98,8 +98,9 @@ def _ways_to_train(
     work: Workdir, own: Collection[str], values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
-    shape = work.read_report().get("dataset", {}).get("input_shape", ())
-    found = {key: one for key, one in bundled(shape).items() if key in own and key != "model"}
+    data = work.read_report().get("dataset", {})
+    chosen = bundled(data.get("input_shape", ()), "table" in data)
+    found = {key: one for key, one in chosen.items() if key in own and key != "model"}
     if values.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
         found = {key: one for key, one in found.items() if key == "num_epochs"}
     if values.get("num_steps"):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ensemble import likelihoods, registry
-from ensemble.config import RUN, all_keys, flatten, method_block, task_block
-from ensemble.configs import arrays, images
+from ensemble.config import RUN, all_keys, flatten, method_block, model_block, task_block
+from ensemble.configs import arrays, images, tabular
 from ensemble.errors import shown
 from ensemble.sources.catalogue import kind_of_target
 from ensemble.sources.data_forms import as_arrays
@@ -25,10 +25,11 @@ _SMALLEST_IMAGE = 8
 def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """Completes a program's configuration for its data.
 
-    What is left out has the value of `configs/images.py` where inputs are pictures, else of
-    `configs/arrays.py`, if the run has such a key: the model, how long to train, and where neither
-    `optimizer` nor `learning_rate` is set, which suit each other only, all the rest. The likelihood
-    is `gaussian` where the data have `targets`.
+    What is left out has the value of `configs/images.py` where inputs are pictures, of
+    `configs/tabular.py` where they are data frames, else of `configs/arrays.py`, if the run has
+    such a key: the model, how long to train, and where neither `optimizer` nor `learning_rate` is
+    set, which suit each other only, all the rest. The likelihood is `gaussian` where the data have
+    `targets`.
 
     Args:
         given: some of the keys, or all, flat.
@@ -50,10 +51,12 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     if not isinstance(method, str) or method not in registry.METHODS:
         return given, found  # Which is refused where all keys are checked.
     learned = task_block(registry.task_of({**given, "method": method}))
-    own = {**RUN.keys, **learned.keys, **method_block(method).keys}
-    defaults = {key: value for key, value in bundled(_shape(found)).items() if key in own}
+    chosen = bundled(_shape(found), has_tables(found))
+    of_model = model_block(given.get("model", chosen.get("model"))).keys
+    own = {**RUN.keys, **learned.keys, **method_block(method).keys, **of_model}
+    defaults = {key: value for key, value in chosen.items() if key in own}
     if "optimizer" not in own or given.keys() & {"optimizer", "learning_rate"}:
-        kept = ("model", "num_epochs")
+        kept = {"model", "num_epochs", *of_model}
         defaults = {key: value for key, value in defaults.items() if key in kept}
     if _has_numbers(found):
         defaults["likelihood"] = likelihood
@@ -103,9 +106,10 @@ def _shape(data: Mapping[str, Any]) -> tuple[int, ...]:
         return ()
 
 
-def bundled(shape: Sequence[int]) -> dict[str, Any]:
-    """What a bundled configuration says for examples of a shape, beside the data's name."""
-    chosen = flatten((images if len(shape) > 1 else arrays).get_config())
+def bundled(shape: Sequence[int], is_table: bool) -> dict[str, Any]:
+    """What a bundled configuration says for examples of a shape, beside what the data are."""
+    vectors = tabular if is_table else arrays
+    chosen = flatten((images if len(shape) > 1 else vectors).get_config())
     sides = shape[1:] if is_channels_first(shape) else shape[:2]
     if len(shape) > 1 and min(sides) < _SMALLEST_IMAGE:
         chosen["model"] = "mlp"
@@ -113,5 +117,5 @@ def bundled(shape: Sequence[int]) -> dict[str, Any]:
     return {
         key: value
         for key, value in chosen.items()
-        if value != keys[key].default and key != "dataset"
+        if value != keys[key].default and key not in ("dataset", "likelihood")
     }

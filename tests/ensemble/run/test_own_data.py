@@ -1,26 +1,32 @@
 """A program's own arrays get the defaults of a bundled configuration, and no key too many."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ensemble import default_config
 from ensemble.config import flatten
 from ensemble.config_rules import validate
-from ensemble.configs import arrays, images
+from ensemble.configs import arrays, images, tabular
 from ensemble.run.own_data import with_defaults
 
 TABLE = (np.zeros((20, 5)), np.arange(20) % 2)
+FRAME = (pd.DataFrame({"size": np.arange(20.0), "town": ["here", "there"] * 10}), TABLE[1])
 PICTURES = (np.zeros((20, 12, 12, 3)), np.arange(20) % 2)
 SHARED = ("optimizer", "learning_rate", "schedule", "early_stopping_epochs", "num_epochs")
 
 
-@pytest.mark.parametrize(("data", "bundled"), [(TABLE, arrays), (PICTURES, images)])
+@pytest.mark.parametrize(
+    ("data", "bundled"), [(TABLE, arrays), (PICTURES, images), (FRAME, tabular)]
+)
 def test_defaults_are_those_of_the_configuration(data, bundled):
     given, found = with_defaults({"ensemble_size": 2}, data)
     expected = flatten(bundled.get_config())
     config = flatten(validate(given, ["ensemble_size"]))
     assert {key: config[key] for key in SHARED} == {key: expected[key] for key in SHARED}
     assert config["model"] == expected["model"]
+    if config["model"] == "mlp":
+        assert config["mlp.widths"] == expected["mlp.widths"]
     assert config["ensemble_size"] == 2
     assert found.keys() == {"inputs", "labels"}
 
@@ -34,6 +40,15 @@ def test_what_is_given_is_kept_and_what_suits_it_only():
     assert given["model"] == "tiny"
     assert not given.keys() & {"num_epochs", "early_stopping_epochs"}
     validate(given, ["num_steps"])
+
+
+def test_widths_are_those_of_a_model_that_has_some():
+    assert with_defaults({"learning_rate": 0.1}, FRAME)[0]["mlp.widths"] == "128,128"
+    given, _ = with_defaults({"model": "linear", "mlp.widths": "3"}, FRAME)
+    assert given["mlp.widths"] == "3"
+    given, _ = with_defaults({"model": "linear"}, FRAME)
+    assert "mlp.widths" not in given
+    validate(given, ["model"])
 
 
 def test_a_sampler_gets_no_key_of_sgd():
