@@ -15,8 +15,7 @@ import numpy as np
 
 from ensemble.likelihood import Arrays
 from ensemble.likelihoods.gaussian import Gaussian
-from ensemble.likelihoods.mixture_density import SCALE
-from ensemble.likelihoods.number_prediction import NumberPrediction
+from ensemble.likelihoods.mixture_density import SCALE, MixtureDensity
 
 SHARE = "epistemic_share"
 """Of the variance, [M, N], 0..1."""
@@ -52,29 +51,31 @@ class GaussianSplit(Gaussian):
         if SHARE not in arrays or not ((arrays[SHARE] >= 0) & (arrays[SHARE] <= 1)).all():
             raise ValueError(f"{SHARE} must be there, and from 0 to 1")
 
-    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
+    def distribution(self, arrays: Arrays) -> MixtureDensity:
         """As of a Gaussian, with the split that was learned."""
-        found = super().summarise(arrays, targets)
-        doubt = float(_doubt(arrays).mean())
-        found["diversity"]["aleatoric"] -= doubt
-        found["diversity"]["epistemic"] += doubt
-        return found
-
-    def prediction(self, arrays: Arrays, temperature: Any, threshold: Any = 1) -> NumberPrediction:
-        """As of a Gaussian, with the split that was learned."""
-        found, doubt = super().prediction(arrays, temperature), _doubt(arrays)
-        return found._replace(aleatoric=found.aleatoric - doubt, epistemic=found.epistemic + doubt)
+        return _Split(self, arrays)
 
     def exported(
         self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name."""
-        found, doubt = super().exported(predicted, temperature), _doubt(predicted)
+        found = super().exported(predicted, temperature, threshold)
+        doubt = _doubt({name: found[f"member_{name}"] for name in (SHARE, SCALE)})
         return {
             **found,
             "aleatoric": found["aleatoric"] - doubt,
             "epistemic": found["epistemic"] + doubt,
         }
+
+
+class _Split(MixtureDensity):
+    """A mixture whose members' variances are in part epistemic."""
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean of the mixture, and the parts of its variance as they were learned, [N]."""
+        mean, noise, disagreement = super().moments()
+        doubt = np.asarray(_doubt(self.arrays))
+        return mean, noise - doubt, disagreement + doubt
 
 
 def _doubt(arrays: Mapping[str, Any]) -> Any:

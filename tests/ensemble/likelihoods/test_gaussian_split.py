@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ensemble.evaluation.numbers.number_scores import score_predictions
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.gaussian_split import SHARE, GaussianSplit
+from ensemble.storage.predictions import StoredPredictions
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
 SPLIT, PLAIN = GaussianSplit.of_data(TARGETS, ()), Gaussian.of_data(TARGETS, ())
@@ -65,3 +67,32 @@ def test_a_file_without_a_share_is_refused(arrays):
             del forged[SHARE]
         with pytest.raises(ValueError, match="must be there, and from 0 to 1"):
             SPLIT.check_predictions(forged, TARGETS)
+
+
+def test_it_accepts_what_a_gaussian_accepts(arrays):
+    threshold = float(np.median(SPLIT.abstention_terms(arrays, TARGETS)[0]))
+    accepted = PLAIN.prediction(arrays, None, threshold).accepted
+    assert 0 < accepted.sum() < len(TARGETS)
+    np.testing.assert_array_equal(SPLIT.prediction(arrays, None, threshold).accepted, accepted)
+    exported = jax.jit(SPLIT.exported, static_argnums=1)(arrays, None, threshold)
+    np.testing.assert_array_equal(exported["accepted"], accepted)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_factor_changes_both_parts_alike(arrays, factor):
+    before, after = (SPLIT.prediction(arrays, one) for one in (None, factor))
+    exported = jax.jit(SPLIT.exported, static_argnums=1)(arrays, factor)
+    for part in ("aleatoric", "epistemic"):
+        scaled = factor**2 * getattr(before, part)
+        np.testing.assert_allclose(getattr(after, part), scaled, rtol=1e-5)
+        np.testing.assert_allclose(exported[part], scaled, rtol=1e-4)
+
+
+def test_scores_and_their_intervals_are_of_the_split(arrays):
+    stored = StoredPredictions(arrays, TARGETS, np.arange(2))
+    found = score_predictions(SPLIT, stored)
+    for part in ("aleatoric", "epistemic"):
+        expected = getattr(SPLIT.prediction(arrays, None), part).mean()
+        assert found["ensemble"][part] == pytest.approx(expected, rel=1e-5)
+        low, high = found["interval"][part]
+        assert low < expected < high
