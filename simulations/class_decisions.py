@@ -10,6 +10,7 @@ from ensemble import metrics
 from ensemble.evaluation import class_evaluator, scoring, sentences, strata, verdict
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.source import Strata
+from simulations.class_scores import holds
 from simulations.populations import means_and_labels, population, sample
 from simulations.statement import VERDICT, Outcome, Replicate, Statement
 
@@ -42,10 +43,7 @@ def majority(num_examples: int, prior: Sequence[float], recalls: Sequence[float]
     accuracy = float(shares @ np.array(recalls))
 
     def replicate(rng: np.random.Generator) -> Outcome:
-        labels = rng.choice(len(prior), size=num_examples, p=prior)
-        predictions = predict(labels, rng.random(num_examples) < np.array(recalls)[labels], rng)
-        names = [str(i) for i in range(len(prior))]
-        classes = scoring.score_classes(predictions, names)
+        predictions, classes = _classes(rng, num_examples, prior, recalls)
         test = {
             "num_examples": num_examples,
             "interval": scoring.all_intervals(predictions),
@@ -58,6 +56,43 @@ def majority(num_examples: int, prior: Sequence[float], recalls: Sequence[float]
         return {"sentence": excess >= -1e-12 if is_better else excess <= 1e-12}
 
     return replicate
+
+
+def majority_excess(
+    num_examples: int, prior: Sequence[float], recalls: Sequence[float]
+) -> Replicate:
+    """Whether the interval holds the accuracy less the share of the most frequent class."""
+    truth = float(np.array(prior) @ np.array(recalls)) - max(prior)
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        majority = _classes(rng, num_examples, prior, recalls)[1]["majority"]
+        return {"excess": holds(majority["excess_interval"], truth)}
+
+    return replicate
+
+
+def majority_power(
+    num_examples: int, prior: Sequence[float], recalls: Sequence[float]
+) -> Replicate:
+    """Whether as many examples as are said to show the difference do show it."""
+    truth = abs(float(np.array(prior) @ np.array(recalls)) - max(prior))
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        majority = _classes(rng, num_examples, prior, recalls)[1]["majority"]
+        needed = metrics.num_to_see(truth, majority["excess_interval"], num_examples)
+        rarer, more = _classes(rng, needed, prior, recalls)[1]["majority"]["wins"]
+        return {"wins": more < 0.5 or rarer > 0.5}
+
+    return replicate
+
+
+def _classes(
+    rng: np.random.Generator, num_examples: int, prior: Sequence[float], recalls: Sequence[float]
+) -> tuple[LabelledPredictions, dict[str, Any]]:
+    """Predictions of one member with such recalls, and what is said of their classes."""
+    labels = rng.choice(len(prior), size=num_examples, p=prior)
+    predictions = predict(labels, rng.random(num_examples) < np.array(recalls)[labels], rng)
+    return predictions, scoring.score_classes(predictions, [str(i) for i in range(len(prior))])
 
 
 def predict(labels: NDArray, hits: NDArray, rng: np.random.Generator) -> LabelledPredictions:
@@ -193,6 +228,19 @@ def _conformal_settings(*parts: str) -> dict[str, dict[str, Any]]:
     return {title: {**setting, "parts": parts} for title, setting in settings.items()}
 
 
+_UNEQUAL: dict[str, dict[str, Any]] = {
+    "N = 300, 90% in one": {"num_examples": 300, "prior": (0.9, 0.1), "recalls": (0.98, 0.6)},
+    "N = 300": {"num_examples": 300, "prior": (0.65, 0.2, 0.15), "recalls": (0.85, 0.4, 0.35)},
+    "N = 1000": {"num_examples": 1000, "prior": (0.65, 0.2, 0.15), "recalls": (0.8, 0.45, 0.4)},
+    "N = 1000, 75% in one": {"num_examples": 1000, "prior": (0.75, 0.25), "recalls": (0.9, 0.35)},
+    "N = 1000, worse": {"num_examples": 1000, "prior": (0.95, 0.05), "recalls": (0.98, 0.2)},
+    "N = 2000, half in one": {
+        "num_examples": 2000,
+        "prior": (0.5, 0.3, 0.2),
+        "recalls": (0.7, 0.4, 0.3),
+    },
+}
+
 STATEMENTS = (
     Statement(
         name="classes.temperature",
@@ -250,6 +298,25 @@ STATEMENTS = (
         },
         prepare=majority,
         kind=VERDICT,
+    ),
+    Statement(
+        name="classes.majority_excess",
+        claim="The accuracy less the share of the most frequent class",
+        over="test examples",
+        made_by=("ensemble.evaluation.scoring.score_classes",),
+        settings=_UNEQUAL,
+        prepare=majority_excess,
+        at_least=True,
+    ),
+    Statement(
+        name="classes.majority_num_to_see",
+        claim="So many examples would show a difference of this size in at least 4 of 5 cases",
+        over="test examples",
+        made_by=("ensemble.evaluation.verdict.balance",),
+        settings=_UNEQUAL,
+        prepare=majority_power,
+        level=0.8,
+        at_least=True,
     ),
     Statement(
         name="classes.shift",

@@ -16,11 +16,14 @@ from ensemble.evaluation.numbers import (
     unfamiliar,
 )
 from ensemble.evaluation.scoring import CONFORMAL_LEVEL
+from ensemble.likelihoods.counts import RATE
+from ensemble.likelihoods.poisson import Poisson
 from ensemble.metrics import number_calibration, regression
 from ensemble.storage.predictions import StoredPredictions
 from simulations.numbers import ERRORS, LIKELIHOOD, MANY, World
 from simulations.statement import VERDICT, Replicate, Statement
 
+_COUNTS = Poisson.of_data(np.arange(100.0), ())
 _MIDDLE = 3  # Of the severities, after the test split itself.
 
 
@@ -46,7 +49,7 @@ def trust(num_examples: int, **settings: Any) -> Replicate:
 
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
         said = number_verdict.trust(_tested(*world.draw(rng, num_examples)))
-        words = ("too sure: ", "too cautious: ", "not right: ")
+        words = ("is too sure: ", "too cautious: ", "not right: ")
         return {"calibrated": any(one in said for one in words)}
 
     return replicate
@@ -119,6 +122,29 @@ def conformal(num_held_out: int, num_examples: int, **settings: Any) -> Replicat
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
         sections, test = _conformal(rng, world, num_held_out, num_examples)
         said = number_verdict.conformal(sections, test)
+        return {"may differ": "may differ" in said if said else None}
+
+    return replicate
+
+
+def conformal_of_counts(num_held_out: int, num_examples: int, rate: float) -> Replicate:
+    """Whether test and calibration examples, which are alike, are called different: of counts.
+
+    Args:
+        num_held_out: calibration examples.
+        num_examples: test examples.
+        rate: median of the counts' means, which are predicted as they are.
+    """
+
+    def draw(rng: np.random.Generator, number: int) -> StoredPredictions:
+        rates = rate * np.exp(rng.uniform(-0.5, 0.5, number))
+        counts = rng.poisson(rates).astype(np.float64)
+        return StoredPredictions({RATE: rates[None]}, counts, np.arange(1))
+
+    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+        held_out, test = draw(rng, num_held_out), draw(rng, num_examples)
+        sections = calibrated_numbers._score_conformal(_COUNTS, test, held_out, None)
+        said = number_verdict.conformal(sections, {"ensemble": {"width_90": 1.0}})
         return {"may differ": "may differ" in said if said else None}
 
     return replicate
@@ -326,6 +352,26 @@ STATEMENTS = (
         ),
         settings=_titled(*_CONFORMAL),
         prepare=conformal,
+        kind=VERDICT,
+    ),
+    Statement(
+        name="numbers.conformal_of_counts",
+        claim="Outside of what is to be expected: calibration and test examples may differ",
+        over="calibration and test examples",
+        made_by=(
+            "ensemble.evaluation.numbers.calibrated_numbers._score_conformal",
+            "ensemble.evaluation.scoring.conformal_range",
+            "ensemble.evaluation.numbers.number_verdict.conformal",
+        ),
+        settings=_titled(
+            {"num_held_out": 30, "num_examples": 100, "rate": 2.0},
+            {"num_held_out": 200, "num_examples": 500, "rate": 2.0},
+            {"num_held_out": 200, "num_examples": 500, "rate": 20.0},
+            {"num_held_out": 200, "num_examples": 500, "rate": 200.0},
+            {"num_held_out": 1000, "num_examples": 300, "rate": 5.0},
+            {"num_held_out": 30, "num_examples": 30, "rate": 0.5},
+        ),
+        prepare=conformal_of_counts,
         kind=VERDICT,
     ),
     Statement(

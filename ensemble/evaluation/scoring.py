@@ -117,8 +117,9 @@ def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) 
     Returns:
         `names` and `counts` [C]; `are_unequal`, as `are_unequal` says; `majority`, the `name` of
         the most frequent class and its `share` of the examples, which always answering it would be
-        right on, and an exact 95% interval of `wins`, how often the ensemble is the right one of
-        the two where one alone is right; `recall` [C], NaN for a class without examples;
+        right on, an exact 95% interval of `wins`, how often the ensemble is the right one of the
+        two where one alone is right, and the paired `excess_interval` of the ensemble's accuracy
+        less that share; `recall` [C], NaN for a class without examples;
         `balanced_accuracy`, the mean recall of the others, and its 95% `interval`; `confusion`
         [C, C], rows are labels.
     """
@@ -138,6 +139,7 @@ def score_classes(predictions: LabelledPredictions, class_names: Sequence[str]) 
             "name": class_names[top],
             "share": float(counts[top] / len(labels)),
             "wins": metrics.error_interval(wins, wins + losses),
+            "excess_interval": metrics.bounded_interval(hits - 1.0 * is_top, -1, 1),
         },
         "recall": recall.tolist(),
         "balanced_accuracy": float(np.nanmean(recall)),
@@ -275,7 +277,8 @@ def _score_conformal(
 ) -> dict[str, Any]:
     threshold = metrics.conformal_threshold(held_out, held_out_labels, CONFORMAL_LEVEL)
     num_held_out = len(held_out_labels)
-    coverage_range = conformal_range(num_held_out, len(labels))
+    surprisals = -held_out[np.arange(num_held_out), held_out_labels]
+    coverage_range = conformal_range(surprisals, threshold, len(labels))
     if math.isinf(threshold):
         coverage_range = [1.0, 1.0]  # Every class is in every set.
     elif nonempty:
@@ -302,20 +305,25 @@ def _score_conformal(
 
 
 def conformal_range(
-    num_held_out: int, num_examples: int, level: float = CONFORMAL_LEVEL
+    scores: NDArray, threshold: float, num_examples: int, level: float = CONFORMAL_LEVEL
 ) -> list[float]:
     """What holds the coverage of at least 95% of pairs of calibration and test splits.
 
     The coverage of a test split is beta-binomial (Angelopoulos & Bates 2021, arXiv:2107.07511).
+    Where scores tie at the threshold, as those of counts do, it is higher, by an unknown law: then
+    the upper end is 1.
 
     Args:
-        num_held_out: calibration examples.
+        scores: [N] of the calibration examples.
+        threshold: that they gave.
         num_examples: test examples.
         level: that is promised.
     """
+    num_held_out = len(scores)
     rank = min(math.ceil((num_held_out + 1) * level - 1e-9), num_held_out)
     spread = scipy.stats.betabinom(num_examples, rank, num_held_out + 1 - rank)
-    return [float(spread.ppf(tail)) / num_examples for tail in (0.025, 0.975)]
+    low, high = (float(spread.ppf(tail)) / num_examples for tail in (0.025, 0.975))
+    return [low, 1.0 if np.sum(scores == threshold) > 1 else high]
 
 
 def is_available(section: Mapping[str, Any]) -> bool:

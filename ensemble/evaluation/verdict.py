@@ -107,7 +107,7 @@ def balance(test: Mapping[str, Any], classes: Mapping[str, Any]) -> str:
     if more < 0.5:
         text += ", which is better"
     elif rarer <= 0.5:
-        needed = metrics.num_to_see(NOTABLE, test["interval"]["accuracy"], test["num_examples"])
+        needed = metrics.num_to_see(NOTABLE, majority["excess_interval"], test["num_examples"])
         text += (
             f", and the difference may be chance (some {needed:,} examples would show one of "
             f"{100 * NOTABLE:g} point)"
@@ -152,11 +152,14 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
             f"The test split is too small to tell whether it is calibrated ({numbers}): some "
             f"{needed:,} examples would show a difference of {100 * WIDE:g} points."
         )
-    agree = f"confidence and accuracy differ by no more than chance ({numbers})."
+    agree = f"confidence and accuracy differ by no more than chance ({numbers})"
     if temperature_helps:
-        return f"On average its {agree}"
+        return f"On average its {agree}."
     margin = math.ceil(1000 * max(-low, high) - 1e-9) / 10
-    return f"Its probabilities can be taken as they are, to within {margin:g} points: {agree}"
+    return (
+        f"On average its probabilities are right to within {margin:g} points: {agree}. Level by "
+        f"level nothing speaks against them; an ECE of up to {chance:.4f} may be chance."
+    )
 
 
 def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
@@ -206,9 +209,15 @@ def shift(sections: Mapping[str, Any]) -> str:
         f"an ECE of {ece:.3f}"
     )
     if low <= 0:
+        known = [other for other, (least, _) in costs.items() if least > 0]
+        if not known:
+            return (
+                f"At the middle severity none of {len(sections)} shifts is known to cost accuracy; "
+                f"the lowest found is that of {kind}: {found}."
+            )
         return (
-            f"At the middle severity none of {len(sections)} shifts is known to cost accuracy; the "
-            f"lowest found is that of {kind}: {found}."
+            f"Of {len(sections)} shifts at the middle severity the lowest accuracy found is that "
+            f"of {kind}: {found}, which may be chance. Known to cost some: {', '.join(known)}."
         )
     what = f"Of {len(sections)} shifts at the middle severity"
     if all(other < low for _, other in costs.values()):

@@ -150,7 +150,7 @@ def _score_conformal(
             "level": level,
             "num_examples": num_held_out,
             "threshold": threshold,
-            "coverage_range": conformal_range(num_held_out, len(test.targets)),
+            "coverage_range": conformal_range(scores, threshold, len(test.targets)),
             **_score_intervals(make(*ends.of(name), threshold), test.targets, strata),
         }
     return found

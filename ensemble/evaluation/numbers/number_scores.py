@@ -49,9 +49,10 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
         test: predictions of the live members.
 
     Returns:
-        `num_examples`; `ensemble`: scores by name, with `aleatoric`, `epistemic` and `total`, the
-        mean variances in the targets' units, squared; `interval`: (low, high) by the same names, or
-        None, as `number_intervals.intervals` says, and `interval_over`, what they are over;
+        `num_examples`; `is_of_counts`, whether targets are counts; `ensemble`: scores by name, with
+        `aleatoric`, `epistemic` and `total`, the mean variances in the targets' units, squared;
+        `interval`: (low, high) by the same names, or None, as `number_intervals.intervals` says,
+        and `interval_over`, what they are over;
         `members`: a list [M] by score; `mean` and `sd` of the members by score; `pit`, as
         `metrics.number_calibration.pit_uniformity` says; `distinct_targets`, how many there are.
         Of targets that are measured or censored also how many, as `known_rows.describe_remarks`;
@@ -66,6 +67,7 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
     spread = 1 if len(test.members) > 1 else 0  # Degrees of freedom that the mean takes.
     return {
         "num_examples": len(test.targets),
+        "is_of_counts": likelihood.is_of_counts,
         **describe_remarks(test),
         "distinct_targets": len(np.unique(values(test.targets)[is_known(test.targets)])),
         **found,

@@ -158,7 +158,7 @@ def trust(test: Mapping[str, Any]) -> str:
         is_wrong = _coverage_p_value(round(coverage * number), number) < _SURE
         is_low = coverage < _LEVEL
     if is_wrong:
-        if not is_low and not is_doubted:  # As of counts, whose intervals hold their ends.
+        if test.get("is_of_counts") and not is_low and not is_doubted:  # They hold their ends.
             return (
                 f"It is not too sure: its {numbers}, and nothing speaks against its PIT "
                 f"({uniform})."

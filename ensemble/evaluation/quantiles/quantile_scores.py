@@ -193,7 +193,7 @@ def _score_band(
         "level": level,
         "num_examples": len(calibration.targets),
         "threshold": threshold,
-        "coverage_range": conformal_range(len(calibration.targets), len(held), level),
+        "coverage_range": conformal_range(scores, threshold, len(held), level),
         "coverage": float(held.mean()),
         "mean_width": float(made.widths.mean()),
         "num_empty": int((made.high < made.low).sum()),

@@ -9,6 +9,7 @@ from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.scoring import (
     are_unequal,
+    conformal_range,
     is_available,
     resampled_scores,
     score_calibrated,
@@ -160,6 +161,10 @@ def test_the_majority_class_stands_beside_the_scores():
     hits = metrics.ensemble_log_probs(predictions.log_probs).argmax(axis=1) == predictions.targets
     wins, losses = hits[240:].sum(), (~hits[:240]).sum()
     assert section["majority"]["wins"] == metrics.error_interval(wins, wins + losses)
+    low, high = section["majority"]["excess_interval"]
+    assert low < (wins - losses) / 300 < high
+    error = np.sqrt((wins + losses) / 300 - ((wins - losses) / 300) ** 2) / np.sqrt(300)
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
     assert section["are_unequal"] is True
     assert score_classes(make_predictions(1), list("abcde"))["are_unequal"] is False
 
@@ -252,6 +257,13 @@ def test_infinite_scores_are_counted_and_warn_of_nothing():
     assert section["num_impossible"] == 1
     assert section["ensemble"]["nll"] == np.inf
     assert np.isnan(section["sd"]["nll"])
+
+
+def test_where_scores_tie_coverage_may_be_higher():
+    counts = np.repeat(np.arange(10.0), 10)
+    low, high = conformal_range(np.arange(100.0), 90.0, 200)
+    assert 0.8 < low < 0.9 < high < 1
+    assert conformal_range(counts, 9.0, 200) == [low, 1]
 
 
 def test_the_coverage_range_holds_95_percent_of_simulated_runs():

@@ -67,8 +67,9 @@ def test_quality(test, num_members, sentence):
     [
         (
             make_test(),
-            "Its probabilities can be taken as they are, to within 1 points: confidence and "
-            "accuracy differ by no more than chance (+0.00 points [-1.00, +1.00], ECE 0.0100).",
+            "On average its probabilities are right to within 1 points: confidence and accuracy "
+            "differ by no more than chance (+0.00 points [-1.00, +1.00], ECE 0.0100). Level by "
+            "level nothing speaks against them; an ECE of up to 0.",
         ),
         (
             make_test(gap=0.05, p=(0.02, 0.5)),
@@ -87,7 +88,7 @@ def test_quality(test, num_members, sentence):
         ),
         (
             make_test(gap=-0.0142, p=(0.03, 0.03)),
-            "Its probabilities can be taken as they are, to within 2.5 points: ",
+            "On average its probabilities are right to within 2.5 points: ",
         ),
         (make_test(num_examples=29, gap=0.3), "With 29 test examples nothing can be said"),
     ],
@@ -100,8 +101,8 @@ def test_trust(test, start):
     assert verdict.trust(test, temperature_helps=False).startswith(start)
 
 
-def test_what_a_temperature_mends_is_not_to_be_taken_as_it_is():
-    assert "taken as they are" not in verdict.trust(make_test(), temperature_helps=True)
+def test_what_a_temperature_mends_is_not_said_to_be_right():
+    assert "are right to within" not in verdict.trust(make_test(), temperature_helps=True)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +152,22 @@ def make_shift(accuracy, half_width=0.004):
         ),
         (
             make_shift(0.7, 0.25),
-            "At the middle severity none of 2 shifts is known to cost accuracy; the lowest found "
-            "is that of noise: 70.0% right, -5.0 to 45.0 points less than without, with an ECE of "
-            "0.250.",
+            "Of 2 shifts at the middle severity the lowest accuracy found is that of noise: 70.0% "
+            "right, -5.0 to 45.0 points less than without, with an ECE of 0.250, which may be "
+            "chance. Known to cost some: blur.",
         ),
     ],
 )
 def test_shift(noise, sentence):
     assert verdict.shift({"blur": make_shift(0.8), "noise": noise}) == sentence
+
+
+def test_that_none_is_known_to_cost_is_said_of_all():
+    unsure = {"blur": make_shift(0.88, 0.03), "noise": make_shift(0.7, 0.25)}
+    assert verdict.shift(unsure) == (
+        "At the middle severity none of 2 shifts is known to cost accuracy; the lowest found is "
+        "that of noise: 70.0% right, -5.0 to 45.0 points less than without, with an ECE of 0.250."
+    )
 
 
 def test_shifts_are_harmless_only_if_all_are_known_to_be():
@@ -180,7 +189,8 @@ def test_shifts_are_harmless_only_if_all_are_known_to_be():
     ],
 )
 def test_unequal_classes_stand_beside_the_majority(wins, words):
-    majority = {"name": "cat\x1b", "share": 0.5, "wins": wins}
+    excess = make_test()["interval"]["accuracy"]
+    majority = {"name": "cat\x1b", "share": 0.5, "wins": wins, "excess_interval": excess}
     classes = {"majority": majority, "interval": (0.6, 0.8)}
     sentence = verdict.balance(make_test(), {**classes, "balanced_accuracy": 0.7})
     assert sentence.startswith("Classes are unequal: always answering 'cat\\x1b', the most")

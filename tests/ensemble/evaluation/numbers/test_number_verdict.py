@@ -29,7 +29,11 @@ def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rms
         (make_test(), "with so many examples, one of 87% would be noticed in 80% of cases"),
         (make_test(coverage=0.8), "It is too sure: its 90% intervals hold 80.0% [78.0%, 82.0%]"),
         (make_test(coverage=0.96, p_value=0.001), "It is too cautious: its 90% intervals hold"),
-        (make_test(coverage=0.96), "It is not too sure: its 90% intervals hold 96.0%"),
+        (make_test(coverage=0.96), "It is too cautious: its 90% intervals hold 96.0%"),
+        (
+            make_test(coverage=0.96) | {"is_of_counts": True},
+            "It is not too sure: its 90% intervals hold 96.0%",
+        ),
         (make_test(p_value=0.001), "but its distributions are not right: the PIT is 0.020 from"),
         (make_test(half_width=0.07), "The test split is too small to tell"),
         # Rows of a group may be alike: no p-value of single rows, and no power.
