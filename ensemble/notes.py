@@ -48,4 +48,5 @@ def collected() -> Iterator[list[str]]:
     try:
         yield lines
     finally:
-        _collections.remove(lines)
+        # Runs in threads may have said the same: the one that ends is found by identity.
+        _collections[:] = [one for one in _collections if one is not lines]

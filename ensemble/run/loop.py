@@ -66,8 +66,8 @@ def train(
             arguments, after `jax.distributed.initialize`.
         data: arrays to learn instead of `config.dataset`: `(X, y)`, or a mapping such as
             `{"inputs": X, "labels": y}`; `ensemble.sources.data_forms` has all forms. Keys that
-            `config` leaves out then are as in `configs/arrays.py`, or `configs/images.py` for
-            pictures.
+            `config` leaves out then are as in `configs/arrays.py`, in `configs/images.py` for
+            pictures, and in `configs/tabular.py` for data frames.
         workdir: directory for checkpoints, metrics and results, local or `gs://`; a run that is
             already there is resumed. None keeps nothing.
         started: `time.monotonic()` when the process began, for the report's timing.
@@ -169,7 +169,9 @@ def _train_and_evaluate(
         saved = restore(work, checkpointer, method)
         if saved is not None:
             grow = functools.partial(_advance, way=way, others_live=True)
-            saved = enlarge(method, saved, work, checkpointer, started, grow)
+            enlarged = enlarge(method, saved, work, checkpointer, started, grow)
+            if enlarged is not saved:  # Its clock has counted until now.
+                saved, started = enlarged, time.monotonic()
         clock = Clock(started, **({} if saved is None else saved.clock))
         state, draws = _advance(method, work, checkpointer, saved, clock, way=way)
         predictions, status = results.live_predictions(

@@ -245,7 +245,7 @@ class Monitor:
         return self._method.monitor_scalars(state, self._draws, rate)
 
     def _draw(self, state: State, scored: Scored, predictions: MemberPredictions) -> None:
-        if not self._draws_now(state):
+        if not processes.is_main() or not self._draws_now(state):
             return
         assert self._split is not None
         figures = results.split_figures(scored, self._split, predictions)
@@ -272,7 +272,6 @@ class Monitor:
         return state.step % every == 0 or self._method.finished(state)
 
     def _write_images(self, step: int, figures: Mapping[str, Any]) -> None:
-
         if not processes.is_main():
             return
         for tag, figure in figures.items():

@@ -53,15 +53,17 @@ class Writer:
         self._purge_step = purge_step
         self._events: tuple[EventsWriter, pathlib.Path] | None = None
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
-        self._content = _whole_records(self._path, sizes.get(self._path.name, 0))
-        write_text(self._path, self._content.decode())
+        content = _whole_records(self._path, sizes.get(self._path.name, 0))
+        write_text(self._path, content.decode())
+        self._num_bytes = len(content)
+        self._content = bytearray() if self._append else bytearray(content)
         if self._append:
             _truncate_events(self._events_dir, self._kept)
 
     def sizes(self) -> dict[str, int]:
         """Flushes, and returns the bytes written so far, by file."""
         self.flush()
-        files = {self._path.name: len(self._content), **self._kept}
+        files = {self._path.name: self._num_bytes, **self._kept}
         if self._events is not None:
             path = self._events[1]
             files[path.name] = path.stat().st_size
@@ -82,11 +84,13 @@ class Writer:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Appends a line to `metrics.jsonl` alone."""
-        line = json.dumps(record) + "\n"
-        self._content += line.encode()
-        if self._append:
-            with open(self._path, "ab") as file:
-                file.write(line.encode())
+        line = (json.dumps(record) + "\n").encode()
+        self._num_bytes += len(line)
+        if not self._append:
+            self._content += line
+            return
+        with open(self._path, "ab") as file:
+            file.write(line)
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
         """Writes a picture [H, W, 3] uint8 to the events."""

@@ -199,6 +199,8 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
         values = np.asarray(y)
     except ValueError:
         raise UserError("y is ragged; give [N], one target for each example, or [N, D]") from None
+    if not values.ndim:
+        return y  # None, or a number: scikit-learn's own checks refuse it.
     if is_number and values.dtype.kind in "OUS":
         y = values = np.reshape([_number(one) for one in values.ravel()], values.shape)
     is_bad = np.zeros(values.shape, bool)

@@ -1,6 +1,7 @@
 """Data by name: what the registry's line of a data set loads, and which sets there are here."""
 
 import difflib
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from ensemble.sources.records.index import INDEX
 from ensemble.sources.tables.frames import has_tables
 from ensemble.sources.tables.table_source import dataset_from_frames
 from ensemble.storage.paths import is_remote
+
+logger = logging.getLogger("ensemble")
 
 KNOWN_DATASETS = tuple(name for name, entry in SOURCES.items() if entry.is_listed)
 _TABLES = (".tsv", ".xlsx", ".json", ".pkl")
@@ -198,16 +201,23 @@ def refuse_resize(what: str) -> UserError:
 def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
     """Names of the known sets that are here already, with examples of this shape.
 
+    Sets that cannot be looked for, or that are damaged, are left out with a warning: nobody has
+    asked for them.
+
     Args:
         shape: (H, W, C).
         data_dir: as of `load_dataset`.
     """
-    return [
-        name
-        for name, entry in SOURCES.items()
-        if entry.input_shape == tuple(shape)
-        and (not entry.finder or registry.load(entry.finder)(name, data_dir))
-    ]
+    found = []
+    for name, entry in SOURCES.items():
+        if entry.input_shape != tuple(shape):
+            continue
+        try:
+            if not entry.finder or registry.load(entry.finder)(name, data_dir):
+                found.append(name)
+        except UserError as error:
+            logger.warning("%s is left out of the known sets: %s", name, error)
+    return found
 
 
 def check_is_here(name: str, data_dir: str | None = None) -> None:

@@ -5,6 +5,9 @@ there is noise, and in a quarter of the images a second, darker digit overlaps t
 the brightness of the two, the less the image says which of them is meant.
 """
 
+import dataclasses
+from collections.abc import Mapping
+
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -23,25 +26,36 @@ _PAIRED = 0.25  # Share of the images with a second digit.
 _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinearly.
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Clutter(Dataset):
-    """Images of which several show the same digit."""
+    """Images of which several show the same digit.
 
-    def strata(self, split: str) -> Strata:
+    Attributes:
+        digits: by split the number of the digit that each image shows, [N].
+    """
+
+    digits: Mapping[str, NDArray[np.int64]] = dataclasses.field(kw_only=True)
+
+    def strata(self, split: str) -> Strata | None:
         """The digit that each image shows."""
-        copies = COPIES["train" if split == "train" else split]
-        count = self.sizes[split]
-        return Strata("digit", "group", np.arange(count) % (count // copies))
+        return Strata("digit", "group", self.digits[split]) if split in self.digits else None
 
 
 def load_clutter(name: str, request: Request) -> Dataset:
     """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
-    splits = {}
+    splits, digits, num_digits = {}, {}, 0
     for index, (split, (inputs, labels)) in enumerate(split_digits().items()):
         copies = COPIES[split]
         images = render(inputs[..., 0], copies, seeded_generator(CLUTTER_STREAM, 0, index))
         splits[split] = Examples(images, np.tile(labels, copies))
+        digits[split] = np.tile(num_digits + np.arange(len(labels)), copies)
+        num_digits += len(labels)
+    if not request.hold_out:
+        *parts, test = digits.values()
+        digits = {"train": np.concatenate(parts), "test": test}
     made = make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
-    return Clutter(**vars(made))
+    fields = {one.name: getattr(made, one.name) for one in dataclasses.fields(made)}
+    return Clutter(**fields, digits=digits)
 
 
 def render(digits: NDArray[np.uint8], copies: int, rng: np.random.Generator) -> NDArray[np.uint8]:

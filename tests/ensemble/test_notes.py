@@ -32,3 +32,22 @@ def test_what_the_result_shows_is_counted_and_not_said_before_it(caplog):
         notes.note("one")  # A run within a run: it is said of both, and kept once.
         assert outer == ["one", "two"]
     assert caplog.messages == ["one", "The report of the run has 2 notes."]
+
+
+def test_of_two_runs_at_once_each_ends_its_own():
+    first, second = notes.collected(), notes.collected()
+    lines = first.__enter__()
+    second.__enter__()
+    notes.note("both have said it")
+    second.__exit__(None, None, None)  # Of a thread, it may end in any order.
+    notes.note("one goes on")
+    first.__exit__(None, None, None)
+    assert lines == ["both have said it", "one goes on"]
+    second, first = notes.collected(), notes.collected()
+    second.__enter__()
+    lines = first.__enter__()
+    second.__exit__(None, None, None)
+    notes.note("again")
+    assert lines == ["again"]
+    first.__exit__(None, None, None)
+    assert notes.said() == []

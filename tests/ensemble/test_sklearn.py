@@ -381,5 +381,8 @@ def test_bad_targets_are_one_line(y, what):
 def test_bad_inputs_are_one_line():
     with pytest.raises(UserError, match="X holds NaN or inf, first in example 1"):
         EnsembleRegressor().fit(np.array([[0, 1], [np.nan, 2], [3, 4]]), [0.0, 1, 2])
+    for estimator in (EnsembleClassifier(), EnsembleRegressor()):
+        with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+            estimator.fit(np.zeros((3, 2)), None)
     with pytest.raises(UserError, match="y is None for example 1"):
         EnsembleClassifier().fit(np.zeros((3, 2)), ["a", None, "b"])

@@ -91,12 +91,17 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
     def _check_memory(self) -> None:
         num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
         num_chains, every = self.config.num_chains, self._times.steps_per_draw
-        # Parameters, momentum, squared gradients, noise, and as a checkpoint fetches them.
-        num_copies = 6 + self.config.log_every_steps // every
+        own_bytes = 4 * num_params * num_chains // processes.count()
         what = f"config.num_chains={num_chains} chains of {num_params:,} parameters"
         remedy = "config.num_chains or config.log_every_steps, or choose a smaller network"
-        own_bytes = 4 * num_copies * num_params * num_chains // jax.process_count()
-        check_memory(own_bytes, what, remedy)
+        check_memory(
+            # As a checkpoint fetches them; draws.
+            (2 + self.config.log_every_steps // every) * own_bytes,
+            what,
+            remedy,
+            4 * own_bytes,  # Parameters, momentum, squared gradients, noise.
+            processes.devices(self.config.num_devices),
+        )
 
     # The protocol of a method.
 

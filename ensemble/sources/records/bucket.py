@@ -76,8 +76,9 @@ def local_copy(name: str) -> Path:
                 if missing := _missing(folder, sizes):
                     _copy(name, store, root, folder, missing)
                 write_bytes(epath.Path(folder / INDEX), content)
-        if not is_copied(name):
-            write_bytes(epath.Path(_origin(path)), folder.name.encode())
+        origin = _origin(path)
+        if not origin.is_file() or origin.read_text() != folder.name:
+            write_bytes(epath.Path(origin), folder.name.encode())
     except OSError as error:
         raise UserError(
             f"{name} cannot be copied to {folder} ({error.strerror or error}); free space there, "

@@ -90,8 +90,9 @@ def test_the_picture_has_a_column_for_each_method(found):
     assert figure_to_array(figure).std() > 10
 
 
-def check_posterior(num_data_sets, errors):
-    """Coverage of the posterior at every point, in standard errors from 90%."""
+@pytest.mark.soak
+def test_a_posterior_holds_90_percent_at_every_input():
+    num_data_sets, errors = 2000, 4.0  # Standard errors.
     jobs = [Job(0, number, known_truth.NUM_EXAMPLES) for number in range(num_data_sets)]
     learned = learn(1, jobs, POINTS, np.array(coverage.ENDS), lambda done: None)
     found = coverage._find(learned, learned)
@@ -100,17 +101,6 @@ def check_posterior(num_data_sets, errors):
     assert np.abs(distance).max() < errors
     held = found.coverage[NETWORK, PLAIN] @ REGIONS["beyond"]
     assert held.mean() < 0.9 - errors * held.std() / np.sqrt(num_data_sets)
-    return found
-
-
-@pytest.mark.soak  # It compiles for 20 s.
-def test_a_posterior_holds_90_percent_where_its_prior_is_the_truth():
-    check_posterior(40, errors=3.5)
-
-
-@pytest.mark.soak
-def test_a_posterior_holds_90_percent_at_every_input():
-    found = check_posterior(2000, errors=4.0)
     means = [found.coverage[POSTERIOR, PLAIN].mean(axis=0) @ one for one in REGIONS.values()]
     np.testing.assert_allclose(means, 0.9, atol=0.01)
     assert found.chains["num_above"] < 0.1 * found.chains["num_posteriors"]

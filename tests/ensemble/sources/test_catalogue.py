@@ -1,5 +1,6 @@
 """Data sets, splits, batch order, augmentation, class weights."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from conftest import ROOT
 
 import input_pipeline
 from ensemble.errors import UserError
-from ensemble.sources import image_sets
+from ensemble.sources import catalogue, image_sets
 
 SPLITS = ["train", "validation", "calibration", "test"]
 
@@ -139,6 +140,18 @@ def test_tfds_set_of_another_size_is_refused(small_mnist, monkeypatch):
     with pytest.raises(UserError, match=r"holds .*'train': 50.* not .*'train': 51.*") as error:
         input_pipeline.load_dataset("mnist", str(data_dir))
     assert "delete this directory" in str(error.value)
+
+
+def test_a_damaged_set_that_nobody_asked_for_is_left_out(small_mnist, caplog):
+    data_dir, shape = small_mnist[0], (28, 28, 1)
+    assert "mnist" in catalogue.sets_of_shape(shape, str(data_dir))
+    next(data_dir.rglob("dataset_info.json")).write_text("{")
+    with caplog.at_level(logging.WARNING):
+        assert "mnist" not in catalogue.sets_of_shape(shape, str(data_dir))
+    assert "mnist is left out of the known sets: " in caplog.text
+    caplog.clear()
+    assert catalogue.sets_of_shape(shape, "gs://bucket/tfds") == []
+    assert "must be a local directory" in caplog.text
 
 
 @pytest.mark.parametrize(

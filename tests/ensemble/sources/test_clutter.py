@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ensemble.evaluation.strata import calibration_groups
 from ensemble.registry import SOURCES
 from ensemble.sources import batches, catalogue, clutter
 
@@ -74,9 +75,15 @@ def test_rows_of_one_digit_are_a_group(rendered, hold_out):
     dataset = catalogue.load_dataset("clutter", hold_out=hold_out)
     strata = dataset.strata("test")
     assert (strata.column, strata.kind, len(np.unique(strata.values))) == ("digit", "group", 300)
-    np.testing.assert_array_equal(
-        dataset.targets("test"), dataset.targets("test")[:300][strata.values]
-    )
+    for split, size in dataset.sizes.items():
+        numbers, labels = dataset.strata(split).values, dataset.targets(split)
+        assert len(numbers) == size
+        first = np.unique(numbers, return_index=True, return_inverse=True)[1:]
+        np.testing.assert_array_equal(labels, labels[first[0]][first[1]])
+    of_splits = [set(dataset.strata(split).values) for split in dataset.sizes]
+    assert len(set.union(*of_splits)) == sum(map(len, of_splits)) == 1797
+    if not hold_out:
+        assert calibration_groups(dataset) is None
 
 
 def test_without_held_out_data_all_but_the_test_split_is_trained_on(rendered):

@@ -94,8 +94,11 @@ def test_another_version_has_another_copy(uploaded, cache, npz, tmp_path):
         Bucket().rm(path)
     np.savez(npz, inputs=INPUTS[:30], labels=np.arange(30) % 3)
     assert run_here("ensemble.__main__", "convert", npz, PLACE).returncode == 0
+    old = [one for one in cache.iterdir() if one.is_dir()]
     assert len(_read(uploaded).targets) == 30
     assert len([one for one in cache.iterdir() if one.is_dir()]) == 2
+    shutil.rmtree(old[0])
+    assert copies.is_copied(uploaded)  # By its newest copy.
 
 
 def test_another_bucket_s_copy_is_not_taken_for_it(uploaded, cache, npz):
