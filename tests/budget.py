@@ -167,7 +167,8 @@ class Total:
         mine = resource.getrusage(resource.RUSAGE_SELF)
         total = mine.ru_utime + mine.ru_stime + self.others if self.others else cpu_seconds()
         terminalreporter.write_line(total_line(total, self.config.option.markexpr))
-        if self.config.option.soak_results:
+        is_worker = hasattr(self.config, "workeroutput")
+        if self.config.option.soak_results and not is_worker:
             outcomes = ("passed", "failed", "error", "skipped")
             counts = {name: len(terminalreporter.stats.get(name, [])) for name in outcomes}
             counts["counted"] = counted(terminalreporter.stats)

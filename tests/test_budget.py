@@ -59,10 +59,10 @@ budget.TEST_SECONDS = 0.1
 def test_what_is_over_the_limit_twice_fails(tmp_path):
     (tmp_path / "test_them.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    marks = "markers = check\n costs\n soak\npythonpath = " + str(
-        pathlib.Path(budget.__file__).parent
-    )
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{marks}\n")
+    tests = pathlib.Path(budget.__file__).parent
+    marks = "markers = check\n costs\n soak"
+    paths = f"pythonpath = {tests} {tests.parent}"
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{marks}\n{paths}\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True,
