@@ -163,7 +163,10 @@ def share_of_time(content: Content) -> Measured | None:
     if not theirs or not good:
         return None
     whole = float(np.mean([row["seconds"] for row in theirs]))
-    return over_seeds([seconds / whole for seconds in min(good, key=np.mean)])
+    found = over_seeds([seconds / whole for seconds in min(good, key=np.mean)])
+    if len(theirs) > 1:
+        return found
+    return found._replace(of=f"{found.of}, bde's of one seed", is_of_one_seed=True)
 
 
 BDE_PUBLISHED = -0.913
