@@ -16,7 +16,9 @@ from ensemble.errors import UserError
 from ensemble.method import Status
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
 from ensemble.priors import parse_prior
+from ensemble.sources import load_dataset
 from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources.on_disk import OnDisk
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.supervised import classification
 
@@ -269,3 +271,19 @@ def test_chains_see_augmented_images(are_symmetric):
         for method in (make_method(data, **own), make_method(data, **own, **{"augment.flip": True}))
     ]
     assert (draws[0] == draws[1]).all() == are_symmetric
+
+
+def test_data_on_disk_give_the_draws_of_data_in_memory(blobs, tmp_path):
+    for name, array in blobs.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    np.savez(tmp_path / "all.npz", **blobs)
+    config, found = validate(small()), []
+    for name in (f"npz:{tmp_path}/all.npz", f"npy:{tmp_path}"):
+        dataset = load_dataset(name)
+        network = networks.create(config.model, len(dataset.class_names))
+        task = classification(dataset, network, parse_prior(config.prior))
+        found.append(run(MinibatchSampling(config, task))[1])
+    assert isinstance(dataset, OnDisk)
+    loaded, mapped = ([draw.params for draw in one] for one in found)
+    assert len(loaded) == 5
+    jax.tree.map(np.testing.assert_array_equal, loaded, mapped)
