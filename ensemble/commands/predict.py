@@ -10,9 +10,9 @@ The inputs are image files and folders of images (or of folders with images), as
 one npz file with `inputs` or a single array; one table, a CSV or Parquet file whose columns are
 found by their names, and which may lack the target's; or all examples of data as `config.dataset`
 has them, such as `records:FOLDER`. With `--out` inputs are read and predicted in pieces, and come
-in their order, a line of JSON each: their number is not limited by the memory. Uncertainties of
-classes are in nats: total = aleatoric (noise in the data) + epistemic (what the members disagree
-on). Numbers come with their 90% interval.
+in their order, a line of JSON each: their number is not limited by the memory, but a table's is.
+Uncertainties of classes are in nats: total = aleatoric (noise in the data) + epistemic (what the
+members disagree on). Numbers come with their 90% interval.
 """
 
 import json
@@ -39,7 +39,7 @@ from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables import table_files
-from ensemble.sources.tables.raw_columns import num_rows
+from ensemble.sources.tables.raw_columns import Columns, Rows, num_rows
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
@@ -100,10 +100,7 @@ def answer(
         names, inputs = read_inputs(paths, size)
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
-    learned = predictor.dataset.table
-    if (columns is None) != (learned is None):
-        what = "a table" if learned else "arrays or images"
-        raise UserError(f"{path}: the run has learned {what}; give such inputs")
+    _check_kind(predictor, columns, path)
     if columns is None:
         inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     else:
@@ -148,16 +145,17 @@ def write_answers(
     """
     config = _config_of_run(workdir)
     size = parse_size(config.get("resize"))
-    if table_files.read_if_table(paths) is not None:
-        raise UserError("--out is for arrays and images, a table is in memory: leave --out out")
-    parts = _given(paths, config)
+    columns: Any = table_files.read_if_table(paths)
+    if columns is None:
+        parts = _given(paths, config)
+    else:
+        parts = {"": Part(_Numbers(num_rows(columns), ""), Rows(columns))}
     if parts is None:
         names, inputs = unlabelled(paths, size) if are_images(paths) else read_inputs(paths, size)
         parts = {"": Part(names, inputs)}
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
-    if predictor.dataset.table is not None:
-        raise UserError(f"{path}: the run has learned a table; give such inputs, without --out")
+    _check_kind(predictor, columns, path)
     total, has_images = sum(len(one.names) for one in parts.values()), are_images(paths)
 
     def write(file: IO[bytes]) -> None:
@@ -168,12 +166,14 @@ def write_answers(
                 length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
                 for start in range(0, len(names), length):
                     here = slice(start, start + length)
-                    piece = as_trained(inputs[here], predictor.dataset, path, has_images)
+                    piece: Any = inputs[here]
+                    if columns is None:
+                        piece = as_trained(piece, predictor.dataset, path, has_images)
                     prediction = _predicted(predictor, piece, path)
-                    order = range(len(piece))
+                    order = range(len(names[here]))
                     for entry in _entries(predictor, prediction, names[here], order):
                         file.write(_line(entry))
-                    done += len(piece)
+                    done += len(order)
                     progress.update(done)
 
     try:
@@ -191,11 +191,19 @@ class Part(NamedTuple):
 
     Attributes:
         names: [N].
-        inputs: [N, ...], which are read in slices.
+        inputs: [N, ...], which are read in slices; of a table, columns of a slice.
     """
 
     names: Sequence[str]
     inputs: Stored
+
+
+def _check_kind(predictor: Predictor, columns: Columns | None, path: str) -> None:
+    """Refuses a table where the run has learned none, and the other way round."""
+    learned = predictor.dataset.table
+    if (columns is None) != (learned is None):
+        what = "a table" if learned else "arrays or images"
+        raise UserError(f"{path}: the run has learned {what}; give such inputs")
 
 
 def _config_of_run(workdir: str) -> Mapping[str, Any]:

@@ -5,9 +5,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import PIL.Image
 import pytest
 from conftest import ROOT, make_blobs, small_config
+from etils import epath
 from programs import run_here
 
 import ensemble
@@ -374,3 +376,23 @@ def test_numbers_come_with_intervals_the_widest_first(tmp_path):
     table = predict.answer(str(tmp_path / "run"), path)
     assert table.splitlines()[0].split("  ")[0] == "input"
     assert f"{expected.mean[order[0]]:.4f}" in table.splitlines()[2]
+
+
+def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "_MAX_PIECE", 7)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=60), "town": rng.choice(["a", "b", "c"], 60)})
+    frame["price"] = frame["size"] + (frame["town"] == "b") + rng.normal(0, 0.1, 60)
+    config = small_config(target="price", likelihood="gaussian", ensemble_size=2, num_epochs=2)
+    run = str(tmp_path / "run")
+    predictor = ensemble.train(config, frame, run, show_progress=False).predictor
+    file, out = tmp_path / "new.csv", tmp_path / "out.jsonl"
+    frame[["town", "size"]].to_csv(file, index=False)
+    assert predict.write_answers(run, [str(file)], epath.Path(out)) == 60
+    _, lines = _lines(out)
+    assert [one["input"] for one in lines] == [str(i) for i in range(60)]
+    expected = predictor(frame).mean
+    np.testing.assert_allclose([one["mean"] for one in lines], expected, rtol=1e-5)
+    np.savez(tmp_path / "new.npz", inputs=rng.normal(size=(3, 4)))
+    with pytest.raises(UserError, match="the run has learned a table; give such inputs"):
+        predict.write_answers(run, [str(tmp_path / "new.npz")], epath.Path(out))
