@@ -113,11 +113,13 @@ def make_ladder(
         num_warmup: draws.
     """
 
+    density = _ladder_density(target, reference)
+
     def move(one: tuple[jax.Array, Place, jax.Array, Adaptation], t: jax.Array) -> Any:
         rng_key, at, beta, tuning = one
 
         def logdensity_fn(position: Any) -> jax.Array:
-            return _mixed(beta, target(position), reference(position))
+            return density(position, beta)
 
         before = HMCState(
             at.position,
@@ -193,6 +195,33 @@ def _mixed(beta: jax.Array, of_target: Any, of_reference: Any) -> Any:
         return jnp.where(beta > 0, beta * one + (1 - beta) * other, other)
 
     return jax.tree.map(mixed, of_target, of_reference)
+
+
+def _ladder_density(
+    target: LogDensityFn, reference: LogDensityFn
+) -> Callable[[Any, jax.Array], jax.Array]:
+    """The log density of the ladder, by position and beta.
+
+    Its gradient is mixed as it is: that of `_mixed` would be NaN where the target's is, at beta = 0
+    too, where the target does not count.
+    """
+
+    @jax.custom_vjp
+    def density(position: Any, beta: jax.Array) -> jax.Array:
+        mixed: jax.Array = _mixed(beta, target(position), reference(position))
+        return mixed
+
+    def forward(position: Any, beta: jax.Array) -> tuple[jax.Array, tuple[Any, jax.Array]]:
+        at = _place(position, target, reference)
+        grad = _mixed(beta, at.target_grad, at.reference_grad)
+        return _mixed(beta, at.target, at.reference), (grad, beta)
+
+    def backward(kept: tuple[Any, jax.Array], scale: jax.Array) -> tuple[Any, jax.Array]:
+        grad, beta = kept
+        return jax.tree.map(lambda leaf: scale * leaf, grad), jnp.zeros_like(beta)
+
+    density.defvjp(forward, backward)
+    return density
 
 
 def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:

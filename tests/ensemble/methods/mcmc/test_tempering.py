@@ -114,3 +114,10 @@ def test_modes_that_hmc_misses_get_their_weights_within_the_stated_error():
     missed, shares = share_of_high("hmc")
     assert set(shares) <= {0.0, 1.0}
     assert "separate modes" in missed.report["notes"][0]
+
+
+def test_the_reference_goes_where_the_target_has_no_number():
+    """Nor a gradient: of a power, a root or a Cholesky factor beyond what it is defined for."""
+    _, positions = run(lambda x: -jnp.sum(jnp.sqrt(x)), 0.5)
+    assert np.mean(positions[:, 0] < 0) == pytest.approx(0.5, abs=0.1)
+    assert (positions[:, 1:] > 0).all()
