@@ -170,11 +170,15 @@ def report(
 
 
 def provenance() -> dict[str, str]:
-    """The commit and the date of a measurement."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    """The commit and the date of a measurement; results that it has written do not count."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results")
+    commit = git("describe", "--always") + "-dirty" * bool(changed)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"commit": commit, "date": date}
 

@@ -63,9 +63,15 @@ def _write(folder: pathlib.Path, name: str, settings: dict) -> None:
 
 
 def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
+    """The commit of the code, marked if that was changed since; the results do not count."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results")
+    return git("describe", "--always") + "-dirty" * bool(changed)
 
 
 def main() -> None:
@@ -90,7 +96,8 @@ def main() -> None:
         return
     if args.anew:
         results = {name: one for name, one in results.items() if name not in (args.only or names)}
-    blocks, commit, start = _missing(results, args.only, args.replications), _commit(), time.time()
+    blocks = _missing(results, args.only, args.replications)
+    commit, start = _commit(), time.time()
     # A fork of a process that has threads of JAX may hang.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(args.jobs, context) as pool:

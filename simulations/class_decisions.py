@@ -132,12 +132,15 @@ def shift(num_examples: int, accuracy: float, costs: Sequence[float], churn: flo
         sentence = verdict.shift(sections)
         most = next(name for name in (*names, "") if f"{name} hurts most" in sentence or not name)
         lowest = next(name for name in names if name in sentence or "none of" in sentence)
-        is_said_to_cost = sentence.startswith("Of ")
+        known = sentence.rstrip(".").partition("Known to cost some: ")[2]
+        costly = known.split(", ") if known else [lowest] * sentence.startswith("Of ")
         return {
             "none costs more than half a point": max(costs) > verdict.HARMLESS
             if "half a point" in sentence
             else None,
-            "it costs accuracy": costs[names.index(lowest)] <= 0 if is_said_to_cost else None,
+            "it costs accuracy": any(costs[names.index(one)] <= 0 for one in costly)
+            if costly
+            else None,
             "it hurts most": hurts_most != [most] if most else None,
         }
 
