@@ -211,7 +211,7 @@ def main() -> None:
         rows = [row for row in rows if Cell(*(row[key] for key in Cell._fields)) not in cells]
     done = {Cell(*(row[key] for key in Cell._fields)) for row in rows}
     python = os.path.abspath(shutil.which(args.bde_python) or args.bde_python)
-    packages = packages_of(python)
+    packages, commit = packages_of(python), provenance()["commit"]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     failed = 0
     for cell in cells:
@@ -228,7 +228,7 @@ def main() -> None:
                 failed += 1
                 continue
         cores = {"cores": side_by_side.num_cores()}
-        rows.append(cell._asdict() | found | cores | provenance())
+        rows.append(cell._asdict() | found | cores | provenance() | {"commit": commit})
         write(args.out, rows)
         print(rows[-1], file=sys.stderr, flush=True)
     if failed:

@@ -78,11 +78,12 @@ def main() -> None:
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
     folder = side_by_side.ROOT.parent / "shared" / "posteriordb"
     names = args.posteriors or sorted(path.parent.name for path in folder.glob("*/data.json"))
+    commit = provenance()["commit"]  # Before the results are written, which are tracked.
     for name in names:
         for mass in MASSES:
             if any((row["posterior"], row["mass"]) == (name, mass) for row in rows):
                 continue
-            rows.append(run(name, mass) | provenance())
+            rows.append(run(name, mass) | provenance() | {"commit": commit})
             posteriordb.write(args.out, rows)
             print(rows[-1], file=sys.stderr, flush=True)
     print(table(rows))

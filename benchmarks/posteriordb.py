@@ -88,10 +88,11 @@ def main() -> None:
     wanted = [(name, method) for method in args.only for name in names]
     if args.anew:
         rows = [row for row in rows if (row["posterior"], row["method"]) not in wanted]
+    commit = provenance()["commit"]  # Before the results are written, which are tracked.
     for name, method in wanted:
         if any((row["posterior"], row["method"]) == (name, method) for row in rows):
             continue
-        rows.append(run(name, method) | provenance())
+        rows.append(run(name, method) | provenance() | {"commit": commit})
         write(args.out, rows)
         print(rows[-1], file=sys.stderr, flush=True)
     print(posteriordb_page.table(rows))

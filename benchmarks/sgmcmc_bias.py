@@ -164,10 +164,12 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
     args = parser.parse_args()
     rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
+    provenance = side_by_side.provenance()  # Before the results are written, which are tracked.
     for name in RUNS:
         if any(row["name"] == name for row in rows):
             continue
-        rows.append(measure(name, rows) | side_by_side.provenance())
+        date = side_by_side.provenance()["date"]
+        rows.append(measure(name, rows) | provenance | {"date": date})
         posteriordb.write(args.out, rows)
         print(format_table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(format_table(rows))

@@ -73,7 +73,7 @@ class Results:
             part.replace(self._path)
 
 
-def run(command: list[str], method: str, table: str, results: Results) -> None:
+def run(command: list[str], method: str, table: str, results: Results, commit: str) -> None:
     """Runs one worker, and keeps each line as it comes."""
     environment = os.environ | {
         "PYTHONPATH": str(side_by_side.ROOT),
@@ -92,7 +92,7 @@ def run(command: list[str], method: str, table: str, results: Results) -> None:
                 continue  # A peer's advertisement.
             scores = json.loads(line)
             named = {"method": method, "table": table}
-            results.add(named | scores | provenance())
+            results.add(named | scores | provenance() | {"commit": commit})
             shown = {name: round(value, 4) for name, value in scores.items()}
             print(f"{method} {table} {shown}", file=sys.stderr, flush=True)
         reader.join()
@@ -114,6 +114,7 @@ def main() -> None:
     args = parser.parse_args()
     results = Results(args.out)
     args.out.parent.mkdir(parents=True, exist_ok=True)
+    commit = provenance()["commit"]
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for method in args.only:
             for table in args.tables:
@@ -137,7 +138,7 @@ def main() -> None:
                 for job in range(args.jobs):  # Splits that share a process share its imports.
                     mine = [str(number) for number in missing[job :: args.jobs]]
                     if mine:
-                        pool.submit(run, [*command, *mine], method, table, results)
+                        pool.submit(run, [*command, *mine], method, table, results, commit)
     print(tables_summary.format_all(results.content["rows"]))
 
 

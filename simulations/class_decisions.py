@@ -132,7 +132,7 @@ def shift(num_examples: int, accuracy: float, costs: Sequence[float], churn: flo
         sentence = verdict.shift(sections)
         most = next(name for name in (*names, "") if f"{name} hurts most" in sentence or not name)
         lowest = next(name for name in names if name in sentence or "none of" in sentence)
-        known = sentence.rstrip(".").partition("Known to cost some: ")[2]
+        known = sentence.rstrip(".").partition("Known to cost accuracy: ")[2]
         costly = known.split(", ") if known else [lowest] * sentence.startswith("Of ")
         return {
             "none costs more than half a point": max(costs) > verdict.HARMLESS

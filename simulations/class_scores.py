@@ -109,7 +109,7 @@ def trust(num_examples: int, gap: float, **setting: Any) -> Replicate:
         sentence = verdict.trust(test, temperature_helps=False)
         if sentence.startswith(("With", "The test split")):
             return {"sentence": None}
-        within = re.search(r"are right to within ([\d.]+) points", sentence)
+        within = re.search(r"are right to within ([\d.]+) point", sentence)
         if within:
             return {"sentence": float(within[1]) / 100 < gap}
         return {"sentence": not gap}

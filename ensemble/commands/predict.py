@@ -18,7 +18,7 @@ members disagree on). Numbers come with their 90% interval.
 import json
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables import table_files
-from ensemble.sources.tables.raw_columns import Columns, Rows, num_rows
+from ensemble.sources.tables.raw_columns import Columns, num_rows
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
@@ -105,7 +105,7 @@ def answer(
         inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     else:
         names, inputs = [str(i) for i in range(num_rows(columns))], columns
-    prediction = _predicted(predictor, inputs, path)
+    prediction = _said_of(path, predictor, inputs)
     likelihood = predictor.likelihood
     ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable").tolist()
     abstention = predictor.abstention
@@ -146,16 +146,17 @@ def write_answers(
     config = _config_of_run(workdir)
     size = parse_size(config.get("resize"))
     columns: Any = table_files.read_if_table(paths)
-    if columns is None:
-        parts = _given(paths, config)
-    else:
-        parts = {"": Part(_Numbers(num_rows(columns), ""), Rows(columns))}
-    if parts is None:
+    if columns is None and (parts := _given(paths, config)) is None:
         names, inputs = unlabelled(paths, size) if are_images(paths) else read_inputs(paths, size)
         parts = {"": Part(names, inputs)}
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
     _check_kind(predictor, columns, path)
+    table = predictor.dataset.table
+    if table is not None:
+        rows = _said_of(path, table.encode, columns)
+        parts = {"": Part(_Numbers(len(rows), ""), rows)}
+    assert parts is not None
     total, has_images = sum(len(one.names) for one in parts.values()), are_images(paths)
 
     def write(file: IO[bytes]) -> None:
@@ -166,14 +167,14 @@ def write_answers(
                 length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
                 for start in range(0, len(names), length):
                     here = slice(start, start + length)
-                    piece: Any = inputs[here]
-                    if columns is None:
+                    piece = inputs[here]
+                    if table is None:
                         piece = as_trained(piece, predictor.dataset, path, has_images)
-                    prediction = _predicted(predictor, piece, path)
-                    order = range(len(names[here]))
+                    prediction = _said_of(path, predictor.of_inputs, piece)
+                    order = range(len(piece))
                     for entry in _entries(predictor, prediction, names[here], order):
                         file.write(_line(entry))
-                    done += len(order)
+                    done += len(piece)
                     progress.update(done)
 
     try:
@@ -191,7 +192,7 @@ class Part(NamedTuple):
 
     Attributes:
         names: [N].
-        inputs: [N, ...], which are read in slices; of a table, columns of a slice.
+        inputs: [N, ...], which are read in slices, of a table as the network has them.
     """
 
     names: Sequence[str]
@@ -261,10 +262,10 @@ def _all_of(parts: Mapping[str, Part], path: str) -> tuple[list[str], np.ndarray
     return names, np.concatenate([one.inputs[:] for one in parts.values()])
 
 
-def _predicted(predictor: Predictor, inputs: Any, path: str) -> Any:
-    """Predicts inputs; what is wrong with them is said with their path."""
+def _said_of(path: str, function: Callable[[Any], Any], inputs: Any) -> Any:
+    """Encodes or predicts inputs; what is wrong with them is said with their path."""
     try:
-        return predictor(inputs)
+        return function(inputs)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except ValueError:  # Log-probabilities that are none: finite inputs, but an output is not.

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import logging
 import math
 import os
 import re
@@ -58,6 +59,8 @@ from ensemble.storage.predictions import (
     write_arrays,
 )
 
+logger = logging.getLogger("ensemble")
+
 SHIFT, NONE = "shift", "none"
 BOX, OUTSIDE = "box", "outside"
 """Rows of a table: each column by itself, drawn evenly from its training range, or beyond it."""
@@ -105,11 +108,17 @@ def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
             f"--datasets={','.join(datasets)} needs the data of {subject.work.path}, which cannot "
             f"be had here: {subject.why_no_data}; or use --datasets={NONE}"
         )
-    if datasets is None:
-        datasets = _default_names(subject)
-    if NONE in datasets:
-        raise UserError(f"--datasets={','.join(datasets)}: {NONE} stands alone")
-    found = [one for name in dict.fromkeys(datasets) for one in _sets(subject, name)]
+    names = _default_names(subject) if datasets is None else datasets
+    if NONE in names:
+        raise UserError(f"--datasets={','.join(names)}: {NONE} stands alone")
+    found: list[DerivedSet] = []
+    for name in dict.fromkeys(names):
+        try:
+            found += _sets(subject, name)
+        except UserError as error:
+            if datasets is not None or find_entry(name) is None:
+                raise
+            logger.warning("%s is left out of the other data: %s", name, error)
     if found and subject.evaluator.predicts_test_again(subject):
         split = SplitInputs(subject.dataset, "test")
         again = DerivedSet(TEST_AGAIN, subject.dataset.fingerprint, len(split), lambda: split)

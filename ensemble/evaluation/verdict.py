@@ -156,9 +156,10 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
     if temperature_helps:
         return f"On average its {agree}."
     margin = math.ceil(1000 * max(-low, high) - 1e-9) / 10
+    within = f"{margin:g} point{'' if margin == 1 else 's'}"
     return (
-        f"On average its probabilities are right to within {margin:g} points: {agree}. Level by "
-        f"level nothing speaks against them; an ECE of up to {chance:.4f} may be chance."
+        f"On average its probabilities are right to within {within}: {agree}. Level by level "
+        f"nothing speaks against them; an ECE of up to {max(ece, chance):.4f} may be chance."
     )
 
 
@@ -216,8 +217,8 @@ def shift(sections: Mapping[str, Any]) -> str:
                 f"the lowest found is that of {kind}: {found}."
             )
         return (
-            f"Of {len(sections)} shifts at the middle severity the lowest accuracy found is that "
-            f"of {kind}: {found}, which may be chance. Known to cost some: {', '.join(known)}."
+            f"Of {len(sections)} shifts at the middle severity {kind} has the lowest accuracy "
+            f"found, which may be chance: {found}. Known to cost accuracy: {', '.join(known)}."
         )
     what = f"Of {len(sections)} shifts at the middle severity"
     if all(other < low for _, other in costs.values()):

@@ -147,7 +147,8 @@ def trust(test: Mapping[str, Any]) -> str:
             f"With {number} test examples nothing can be said of its calibration (its {numbers})."
         )
     if "over_groups" in test:  # Rows of one group may be alike: tests count them one by one.
-        word = "too sure" if high < _LEVEL else "too cautious" if low > _LEVEL else ""
+        may_be_cautious = low > _LEVEL and not test.get("is_of_counts")
+        word = "too sure" if high < _LEVEL else "too cautious" if may_be_cautious else ""
         if word:
             return f"It is {word}: its {numbers}, over groups."
         return f"Over groups nothing speaks against its intervals: its {numbers}."

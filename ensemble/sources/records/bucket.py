@@ -77,7 +77,7 @@ def local_copy(name: str) -> Path:
                     _copy(name, store, root, folder, missing)
                 write_bytes(epath.Path(folder / INDEX), content)
         origin = _origin(path)
-        if not origin.is_file() or origin.read_text() != folder.name:
+        if not origin.is_file() or origin.read_bytes() != folder.name.encode():
             write_bytes(epath.Path(origin), folder.name.encode())
     except OSError as error:
         raise UserError(

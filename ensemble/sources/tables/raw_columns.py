@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -50,29 +49,6 @@ class Column:
 
 Columns = Mapping[str, Column]
 """Columns of one length by their names."""
-
-
-class Rows:
-    """Columns that are read in slices of rows, as arrays are.
-
-    Args:
-        columns: of one length.
-
-    Attributes:
-        shape: rows and columns.
-        dtype: of no number: every column has its own.
-    """
-
-    def __init__(self, columns: Columns):
-        self._columns = columns
-        self.shape = num_rows(columns), len(columns)
-        self.dtype = np.dtype(object)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, where: Any) -> Any:
-        return {name: one.rows(where) for name, one in self._columns.items()}
 
 
 def num_rows(columns: Columns) -> int:

@@ -1,6 +1,7 @@
 """`predict.py`: what it reads, what it refuses, what it prints, in which order."""
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -378,7 +379,7 @@ def test_numbers_come_with_intervals_the_widest_first(tmp_path):
     assert f"{expected.mean[order[0]]:.4f}" in table.splitlines()[2]
 
 
-def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch):
+def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(predict, "_MAX_PIECE", 7)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=60), "town": rng.choice(["a", "b", "c"], 60)})
@@ -396,3 +397,11 @@ def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch):
     np.savez(tmp_path / "new.npz", inputs=rng.normal(size=(3, 4)))
     with pytest.raises(UserError, match="the run has learned a table; give such inputs"):
         predict.write_answers(run, [str(tmp_path / "new.npz")], epath.Path(out))
+    frame.loc[[3, 40], "town"] = "elsewhere"  # In two pieces, and said of both.
+    frame.to_csv(file, index=False)
+    with caplog.at_level(logging.INFO):
+        predict.write_answers(run, [str(file)], epath.Path(out))
+    assert len([one for one in caplog.messages if "2 of 60 rows" in one]) == 1
+    file.write_text(file.read_text().replace(str(frame["size"][46]), "abc"))
+    with pytest.raises(UserError, match=r"new.csv: .*'abc' in row 47"):
+        predict.write_answers(run, [str(file)], epath.Path(out))

@@ -2,8 +2,10 @@
 
 import errno
 import json
+import logging
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -149,3 +151,21 @@ def test_no_split_is_held_in_memory(tmp_path):
     assert count == 120_400
     assert len((tmp_path / "new").read_text().splitlines()) == count + 1
     assert of_predict - warm < num_bytes / 3
+
+
+def test_a_damaged_set_is_left_out_unless_it_is_asked_for(monkeypatch, caplog):
+    evaluator = types.SimpleNamespace(predicts_test_again=lambda subject: False)
+    subject = types.SimpleNamespace(dataset=object(), evaluator=evaluator)
+
+    def sets(subject, name):
+        if name == "mnist":
+            raise UserError("a shard is damaged")
+        return [derived.DerivedSet(name, name, 1, lambda: np.zeros(1))]
+
+    monkeypatch.setattr(derived, "_sets", sets)
+    monkeypatch.setattr(derived, "_default_names", lambda subject: ["mnist", "constant"])
+    with caplog.at_level(logging.WARNING):
+        assert [one.name for one in derived.plan(subject, None)] == ["constant"]
+    assert caplog.messages == ["mnist is left out of the other data: a shard is damaged"]
+    with pytest.raises(UserError, match="a shard is damaged"):
+        derived.plan(subject, ["constant", "mnist"])

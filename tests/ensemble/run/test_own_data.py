@@ -57,6 +57,12 @@ def test_a_sampler_gets_no_key_of_sgd():
     validate(given, ["method"])
 
 
+def test_a_sampler_of_a_frame_has_the_widths_of_tables():
+    given, _ = with_defaults({"method": "hmc"}, FRAME)
+    assert given == {"method": "hmc", "model": "mlp", "mlp.widths": "128,128"}
+    validate(given, ["method"])
+
+
 def test_numbers_get_a_likelihood_of_numbers():
     table = (TABLE[0], np.linspace(0, 1, 20))
     assert with_defaults({}, table)[0]["likelihood"] == "gaussian"

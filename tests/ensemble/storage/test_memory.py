@@ -49,9 +49,19 @@ def test_what_is_too_large_is_one_line(config, line, blobs, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+OF_BATCHES = {
+    "method": "sghmc",
+    "model": "tiny",
+    "num_chains": 2**20,
+    "batch_size": 29,
+    "sgmcmc": {"num_samples": 10, "steps_per_draw": 3},
+}
+
+
 @pytest.mark.parametrize(
     ("config", "line"),
     [
+        (OF_BATCHES, r"chains of .* would take \d\.\d GiB, over the 0\.\d of the devices here"),
         (small_config(ensemble_size=2**20), r"members of .* would take 0\.6 GiB, over the 0\.1 of"),
         (SAMPLER, r"chains of .* would take 5\.\d GiB, over the 0\.5 of the devices here; lower c"),
     ],
@@ -65,15 +75,6 @@ def test_devices_hold_less_than_the_host(config, line, blobs, monkeypatch):
     task = classification(dataset, network, parse_prior(config.get("prior", "")))
     with pytest.raises(UserError, match=line):
         registry.load(registry.METHODS[config.method].factory)(config, task)
-
-
-OF_BATCHES = {
-    "method": "sghmc",
-    "model": "tiny",
-    "num_chains": 2**20,
-    "batch_size": 29,
-    "sgmcmc": {"num_samples": 10, "steps_per_draw": 3},
-}
 
 
 @pytest.mark.parametrize(

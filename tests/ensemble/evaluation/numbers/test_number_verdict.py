@@ -1,10 +1,15 @@
 """Sentences about numbers conclude only what their intervals support."""
 
+import numpy as np
 import pytest
 
+from ensemble.evaluation.numbers import number_scores
 from ensemble.evaluation.numbers import number_verdict as verdict
+from ensemble.likelihoods.poisson import Poisson
+from ensemble.storage.predictions import StoredPredictions
 
 GROUPS = {"over_groups": "patient"}
+COUNTS = {"is_of_counts": True}
 FEW_GROUPS = {**GROUPS, "num_groups": 4}
 
 
@@ -31,7 +36,7 @@ def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rms
         (make_test(coverage=0.96, p_value=0.001), "It is too cautious: its 90% intervals hold"),
         (make_test(coverage=0.96), "It is too cautious: its 90% intervals hold 96.0%"),
         (
-            make_test(coverage=0.96) | {"is_of_counts": True},
+            make_test(coverage=0.96) | COUNTS,
             "It is not too sure: its 90% intervals hold 96.0%",
         ),
         (make_test(p_value=0.001), "but its distributions are not right: the PIT is 0.020 from"),
@@ -39,6 +44,8 @@ def make_test(coverage=0.9, half_width=0.02, p_value=0.5, num_examples=1000, rms
         # Rows of a group may be alike: no p-value of single rows, and no power.
         (make_test(p_value=1e-9) | GROUPS, "Over groups nothing speaks against its intervals"),
         (make_test(coverage=0.8) | GROUPS, "It is too sure: its 90% intervals hold 80.0% [78.0%"),
+        (make_test(coverage=0.96) | GROUPS, "It is too cautious: its 90% intervals hold 96.0%"),
+        (make_test(coverage=0.96) | GROUPS | COUNTS, "Over groups nothing speaks against"),
         (make_test(coverage=0.8, half_width=0.2) | GROUPS, "Over groups nothing speaks against"),
         (make_test(num_examples=20), "With 20 test examples nothing can be said"),
     ],
@@ -126,3 +133,13 @@ def test_few_groups_decide_nothing():
     simple = {"constant": {"ensemble": {"rmse": 9.0}, "excess_interval": {"rmse": None}}}
     simple["least_squares"] = simple["constant"]
     assert f"{why} of others, so it cannot be told which is best" in verdict.beside(few, simple)
+
+
+def test_counts_that_are_predicted_rightly_are_not_called_too_cautious():
+    """Intervals of counts hold their ends, so they hold more than 90%."""
+    rng = np.random.default_rng(0)
+    rates = np.full((1, 2000), 2.0)
+    stored = StoredPredictions({"rate": rates}, rng.poisson(2.0, 2000).astype(float), np.arange(1))
+    test = number_scores.score_predictions(Poisson.of_data(np.arange(9.0), ()), stored)
+    assert test["ensemble"]["coverage_90"] > 0.92
+    assert "too cautious" not in verdict.trust(test)
