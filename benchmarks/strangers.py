@@ -118,7 +118,9 @@ def program(*command: str) -> str:
 
 @contextlib.contextmanager
 def notes_taken() -> Iterator[list[str]]:
-    """Within it, the warnings of the package; the list grows."""
+    """Within it, the warnings of the package, and notes of runs; the list grows."""
+    from ensemble import notes
+
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -126,7 +128,9 @@ def notes_taken() -> Iterator[list[str]]:
     logger.addHandler(handler)
     logger.propagate = False
     try:
-        yield lines
+        with notes.collected() as noted:
+            yield lines
+            lines += [line for line in noted if line not in lines]
     finally:
         logger.propagate = True
         logger.removeHandler(handler)

@@ -176,9 +176,9 @@ of_regressor("regressor")
 of_regressor("regressor, huge numbers", targets=lambda y: 1e9 * y)
 of_regressor("regressor, whole numbers", targets=lambda y: np.rint(10 * y).astype(int))
 of_regressor("regressor, a column", targets=lambda y: y[:, None])
-of_regressor("regressor, two columns", targets=lambda y: np.stack([y, y], 1), says="1d|shape|two|2")
+of_regressor("regressor, two columns", targets=lambda y: np.stack([y, y], 1))
 of_regressor("regressor, constant", targets=lambda y: 0 * y, says="standard deviation 0")
-of_regressor("regressor, strings", targets=lambda y: y.astype(str), says="str|<U|numeric")
+of_regressor("regressor, strings", targets=lambda y: y.astype(str))
 of_regressor("regressor, Student's t", lambda: quick_regressor(likelihood="student_t"))
 of_regressor(
     "regressor, categorical", lambda: quick_regressor(likelihood="categorical"), says="categorical"
