@@ -105,7 +105,7 @@ def answer(
         inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     else:
         names, inputs = [str(i) for i in range(num_rows(columns))], columns
-    prediction = _said_of(path, predictor, inputs)
+    prediction = _naming(path, predictor, inputs)
     likelihood = predictor.likelihood
     ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable").tolist()
     abstention = predictor.abstention
@@ -154,7 +154,7 @@ def write_answers(
     _check_kind(predictor, columns, path)
     table = predictor.dataset.table
     if table is not None:
-        rows = _said_of(path, table.encode, columns)
+        rows = _naming(path, table.encode, columns)
         parts = {"": Part(_Numbers(len(rows), ""), rows)}
     assert parts is not None
     total, has_images = sum(len(one.names) for one in parts.values()), are_images(paths)
@@ -170,7 +170,7 @@ def write_answers(
                     piece = inputs[here]
                     if table is None:
                         piece = as_trained(piece, predictor.dataset, path, has_images)
-                    prediction = _said_of(path, predictor.of_inputs, piece)
+                    prediction = _naming(path, predictor.of_inputs, piece)
                     order = range(len(piece))
                     for entry in _entries(predictor, prediction, names[here], order):
                         file.write(_line(entry))
@@ -262,7 +262,7 @@ def _all_of(parts: Mapping[str, Part], path: str) -> tuple[list[str], np.ndarray
     return names, np.concatenate([one.inputs[:] for one in parts.values()])
 
 
-def _said_of(path: str, function: Callable[[Any], Any], inputs: Any) -> Any:
+def _naming(path: str, function: Callable[[Any], Any], inputs: Any) -> Any:
     """Encodes or predicts inputs; what is wrong with them is said with their path."""
     try:
         return function(inputs)

@@ -253,6 +253,10 @@ def test_predictions_are_written_to_a_bucket(store, arguments, tmp_path):
     run(store, [*predict, f"--out={tmp_path / 'out.jsonl'}"])
     run(store, [*predict, "--out=gs://bucket/some/where/out.jsonl"])
     assert store.read("some/where/out.jsonl") == (tmp_path / "out.jsonl").read_bytes()
+    for name in ("nobody/out.jsonl", "bucket/some/where"):
+        done = run(store, [*predict, f"--out=gs://{name}"], 2)
+        line = f"predict.py: --out=gs://{name} must name a file in a bucket that exists"
+        assert done.stderr.splitlines()[-1] == line
 
 
 @pytest.mark.parametrize(

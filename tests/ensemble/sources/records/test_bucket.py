@@ -260,5 +260,8 @@ def test_a_real_store_that_fails_now_and_then(cache, npz, tmp_path):
         assert f"copying {name} to {copy}" in done.stderr
         done = run("predict.py", workdir, name, f"--out={tmp_path / 'out.jsonl'}")
         assert "predictions of 6,000 inputs" in done.stdout
+        for wrong in ("gs://nobody/r", "gs://bucket/data"):
+            done = run("-m", "ensemble", "convert", wrong, tmp_path / "new", status=2)
+            assert done.stderr.splitlines()[-1].startswith(f"ensemble convert: records:{wrong}")
         done = run("-m", "ensemble", "convert", npz, "gs://nobody/r", status=2)
         assert "gs://nobody/r cannot be written" in done.stderr.splitlines()[-1]
