@@ -90,6 +90,8 @@ def main() -> None:
     parser.add_argument("--only", choices=COMMANDS, help="one of the commands")
     parser.add_argument("--out", help="a JSON file")
     args = parser.parse_args()
+    git = ["git", "-C", str(args.before), "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
     rows = []
     for name, (config, *overrides) in COMMANDS.items():
         if args.only not in (None, name):
@@ -103,7 +105,7 @@ def main() -> None:
         for key, unit in (("rate", "per second"), ("cpu_seconds", "s of CPU"), ("mib", "MiB")):
             values = [one[key] for one in now], [one[key] for one in before]
             setting, more = " ".join([config, *overrides]), key == "rate"
-            rows.append(side_by_side.compare(name, setting, unit, *values, "before", more))
+            rows.append(side_by_side.compare(name, setting, unit, *values, f"commit {commit}", more))
     side_by_side.report(rows, args.out)
 
 
