@@ -104,8 +104,8 @@ def main() -> None:
         now, before = found.values()
         for key, unit in (("rate", "per second"), ("cpu_seconds", "s of CPU"), ("mib", "MiB")):
             values = [one[key] for one in now], [one[key] for one in before]
-            setting, more = " ".join([config, *overrides]), key == "rate"
-            rows.append(side_by_side.compare(name, setting, unit, *values, f"commit {commit}", more))
+            setting = f"{' '.join([config, *overrides])}; before: {commit}"
+            rows.append(side_by_side.compare(name, setting, unit, *values, "before", key == "rate"))
     side_by_side.report(rows, args.out)
 
 
