@@ -155,18 +155,65 @@ def _needed(jaxpr: Jaxpr) -> set[Var]:
     return needed
 
 
-def last_activation(network: Network, input_shape: tuple[int, ...]) -> str:
-    """Whether outputs come out of a 'softmax' or a 'sigmoid', '' if neither, by tracing.
+_PRIME = 1009
+_MANY = 8 * _PRIME
+"""Examples of a traced prediction: even, and no other axis is likely to have the prime."""
+
+
+def prediction(network: Network, input_shape: tuple[int, ...]) -> Jaxpr:
+    """The program from variables and inputs to outputs, by tracing; nothing is computed.
 
     Args:
         network: any.
         input_shape: of one example.
     """
     rng_key = jax.eval_shape(jax.random.key, 0)
-    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
+    inputs = jax.ShapeDtypeStruct((_MANY, *input_shape), jnp.float32)
     variables = jax.eval_shape(network.init, rng_key, inputs)
-    jaxpr = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
-    equation, _, makers = _maker(jaxpr, jaxpr.outvars[0])
+    return jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
+
+
+def mixing(program: Jaxpr) -> str:
+    """What mixes examples, so that an output depends on those beside its own; '' if nothing does.
+
+    Args:
+        program: of `prediction`.
+
+    Returns:
+        The name of the first such operation, such as 'reduce_sum'.
+    """
+    for equation in equations(program):
+        if any(size and size % _PRIME == 0 for size in _mixed_sizes(equation)):
+            return equation.primitive.name
+    return ""
+
+
+def _mixed_sizes(equation: JaxprEqn) -> Iterator[int]:
+    """The sizes of the axes along which an operation sums, sorts or reverses."""
+    name, params = equation.primitive.name, equation.params
+    if name == "dot_general":
+        axes = params["dimension_numbers"][0][0]
+    elif name.startswith(("reduce_", "arg")) and "axes" in params:
+        axes = params["axes"]
+    elif name.startswith("cum"):
+        axes = (params["axis"],)
+    elif name == "sort":
+        axes = (params["dimension"],)
+    elif name == "rev":
+        axes = params["dimensions"]
+    else:
+        return
+    shape: tuple[int, ...] = getattr(equation.invars[0].aval, "shape", ())
+    yield from (shape[axis] for axis in axes)
+
+
+def last_activation(program: Jaxpr) -> str:
+    """Whether outputs come out of a 'softmax' or a 'sigmoid', '' if neither.
+
+    Args:
+        program: of `prediction`.
+    """
+    equation, _, makers = _maker(program, program.outvars[0])
     if equation is None:
         return ""
     name = equation.primitive.name

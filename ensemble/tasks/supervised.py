@@ -21,10 +21,13 @@ from ensemble.network import (
     Traits,
     Variables,
     last_activation,
+    mixing,
+    prediction,
     traits,
     widened,
 )
 from ensemble.networks.precision import FLOAT32, check_dtype
+from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
@@ -299,6 +302,8 @@ def classification(dataset: Source, network: Network, priors: tuple[Prior, ...] 
 def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
     """Refuses a network that cannot take the data, before anything is compiled.
 
+    One whose predictions of an example depend on the others of a batch is noted.
+
     Raises:
         UserError: the network fails on inputs of this shape, or has other outputs than K numbers,
             or probabilities where logits are meant, or does not compute in the wanted dtype.
@@ -340,9 +345,16 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
             f"{f' of {several} targets' if several > 1 else ''} must be {expected}: {remedy}"
         )
     check_dtype(task.network, name, config.get("dtype", FLOAT32), dataset.input_shape)
+    program = prediction(task.network, dataset.input_shape)
+    if how := mixing(program):
+        note(
+            f"The network {name!r} mixes the examples of a batch (by {how}), also where it "
+            "predicts: what it says of one depends on those beside it, and on the number of "
+            "devices. Normalise each example alone, or by nn.BatchNorm."
+        )
     if not task.likelihood.takes_logits:
         return
-    if activation := last_activation(task.network, dataset.input_shape):
+    if activation := last_activation(program):
         raise UserError(
             f"config.model={name!r} ends in a {activation}, and config.likelihood="
             f"{task.likelihood.name!r} takes logits, to which it applies its own: leave the "

@@ -1,12 +1,14 @@
 """What is found out about a network by tracing it."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
 from ensemble.errors import UserError
-from ensemble.network import Traits, last_activation, traits
+from ensemble.network import Traits, last_activation, mixing, prediction, traits
 from ensemble.networks import as_network
 from ensemble.networks.linen import LinenNetwork
 
@@ -154,4 +156,46 @@ class _Ends(nn.Module):
     ],
 )
 def test_last_activation(how, expected):
-    assert last_activation(LinenNetwork(_Ends(how)), (5,)) == expected
+    assert last_activation(prediction(LinenNetwork(_Ends(how)), (5,))) == expected
+
+
+class _Function(nn.Module):
+    """A function of inputs [N, 6]."""
+
+    function: Callable[[jax.Array], jax.Array]
+
+    @nn.compact
+    def __call__(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: x - x.mean(0), "reduce_sum"),
+        (lambda x: nn.Dense(2)(x) / jnp.std(x), "reduce_sum"),
+        (lambda x: x / x.max(0, keepdims=True), "reduce_max"),
+        (lambda x: nn.softmax(x @ x.T) @ x, "reduce_max"),
+        (lambda x: x - jnp.ones(len(x)) @ x, "dot_general"),
+        (
+            lambda x: (x.reshape(2, -1, 6) - x.reshape(2, -1, 6).mean(1, keepdims=True))[0],
+            "reduce_sum",
+        ),
+        (lambda x: jnp.cumsum(x, 0), "cumsum"),
+        (lambda x: jnp.sort(x, 0), "sort"),
+        (lambda x: x[::-1], "rev"),
+        (lambda x: x * jnp.argmax(x, 0), "argmax"),
+        (lambda x: nn.LayerNorm()(x), ""),
+        (lambda x: nn.GroupNorm(num_groups=3)(x), ""),
+        (lambda x: nn.BatchNorm(use_running_average=True)(x), ""),
+        (lambda x: nn.softmax(jnp.sort(x)[:, ::-1]).cumsum(1) @ jnp.ones((6, 3)), ""),
+        (lambda x: nn.MultiHeadDotProductAttention(2)(x.reshape(-1, 3, 2)).reshape(-1, 6), ""),
+        (lambda x: nn.RNN(nn.GRUCell(4))(x[..., None])[:, -1], ""),
+        (lambda x: nn.Conv(4, (3,))(x[..., None]).mean(1), ""),
+        (lambda x: jnp.concatenate([x, x[:, ::-1]]).reshape(2, -1, 6).mean(0), ""),
+        (lambda x: jax.vmap(lambda one: one / one.sum())(x), ""),
+        (lambda x: jax.lax.map(lambda one: one / one.sum(), x), ""),
+    ],
+)
+def test_mixing(function, expected):
+    assert mixing(prediction(LinenNetwork(_Function(function)), (6,))) == expected

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import small_config
 
-from ensemble import UserError, networks
+from ensemble import UserError, networks, notes
 from ensemble.config_rules import validate
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.methods.members.train_step import make_objective
@@ -211,6 +211,15 @@ def refusal_of(dataset, folder, body):
         check_network(classification(dataset, LinenNetwork(module)), {"model": "mine"})
     assert "\n" not in str(refused.value)
     return str(refused.value)
+
+
+def test_a_network_that_mixes_examples_is_noted(dataset):
+    with notes.collected() as said:
+        check_network(classification(dataset, LinenNetwork(nn.Dense(3))), {"model": "mine"})
+        assert not said
+        mixing = LinenNetwork(nn.Sequential([nn.Dense(3), lambda x: x - x.mean(0)]))
+        check_network(classification(dataset, mixing), {"model": "mine"})
+    assert ["'mine' mixes the examples of a batch (by reduce_sum)" in one for one in said] == [True]
 
 
 def test_outputs_that_are_not_flat_are_to_be_flattened():
