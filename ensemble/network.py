@@ -155,21 +155,24 @@ def _needed(jaxpr: Jaxpr) -> set[Var]:
     return needed
 
 
-_PRIME = 1009
-_MANY = 8 * _PRIME
-"""Examples of a traced prediction: even, and no other axis is likely to have the prime."""
+_PRIMES = (1009, 1013, 1019, 1021)
 
 
 def prediction(network: Network, input_shape: tuple[int, ...]) -> Jaxpr:
-    """The program from variables and inputs to outputs, by tracing; nothing is computed.
+    """The program from variables and inputs [N, ...] to outputs, by tracing; nothing is computed.
+
+    N is even, and has a prime that no axis of a variable or of an example has.
 
     Args:
         network: any.
         input_shape: of one example.
     """
     rng_key = jax.eval_shape(jax.random.key, 0)
-    inputs = jax.ShapeDtypeStruct((_MANY, *input_shape), jnp.float32)
+    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
     variables = jax.eval_shape(network.init, rng_key, inputs)
+    sizes = {*input_shape, *(size for leaf in jax.tree.leaves(variables) for size in leaf.shape)}
+    free = [prime for prime in _PRIMES if not any(size and size % prime == 0 for size in sizes)]
+    inputs = jax.ShapeDtypeStruct((8 * (free or _PRIMES)[0], *input_shape), jnp.float32)
     return jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
 
 
@@ -182,8 +185,9 @@ def mixing(program: Jaxpr) -> str:
     Returns:
         The name of the first such operation, such as 'reduce_sum'.
     """
+    prime = _shape(program.invars[-1])[0] // 8
     for equation in equations(program):
-        if any(size and size % _PRIME == 0 for size in _mixed_sizes(equation)):
+        if any(size and size % prime == 0 for size in _mixed_sizes(equation)):
             return equation.primitive.name
     return ""
 
@@ -203,8 +207,12 @@ def _mixed_sizes(equation: JaxprEqn) -> Iterator[int]:
         axes = params["dimensions"]
     else:
         return
-    shape: tuple[int, ...] = getattr(equation.invars[0].aval, "shape", ())
+    shape = _shape(equation.invars[0])
     yield from (shape[axis] for axis in axes)
+
+
+def _shape(var: Any) -> tuple[int, ...]:
+    return getattr(var.aval, "shape", ())
 
 
 def last_activation(program: Jaxpr) -> str:

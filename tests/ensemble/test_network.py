@@ -199,3 +199,9 @@ class _Function(nn.Module):
 )
 def test_mixing(function, expected):
     assert mixing(prediction(LinenNetwork(_Function(function)), (6,))) == expected
+
+
+@pytest.mark.parametrize("width", [1009, 2018, 1009 * 1013])
+def test_no_width_is_taken_for_the_examples(width):
+    network = LinenNetwork(_Function(lambda x: nn.Dense(3)(x.cumsum(1))))
+    assert mixing(prediction(network, (width,))) == ""
