@@ -11,6 +11,7 @@ it was interrupted; --anew forgets the runs that are named. The posteriors are e
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 import time
@@ -88,6 +89,7 @@ def main() -> None:
     wanted = [(name, method) for method in args.only for name in names]
     if args.anew:
         rows = [row for row in rows if (row["posterior"], row["method"]) not in wanted]
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # Every run costs what it costs alone.
     commit = provenance()["commit"]  # Before the results are written, which are tracked.
     for name, method in wanted:
         if any((row["posterior"], row["method"]) == (name, method) for row in rows):
