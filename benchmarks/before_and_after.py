@@ -106,7 +106,7 @@ def main() -> None:
             values = [one[key] for one in now], [one[key] for one in before]
             setting = f"{' '.join([config, *overrides])}; before: {commit}"
             rows.append(side_by_side.compare(name, setting, unit, *values, "before", key == "rate"))
-    side_by_side.report(rows, args.out)
+    side_by_side.report(rows, args.out, f"--before=CHECKOUT --rounds={args.rounds}")
 
 
 if __name__ == "__main__":

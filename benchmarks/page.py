@@ -77,19 +77,19 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def provenance(name: str, content: Content) -> str:
-    """Machine, command, commit and date, as far as the file has them."""
+    """Machine, command, commits and dates, which a file or each of its rows has."""
     rows = [row for row in content.get("rows", ()) if "commit" in row] or [content]
-    commits = sorted({row["commit"] for row in rows if "commit" in row})
-    dates = sorted({row["date"][:10] for row in rows if "date" in row})
+    commits = sorted({row["commit"] for row in rows})
+    dates = sorted({row["date"][:10] for row in rows})
     command = content.get("command", f"python benchmarks/{name}.py --out=FILE.json")
     when = f"{dates[0]} to {dates[-1]}" if len(dates) > 1 else "".join(dates)
     versions = ", ".join(f"{one} {which}" for one, which in content.get("versions", {}).items())
     parts = [
-        f"Machine: {content.get('machine', 'not recorded')}.",
+        f"Machine: {content['machine']}.",
         f"Command: `{command}`.",
         *([f"Versions of peers: {versions}."] if versions else []),
-        f"Date: {when or 'not recorded'}.",
-        f"Commit: {', '.join(commits[:3]) or 'not recorded'}"
+        f"Date: {when}.",
+        f"Commit: {', '.join(commits[:3])}"
         + (f" and {len(commits) - 3} more." if len(commits) > 3 else "."),
     ]
     return "\n".join(parts)
@@ -142,9 +142,8 @@ _INTRODUCTION = """
 # Benchmarks
 
 Every figure here is read from a file of [`benchmarks/results`](../benchmarks/results), and nothing
-else is. The sections have machine, command, date and commit of each file. Where a file says nothing
-of its date and commit, it was written before these were recorded. [Speed](speed.md) says what was
-measured and why the figures are what they are.
+else is. The sections have machine, command, date and commit of each file. [Speed](speed.md) says
+what was measured and why the figures are what they are.
 
 `python benchmarks/page.py --page=docs/benchmarks.md` draws this page.
 """

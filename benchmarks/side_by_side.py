@@ -203,7 +203,8 @@ def describe_machine() -> str:
     if cpuinfo.exists():
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         model = names[0].split(":", 1)[1].strip() if names else model
-    return f"{model}, {num_cores()} cores, {platform.system()}, Python {platform.python_version()}"
+    cores = f"{num_cores()} core{'s' * (num_cores() > 1)}"
+    return f"{model}, {cores}, {platform.system()}, Python {platform.python_version()}"
 
 
 def num_cores() -> int:

@@ -33,13 +33,14 @@ def test_what_is_at_least_as_good(page):
     assert [line.split(" | ")[6] for line in page.table(rows).splitlines()[-2:]] == [
         "0.55 (0.50 to 0.60)", "4.00",
     ]  # fmt: skip
-    text = page.text({"speed": {"machine": "a machine", "rows": rows}})
+    content = {"machine": "a machine", "commit": "abc", "date": "2026-01-02T03", "rows": rows}
+    text = page.text({"speed": content})
     in_one_line = " ".join(text.split())
     assert "Of 3 comparisons with a peer in several rounds, 1 are at least as" in in_one_line
     assert "1 in some rounds only, and 1 in none. 1 more were measured once" in in_one_line
     stretch = sum(one.is_stretch for one in page.goals.GOALS)
     assert f"0 were missed, and {len(page.goals.GOALS) - stretch} are not measured yet." in text
-    assert "Date: not recorded." in text
+    assert "Date: 2026-01-02." in text
 
 
 def verdicts(page, **contents):
@@ -127,7 +128,7 @@ def test_what_a_file_says_of_itself_is_shown(page):
     shown = page.provenance("speed", content | {"rows": [row(1, 2)]})
     assert shown == "Machine: m.\nCommand: `python x.py`.\nDate: 2026-01-02.\nCommit: abc."
     rows = [{"commit": str(i), "date": f"2026-01-0{i}"} for i in range(1, 6)]
-    shown = page.provenance("speed", {"versions": {"torch": "2.1"}, "rows": []})
+    shown = page.provenance("speed", content | {"versions": {"torch": "2.1"}})
     assert "Versions of peers: torch 2.1." in shown
     shown = page.provenance("tables", {"machine": "m", "rows": rows})
     assert "Date: 2026-01-01 to 2026-01-05." in shown
