@@ -89,8 +89,7 @@ converged.
 {summary(rows)}
 
 A run says that it has converged if the largest R-hat is below 1.01, the least bulk ESS and the
-least tail ESS above 400, and no draw diverged. The tail ESS did not count yet when this was
-measured, and is not in the results.
+least tail ESS above 400, and no draw diverged.
 
 {table(rows)}
 
