@@ -7,6 +7,7 @@ is at least as good.
 """
 
 import argparse
+import ast
 import json
 import pathlib
 import textwrap
@@ -76,17 +77,32 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def documented(name: str) -> str:
+    """The first command that the docstring of a benchmark has for it; empty if there is none."""
+    script = HERE / f"{name}.py"
+    if not script.exists():
+        return ""
+    text = (ast.get_docstring(ast.parse(script.read_text())) or "").replace("\\\n", "")
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("    ")]
+    return next((line for line in lines if f"benchmarks/{name}.py" in line), "")
+
+
+_PATH = "PYTHONPATH=. "
+
+
 def provenance(name: str, content: Content) -> str:
     """Machine, command, commits and dates, which a file or each of its rows has."""
     rows = [row for row in content.get("rows", ()) if "commit" in row] or [content]
     commits = sorted({row["commit"] for row in rows})
     dates = sorted({row["date"][:10] for row in rows})
-    command = content.get("command", f"python benchmarks/{name}.py --out=FILE.json")
+    command = content.get("command") or documented(name)
+    if documented(name).startswith(_PATH) and not command.startswith(_PATH):
+        command = _PATH + command
     when = f"{dates[0]} to {dates[-1]}" if len(dates) > 1 else "".join(dates)
     versions = ", ".join(f"{one} {which}" for one, which in content.get("versions", {}).items())
     parts = [
         f"Machine: {content['machine']}.",
-        f"Command: `{command}`.",
+        textwrap.fill(f"Command: `{command}`.", 120, break_on_hyphens=False),
         *([f"Versions of peers: {versions}."] if versions else []),
         f"Date: {when}.",
         f"Commit: {', '.join(commits[:3])}"

@@ -10,6 +10,8 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+__version__ = "1.0.0"
+
 _EXPORTS = {
     "train": "ensemble.run.loop",
     "sample": "ensemble.run.sample",

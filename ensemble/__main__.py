@@ -3,6 +3,8 @@
 import importlib
 import sys
 
+from ensemble import __version__
+
 COMMANDS = {
     "train": "trains an ensemble, or samples a posterior or a density",
     "convert": "writes data as records, which training reads in batches from the disk",
@@ -21,7 +23,11 @@ def main() -> int:
     if name in ("--help", "-h", "help"):
         width = max(map(len, COMMANDS))
         rows = [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
-        print("\n".join(["python -m ensemble COMMAND --help", "", *rows]))
+        usage = "python -m ensemble COMMAND --help, or --version"
+        print("\n".join([usage, "", *rows]))
+        return 0
+    if name == "--version":
+        print(__version__)
         return 0
     if name not in COMMANDS:
         print(

@@ -6,6 +6,7 @@ two functions. Nothing outside that folder knows which library a network is writ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -155,13 +156,8 @@ def _needed(jaxpr: Jaxpr) -> set[Var]:
     return needed
 
 
-_PRIMES = (1009, 1013, 1019, 1021)
-
-
-def prediction(network: Network, input_shape: tuple[int, ...]) -> Jaxpr:
-    """The program from variables and inputs [N, ...] to outputs, by tracing; nothing is computed.
-
-    N is even, and has a prime that no axis of a variable or of an example has.
+def last_activation(network: Network, input_shape: tuple[int, ...]) -> str:
+    """Whether outputs come out of a 'softmax' or a 'sigmoid', '' if neither, by tracing.
 
     Args:
         network: any.
@@ -170,58 +166,8 @@ def prediction(network: Network, input_shape: tuple[int, ...]) -> Jaxpr:
     rng_key = jax.eval_shape(jax.random.key, 0)
     inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
     variables = jax.eval_shape(network.init, rng_key, inputs)
-    sizes = {*input_shape, *(size for leaf in jax.tree.leaves(variables) for size in leaf.shape)}
-    free = [prime for prime in _PRIMES if not any(size and size % prime == 0 for size in sizes)]
-    inputs = jax.ShapeDtypeStruct((8 * (free or _PRIMES)[0], *input_shape), jnp.float32)
-    return jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
-
-
-def mixing(program: Jaxpr) -> str:
-    """What mixes examples, so that an output depends on those beside its own; '' if nothing does.
-
-    Args:
-        program: of `prediction`.
-
-    Returns:
-        The name of the first such operation, such as 'reduce_sum'.
-    """
-    prime = _shape(program.invars[-1])[0] // 8
-    for equation in equations(program):
-        if any(size and size % prime == 0 for size in _mixed_sizes(equation)):
-            return equation.primitive.name
-    return ""
-
-
-def _mixed_sizes(equation: JaxprEqn) -> Iterator[int]:
-    """The sizes of the axes along which an operation sums, sorts or reverses."""
-    name, params = equation.primitive.name, equation.params
-    if name == "dot_general":
-        axes = params["dimension_numbers"][0][0]
-    elif name.startswith(("reduce_", "arg")) and "axes" in params:
-        axes = params["axes"]
-    elif name.startswith("cum"):
-        axes = (params["axis"],)
-    elif name == "sort":
-        axes = (params["dimension"],)
-    elif name == "rev":
-        axes = params["dimensions"]
-    else:
-        return
-    shape = _shape(equation.invars[0])
-    yield from (shape[axis] for axis in axes)
-
-
-def _shape(var: Any) -> tuple[int, ...]:
-    return getattr(var.aval, "shape", ())
-
-
-def last_activation(program: Jaxpr) -> str:
-    """Whether outputs come out of a 'softmax' or a 'sigmoid', '' if neither.
-
-    Args:
-        program: of `prediction`.
-    """
-    equation, _, makers = _maker(program, program.outvars[0])
+    jaxpr = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
+    equation, _, makers = _maker(jaxpr, jaxpr.outvars[0])
     if equation is None:
         return ""
     name = equation.primitive.name
@@ -267,6 +213,40 @@ def _maker(jaxpr: Jaxpr, var: Any) -> tuple[JaxprEqn | None, Any, Jaxpr]:
             return _maker(jaxpr, equation.invars[inner.invars.index(found[1])])
         return found
     return None, var, jaxpr
+
+
+_MAX_CHECKED = 1 << 26
+"""Parameters, above which a network is not computed before it is split over devices."""
+
+
+def mixes_examples(network: Network, input_shape: tuple[int, ...]) -> bool:
+    """Whether what is predicted of an example changes where only the others of its batch do.
+
+    One small batch is computed twice, with parameters that keep activations in range. False too
+    for networks of more than 67 million parameters, which are not computed.
+
+    Args:
+        network: any.
+        input_shape: of one example.
+    """
+    rng = np.random.default_rng(0)
+    first, others = rng.normal(size=(2, 4, *input_shape)).astype(np.float32)
+    others[1] = first[1]
+    rng_key = jax.eval_shape(jax.random.key, 0)
+    shapes = jax.eval_shape(network.init, rng_key, jax.ShapeDtypeStruct(first.shape, jnp.float32))
+    if sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)) > _MAX_CHECKED:
+        return False
+
+    def start(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), leaf.shape)
+        fan_in = max(1, math.prod(leaf.shape[:-1]))
+        return jnp.asarray(rng.uniform(size=leaf.shape) / fan_in, leaf.dtype)
+
+    predict = jax.jit(lambda *args: network.apply(*args)[0][1])
+    variables = jax.tree.map(start, shapes)
+    one, same = (np.asarray(predict(variables, each), np.float32) for each in (first, others))
+    return bool(np.any(np.abs(one - same) > 1e-5 * (1 + np.abs(one))))
 
 
 def widened(outputs: jax.Array) -> jax.Array:

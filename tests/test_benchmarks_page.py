@@ -135,6 +135,16 @@ def test_what_a_file_says_of_itself_is_shown(page):
     assert "Commit: 1, 2, 3 and 2 more." in shown
 
 
+def test_a_file_without_a_command_has_that_of_its_script(page):
+    content = {"machine": "m", "commit": "abc", "date": "2026-01-02T03"}
+    assert "`python benchmarks/distillation.py --workdir=" in page.provenance(
+        "distillation", content
+    )
+    shown = page.provenance("streaming", content | {"command": "python benchmarks/streaming.py"})
+    assert "Command: `PYTHONPATH=. python benchmarks/streaming.py`." in shown
+    assert all(one.get("command") or page.documented(name) for name, one in page.stored().items())
+
+
 def test_a_report_says_where_it_comes_from(page, tmp_path):
     side_by_side = importlib.import_module("side_by_side")
     side_by_side.report([side_by_side.compare("a", "b", "s", [1.0])], str(tmp_path / "x.json"))

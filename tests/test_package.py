@@ -16,6 +16,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
+import ensemble
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]
 
@@ -115,7 +117,10 @@ def test_the_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     released = re.search(r"^## ([\d.]+) - ([\d-]+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert (citation["version"], str(citation["date-released"])) == released.groups()
-    assert citation["version"] == VERSION
+    assert citation["version"] == ensemble.__version__ == VERSION
+    command = [sys.executable, "-m", "ensemble", "--version"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout == f"{VERSION}\n"
     assert citation["license"] == PROJECT["license"]
 
 

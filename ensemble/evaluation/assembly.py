@@ -68,9 +68,9 @@ def evaluate(
     Raises:
         UserError: the workdir, what it is compared with, or the data cannot be used.
     """
-    datasets = [datasets] if isinstance(datasets, str) else datasets
+    datasets = datasets.split(",") if isinstance(datasets, str) else datasets
     compare = [compare] if isinstance(compare, str | os.PathLike) else compare
-    abstain = [abstain] if isinstance(abstain, str) else abstain
+    abstain = abstain.split(",") if isinstance(abstain, str) else abstain
     rules = None if abstain is None else [metrics.Rule.parse(one) for one in abstain]
     options = Options(rules, nonempty_sets)
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices)

@@ -146,6 +146,8 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
             "Its confidence is right on average, but not level by level: confidence less accuracy "
             f"is {numbers}, and by chance the ECE would hardly exceed {chance:.4f}."
         )
+    if low > 0 or high < 0:
+        numbers += "; it leaves out 0, but of two tests one fails by chance in more than 5%"
     if (high - low) / 2 > WIDE:
         needed = metrics.num_to_see(WIDE, (low, high), test["num_examples"])
         return (

@@ -21,6 +21,7 @@ from ensemble.report.tuning import too_long, untuned
 from ensemble.task import Scored
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
+_GOOD_SHARE = 0.2  # Of an independent draw: what a draw of chains that mix well is worth.
 _MAX_MODES = 8
 _RARE_SWAPS = 0.1  # Share of attempts, between neighbours of a ladder.
 _MIN_SWAPPED = 20  # Draws, half of which try each pair.
@@ -54,8 +55,12 @@ def findings(
     split = reported_split(report)
     if scored is None:
         return found
-    if not scored.likelihood.has_density:
-        losses = {}  # They are of standardised targets, a constant's of targets.
+    is_weighted = (
+        scored.dataset.train_weights is not None
+        or report.get("config", {}).get("class_weights", "none") != "none"
+    )
+    if is_weighted or not scored.likelihood.has_density:
+        losses = {}  # They are weighted, or of standardised targets: a constant's are neither.
     if split is None:
         return found + _training(report, scored, losses, remedy)
     constant = scored.likelihood.constant(
@@ -63,7 +68,19 @@ def findings(
     )
     targets = scored.dataset.targets(split)
     gain = advantage(scored.likelihood.example_terms(predictions[split], targets), constant)
+    if is_weighted and constant.higher_is_better and not gain.ensemble[0] > 0:
+        return [*found, _of_weights(report[split]["ensemble"], split, constant)]
     return found + _scores(report, split, constant, gain, losses, remedy, scored.likelihood.loss)
+
+
+def _of_weights(scores: Mapping[str, float], split: str, constant: Constant) -> str:
+    """An ensemble that learned by weights, and is right less often than a constant."""
+    return (
+        f"On the {split} split the ensemble is not measurably more often right than "
+        f"{constant.what}: {scores[constant.score]:.4g} against {constant.value:.4g}. It learned "
+        "by weights, which may be meant to bring this about: go by the balanced accuracy and the "
+        "classes' recalls of `evaluate`."
+    )
 
 
 def _failures(report: Mapping[str, Any], remedy: str) -> list[str]:
@@ -101,11 +118,12 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
     return [
         f"The {who} {told}: R-hat is up to {rhat:.3f} (below {GOOD_RHAT:g} "
         f"is good{by_chance}) and the bulk ESS from {ess:.0f}{of_tails} (above {GOOD_ESS} is "
-        f"good). Intervals and averages of these draws may be off. {_what_to_do(report, posterior)}"
+        f"good). Intervals and averages of these draws may be off. "
+        f"{_what_to_do(report, posterior, told)}"
     ]
 
 
-def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
+def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any], told: str) -> str:
     """The likely reason why chains have not converged, and what helps against it."""
     live, is_model = report["live_members"], "sites" in report
     longer = posterior.get("remedy") or (
@@ -127,6 +145,9 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any]) -> str:
         return "Begin with the step size, below."
     if posterior.get("divergences"):
         return f"Begin with the draws that diverged, below. {longer} where there are none."
+    num_draws = len(live) * posterior.get("num_samples", np.inf)
+    if told != DISAGREE and least_ess(posterior) > _GOOD_SHARE * num_draws:
+        return f"Each draw is worth much, and they are too few. {longer}."
     mass = report.get("config", {}).get("hmc", {}).get("mass")
     is_one = len(report.get("sites", {})) == 1
     # A ladder has a diagonal mass.
@@ -224,9 +245,7 @@ def _training(
 ) -> list[str]:
     """A training loss, where nothing is held out, that is not below that of a constant."""
     config = report["config"]
-    is_plain = scored.dataset.train_weights is None and all(
-        config.get(key, plain) == plain for key, plain in _PLAIN.items()
-    )
+    is_plain = all(config.get(key, plain) == plain for key, plain in _PLAIN.items())
     values = [loss for loss in losses.values() if np.isfinite(loss)]
     if not values or not is_plain or config.get("teacher"):  # It is another loss than the NLL.
         return []
@@ -240,7 +259,7 @@ def _training(
     ]
 
 
-_PLAIN = {"class_weights": "none", "label_smoothing": 0.0, "prior": "none"}
+_PLAIN = {"label_smoothing": 0.0, "prior": "none"}
 
 
 def _scores(
@@ -305,6 +324,6 @@ def _cause(losses: Mapping[int, float], constant: Constant, remedy: str) -> str:
             "by heart: give more data, or check that the splits are alike."
         )
     return (
-        f"The training loss is {loss:.3g} nats, about that of a constant: check that inputs and "
-        f"targets belong together, train longer, or {remedy}."
+        f"The training loss is {loss:.3g} nats, beside {constant.loss:.3g} of a constant: check "
+        f"that inputs and targets belong together, train longer, or {remedy}."
     )

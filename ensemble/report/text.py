@@ -127,7 +127,8 @@ def _sites_table(report: Mapping[str, Any]) -> list[Table | str]:
     shown = list(report["sites"].items())[:_MAX_SITES]
     rows = [[site, *(cell(name, row[name]) for name in titles)] for site, row in shown]
     width = max(len("variable"), *(len(site) for site, _ in shown)) + 1
-    found: list[Table | str] = [Table(["variable", *titles.values()], rows, width, 10)]
+    others = max(9, *(len(cell) for row in rows for cell in row[1:])) + 1
+    found: list[Table | str] = [Table(["variable", *titles.values()], rows, width, others)]
     if report["num_values"] > len(shown):
         found.append(
             f"These are {len(shown)} of {report['num_values']:,} values; report.json has "
@@ -245,9 +246,10 @@ WALK_INTERVALS = (
 )
 
 
-def agreement(rhat: float, ess: float, worst: str = "") -> str:
-    """How far chains agree: their largest R-hat, of what, and their least bulk ESS."""
-    return f"R-hat up to {rhat:.3f}{f' ({worst})' if worst else ''}, bulk ESS from {ess:.0f}"
+def agreement(rhat: float, ess: float, worst: str = "", least: str = "") -> str:
+    """How far chains agree: their largest R-hat, of what, and their least bulk ESS, of what."""
+    of_rhat, of_ess = (f" ({name})" if name else "" for name in (worst, least))
+    return f"R-hat up to {rhat:.3f}{of_rhat}, bulk ESS from {ess:.0f}{of_ess}"
 
 
 def _walk_sentence(posterior: Mapping[str, Any]) -> str:
@@ -313,8 +315,9 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
     text = f"{plot_style.plural(num_chains, 'chain')} of {plot_style.plural(num_draws, 'draw')}: "
     if np.isfinite(posterior["rhat_max"]) and np.isfinite(posterior["ess_bulk_min"]):
-        text += agreement(posterior["rhat_max"], posterior["ess_bulk_min"], posterior["rhat_worst"])
-        text += ", "
+        names = (posterior["rhat_worst"], posterior.get("ess_bulk_worst", ""))
+        named = names if names[0] != names[1] else names[:1]
+        text += f"{agreement(posterior['rhat_max'], posterior['ess_bulk_min'], *named)}, "
     else:
         text += "too few or degenerate draws for R-hat, "
     if "draw_temperature" in posterior:

@@ -275,7 +275,8 @@ def _entry(name: str, request: Request) -> SourceEntry:
         close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
-    if request.table.keys and not entry.kind_of_target:
+    # What cannot be listed is a program's: its loader says so, also of data frames.
+    if request.table.keys and entry.is_listed and not entry.kind_of_target:
         raise refuse_table_keys(request.table, f"config.dataset={name!r} has no named columns")
     if request.size is not None and not entry.can_resize:
         raise refuse_resize(f"config.dataset={name!r}")

@@ -155,9 +155,9 @@ def refuse_arrays(name: str, request: Request) -> Dataset:
         UserError: always.
     """
     raise UserError(
-        "its data were arrays, which a workdir does not keep; give the same ones again: "
-        "ensemble.train(config, data=...), ensemble.evaluate(workdir, data=...) or, written by "
-        "numpy.savez, evaluate.py --data=FILE.npz"
+        "its data were arrays or data frames, which a workdir does not keep; give the same ones "
+        "again: ensemble.train(config, data=...), ensemble.evaluate(workdir, data=...) or, arrays "
+        "written by numpy.savez, evaluate.py --data=FILE.npz"
     )
 
 

@@ -21,8 +21,7 @@ from ensemble.network import (
     Traits,
     Variables,
     last_activation,
-    mixing,
-    prediction,
+    mixes_examples,
     traits,
     widened,
 )
@@ -345,16 +344,15 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
             f"{f' of {several} targets' if several > 1 else ''} must be {expected}: {remedy}"
         )
     check_dtype(task.network, name, config.get("dtype", FLOAT32), dataset.input_shape)
-    program = prediction(task.network, dataset.input_shape)
-    if how := mixing(program):
+    if mixes_examples(task.network, dataset.input_shape):
         note(
-            f"The network {name!r} mixes the examples of a batch (by {how}), also where it "
-            "predicts: what it says of one depends on those beside it, and on the number of "
-            "devices. Normalise each example alone, or by nn.BatchNorm."
+            f"The network {name!r} mixes the examples of a batch, also where it predicts: what it "
+            "says of one depends on those beside it, and on the number of devices. Let each layer "
+            "leave the first axis alone; nn.BatchNorm normalises by statistics of training."
         )
     if not task.likelihood.takes_logits:
         return
-    if activation := last_activation(program):
+    if activation := last_activation(task.network, dataset.input_shape):
         raise UserError(
             f"config.model={name!r} ends in a {activation}, and config.likelihood="
             f"{task.likelihood.name!r} takes logits, to which it applies its own: leave the "

@@ -1,4 +1,4 @@
-"""What is found out about a network by tracing it."""
+"""What is found out about a network by tracing it, and by computing one batch."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ import pytest
 from flax import linen as nn
 
 from ensemble.errors import UserError
-from ensemble.network import Traits, last_activation, mixing, prediction, traits
+from ensemble.network import Traits, last_activation, mixes_examples, traits
 from ensemble.networks import as_network
 from ensemble.networks.linen import LinenNetwork
 
@@ -156,7 +156,7 @@ class _Ends(nn.Module):
     ],
 )
 def test_last_activation(how, expected):
-    assert last_activation(prediction(LinenNetwork(_Ends(how)), (5,))) == expected
+    assert last_activation(LinenNetwork(_Ends(how)), (5,)) == expected
 
 
 class _Function(nn.Module):
@@ -169,39 +169,49 @@ class _Function(nn.Module):
         return self.function(x)
 
 
+class _Sower(nn.Module):
+    """Keeps a mean over the batch that nothing needs."""
+
+    @nn.compact
+    def __call__(self, x):
+        self.sow("intermediates", "mean", x.mean())
+        return nn.Dense(2)(x)
+
+
+def attention(x):
+    return nn.MultiHeadDotProductAttention(2)(x)
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (lambda x: x - x.mean(0), "reduce_sum"),
-        (lambda x: nn.Dense(2)(x) / jnp.std(x), "reduce_sum"),
-        (lambda x: x / x.max(0, keepdims=True), "reduce_max"),
-        (lambda x: nn.softmax(x @ x.T) @ x, "reduce_max"),
-        (lambda x: x - jnp.ones(len(x)) @ x, "dot_general"),
-        (
-            lambda x: (x.reshape(2, -1, 6) - x.reshape(2, -1, 6).mean(1, keepdims=True))[0],
-            "reduce_sum",
-        ),
-        (lambda x: jnp.cumsum(x, 0), "cumsum"),
-        (lambda x: jnp.sort(x, 0), "sort"),
-        (lambda x: x[::-1], "rev"),
-        (lambda x: x * jnp.argmax(x, 0), "argmax"),
-        (lambda x: nn.LayerNorm()(x), ""),
-        (lambda x: nn.GroupNorm(num_groups=3)(x), ""),
-        (lambda x: nn.BatchNorm(use_running_average=True)(x), ""),
-        (lambda x: nn.softmax(jnp.sort(x)[:, ::-1]).cumsum(1) @ jnp.ones((6, 3)), ""),
-        (lambda x: nn.MultiHeadDotProductAttention(2)(x.reshape(-1, 3, 2)).reshape(-1, 6), ""),
-        (lambda x: nn.RNN(nn.GRUCell(4))(x[..., None])[:, -1], ""),
-        (lambda x: nn.Conv(4, (3,))(x[..., None]).mean(1), ""),
-        (lambda x: jnp.concatenate([x, x[:, ::-1]]).reshape(2, -1, 6).mean(0), ""),
-        (lambda x: jax.vmap(lambda one: one / one.sum())(x), ""),
-        (lambda x: jax.lax.map(lambda one: one / one.sum(), x), ""),
+        (lambda x: x - x.mean(0), True),
+        (lambda x: nn.Dense(2)(x) / jnp.std(x), True),
+        (lambda x: nn.softmax(x @ x.T) @ x, True),
+        (lambda x: x - x[0], True),
+        (lambda x: jnp.roll(x, 1, 0), True),
+        (lambda x: x.reshape(2, -1, 6).mean(0).repeat(2, 0), True),
+        (lambda x: nn.Dense(2)(nn.relu(nn.Conv(16, (3,))(x))), True),  # It has no axis of channels.
+        (lambda x: nn.RNN(nn.SimpleCell(4))(x), True),
+        (attention, True),
+        (lambda x: nn.LayerNorm()(x), False),
+        (lambda x: nn.GroupNorm(num_groups=3)(x), False),
+        (lambda x: nn.BatchNorm(use_running_average=True)(x), False),
+        (lambda x: nn.Dense(3)(nn.tanh(nn.Dense(5000)(x))), False),
+        (lambda x: attention(x.reshape(-1, 3, 2)).reshape(-1, 6), False),
+        (lambda x: nn.RNN(nn.GRUCell(4))(x[..., None])[:, -1], False),
+        (lambda x: nn.Conv(4, (3,))(x[..., None]).mean(1), False),
+        (lambda x: jnp.log(x), False),  # Not finite.
+        (lambda x: (x > 0).astype(jnp.int8), False),
     ],
 )
-def test_mixing(function, expected):
-    assert mixing(prediction(LinenNetwork(_Function(function)), (6,))) == expected
+def test_mixing_of_examples(function, expected):
+    assert mixes_examples(LinenNetwork(_Function(function)), (6,)) == expected
 
 
-@pytest.mark.parametrize("width", [1009, 2018, 1009 * 1013])
-def test_no_width_is_taken_for_the_examples(width):
-    network = LinenNetwork(_Function(lambda x: nn.Dense(3)(x.cumsum(1))))
-    assert mixing(prediction(network, (width,))) == ""
+def test_what_nothing_needs_mixes_nothing():
+    assert not mixes_examples(LinenNetwork(_Sower()), (6,))
+
+
+def test_a_large_network_is_not_computed():
+    assert not mixes_examples(LinenNetwork(_Function(lambda x: nn.Dense(1 << 24)(x - x[0]))), (6,))

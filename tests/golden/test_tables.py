@@ -20,6 +20,7 @@ from test_golden import RESULTS, machine
 NUMBER = r"[-+]?[\d,]*\.?\d+"
 PRINTED = {
     "clutter_ensemble": "README.md",
+    "digits_ensemble": "docs/results.md",
     "digits_logreg_hmc": "docs/posteriors.md",
     "movielens_hmc": "docs/recommendation.md",
     "mixture_rwm": "docs/random_walks.md",

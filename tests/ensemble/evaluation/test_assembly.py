@@ -340,6 +340,11 @@ def test_a_folder_of_ones_own_in_the_workdir_is(trained):
     assert (trained / "evaluation of mine" / "report.html").exists()
 
 
+def test_names_may_be_written_as_in_a_terminal(trained, tmp_path):
+    evaluation = ensemble.evaluate(trained, tmp_path, "constant,uniform", abstain="coverage=0.8")
+    assert list(evaluation["out_of_distribution"]) == ["constant", "uniform"]
+
+
 def test_one_name_needs_no_list(trained, tmp_path):
     evaluation = ensemble.evaluate(trained, tmp_path, "constant", compare=trained)
     assert list(evaluation["out_of_distribution"]) == ["constant"]

@@ -87,6 +87,12 @@ def test_quality(test, num_members, sentence):
             "12,771 examples would show a difference of 2 points.",
         ),
         (
+            make_test(gap=-0.06, half_width=0.05, p=(0.04, 0.5)),
+            "The test split is too small to tell whether it is calibrated (-6.00 points "
+            "[-11.00, -1.00], ECE 0.0100; it leaves out 0, but of two tests one fails by chance in "
+            "more than 5%)",
+        ),
+        (
             make_test(gap=-0.0142, p=(0.03, 0.03)),
             "On average its probabilities are right to within 2.5 points: ",
         ),

@@ -56,7 +56,7 @@ def test_a_good_run_has_nothing_said_against_it():
     ("loss", "cause"),
     [
         (6e13, "has diverged, to 6e+13 nats: lower config.learning_rate=0.1"),
-        (1.03, "about that of a constant"),
+        (1.04, "is 1.04 nats, beside 1.03 of a constant"),
         (0.01, "by heart"),
         (np.nan, "inputs and targets belong together"),
     ],
@@ -98,10 +98,18 @@ def test_what_differs_by_chance_alone_is_not_measurable():
     assert "not measurably better than always answering 'a': accuracy 0.51 against 0.5" in line
 
 
+def test_weights_may_be_meant_to_cost_accuracy():
+    (line,) = _of(_predicted([0.5], 0.4), [0.3], config={"class_weights": "balanced"})
+    assert "is not measurably more often right than always answering 'a': 0.5 against 0.5" in line
+    assert "It learned by weights" in line
+    assert "nats" not in line  # They are weighted, and no constant's.
+    assert _of(_predicted([0.9]), [0.3], config={"class_weights": "balanced"}) == []
+
+
 def test_members_that_are_worse_are_named():
     (line,) = _of(_predicted([0.9, 0.5, 0.9]), [0.2, 1.2, 0.2])
     assert "1 member of 3 are not measurably better than always answering 'a': 1." in line
-    assert "about that of a constant" in line
+    assert "is 1.2 nats, beside 1.03 of a constant" in line
     (line,) = _of(_predicted([0.9, 0.9], [0.9, 1 - 1e-10]), [0.2, 1e9])
     assert "diverged, to 1e+09" in line
 
@@ -186,6 +194,16 @@ def test_numbers_are_compared_with_their_mean():
         ({"rhat_max": 1.001, "divergences": 0}, 0, []),
         ({"rhat_max": np.nan, "divergences": 0}, 0, ["R-hat of mu is no finite number"]),
         ({"rhat_max": 1.001, "divergences": 3}, 0, ["3 draws diverged: .*acceptance=0.8 to"]),
+        (
+            {"rhat_max": 1.004, "divergences": 0, "ess_bulk_min": 208},
+            0,
+            ["bulk ESS from 208 .* they are too few. Raise config.hmc.num_samples=100"],
+        ),
+        (
+            {"rhat_max": 1.004, "divergences": 0, "ess_bulk_min": 40},
+            0,
+            ["The chains mix slowly. Raise"],
+        ),
         ({"rhat_max": 1.3, "divergences": 0}, 2, ["mass='low_rank'", "above 0.62 for 2 observ"]),
         ({"rhat_max": 1.3, "divergences": 9}, 0, ["Begin with the draws that div", "9 draws"]),
         (

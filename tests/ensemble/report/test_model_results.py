@@ -6,6 +6,7 @@ import pytest
 import scipy.stats
 
 from ensemble.report.model_results import _dims, _information_criteria
+from ensemble.report.text import agreement, format_table
 from ensemble.task import SiteDraws
 
 
@@ -36,6 +37,23 @@ def test_few_draws_bear_less_of_a_pareto_k(num_draws, good_k):
     k = arviz.psislw(np.log(weights))[1]
     assert good_k < k < 0.7
     assert found["num_bad_k"] == 1
+
+
+def test_no_cells_of_the_table_of_variables_run_together():
+    names = ("mean", "mcse", "sd", "q05", "q95", "rhat", "ess_bulk", "ess_tail")
+    values = (-0.0314512, 0.00094, 0.0188171, -0.0628812, -0.00096618, 1.001, 396, 400)
+    site = dict(zip(names, values, strict=True))
+    report = {"sites": {"w": site}, "num_values": 1, "information_criteria": {}}
+    table = format_table({"method": "nuts", **report})
+    assert table.splitlines()[-1].split()[1:] == [
+        "-0.031451", "0.00094", "0.018817", "-0.062881", "-0.00096618", "1.001", "396", "400",
+    ]  # fmt: skip
+
+
+def test_chains_agree_as_far_as_two_scalars_say():
+    assert agreement(1.005, 208, "mu", "log_density") == (
+        "R-hat up to 1.005 (mu), bulk ESS from 208 (log_density)"
+    )
 
 
 def test_axes_have_the_names_that_hold_wherever_a_variable_stands():
