@@ -65,7 +65,7 @@ def constant(num_members: int, num_examples: int, **setting: Any) -> Replicate:
     def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
         arrays, targets = draw(rng, num_members, num_examples, **setting)
         splits = {"train": train, "test": targets}
-        scored = Scored(types.SimpleNamespace(targets=splits.get), likelihood)  # type: ignore[arg-type]
+        scored = Scored(types.SimpleNamespace(targets=splits.get, train_weights=None), likelihood)  # type: ignore[arg-type]
         report = {
             "num_members": num_members,
             "live_members": list(range(num_members)),

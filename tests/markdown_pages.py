@@ -22,6 +22,20 @@ def python_blocks(page):
     return [text for _, text in blocks(page, "python")]
 
 
+def entries(page, heading):
+    """The names in the first column of the tables below a heading of a page."""
+    (section,) = re.findall(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    cells = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall("`([^`]+)`", cell)}
+
+
+def of_evaluations():
+    """The entries of an evaluation that the page on workdirs describes."""
+    return entries(ROOT / "docs" / "workdirs.md", "evaluation/evaluation.json")
+
+
 def training_commands(page):
     """Every command of a page that trains, each on one line."""
     text = page.read_text().replace("\\\n", " ")

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from conftest import ROOT, small_config
+from markdown_pages import of_evaluations
 
 import ensemble
 from ensemble import UserError, metrics
@@ -347,6 +348,7 @@ def test_names_may_be_written_as_in_a_terminal(trained, tmp_path):
 
 def test_one_name_needs_no_list(trained, tmp_path):
     evaluation = ensemble.evaluate(trained, tmp_path, "constant", compare=trained)
+    assert evaluation.keys() <= of_evaluations()
     assert list(evaluation["out_of_distribution"]) == ["constant"]
     assert len(evaluation["compare"]) == 1
 

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from conftest import built_once, small_config
+from markdown_pages import of_evaluations
 
 import ensemble
 
@@ -31,6 +32,7 @@ def test_each_target_is_evaluated_and_the_nll_is_of_all(run, tmp_path):
         run, tmp_path, compare=run, data={"inputs": X, "targets": Y}, show_progress=False
     )
     report = json.loads((run / "report.json").read_text())["test"]
+    assert found.keys() | found["targets"][0].keys() <= of_evaluations()
     for d, part in enumerate(found["targets"]):
         scores = part["test"]["ensemble"]
         assert scores["rmse"] == report["targets"][d]["rmse"]

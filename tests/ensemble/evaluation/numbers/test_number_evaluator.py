@@ -7,6 +7,7 @@ import jax.export
 import numpy as np
 import pytest
 from conftest import built_once, small_config
+from markdown_pages import of_evaluations
 
 import ensemble
 from ensemble import UserError
@@ -76,6 +77,7 @@ def test_scores_are_those_of_the_report_and_have_intervals(evaluated, run):
     assert test["members"] == report["members"]
     stored = json.loads((out / "evaluation.json").read_text())
     assert stored == json.loads(json.dumps(evaluation))
+    assert evaluation.keys() <= of_evaluations()
     assert sum(test["pit"]["counts"]) == test["num_examples"]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.special
 from conftest import small_config
+from markdown_pages import of_evaluations
 
 import ensemble
 from ensemble import UserError, metrics
@@ -69,6 +70,7 @@ def test_runs_are_evaluated(tmp_path):
     )
     for name, value in run.report["test"]["ensemble"].items():
         assert found["test"]["ensemble"][name] == pytest.approx(value, rel=1e-12)
+    assert found.keys() <= of_evaluations()
     assert found["compare"][0]["difference"]["pinball"] == 0
     assert found["shift"]["noisy"]["ensemble"]["pinball"][0] == pytest.approx(
         found["test"]["ensemble"]["pinball"]
