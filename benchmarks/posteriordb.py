@@ -57,7 +57,6 @@ def run(name: str, method: str) -> dict[str, Any]:
         "converged": posterior["converged"],
         "rhat_max": round(posterior["rhat_max"], 4),
         "ess_bulk_min": round(posterior["ess_bulk_min"]),
-        "ess_tail_min": round(posterior["ess_tail_min"]),
         "divergences": posterior["divergences"],
         "num_gradients": posterior["num_gradients"],
         "cpu_seconds": round(seconds, 1),

@@ -51,7 +51,8 @@ def evaluate(
         out: directory for the results; None: `evaluation` in the workdir.
         datasets: what to predict beside the test split: `shift`, `uniform`, `constant`, of tables
             `box` and `outside`, and names of data sets as `ensemble.sources.load_dataset` takes
-            them; empty for nothing. None: those that suit the run, are here and have its shape.
+            them, or a string of some with commas; empty for nothing. None: those that suit the run,
+            are here and have its shape.
         compare: workdirs of runs on the same data to lay beside this one. What a posterior's
             chains start from stands beside it anyway.
         data_dir: where TFDS sets lie; None: where the run had them, if they are still there.

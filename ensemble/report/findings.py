@@ -22,6 +22,7 @@ from ensemble.task import Scored
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
 _GOOD_SHARE = 0.2  # Of an independent draw: what a draw of chains that mix well is worth.
+_MAX_LOST = 1.0  # Nats beyond a constant's, which weights do not bring about.
 _MAX_MODES = 8
 _RARE_SWAPS = 0.1  # Share of attempts, between neighbours of a ladder.
 _MIN_SWAPPED = 20  # Draws, half of which try each pair.
@@ -68,8 +69,11 @@ def findings(
     )
     targets = scored.dataset.targets(split)
     gain = advantage(scored.likelihood.example_terms(predictions[split], targets), constant)
-    if is_weighted and constant.higher_is_better and not gain.ensemble[0] > 0:
-        return [*found, _of_weights(report[split]["ensemble"], split, constant)]
+    scores = report[split]["ensemble"]
+    has_diverged = scores[scored.likelihood.loss] > constant.loss + _MAX_LOST
+    is_worse = constant.higher_is_better and not gain.ensemble[0] > 0
+    if is_weighted and is_worse and not has_diverged:
+        return [*found, _of_weights(scores, split, constant)]
     return found + _scores(report, split, constant, gain, losses, remedy, scored.likelihood.loss)
 
 
@@ -276,7 +280,8 @@ def _scores(
     lost = [
         k
         for i, k in enumerate(report["live_members"])
-        if not gain.members[i][0] > 0 or (loss == "nll" and members[loss][i] > constant.loss + 1)
+        if not gain.members[i][0] > 0
+        or (loss == "nll" and members[loss][i] > constant.loss + _MAX_LOST)
     ]
     title = constant.score.upper() if constant.score == "rmse" else constant.score
     if not gain.ensemble[0] > 0:

@@ -299,7 +299,7 @@ def classification(dataset: Source, network: Network, priors: tuple[Prior, ...] 
 
 
 def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
-    """Refuses a network that cannot take the data, before anything is compiled.
+    """Refuses a network that cannot take the data, before training is compiled.
 
     One whose predictions of an example depend on the others of a batch is noted.
 

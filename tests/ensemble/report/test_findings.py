@@ -104,6 +104,9 @@ def test_weights_may_be_meant_to_cost_accuracy():
     assert "It learned by weights" in line
     assert "nats" not in line  # They are weighted, and no constant's.
     assert _of(_predicted([0.9]), [0.3], config={"class_weights": "balanced"}) == []
+    (line,) = _of(_predicted([0.5], 1 - 1e-10), [0.3], config={"class_weights": "balanced"})
+    assert "not measurably better" in line  # Weights do not make an NLL of 12 nats.
+    assert "weights" not in line
 
 
 def test_members_that_are_worse_are_named():

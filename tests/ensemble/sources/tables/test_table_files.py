@@ -75,6 +75,8 @@ def test_names_that_are_no_text_are_one_line(tmp_path):
 def test_other_data_have_no_columns():
     with pytest.raises(UserError, match=r"config\.target is for tables .*'digits' has no named"):
         load_dataset("digits", table=TableKeys("y"))
+    with pytest.raises(UserError, match="its data were arrays or data frames"):
+        load_dataset("arrays", table=TableKeys("y"))  # A frame's keys are right: it is gone.
 
 
 def test_a_folder_is_of_parts_or_of_splits(tmp_path):
