@@ -3,6 +3,10 @@
     git worktree add ../before COMMIT
     python benchmarks/before_and_after.py --before=../before --out=benchmarks/results/NAME.json
 
+Or this checkout by another Python, whose packages are of other versions:
+
+    python benchmarks/before_and_after.py --before=. --python=OTHER/bin/python --out=...
+
 Every round runs `train.py` in both, in fresh processes that compile anew, this one first in every
 second round. Of each command it takes the rate that `metrics.jsonl` says, seconds of CPU, and the
 most memory; CPU seconds decide where a ratio of rates straddles 1, for other programs do not
@@ -37,11 +41,14 @@ COMMANDS = {
 """By name: a configuration and what is overridden, that both checkouts know."""
 
 
-def measure(checkout: pathlib.Path, config: str, overrides: list[str]) -> dict[str, float]:
+def measure(
+    checkout: pathlib.Path, python: str, config: str, overrides: list[str]
+) -> dict[str, float]:
     """Runs one command in a checkout.
 
     Args:
         checkout: where `train.py` is.
+        python: runs it.
         config: its name.
         overrides: of keys.
 
@@ -50,7 +57,7 @@ def measure(checkout: pathlib.Path, config: str, overrides: list[str]) -> dict[s
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable,
+            python,
             "train.py",
             f"--config=configs/{config}.py",
             f"--workdir={folder}/run",
@@ -82,29 +89,41 @@ def measure(checkout: pathlib.Path, config: str, overrides: list[str]) -> dict[s
     }
 
 
+def jax_version(python: str) -> str:
+    """The version of JAX that a Python would import."""
+    code = "import importlib.metadata; print(importlib.metadata.version('jax'))"
+    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
 def main() -> None:
     """Measures, and prints and writes a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", type=pathlib.Path, required=True, help="another checkout")
+    parser.add_argument("--python", default=sys.executable, help="what runs the other checkout")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", choices=COMMANDS, help="one of the commands")
     parser.add_argument("--out", help="a JSON file")
     args = parser.parse_args()
     git = ["git", "-C", str(args.before), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    sides = {"now": (side_by_side.ROOT, sys.executable), "before": (args.before, args.python)}
+    versions = {name: jax_version(python) for name, (_, python) in sides.items()}
     rows = []
     for name, (config, *overrides) in COMMANDS.items():
         if args.only not in (None, name):
             continue
-        found: dict[pathlib.Path, list[dict[str, float]]] = {side_by_side.ROOT: [], args.before: []}
+        found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
         for number in range(args.rounds):
-            for checkout in list(found)[:: 1 if number % 2 else -1]:
-                found[checkout].append(measure(checkout, config, overrides))
-                print(f"{name} {number + 1}: {checkout.name} {found[checkout][-1]}", flush=True)
+            for side in list(sides)[:: 1 if number % 2 else -1]:
+                found[side].append(measure(*sides[side], config, overrides))
+                print(f"{name} {number + 1}: {side} {found[side][-1]}", flush=True)
         now, before = found.values()
         for key, unit in (("rate", "per second"), ("cpu_seconds", "s of CPU"), ("mib", "MiB")):
             values = [one[key] for one in now], [one[key] for one in before]
             setting = f"{' '.join([config, *overrides])}; before: {commit}"
+            if versions["now"] != versions["before"]:
+                setting += f", jax {versions['before']}; now: jax {versions['now']}"
             rows.append(side_by_side.compare(name, setting, unit, *values, "before", key == "rate"))
     side_by_side.report(rows, args.out, f"--before=CHECKOUT --rounds={args.rounds}")
 

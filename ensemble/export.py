@@ -14,7 +14,9 @@ Whoever has the file needs `pip install jax flatbuffers` and these lines:
 `epistemic` [N], nats; `member_log_probs` [M, N, C]; all float32. `accepted` [N] bool is false where
 an ensemble that was exported with `--abstain` is not sure enough to answer. N is free, but a call
 holds the activations of N examples of one member: feed some hundred at a time, and wrap
-`model.call` in `jax.jit`, which compiles once for each N. `model.fun_name` says which run it is of.
+`model.call` in `jax.jit`, which compiles once for each N. `model.fun_name` says which run it is of,
+and which JAX wrote it. JAX promises to read files that are up to six months old, and refuses some
+older ones in one line: export the workdir again.
 
 The file holds StableHLO for CPU, CUDA and TPU, with the variables of all members as constants: its
 size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB. Of a
@@ -68,7 +70,8 @@ def export(predictor: Predictor) -> bytes:
     def run(inputs: jax.Array) -> dict[str, jax.Array]:
         return predictor.function(inputs)
 
-    run.__name__ = f"run_{predictor.identity}"  # What a file says as `model.fun_name`.
+    # What a file says as `model.fun_name`.
+    run.__name__ = f"run_{predictor.identity}_jax_{jax.__version__}"
     return bytes(jax.export.export(jax.jit(run), platforms=PLATFORMS)(inputs).serialize())
 
 

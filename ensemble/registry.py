@@ -106,6 +106,7 @@ _MINIBATCH = "ensemble.methods.minibatch.minibatch_sampling:MinibatchSampling"
 _DRAWS = "ensemble.draws.store:predictive"
 # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one before
 # it, and takes longer to make them. Sampling by all the data is faster with it: decision 0005.
+# jaxlib 0.11.2 and later have the newer way alone.
 _OF_STEPS = {"--xla_cpu_use_fusion_emitters": "false"}
 # XLA:CPU compiles a loop whose arrays are this small, bytes, to one function, which does not start
 # each operation by itself; its own bound is a kilobyte. Small models gain: docs/speed.md.

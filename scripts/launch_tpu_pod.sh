@@ -24,7 +24,7 @@ command=("$0" "$@")
 cd "$(dirname "$0")/.."
 
 # The line of docs/devices.md for TPUs; gcsfs for gs://; what prepares data sets, on each worker's own disk.
-requirements=(-r requirements.txt -r requirements-prepare.txt 'jax[tpu]>=0.10.2,<0.11' gcsfs)
+requirements=(-r requirements.txt -r requirements-prepare.txt 'jax[tpu]>=0.10.2,<0.13' gcsfs)
 # uv brings the Python that machines may lack.
 uv_installer=https://astral.sh/uv/0.13.8/install.sh
 

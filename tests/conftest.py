@@ -15,11 +15,12 @@ gc.disable()  # Until all is imported and collected: it would look at all of it 
 
 # Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false "  # They take more than half of the time to compile.
-    "--xla_cpu_parallel_codegen_split_count=1 "  # Each part of a program costs.
-    "--xla_cpu_collective_call_terminate_timeout_seconds=600"  # Two cores may be busy.
+XLA_FLAGS = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",  # They take more than half of the time to compile.
+    "--xla_cpu_parallel_codegen_split_count=1",  # Each part of a program costs.
+    "--xla_cpu_collective_call_terminate_timeout_seconds=600",  # Two cores may be busy.
 )
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # They cost a tenth.
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -46,6 +47,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from small_runs import leave_pictures_blank, make_blobs, small_config
 
 import ensemble
+from ensemble.sharding.startup import known_flags
 from ensemble.storage.workdir import Workdir
 from scripts.launch_local import reserve_port
 
@@ -60,6 +62,7 @@ __all__ = [
     "small_config",
 ]
 
+os.environ["XLA_FLAGS"] = " ".join(known_flags(XLA_FLAGS))  # Read when JAX starts, below.
 jax.config.update("jax_num_cpu_devices", 8)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
 

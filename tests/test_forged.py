@@ -1,6 +1,7 @@
 """Checkpoints and draws that somebody has made: sound in themselves, and not of their run."""
 
 import shutil
+import sys
 
 import jax
 import numpy as np
@@ -152,6 +153,11 @@ def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path, con
     shutil.copytree(blobs_run, tmp_path / "run")
     newest = max((tmp_path / "run" / "checkpoints").iterdir(), key=lambda path: int(path.name))
     (newest / "_CHECKPOINT_METADATA").write_text(content)
+    # Python 3.12 and later do not give up on so deep a list, and Orbax does without it.
+    if content != "[]" and sys.version_info >= (3, 12):
+        found, expected = (ensemble.load(path).variables for path in (tmp_path / "run", blobs_run))
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+        return
     with pytest.raises(UserError, match=r"checkpoints cannot be read: .*; remove what is damaged"):
         ensemble.load(tmp_path / "run")
 

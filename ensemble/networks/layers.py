@@ -1,6 +1,6 @@
 """Convolutions that train fast on CPUs too, with the parameters and the values of Flax's own.
 
-What XLA's CPU compiler (jaxlib 0.10) does well decides their form:
+What XLA's CPU compiler (jaxlib 0.10 to 0.12) does well decides their form:
 
 - It is fast on a convolution only in the layout NHWC x HWIO -> NHWC. It rewrites others, among
   them that of a weight gradient, but not inside a loop such as `lax.scan`, where they run some

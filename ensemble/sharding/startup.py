@@ -4,13 +4,17 @@ JAX reads XLA's flags when it starts its first backend, not when it is imported;
 imported, and run, after everything else, as long as nothing has asked for a device.
 """
 
+import contextlib
 import ctypes
+import importlib.metadata
 import importlib.util
-import mmap
+import json
 import os
 import pathlib
+import subprocess
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 
@@ -153,25 +157,88 @@ def _keep_freed_memory(one_arena: bool) -> None:
 def _set_xla_flags(chosen: Mapping[str, str]) -> None:
     """Appends those flags that this jaxlib knows and the user has not set.
 
-    An unknown flag aborts the process, so the names are looked up in jaxlib's library.
+    They make XLA's CPU compiler faster and do nothing for an accelerator, whose plug-in reads
+    XLA_FLAGS by a list of its own. So none is set where a plug-in may be loaded.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    wanted = {name: value for name, value in chosen.items() if name not in flags}
-    known = _in_jaxlib(wanted)
-    added = [f"{name}={value}" for name, value in wanted.items() if name in known]
-    os.environ["XLA_FLAGS"] = " ".join([flags, *added]).strip()
+    wanted = [f"{name}={value}" for name, value in chosen.items() if name not in flags]
+    if wanted and not _loads_plug_in():
+        os.environ["XLA_FLAGS"] = " ".join([flags, *known_flags(wanted)]).strip()
 
 
-def _in_jaxlib(flags: Iterable[str]) -> set[str]:
-    """Those of the flags whose names are in jaxlib's library."""
-    spec = importlib.util.find_spec("jaxlib")
-    if spec is None or spec.origin is None:
-        return set()
-    library = pathlib.Path(spec.origin).parent / "libjax_common.so"
-    if not library.is_file():
-        return set()
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return {flag for flag in flags if data.find(flag.lstrip("-").encode()) >= 0}
+def _loads_plug_in() -> bool:
+    """Whether JAX may load a plug-in of an accelerator, libtpu among them."""
+    if (jax.config.values["jax_platforms"] or "") == "cpu":
+        return False
+    has_libtpu = importlib.util.find_spec("libtpu") is not None
+    return has_libtpu or bool(importlib.metadata.entry_points(group="jax_plugins"))
+
+
+def known_flags(flags: Sequence[str]) -> list[str]:
+    """Finds out which of XLA's flags this jaxlib knows, without a risk to this process.
+
+    XLA aborts a process that names a flag which it does not know, and releases drop some: jaxlib
+    0.11.2 dropped one that 0.11.1 had. So a child process tries them, a third of a second, once for
+    each jaxlib; the answer is kept beside the cache of compiled programs.
+
+    Args:
+        flags: such as `--xla_cpu_enable_fast_math=false`.
+
+    Returns:
+        Those that are known, in their order.
+    """
+    path = cache_folder() / "xla_flags.json"
+    jaxlib = importlib.metadata.version("jaxlib")
+    try:
+        answers = json.loads(path.read_text())
+        return [flag for flag in flags if answers[f"{jaxlib} {flag}"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # Not asked yet, or not to be read: then it is asked again.
+    answers: dict[str, bool | None] = dict.fromkeys(flags, True)
+    if not _accepts(flags):
+        answers = {flag: _accepts([flag]) for flag in flags}
+    if None not in answers.values():
+        _remember(path, {f"{jaxlib} {flag}": answer for flag, answer in answers.items()})
+    return [flag for flag in flags if answers[flag]]
+
+
+def _remember(path: pathlib.Path, answers: Mapping[str, bool | None]) -> None:
+    """Adds answers to a file, or leaves it as it is: who cannot write there asks each time."""
+    try:
+        before = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        before = {}
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(before | dict(answers), indent=1))
+        unfinished.replace(path)
+
+
+# Makes XLA read its flags, which ends the process with 1 or a signal where one is not known.
+_READ_FLAGS = """
+try:
+    from jaxlib import _jax
+    _jax.CompileOptions().executable_build_options.debug_options
+except Exception:
+    raise SystemExit(3)
+"""
+
+
+def _accepts(flags: Sequence[str]) -> bool | None:
+    """Whether a process of this jaxlib lives with these flags of XLA; None if that is not clear."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _READ_FLAGS],
+            env={**os.environ, "XLA_FLAGS": " ".join(flags)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if done.returncode == 3 else done.returncode == 0
 
 
 def cache_folder() -> pathlib.Path:

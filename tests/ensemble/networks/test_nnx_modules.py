@@ -263,7 +263,11 @@ def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
     inputs = blobs["inputs"][:9]
     expected = result.predictor(inputs)
     loaded = ensemble.load(str(tmp_path / "run"))
-    np.testing.assert_array_equal(loaded(inputs).member_log_probs, expected.member_log_probs)
+    jax.tree.map(np.testing.assert_array_equal, loaded.variables, result.predictor.variables)
+    # XLA compiles the program twice and promises no equal rounding: 2e-6 apart by jaxlib 0.12.
+    np.testing.assert_allclose(
+        loaded(inputs).member_log_probs, expected.member_log_probs, rtol=1e-5
+    )
     exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs)
     np.testing.assert_allclose(exported["probs"], expected.probs, atol=1e-5)
 

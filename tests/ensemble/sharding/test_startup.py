@@ -7,6 +7,7 @@ import sys
 import types
 
 import jax
+import jaxlib
 import pytest
 from conftest import ROOT
 
@@ -54,9 +55,13 @@ def flags_after(monkeypatch):
     return flags_after
 
 
-@pytest.mark.parametrize(("method", "has_it"), [("sgd", True), ("hmc", False), (None, False)])
-def test_fused_operations_are_compiled_as_is_best_for_the_method(flags_after, method, has_it):
-    assert ("--xla_cpu_use_fusion_emitters=false" in flags_after(method)) == has_it
+EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+HAS_EMITTERS_FLAG = jax.version.__version_info__ < (0, 11, 2)
+
+
+@pytest.mark.parametrize(("method", "is_best"), [("sgd", True), ("hmc", False), (None, False)])
+def test_fused_operations_are_compiled_as_is_best_for_the_method(flags_after, method, is_best):
+    assert (EMITTERS in flags_after(method)) == (is_best and HAS_EMITTERS_FLAG)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +88,50 @@ def test_a_user_s_own_choice_stays(flags_after):
     assert flags.count("ynn") == 1
 
 
-def test_a_flag_that_this_jaxlib_does_not_know_is_not_set(flags_after, monkeypatch):
-    monkeypatch.setattr(startup, "_XLA_FLAGS", {"--xla_cpu_no_such_flag": "1"})
-    assert flags_after() == ""
+KNOWN, UNKNOWN = "--xla_cpu_enable_fast_math=false", "--xla_cpu_no_such_flag=1"
+
+
+def test_a_flag_that_this_jaxlib_does_not_know_is_not_set(flags_after, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    flags = dict(flag.split("=") for flag in (UNKNOWN, KNOWN))
+    monkeypatch.setattr(startup, "_XLA_FLAGS", flags)
+    assert flags_after() == KNOWN
+    monkeypatch.setattr(startup, "_accepts", lambda flags: pytest.fail("it was asked again"))
+    assert flags_after() == KNOWN
+
+
+@pytest.mark.parametrize("content", ["[", "[]", "{}"])
+def test_answers_that_cannot_be_read_are_asked_for_again(monkeypatch, tmp_path, content):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(startup, "_accepts", lambda flags: UNKNOWN not in flags)
+    path = tmp_path / "flax-ensembles" / "xla_flags.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    assert startup.known_flags([UNKNOWN, KNOWN]) == [KNOWN]
+    answers = json.loads(path.read_text())
+    assert {flag: answers[f"{jaxlib.__version__} {flag}"] for flag in (UNKNOWN, KNOWN)} == {
+        UNKNOWN: False,
+        KNOWN: True,
+    }
+
+
+def test_a_process_that_cannot_tell_sets_nothing_and_remembers_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(startup, "_READ_FLAGS", "raise SystemExit(3)")
+    assert startup.known_flags([KNOWN]) == []
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_where_a_plug_in_may_be_loaded_no_flag_is_set(tmp_path):
+    """A plug-in of an accelerator has a list of its own of what it knows."""
+    (tmp_path / "fake_plug_in.py").write_text("def initialize(): pass\n")
+    package = tmp_path / "fake_plug_in-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: fake_plug_in\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[jax_plugins]\nfake = fake_plug_in\n")
+    code = FLAGS + "print(json.dumps(os.environ.get('XLA_FLAGS', '')))"
+    assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="") == ""
+    assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="cpu") != ""
 
 
 def test_num_devices_makes_that_many():
@@ -165,7 +211,7 @@ def test_importing_modules_settles_nothing_but_of_chains():
     )
     devices, flags = printed(code)
     assert devices == 3
-    assert "fusion_emitters=false" in flags
+    assert (EMITTERS in flags) == HAS_EMITTERS_FLAG
     done = run_python(
         code.replace("startup.configure(3, 'sgd')", "os.environ['XLA_FLAGS'] = '--no_such'")
     )

@@ -278,4 +278,5 @@ def test_an_export_says_which_run_it_is_of(blobs_run):
     from ensemble.export import export
 
     model = jax.export.deserialize(bytearray(export(ensemble.load(blobs_run))))
-    assert Workdir(blobs_run).identity() in model.fun_name
+    identity = Workdir(blobs_run).identity()
+    assert model.fun_name == f"run_{identity}_jax_{jax.__version__}"

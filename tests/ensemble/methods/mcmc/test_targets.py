@@ -110,7 +110,9 @@ def test_correlated_gaussian(name):
             products = draws[..., i] * draws[..., j]
             exact = COVARIANCE[i, j]
             assert_mean(name, products, exact, "covariance", VARIANCE_BIAS * exact)
-    assert info.is_divergent.sum() <= 1  # Of 12,000: an exponential may throw a trajectory off.
+    # Of 12,000, for an exponential may throw a trajectory off: NUTS had 18 in 24 such samples, and
+    # a Poisson variable of mean 1 is above 5 once in 1,700.
+    assert info.is_divergent.sum() <= 5
     if name.startswith("mclmc"):
         assert (info.acceptance_rate == 1).all()
     else:
