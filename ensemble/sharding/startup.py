@@ -190,8 +190,8 @@ def known_flags(flags: Sequence[str]) -> list[str]:
     path = cache_folder() / "xla_flags.json"
     jaxlib = importlib.metadata.version("jaxlib")
     try:
-        answers = json.loads(path.read_text())
-        return [flag for flag in flags if answers[f"{jaxlib} {flag}"]]
+        known = json.loads(path.read_text())
+        return [flag for flag in flags if known[f"{jaxlib} {flag}"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # Not asked yet, or not to be read: then it is asked again.
     answers: dict[str, bool | None] = dict.fromkeys(flags, True)
