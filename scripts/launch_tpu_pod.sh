@@ -233,7 +233,7 @@ set_up() {
   on_worker "$1" "set -eu; mkdir -p ~/flax-ensembles/$commit; cd ~/flax-ensembles/$commit;\
  if [ -e .ready ]; then exit 0; fi; tar -xzf ~/$commit.tar.gz;\
  curl -LsSf $uv_installer | env UV_UNMANAGED_INSTALL=\$HOME/flax-ensembles/uv sh;\
- ~/flax-ensembles/uv/uv venv --quiet --clear --python 3.11 .venv;\
+ ~/flax-ensembles/uv/uv venv --quiet --clear --python 3.13 .venv;\
  ~/flax-ensembles/uv/uv pip install --quiet --python .venv/bin/python\
  $(quoted "${requirements[@]}"); touch .ready"
 }
