@@ -321,6 +321,15 @@ def test_defaults_are_those_of_a_bundled_configuration(estimator, bundled):
     assert {key: found[key] for key in keys} == {key: config[key] for key in keys}
 
 
+def test_what_is_found_at_the_end_is_said(caplog):
+    """An estimator has no table under which the notes of its run could stand."""
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(60, 3)), np.repeat(["a", "b"], 30)
+    small_classifier(num_epochs=1, learning_rate=100.0).fit(inputs, labels)
+    (line,) = caplog.messages
+    assert "After training, the loss is not below" in line
+
+
 def test_another_model_is_not_told_that_it_has_no_use_for_default_widths(caplog):
     assert "mlp" not in EnsembleRegressor(model="cnn")._run_config(num_examples=50)
     assert not caplog.records
