@@ -350,7 +350,7 @@ def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
     assert everything.fit(inputs, targets).report_["num_train_examples"] == 60
 
 
-def test_data_frames_are_learned_as_tables(wine):
+def test_data_frames_are_learned_as_tables(wine, caplog):
     inputs, test_inputs, labels, test_labels = wine
     names = datasets.load_wine().feature_names
     frame = pd.DataFrame(inputs, columns=names)
@@ -369,6 +369,19 @@ def test_data_frames_are_learned_as_tables(wine):
         )
     with pytest.raises(ValueError, match="ash"):
         classifier.predict(new.drop(columns="ash"))
+    # What docs/tables.md says of the order, and of further columns.
+    backwards = new[new.columns[::-1]]
+    more = backwards.assign(other=1)
+    caplog.clear()
+    with pytest.raises(ValueError, match="must be in the same order"):
+        classifier.predict(backwards)
+    with pytest.raises(ValueError, match="unseen at fit time"):
+        classifier.predict(new.assign(other=1))
+    assert not caplog.records  # Nothing is said to be left out before all is refused.
+    expected = classifier.predict(new)
+    np.testing.assert_array_equal(classifier.predict(more[classifier.feature_names_in_]), expected)
+    labels = classifier.classes_[classifier.predictor_(more).label]
+    np.testing.assert_array_equal(labels, expected)
 
 
 @pytest.mark.parametrize(
