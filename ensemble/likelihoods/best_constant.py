@@ -45,7 +45,8 @@ def best_constant(family: Family, targets: np.ndarray) -> dict[str, np.ndarray]:
     """
     some = np.asarray(targets[:: -(-len(targets) // _MOST)], np.float64)
     start = {"params": family.init(jax.random.key(0)), "outputs": jnp.zeros(family.num_outputs)}
-    flat, nested = ravel_pytree(start)
+    raveled, nested = ravel_pytree(start)
+    flat = np.asarray(raveled)
 
     def parts(flat: np.ndarray) -> dict[str, np.ndarray]:
         found = nested(jnp.asarray(flat, jnp.float32))

@@ -91,7 +91,7 @@ class LinenNetwork:
         if not train:
             outputs: Any = module.apply(variables, inputs, **mode)
             return check_outputs(outputs), state
-        rngs = {DROPOUT: rng_key}
+        rngs: dict[str, Any] = {DROPOUT: rng_key}
         while True:
             try:
                 with self._seen_to_be_active():
@@ -106,7 +106,7 @@ class LinenNetwork:
                         f"{type(self.module).__name__} asks for the stream {name!r} within a "
                         f"transformation that leaves it out: add {name!r} to its split_rngs"
                     ) from error
-                rngs[name] = jax.random.fold_in(rng_key, zlib.crc32(name.encode()))
+                rngs[name] = jax.random.fold_in(rngs[DROPOUT], zlib.crc32(name.encode()))
 
     def _switched(self, train: bool) -> tuple[Any, dict[str, bool]]:
         """The module, and arguments of its call, in training or not."""
