@@ -321,10 +321,13 @@ def _beside(scores: Mapping[str, float], constant: Constant, loss: str) -> str:
     if not constant.higher_is_better:
         found[loss] = constant.loss
     titles = {"rmse": "RMSE", "nll": "NLL"}
-    return ", ".join(
+    lines = [
         f"{titles.get(name, name)} {scores[name]:.4g} against {value:.4g}"
         for name, value in found.items()
-    )
+    ]
+    if len(lines) > 1:  # The table's constant is normal, whatever was learned.
+        lines[-1] += " of the best distribution of its kind that all inputs share"
+    return ", ".join(lines)
 
 
 def _cause(losses: Mapping[int, float], constant: Constant, remedy: str) -> str:
