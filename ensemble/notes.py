@@ -2,7 +2,7 @@
 
 `note` logs a line as a warning at once. The run that is under way keeps it: `report.json` has the
 notes of its run, the terminal shows them under the table, and `load` and `evaluate` repeat them.
-`conclude` keeps what is found at the end, which the table shows next.
+`conclude` does the same with what is found at the end, but logs nothing if the table comes next.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 logger = logging.getLogger("ensemble")
 
 _collections: list[list[str]] = []
+_shown_later: list[bool] = []
 
 
 def note(line: str) -> None:
@@ -23,10 +24,22 @@ def note(line: str) -> None:
 
 
 def conclude(lines: Iterable[str]) -> None:
-    """Keeps lines of a run that has ended; they are shown with its result, and counted here."""
-    recall(lines)
-    if count := len(said()):
-        logger.warning("The report of the run has %d note%s.", count, "s" * (count > 1))
+    """Says lines of a run that has ended, or only keeps them if they are shown with its result."""
+    for line in lines:
+        if _shown_later:
+            recall([line])
+        else:
+            note(line)
+
+
+@contextlib.contextmanager
+def shown_with_the_result() -> Iterator[None]:
+    """Within it, a run ends in silence: whoever starts it shows its report."""
+    _shown_later.append(True)
+    try:
+        yield
+    finally:
+        _shown_later.pop()
 
 
 def said() -> list[str]:

@@ -219,20 +219,25 @@ class TableKeys(NamedTuple):
 
     Attributes:
         target: the column to learn; empty where targets are given beside the table.
-        columns: kinds of columns, as of `ensemble.sources.tables.table_form.parse_columns`.
+        columns: kinds of columns, as of `ensemble.sources.tables.column_kinds.parse_columns`.
         split: as of `ensemble.sources.tables.row_splits.parse_split`; empty: at random.
         kind: `labels` or `targets`, what the likelihood takes; None: by the target's values.
+        date_format: of texts that are dates, beside ISO 8601, as `strptime` has it; or empty.
+        na_values: as of `ensemble.sources.tables.column_kinds.parse_na_values`.
     """
 
     target: str = ""
     columns: Any = None
     split: str = ""
     kind: str | None = None
+    date_format: str = ""
+    na_values: Any = None
 
     @property
     def keys(self) -> list[str]:
         """Those of the configuration that are set."""
-        return [f"config.{key}" for key in ("target", "columns", "split") if getattr(self, key)]
+        names = ("target", "columns", "split", "date_format", "na_values")
+        return [f"config.{key}" for key in names if getattr(self, key)]
 
 
 NO_TABLE = TableKeys()

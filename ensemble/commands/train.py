@@ -19,6 +19,7 @@ from ensemble.commands import command_line
 from ensemble.config import add_missing, all_keys, default_config, flatten, unknown_key
 from ensemble.config_rules import check, log_choices, refuse, validate
 from ensemble.errors import UserError
+from ensemble.notes import shown_with_the_result
 from ensemble.own_modules import importable
 from ensemble.report import text
 from ensemble.sharding import heartbeats, processes, signals, startup
@@ -42,7 +43,8 @@ def main(argv: Sequence[str]) -> None:
         | {key: value for key, value in flatten(config).items() if key != "data_dir"},
         values.join_seconds,
     )
-    with processes.losses_noticed(), heartbeats.heard(signals.program()):
+    alive = heartbeats.heard(signals.program())
+    with processes.losses_noticed(), alive, shown_with_the_result():
         result = ensemble.train(config, workdir=values.workdir, started=startup.process_started())
     if processes.is_main():
         show(result, values.workdir)

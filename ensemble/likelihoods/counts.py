@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy.special
 
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Constant
+from ensemble.likelihood import Arrays
 from ensemble.likelihoods.count_mixture import CountMixture
 from ensemble.likelihoods.parametric import NUM_GRID_POINTS, Parametric
 from ensemble.likelihoods.scales import positive
@@ -67,14 +65,6 @@ class Counts(Parametric):
         It grows as fast as the output, and no faster: a rate beyond the targets stays finite.
         """
         return self.shift * positive(self.scale / self.shift * outputs[..., 0])
-
-    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
-        """Always answers the mean of the training targets, with the probabilities of the start."""
-        found = super().constant(train_targets, targets)
-        start = self.predict({}, jnp.zeros((1, self.num_outputs)))
-        parts = {name: np.asarray(one, np.float64) for name, one in start.items()}
-        log_probs = self.log_density(parts, np.asarray(targets, np.float64), np, scipy.special)
-        return found._replace(loss=-float(log_probs.mean()), losses=-log_probs)
 
     def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:
         """The rate."""

@@ -13,6 +13,7 @@ import numpy as np
 from ensemble.likelihood import Arrays
 from ensemble.likelihoods.continuous import Continuous
 from ensemble.likelihoods.mixture_density import LOC, SCALE
+from ensemble.likelihoods.numbers import Numbers
 from ensemble.likelihoods.scales import positive
 from ensemble.metrics import regression
 
@@ -24,6 +25,7 @@ class Gaussian(Continuous):
 
     name = "gaussian"
     num_outputs = 2
+    constant = Numbers.constant  # It needs no search.
     can_be_censored = can_have_errors = True
 
     def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:

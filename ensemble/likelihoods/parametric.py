@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
 
-from ensemble.likelihood import Arrays, Column, ExampleTerms, Reduce
+from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Reduce
 from ensemble.likelihoods import measured_rows
+from ensemble.likelihoods.best_constant import best_constant
 from ensemble.likelihoods.live_mixture import mixture_log_density
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
@@ -207,6 +208,15 @@ class Parametric(Numbers):
     def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
         """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
         return measured_rows.row_terms(self, arrays, targets)
+
+    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+        """Always answers the distribution, of those that outputs can say, that fits best."""
+        found = super().constant(train_targets, targets)
+        one = best_constant(self, np.asarray(values(train_targets), np.float64))
+        size = len(targets)
+        arrays = {name: np.repeat(part, size, axis=1) for name, part in one.items()}
+        losses = -measured_rows.row_log_probs(self, arrays, targets)[0]
+        return found._replace(loss=float(losses.mean()), losses=losses)
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mixture, of the members, and how far these differ."""

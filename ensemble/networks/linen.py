@@ -4,12 +4,15 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import re
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.errors import InvalidRngError
 
 from ensemble.errors import UserError
 from ensemble.network import Annotations, Variables, check_outputs
@@ -18,6 +21,8 @@ from ensemble.sharding.member_parts import path_of
 SWITCHES = {"train": True, "training": True, "is_training": True, "deterministic": False}
 """Usual names of what tells a module whether it trains, and the value that says so."""
 _STATISTICS = "use_running_average"
+DROPOUT = "dropout"
+"""The stream of noise that `nn.Dropout` draws from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,17 +82,31 @@ class LinenNetwork:
         train: bool = False,
         rng_key: jax.Array | None = None,
     ) -> tuple[jax.Array, Variables]:
-        """Maps inputs to outputs; noise of the stream `dropout` comes from `rng_key`."""
+        """Maps inputs to outputs; each stream of noise that the module asks for has its own key.
+
+        The stream `dropout` starts at `rng_key`, another at a key that follows from its name.
+        """
         state = {name: value for name, value in variables.items() if name != "params"}
         module, mode = self._switched(train)
         if not train:
             outputs: Any = module.apply(variables, inputs, **mode)
             return check_outputs(outputs), state
-        with self._seen_to_be_active():
-            outputs, state = module.apply(
-                variables, inputs, rngs={"dropout": rng_key}, mutable=list(state), **mode
-            )
-        return check_outputs(outputs), dict(state)
+        rngs: dict[str, Any] = {DROPOUT: rng_key}
+        while True:
+            try:
+                with self._seen_to_be_active():
+                    outputs, state = module.apply(
+                        variables, inputs, rngs=rngs, mutable=list(state), **mode
+                    )
+                return check_outputs(outputs), dict(state)
+            except InvalidRngError as error:  # It is traced anew for each stream, of which few are.
+                name = _absent_stream(error)
+                if name in rngs:
+                    raise UserError(
+                        f"{type(self.module).__name__} asks for the stream {name!r} within a "
+                        f"transformation that leaves it out: add {name!r} to its split_rngs"
+                    ) from error
+                rngs[name] = jax.random.fold_in(rngs[DROPOUT], zlib.crc32(name.encode()))
 
     def _switched(self, train: bool) -> tuple[Any, dict[str, bool]]:
         """The module, and arguments of its call, in training or not."""
@@ -124,6 +143,14 @@ class LinenNetwork:
                 "in predictions: let __call__ take train: bool, and pass deterministic=not train "
                 f"to Dropout and {_STATISTICS}=not train to BatchNorm"
             )
+
+
+def _absent_stream(error: InvalidRngError) -> str:
+    """The name of the stream that a module has asked for, and for which there is no key."""
+    found = re.search(r'needs PRNG for "(.*?)"', str(error), re.DOTALL)
+    if found is None:
+        raise error
+    return found[1]
 
 
 def _is_annotated(value: Any) -> bool:

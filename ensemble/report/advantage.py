@@ -16,11 +16,13 @@ class Advantage(NamedTuple):
         ensemble: of what the headline score is the mean of, positive where the ensemble is better.
         members: the same of each member.
         loss: of the ensemble's loss, positive where it is lower.
+        member_losses: the same of each member.
     """
 
     ensemble: Interval
     members: list[Interval]
     loss: Interval
+    member_losses: list[Interval]
 
 
 def advantage(terms: ExampleTerms, constant: Constant) -> Advantage:
@@ -35,8 +37,11 @@ def advantage(terms: ExampleTerms, constant: Constant) -> Advantage:
     def gain(ours: np.ndarray) -> Interval:
         return _interval(sign * (ours - constant.terms))
 
-    members = [gain(one) for one in terms.members]
-    return Advantage(gain(terms.ensemble), members, _interval(constant.losses - terms.losses))
+    def saving(ours: np.ndarray) -> Interval:
+        return _interval(constant.losses - ours)
+
+    members, losses = map(gain, terms.members), map(saving, terms.member_losses)
+    return Advantage(gain(terms.ensemble), [*members], saving(terms.losses), [*losses])
 
 
 def _interval(gains: np.ndarray) -> Interval:

@@ -277,16 +277,17 @@ def _scores(
 ) -> list[str]:
     """The ensemble or members that are no better than a constant."""
     members, scores = report[split]["members"], report[split]["ensemble"]
+    is_of_classes = constant.higher_is_better
     lost = [
         k
         for i, k in enumerate(report["live_members"])
-        if not gain.members[i][0] > 0
+        if not (gain.members[i][0] > 0 or (not is_of_classes and gain.member_losses[i][0] > 0))
         or (loss == "nll" and members[loss][i] > constant.loss + _MAX_LOST)
     ]
-    title = constant.score.upper() if constant.score == "rmse" else constant.score
-    if not gain.ensemble[0] > 0:
+    tells = gain.loss[0] > 0
+    if not gain.ensemble[0] > 0 and (is_of_classes or not tells):
         cause = _cause(losses, constant, remedy)
-        if constant.higher_is_better and gain.loss[0] > 0:
+        if tells:
             cause = (
                 f"Its NLL of {scores[loss]:.4g} nats is better than the {constant.loss:.4g} of "
                 "that, so it does tell classes apart: go by its probabilities, or set "
@@ -294,8 +295,7 @@ def _scores(
             )
         return [
             f"On the {split} split the ensemble is not measurably better than {constant.what}: "
-            f"{title} {scores[constant.score]:.4g} against {constant.value:.4g}. "
-            f"{cause}"
+            f"{_beside(scores, constant, loss)}. {cause}"
         ]
     found = []
     if lost:
@@ -313,6 +313,21 @@ def _scores(
             "sure. Train for a shorter time, set config.early_stopping_epochs, or give more data."
         )
     return found
+
+
+def _beside(scores: Mapping[str, float], constant: Constant, loss: str) -> str:
+    """What was compared: the headline score, and of numbers the loss that was learned."""
+    found = {constant.score: constant.value}
+    if not constant.higher_is_better:
+        found[loss] = constant.loss
+    titles = {"rmse": "RMSE", "nll": "NLL"}
+    lines = [
+        f"{titles.get(name, name)} {scores[name]:.4g} against {value:.4g}"
+        for name, value in found.items()
+    ]
+    if len(lines) > 1:  # The table's constant is normal, whatever was learned.
+        lines[-1] += " of the best distribution of its kind that all inputs share"
+    return ", ".join(lines)
 
 
 def _cause(losses: Mapping[int, float], constant: Constant, remedy: str) -> str:

@@ -111,8 +111,8 @@ class Estimator(BaseEstimator):
             _check_finite(X)
             inputs = validate_data(self, X, reset=False, **_INPUTS)
         else:
-            inputs = table.encode(X)
             validate_data(self, X, reset=False, skip_check_array=True)  # Names.
+            inputs = table.encode(X)
         # All forward passes have one shape: one program is compiled, and what is said of an example
         # is the same, to the last bit, whatever else is in X.
         padded = pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)

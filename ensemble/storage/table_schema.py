@@ -1,10 +1,13 @@
 """What the JSON of a table must hold that says what was made of its columns."""
 
+import datetime
 from collections.abc import Mapping
 from typing import Any
 
 FORMAT = 1
 """Version of the JSON."""
+FORMAT_OF_TEXTS = 2
+"""Version of a table that says which texts are missing values, or how dates are written."""
 KINDS = ("number", "boolean", "date", "category", "drop")
 """Of columns; what is of the last is no input."""
 PERIODS = {365.2425: "year", 7.0: "week", 1.0: "day"}
@@ -23,8 +26,10 @@ def check_table(content: Any, shape: list[int]) -> None:
     Raises:
         ValueError: it is damaged or forged.
     """
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_OF_TEXTS):
         raise ValueError(f"dataset.table must be an object of format {FORMAT}")
+    if not _are_texts(content.get("missing", [])):
+        raise ValueError("dataset.table.missing must be texts")
     columns = content.get("columns")
     if not isinstance(content.get("target"), str) or not isinstance(columns, list):
         raise ValueError("dataset.table must have a target and columns")
@@ -48,7 +53,24 @@ def _is_column(one: Mapping[str, Any], kind: str) -> bool:
         return False
     periods = one.get("periods")
     are_known = isinstance(periods, list) and all(_is_number(p) and p in PERIODS for p in periods)
+    if "form" in one and not (kind == "date" and is_date_format(one["form"])):
+        return False
     return are_known and type(one.get("flag")) is int and one["flag"] in (0, 1)
+
+
+_LONGEST = 40  # Characters of a form of dates.
+_SOME_DAY = datetime.datetime(2021, 3, 14)
+
+
+def is_date_format(form: Any) -> bool:
+    """Whether `datetime.strptime` reads a day of a year in this form."""
+    if not isinstance(form, str) or len(form) > _LONGEST:
+        return False
+    try:
+        found = datetime.datetime.strptime(_SOME_DAY.strftime(form), form)
+    except ValueError:
+        return False
+    return found.date() == _SOME_DAY.date()
 
 
 def num_features(one: Mapping[str, Any]) -> int:

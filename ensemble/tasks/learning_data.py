@@ -70,7 +70,12 @@ def table_keys(config: Mapping[str, Any]) -> TableKeys:
     were such keys."""
     kind = "labels" if likelihoods.named(config["likelihood"]).takes_logits else "targets"
     return TableKeys(
-        config.get("target") or "", config.get("columns"), config.get("split") or "", kind
+        config.get("target") or "",
+        config.get("columns"),
+        config.get("split") or "",
+        kind,
+        config.get("date_format") or "",
+        config.get("na_values"),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, Rule, described, one_of
+from ensemble.storage.table_schema import is_date_format
 
 
 def prior_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
@@ -31,10 +32,20 @@ def _is_size(value: Any) -> bool:
 
 def _has_kinds(value: Any) -> bool:
     # These import much; the keys do not.
-    from ensemble.sources.tables.table_form import parse_columns
+    from ensemble.sources.tables.column_kinds import parse_columns
 
     try:
         parse_columns(value)
+    except UserError:
+        return False
+    return True
+
+
+def _are_missing(value: Any) -> bool:
+    from ensemble.sources.tables.column_kinds import parse_na_values  # As above.
+
+    try:
+        parse_na_values(value)
     except UserError:
         return False
     return True
@@ -107,6 +118,20 @@ TABLE = {
         "",
         "column whose groups are kept in one split, or whose latest rows test; empty: at random",
         Rule(_is_split, "must be group:COLUMN or time:COLUMN of a table, or empty"),
+    ),
+    "date_format": Key(
+        "",
+        "how a table's dates are written, as '%d.%m.%Y'; empty, or else: as ISO 8601 has it",
+        Rule(
+            lambda form: not form or is_date_format(form),
+            "must be day, month and year in the words of Python's strptime, such as '%d.%m.%Y'",
+        ),
+    ),
+    "na_values": Key(
+        None,
+        "texts and numbers that stand for a missing value in a table, beside NA and the like",
+        Rule(_are_missing, "must be such as 'unknown, -999'"),
+        kind=object,
     ),
 }
 """Keys of tasks that learn from tables."""

@@ -23,7 +23,7 @@ def test_lines_of_an_earlier_process_are_taken_over_once():
         assert lines == ["one", "zero"]
 
 
-def test_what_the_result_shows_is_counted_and_not_said_before_it(caplog):
+def test_what_is_found_at_the_end_is_said_unless_the_result_shows_it(caplog):
     with caplog.at_level(logging.WARNING), notes.collected() as outer:
         with notes.collected() as lines:
             notes.note("one")
@@ -31,7 +31,10 @@ def test_what_the_result_shows_is_counted_and_not_said_before_it(caplog):
             assert lines == ["one", "two"]
         notes.note("one")  # A run within a run: it is said of both, and kept once.
         assert outer == ["one", "two"]
-    assert caplog.messages == ["one", "The report of the run has 2 notes."]
+        with notes.shown_with_the_result(), notes.collected() as lines:
+            notes.conclude(["three"])
+            assert lines == ["three"]
+    assert caplog.messages == ["one", "two"]
 
 
 def test_of_two_runs_at_once_each_ends_its_own():

@@ -323,6 +323,15 @@ def test_defaults_are_those_of_a_bundled_configuration(estimator, bundled):
     assert {key: found[key] for key in keys} == {key: config[key] for key in keys}
 
 
+def test_what_is_found_at_the_end_is_said(caplog):
+    """An estimator has no table under which the notes of its run could stand."""
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(60, 3)), np.repeat(["a", "b"], 30)
+    small_classifier(num_epochs=1, learning_rate=100.0).fit(inputs, labels)
+    (line,) = caplog.messages
+    assert "After training, the loss is not below" in line
+
+
 def test_another_model_is_not_told_that_it_has_no_use_for_default_widths(caplog):
     assert "mlp" not in EnsembleRegressor(model="cnn")._run_config(num_examples=50)
     assert not caplog.records
@@ -343,7 +352,7 @@ def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
     assert everything.fit(inputs, targets).report_["num_train_examples"] == 60
 
 
-def test_data_frames_are_learned_as_tables(wine):
+def test_data_frames_are_learned_as_tables(wine, caplog):
     inputs, test_inputs, labels, test_labels = wine
     names = datasets.load_wine().feature_names
     frame = pd.DataFrame(inputs, columns=names)
@@ -362,6 +371,19 @@ def test_data_frames_are_learned_as_tables(wine):
         )
     with pytest.raises(ValueError, match="ash"):
         classifier.predict(new.drop(columns="ash"))
+    # What docs/tables.md says of the order, and of further columns.
+    backwards = new[new.columns[::-1]]
+    more = backwards.assign(other=1)
+    caplog.clear()
+    with pytest.raises(ValueError, match="must be in the same order"):
+        classifier.predict(backwards)
+    with pytest.raises(ValueError, match="unseen at fit time"):
+        classifier.predict(new.assign(other=1))
+    assert not caplog.records  # Nothing is said to be left out before all is refused.
+    expected = classifier.predict(new)
+    np.testing.assert_array_equal(classifier.predict(more[classifier.feature_names_in_]), expected)
+    labels = classifier.classes_[classifier.predictor_(more).label]
+    np.testing.assert_array_equal(labels, expected)
 
 
 @pytest.mark.parametrize(

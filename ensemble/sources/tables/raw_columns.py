@@ -37,6 +37,11 @@ class Column:
         """Some of its rows."""
         return Column(self.values[rows], self.kind)
 
+    def without(self, missing: Sequence[str]) -> "Column":
+        """The same with gaps in place of values that stand for one, as of `config.na_values`."""
+        values = read_table.blank(self.values, missing, self.kind)
+        return Column(np.array(values, self.values.dtype), self.kind)
+
     def texts(self) -> np.ndarray:
         """[N] texts, empty where a value is missing; whole numbers have no decimal point."""
         if self.values.dtype.kind != "f":
@@ -63,11 +68,17 @@ def named(names: Sequence[str], most: int = 6) -> str:
     )
 
 
-def kind_of(column: Column, name: str) -> tuple[str, str]:
+def kind_of(column: Column, name: str, date_format: str = "") -> tuple[str, str]:
     """What a column is taken for, where nobody says it.
 
+    Args:
+        column: any.
+        name: of it.
+        date_format: of dates, beside ISO 8601.
+
     Returns:
-        The kind, of `KINDS`, and of `drop` the reason.
+        The kind, of `KINDS`; of `drop` the reason, and of `date` the form of texts, empty for ISO
+        8601.
 
     Raises:
         UserError: most of its values are numbers, truth values or dates, and others are not.
@@ -80,15 +91,18 @@ def kind_of(column: Column, name: str) -> tuple[str, str]:
     num_texts = counts.total()
     if not counts:
         return "drop", "all values are missing"
-    for kind in ("date",) if column.kind == "text" else ("number", "boolean", "date"):
-        bad = [text for text in counts if not parses(kind, text)]
+    kinds = [("number", ""), ("boolean", "")] if column.kind != "text" else []
+    dates = [("date", form) for form in dict.fromkeys((date_format, ""))]
+    for kind, form in kinds + dates:
+        bad = [text for text in counts if not parses(kind, text, form)]
         if not bad:
-            return kind, ""
+            return kind, form
         if sum(counts[text] for text in bad) < (1 - _MOST) * num_texts:
             row = column.texts().tolist().index(bad[0]) + 1
             raise UserError(
                 f"column {shown(repr(name))} holds {named(bad[:1])} in row {row}, and a "
-                f"{kind} in most others; correct it, or set config.columns='{name}=category'"
+                f"{kind} in most others; correct it, set config.na_values={bad[0][:_LONGEST]!r} if "
+                f"it stands for a missing value, or set config.columns='{name}=category'"
             )
     if len(counts) > max(_FEW, _MOST * num_texts):
         return "drop", f"{len(counts)} different texts in {num_texts} rows"
@@ -103,12 +117,12 @@ def _are_numbers(column: Column) -> bool:
         return False
 
 
-def parses(kind: str, text: str) -> bool:
+def parses(kind: str, text: str, form: str = "") -> bool:
     """Whether a text of a file is of this kind; of truth values only the two words are."""
     if kind == "boolean":
         return text.lower() in ("true", "false")
     try:
-        read_table.PARSE[kind](text)
+        read_table.days(text, form) if form else read_table.PARSE[kind](text)
     except (ValueError, OverflowError):
         return False
     return True

@@ -28,26 +28,44 @@ def read_csv(path):
     return {name.strip(): [row[i].strip() for row in rows] for i, name in enumerate(names)}
 
 
-def days(text):
-    """Days since 1970 of a date in the form of ISO 8601, in UTC unless it says another zone."""
-    when = datetime.datetime.fromisoformat(text)
+def days(text, form=""):
+    """Days since 1970 of a date, in this form or that of ISO 8601; UTC unless it has a zone."""
+    parse_date = datetime.datetime.strptime if form else datetime.datetime.fromisoformat
+    when = parse_date(text, *[form] * bool(form))
     return ((when if when.tzinfo else when.replace(tzinfo=EPOCH.tzinfo)) - EPOCH) / ONE_DAY
 
 
 PARSE = {"number": float, "boolean": lambda text: TRUTHS[text.lower()], "date": days}
 
 
-def parse(values, kind, name):
+def number(text):
+    """The number that a text is; None of others."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def blank(values, missing, kind):
+    """Values with gaps in place of those that `missing` names: texts, or numbers by their value."""
+    numbers = {number(text) for text in missing} - {None}
+    if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
+        return np.where(np.isin(values, [*numbers]), np.nan, values) if kind == "number" else values
+    return ["" if text.lower() in missing or number(text) in numbers else text for text in values]
+
+
+def parse(values, kind, name, form=""):
     """Numbers [N] float64 of texts, or of numbers, with NaN where a value is missing."""
     found = np.full(len(values), np.nan)
     if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
         found[:], values = values, ()
     for i, text in enumerate(values, 1):
         try:
-            found[i - 1] = PARSE[kind](text)
+            found[i - 1] = days(text, form) if form else PARSE[kind](text)
         except (KeyError, ValueError, OverflowError) as e:
             if text.lower() not in MISSING:
-                raise ValueError(f"column {name!r}: {text[:40]!r} in row {i} is no {kind}") from e
+                what = f"{text[:40]!r} in row {i} is no {kind}{f' as {form}' if form else ''}"
+                raise ValueError(f"column {name!r}: {what}") from e
     if np.isinf(found).any():
         raise ValueError(f"column {name!r} is infinite in row {np.isinf(found).argmax() + 1}")
     return found
@@ -55,7 +73,7 @@ def parse(values, kind, name):
 
 def of_numbers(values, one, remarks):
     """Standardised numbers [N, 1 + ...], with the phases of dates and a flag of missing values."""
-    found = parse(values, one["kind"], one["name"])
+    found = parse(values, one["kind"], one["name"], one.get("form", ""))
     gaps = np.isnan(found)
     if gaps.any() and not one["flag"]:
         line = f"is missing in {gaps.sum()} of {len(gaps)} rows, and never was in training"
@@ -87,7 +105,10 @@ def encode(columns, table):
     parts, remarks = [], []
     for one in learned:
         make = of_categories if one["kind"] == "category" else of_numbers
-        parts.append(make(columns[one["name"]], one, remarks))
+        values = columns[one["name"]]
+        if "missing" in table:
+            values = blank(values, table["missing"], one["kind"])
+        parts.append(make(values, one, remarks))
         if not (np.abs(parts[-1]) < 3e38).all():
             raise ValueError(f"column {one['name']!r} holds numbers that are too large")
     return np.concatenate(parts, axis=1).astype(np.float32), remarks

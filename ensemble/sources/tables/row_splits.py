@@ -49,8 +49,14 @@ def parse_split(value: str) -> SplitBy | None:
     return SplitBy(kind, column)
 
 
-def strata_of(by: SplitBy, columns: Columns, name: str) -> Strata:
+def strata_of(by: SplitBy, columns: Columns, name: str, date_format: str = "") -> Strata:
     """The groups or times of rows.
+
+    Args:
+        by: what `config.split` says.
+        columns: of a table.
+        name: of the data, for messages.
+        date_format: of dates, beside ISO 8601.
 
     Raises:
         UserError: there is no such column, or it has missing values, or no times.
@@ -63,7 +69,7 @@ def strata_of(by: SplitBy, columns: Columns, name: str) -> Strata:
     column = columns[by.column]
     values, has_dates = column.texts(), False
     if by.kind == TIME:
-        values, has_dates = _times(column, by.column)
+        values, has_dates = _times(column, by.column, date_format)
     is_missing = values == "" if by.kind == GROUP else np.isnan(values)
     if is_missing.any():
         raise UserError(
@@ -73,15 +79,15 @@ def strata_of(by: SplitBy, columns: Columns, name: str) -> Strata:
     return Strata(by.column, by.kind, values.astype(str if by.kind == GROUP else float), has_dates)
 
 
-def _times(column: Column, name: str) -> tuple[np.ndarray, bool]:
+def _times(column: Column, name: str, date_format: str) -> tuple[np.ndarray, bool]:
     """[N] float64, days of dates, or numbers; and which of them."""
-    kind, _ = kind_of(column, name)
+    kind, form = kind_of(column, name, date_format)
     if kind not in ("date", "number"):
         raise UserError(
             f"config.split='time:{name}' needs dates, such as 2024-12-31, or numbers; the column "
-            f"holds {named(column.texts().tolist(), 1)}"
+            f"holds {named(column.texts().tolist(), 1)}; set config.date_format if these are dates"
         )
-    return read_table.parse(column.values, kind, name), kind == "date"
+    return read_table.parse(column.values, kind, name, form), kind == "date"
 
 
 def assign_by(

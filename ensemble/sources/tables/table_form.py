@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,8 +14,8 @@ from ensemble.errors import UserError, shown
 from ensemble.notes import note
 from ensemble.source import Feature
 from ensemble.sources.tables import frames, read_table
-from ensemble.sources.tables.raw_columns import Column, Columns, kind_of, named
-from ensemble.storage.table_schema import FORMAT, KINDS, PERIODS, num_features
+from ensemble.sources.tables.raw_columns import Column, Columns, named
+from ensemble.storage.table_schema import FORMAT, FORMAT_OF_TEXTS, PERIODS, num_features
 
 _LEAST = 3  # Rows of a category that has a column of its own.
 _MOST_CATEGORIES = 32  # Columns of one category, that of all rare ones among them.
@@ -31,7 +30,8 @@ class TableForm:
             each with `name` and `kind`. A `drop` has its reason `why`. A `category` has
             `categories`, and those that are `rare`, or empty texts for missing values. Others have
             `median`, `shift`, `scale`, `flag`, whether a feature says that a value is missing, and
-            `periods`, days after which a date is alike.
+            `periods`, days after which a date is alike. Where the configuration says so, a `date`
+            has the `form` of its texts, and the table texts that are `missing` values.
     """
 
     content: dict[str, Any]
@@ -152,6 +152,7 @@ def _said(one: Mapping[str, Any]) -> tuple[str, str]:
         when = np.datetime64("1970-01-01") + np.timedelta64(round(one["median"]), "D")
         what = f"median {when}" + "".join(f", day of the {PERIODS[p]}" for p in one["periods"])
         what = what.replace("day of the day", "time of the day")
+        what += f", written {one['form']}" if "form" in one else ""
     return kind, what + ("; missing values are flagged" if one["flag"] else "")
 
 
@@ -200,97 +201,12 @@ _MOST_DAYS = 2_000_000  # Beyond, dates have years of five digits.
 # Fitting.
 
 
-def parse_columns(value: Any) -> dict[str, str]:
-    """Reads `config.columns`, the kinds of columns that somebody has chosen.
-
-    Args:
-        value: None, a mapping from names to `KINDS`, or such as 'zip=category, id=drop', or JSON.
-
-    Raises:
-        UserError: it is none of these.
-    """
-    if not value:
-        return {}
-    found = value
-    if isinstance(value, str):
-        try:
-            parts = [part.rpartition("=") for part in value.split(",")]
-            found = {name.strip(): kind.strip() for name, _, kind in parts}
-            found = json.loads(value) if value.lstrip().startswith("{") else found
-        except ValueError:
-            found = None
-    if not isinstance(found, Mapping) or not all(
-        name and kind in KINDS for name, kind in found.items()
-    ):
-        raise UserError(
-            f"config.columns={value!r} must be kinds of columns, {', '.join(KINDS)}, such as "
-            "'zip=category, id=drop'"
-        )
-    return {str(name): str(kind) for name, kind in found.items()}
-
-
-def kinds_of(
-    columns: Columns, chosen: Mapping[str, str], aside: Mapping[str, str]
-) -> dict[str, tuple[str, str]]:
-    """The kind of each column, and of those that are left out the reason.
-
-    Args:
-        columns: that there are.
-        chosen: kinds that somebody has chosen.
-        aside: columns that are no inputs unless they are chosen, with the reason.
-
-    Raises:
-        UserError: a chosen column is not there, or one holds different things.
-    """
-    absent = [name for name in chosen if name not in columns]
-    if absent:
-        raise UserError(
-            f"config.columns names {named(absent)}, and the table has {named([*columns], 12)}"
-        )
-    kinds = {}
-    for name, column in columns.items():
-        if name in chosen:
-            kinds[name] = (chosen[name], "config.columns")
-        elif name in aside:
-            kinds[name] = ("drop", aside[name])
-        else:
-            kinds[name] = kind_of(column, name)
-    if texts := [f"{name} ({kinds[name][1]})" for name in kinds if _has_texts(kinds[name])]:
-        note(
-            f"Columns are left out whose texts name rows, or are free text: {shown(texts[0])}"
-            f"{f' and {len(texts) - 1} more' if texts[1:] else ''}; config.columns keeps them, as "
-            "by 'name=category'."
-        )
-    return kinds
-
-
-def _has_texts(kind: tuple[str, str]) -> bool:
-    """Whether a column is left out for its many texts."""
-    return kind[0] == "drop" and "different texts" in kind[1]
-
-
-def parsed(columns: Columns, kinds: Mapping[str, tuple[str, str]]) -> dict[str, Column]:
-    """Columns whose numbers, truth values and dates are numbers.
-
-    Raises:
-        UserError: a column cannot be of its kind.
-    """
-    found = {}
-    for name, column in columns.items():
-        kind, _ = kinds.get(name, ("drop", ""))
-        if kind in ("number", "boolean", "date"):
-            try:
-                column = Column(read_table.parse(column.values, kind, name), kind)
-            except ValueError as error:
-                raise UserError(
-                    f"{shown(str(error))}; correct it, or set config.columns='{name}=category'"
-                ) from None
-        found[name] = column
-    return found
-
-
 def fit(
-    columns: Columns, kinds: Mapping[str, tuple[str, str]], target: str = "", what: str = "it"
+    columns: Columns,
+    kinds: Mapping[str, tuple[str, str]],
+    target: str = "",
+    what: str = "it",
+    missing: Sequence[str] = (),
 ) -> TableForm:
     """Fits how training rows become inputs.
 
@@ -299,6 +215,7 @@ def fit(
         kinds: of `kinds_of`.
         target: the name of the target's column, which is none of them.
         what: the table is, for messages.
+        missing: texts that stand for missing values, beside those of `read_table`.
 
     Raises:
         UserError: no column is left.
@@ -307,13 +224,18 @@ def fit(
     if all(one["kind"] == "drop" for one in entries):
         lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
         raise UserError(f"{what} has no column to learn from ({shown(lines)})")
-    return TableForm({"format": FORMAT, "target": target, "columns": entries})
+    content = {"format": FORMAT, "target": target, "columns": entries}
+    if missing:
+        content |= {"missing": [*missing]}
+    if missing or any("form" in one for one in entries):
+        content["format"] = FORMAT_OF_TEXTS
+    return TableForm(content)
 
 
-def _fitted(name: str, column: Column, kind: str, why: str) -> dict[str, Any]:
+def _fitted(name: str, column: Column, kind: str, detail: str) -> dict[str, Any]:
     """What becomes of one column."""
     if kind == "drop":
-        return {"name": name, "kind": kind, "why": why}
+        return {"name": name, "kind": kind, "why": detail}
     if kind == "category":
         texts = column.texts()
         if len(set(texts)) < 2:
@@ -323,7 +245,8 @@ def _fitted(name: str, column: Column, kind: str, why: str) -> dict[str, Any]:
     there = values[~np.isnan(values)]
     if not len(there) or (len(there) == len(values) and (there == there[0]).all()):
         return {"name": name, "kind": "drop", "why": _why_constant(there[0] if len(there) else "")}
-    return {"name": name, "kind": kind, **_fit_numbers(values, kind)}
+    form = {"form": detail} if kind == "date" and detail else {}
+    return {"name": name, "kind": kind, **_fit_numbers(values, kind), **form}
 
 
 def _why_constant(value: Any) -> str:

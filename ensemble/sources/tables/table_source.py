@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,15 @@ from ensemble.source import Request, Strata, Table
 from ensemble.sources import copies, own_arrays
 from ensemble.sources.dataset import Dataset, dataset_from_arrays
 from ensemble.sources.splitting import POOL, Rows, assign_splits
-from ensemble.sources.tables import frames, table_form
+from ensemble.sources.tables import column_kinds, frames, table_form
 from ensemble.sources.tables.raw_columns import Column, Columns, named, num_rows
 from ensemble.sources.tables.row_splits import assign_by, parse_split, strata_of
 from ensemble.sources.tables.table_files import read_files
-from ensemble.sources.tables.table_targets import kind_of_target, target_values
+from ensemble.sources.tables.table_targets import (
+    check_none_is_missing,
+    kind_of_target,
+    target_values,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,6 +96,8 @@ def dataset_from_tables(parts: Mapping[str, Columns], name: str, request: Reques
     """
     arrays: dict[str, Any] = {}
     asked = request.table
+    missing = column_kinds.parse_na_values(asked.na_values)
+    parts = {part: _without(columns, missing) for part, columns in parts.items()}
     taken = {part: _take_target(columns, asked.target, name) for part, columns in parts.items()}
     learned = taken[POOL if POOL in taken else "train"][1]
     kind = asked.kind or kind_of_target(learned, asked.target)
@@ -122,8 +128,11 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
     Raises:
         UserError: a column cannot be learned, or there are too few rows.
     """
+    missing = column_kinds.parse_na_values(request.table.na_values)
     tables = {
-        key.removesuffix("inputs").removesuffix("_") or POOL: frames.of_frame(values, name)
+        key.removesuffix("inputs").removesuffix("_") or POOL: _without(
+            frames.of_frame(values, name), missing
+        )
         for key, values in arrays.items()
         if key.endswith("inputs")
     }
@@ -136,19 +145,26 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
         for kind in ("labels", "targets"):
             inputs, targets = arrays[f"{prefix}inputs"], arrays.get(f"{prefix}{kind}")
             frames.note_other_rows(inputs, targets, f"{name}: {prefix}inputs and {prefix}{kind}")
+            if targets is not None and missing:
+                column = frames.of_frame({"y": targets}, name)["y"].without(missing)
+                check_none_is_missing(column, request.table.target or f"{prefix}{kind}")
     by = parse_split(request.table.split)
     aside = {} if by is None else {by.column: f"config.split is by its {by.kind}s"}
-    chosen = table_form.parse_columns(request.table.columns)
-    kinds = table_form.kinds_of(tables.get(POOL) or tables["train"], chosen, aside)
-    tables = {part: table_form.parsed(columns, kinds) for part, columns in tables.items()}
-    strata = {} if by is None else {p: strata_of(by, one, name) for p, one in tables.items()}
+    chosen = column_kinds.parse_columns(request.table.columns)
+    written = request.table.date_format
+    kinds = column_kinds.kinds_of(tables.get(POOL) or tables["train"], chosen, aside, written)
+    tables = {part: column_kinds.parsed(columns, kinds) for part, columns in tables.items()}
+    strata = (
+        {} if by is None else {p: strata_of(by, one, name, written) for p, one in tables.items()}
+    )
     if by is None:
         digests = functools.partial(_digests, tables) if request.copies_together else None
         places = assign_splits(given.targets, name, request.seed, request.hold_out, digests)
     else:
         sizes = {part: len(one) for part, one in given.targets.items()}
         places = assign_by(strata, sizes, name, request.seed, request.hold_out)
-    form = table_form.fit(_learned(tables, places["train"]), kinds, request.table.target, name)
+    learned = _learned(tables, places["train"])
+    form = table_form.fit(learned, kinds, request.table.target, name, missing)
     encoded = {part: form.apply(one) for part, one in tables.items()}
     for part, (_, remarks) in encoded.items():
         for line in remarks if part == "test" else ():
@@ -165,6 +181,13 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
             for split, (part, rows) in places.items()
         },
     )
+
+
+def _without(columns: Columns, missing: Sequence[str]) -> dict[str, Column]:
+    """Columns with gaps in place of values that stand for missing ones."""
+    return {
+        name: column.without(missing) if missing else column for name, column in columns.items()
+    }
 
 
 def _row_numbers(data: Any) -> np.ndarray:

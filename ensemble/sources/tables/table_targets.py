@@ -41,13 +41,7 @@ def target_values(column: Column, name: str, kind: str) -> np.ndarray:
     Raises:
         UserError: some are missing, or no numbers where they must be.
     """
-    texts = column.texts()
-    is_missing = texts == ""
-    if is_missing.any():
-        raise UserError(
-            f"the target {shown(repr(name))} is missing in {is_missing.sum()} of {len(texts)} "
-            f"rows, first in row {is_missing.argmax() + 1}: remove these rows"
-        )
+    check_none_is_missing(column, name)
     if kind == "targets":
         try:
             return read_table.parse(column.values, "number", name)
@@ -65,7 +59,21 @@ def target_values(column: Column, name: str, kind: str) -> np.ndarray:
                 "class: set config.likelihood='gaussian' to learn numbers"
             )
         return values.astype(np.int64)
-    return texts.astype(str)
+    return column.texts().astype(str)
+
+
+def check_none_is_missing(column: Column, name: str) -> None:
+    """Checks that each row has a target.
+
+    Raises:
+        UserError: one has none.
+    """
+    is_missing = column.texts() == ""
+    if is_missing.any():
+        raise UserError(
+            f"the target {shown(repr(name))} is missing in {is_missing.sum()} of {len(column)} "
+            f"rows, first in row {is_missing.argmax() + 1}: remove these rows"
+        )
 
 
 def _numbers(column: Column, name: str) -> np.ndarray:

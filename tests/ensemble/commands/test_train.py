@@ -304,6 +304,14 @@ def test_one_word_swaps_the_method(config_file, tmp_path):
     assert again.returncode == 0, again.stderr
 
 
+def test_what_is_found_at_the_end_stands_below_the_table_alone(config_file, tmp_path):
+    flags = ["--config.num_epochs=1", "--config.learning_rate=1e-9"]
+    done = run(config_file, tmp_path / "run", *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the ensemble is not measurably better than") == 1
+    assert "not measurably better" not in done.stderr
+
+
 def test_a_file_with_a_few_keys_can_be_overridden_in_all(tmp_path):
     few = tmp_path / "few.py"
     few.write_text(

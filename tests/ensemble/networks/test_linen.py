@@ -1,10 +1,13 @@
 """Linen modules are told whether they train by any of the usual names, or are refused."""
 
+import zlib
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.errors import InvalidRngError
 
 from ensemble.errors import UserError
 from ensemble.networks.linen import LinenNetwork
@@ -113,3 +116,67 @@ def test_layers_that_never_train_are_refused(module, layer):
 
 def test_dropout_of_nothing_is_no_layer():
     _apply(NoRate, True)
+
+
+class ByStreams(nn.Module):
+    """Draws of three streams, as they are."""
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        streams = ("dropout", "augment", "mix", "mix") if train else ()
+        draws = [jax.random.normal(self.make_rng(name), (len(x),)) for name in streams]
+        return jnp.stack([*draws, x[:, 0]], axis=1)
+
+
+def _noise(key):
+    network = LinenNetwork(ByStreams())
+    return network.apply(network.init(KEY, INPUTS), INPUTS, True, key)[0][:, :-1].T
+
+
+def test_each_stream_that_a_module_asks_for_has_noise_of_its_own():
+    noise = _noise(KEY)
+    assert len({one.tobytes() for one in np.asarray(noise)}) == 4
+    assert np.abs(np.corrcoef(noise) - np.eye(4)).max() < 0.8  # Of 16 examples.
+    np.testing.assert_array_equal(noise, _noise(KEY))
+    np.testing.assert_array_equal(noise, jax.jit(_noise)(KEY))
+    assert (noise != _noise(jax.random.key(1))).all()
+    module, variables = ByStreams(), {"params": {}}
+    for name, (first, *_) in {"dropout": noise[:1], "augment": noise[1:]}.items():
+        start = KEY if name == "dropout" else jax.random.fold_in(KEY, zlib.crc32(name.encode()))
+        rngs = {"dropout": KEY, "augment": KEY, "mix": KEY, name: start}
+        by_hand = module.apply(variables, INPUTS, True, rngs=rngs)
+        np.testing.assert_array_equal(first, by_hand[:, ["dropout", "augment"].index(name)])
+
+
+class Scanned(nn.Module):
+    splits: bool
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        def add_noise(module, carry, _):
+            noise = jax.random.normal(module.make_rng("mix"), x.shape) if train else 0 * x
+            return carry + noise, noise
+
+        split = {"params": False} | ({"mix": True} if self.splits else {})
+        scan = nn.scan(add_noise, variable_broadcast="params", split_rngs=split, length=3)
+        return scan(self, x, None)[1][:, :, 0].T
+
+
+def test_a_stream_is_split_as_the_module_says():
+    network = LinenNetwork(Scanned(True))
+    noise, _ = network.apply(network.init(KEY, INPUTS), INPUTS, True, KEY)
+    assert len({one.tobytes() for one in np.asarray(noise.T)}) == 3
+    network = LinenNetwork(Scanned(False))
+    with pytest.raises(UserError, match="'mix' within a transformation that leaves it out"):
+        network.apply({"params": {}}, INPUTS, True, KEY)
+
+
+class Refused(nn.Module):
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        return x + jax.random.normal(self.make_rng("augment"), x.shape)
+
+
+def test_noise_in_predictions_is_no_stream():
+    with pytest.raises(InvalidRngError):
+        LinenNetwork(Refused()).apply({"params": {}}, INPUTS)

@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 
+from ensemble import likelihoods
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.report.findings import findings
@@ -189,6 +190,62 @@ def test_numbers_are_compared_with_their_mean():
     assert "not measurably better than always answering the mean" in line
     arrays = {"loc": targets[None] + rng.normal(size=400), "scale": np.full((1, 400), 1.0)}
     assert _of(arrays, [0.1], likelihood=likelihood, targets=targets) == []
+
+
+HEAVY = np.random.default_rng(2).standard_t(1.5, 800)
+SPREADS = np.exp(np.random.default_rng(3).normal(size=800))
+COUNTS = np.random.default_rng(4).poisson(SPREADS).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "arrays"),
+    [
+        ("student_t", HEAVY * SPREADS, {"scale": SPREADS, "df": np.full(800, 2.2)}),
+        ("laplace", HEAVY * SPREADS, {"scale": 1.5 * SPREADS}),
+        ("gaussian", SPREADS * np.random.default_rng(5).normal(size=800), {"scale": SPREADS}),
+    ],
+)
+def test_what_lowers_the_loss_that_was_learned_is_better_than_a_constant(name, targets, arrays):
+    """Inputs say how far targets spread, and nothing of their mean: RMSE cannot tell."""
+    likelihood = likelihoods.of_data(name, targets, ())
+    arrays = {"loc": np.full(800, targets.mean() + 0.1), **arrays}
+    members = {key: np.stack([one, one]) for key, one in arrays.items()}
+    scores = likelihood.summarise(members, targets)["ensemble"]
+    assert scores["rmse"] > likelihood.constant(targets, targets).value
+    assert _of(members, [1.0, 1.0], likelihood=likelihood, targets=targets) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "fitted"),
+    [
+        ("student_t", HEAVY, {"loc": 0.0, "scale": 1.0, "df": 2.1}),
+        ("laplace", HEAVY, {"loc": 0.0, "scale": 1.9}),
+        ("negative_binomial", COUNTS, {"rate": COUNTS.mean(), "dispersion": 1.2}),
+        ("poisson", COUNTS, {"rate": COUNTS.mean()}),
+    ],
+)
+def test_tails_that_fit_all_inputs_alike_are_no_better_than_a_constant(name, targets, fitted):
+    """The constant is the best distribution of the same family, not the normal one."""
+    likelihood = likelihoods.of_data(name, targets, ())
+    arrays = {key: np.full((1, 800), value) for key, value in fitted.items()}
+    nll = likelihood.summarise(arrays, targets)["ensemble"]["nll"]
+    constant = likelihood.constant(targets, targets)
+    assert nll - 0.02 < constant.loss <= nll + 1e-5
+    (line,) = _of(arrays, [nll], likelihood=likelihood, targets=targets)
+    assert "not measurably better than always answering the mean" in line
+    assert (
+        f", NLL {nll:.4g} against {constant.loss:.4g} of the best distribution of its kind that"
+        in line
+    )
+
+
+def test_a_member_that_lowers_the_loss_is_not_lost():
+    targets = SPREADS * np.random.default_rng(5).normal(size=800)
+    likelihood = likelihoods.of_data("gaussian", targets, ())
+    arrays = {"loc": np.zeros((2, 800)), "scale": np.stack([SPREADS, np.full(800, 3.0)])}
+    (line,) = _of(arrays, [1.0, 2.0], likelihood=likelihood, targets=targets)
+    assert "1 member of 2 are not measurably better" in line
+    assert ": 1. " in line
 
 
 @pytest.mark.parametrize(

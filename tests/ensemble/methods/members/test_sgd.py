@@ -391,6 +391,29 @@ def test_batch_statistics_and_dropout_are_each_member_s_own(blobs):
     np.testing.assert_allclose(*results, atol=1e-4)
 
 
+class WithStreams(nn.Module):
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x, train: bool):
+        if train:
+            x = x + 0.1 * jax.random.normal(self.make_rng("augment"), x.shape)
+            x = x * jax.random.uniform(self.make_rng("scales"), (len(x), 1), minval=0.9)
+        x = nn.Dropout(0.2, deterministic=not train)(nn.relu(nn.Dense(16)(x)))
+        return nn.Dense(self.num_classes)(x)
+
+
+def test_streams_of_a_module_are_each_member_s_own_on_any_devices(blobs):
+    networks.register("streams", WithStreams)
+    results = []
+    for num_devices in (1, 8):
+        method = make_method(blobs, "streams", ensemble_size=2, num_devices=num_devices)
+        assert method.task.traits.is_random
+        results.append(scored(method, run(method)[0]))
+    np.testing.assert_allclose(*results, atol=1e-4)
+    assert not np.allclose(*results[0])
+
+
 def test_early_stopping_looks_at_the_last_steps_of_a_run_too(blobs):
     """Fewer steps than an epoch: the best variables must not be the initial ones."""
     stopping = make_method(blobs, num_epochs=None, num_steps=3, early_stopping_epochs=2)

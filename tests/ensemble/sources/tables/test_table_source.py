@@ -83,6 +83,77 @@ def test_an_export_and_its_reader_say_the_same(trained):
     np.testing.assert_allclose(model.call(inputs)["mean"], result.predictor(frame).mean, 1e-5)
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """(workdir, a CSV file with texts of its own for dates and gaps, the plain frame, result)."""
+    folder, frame = tmp_path_factory.mktemp("written"), make_table().drop(columns="agent")
+    frame.loc[::7, "town"] = None
+    texts = frame.assign(sold=frame["sold"].dt.strftime("%d.%m.%Y"))
+    texts = texts.fillna({"size": -999, "town": "Unknown"})
+    texts.to_csv(folder / "t.csv", index=False)
+    config = small_config(
+        dataset=f"csv:{folder / 't.csv'}",
+        target="price",
+        likelihood="gaussian",
+        split="time:sold",
+        columns={"sold": "date"},
+        date_format="%d.%m.%Y",
+        na_values="unknown, -999",
+    )
+    result = ensemble.train(config, workdir=str(folder / "run"), show_progress=False)
+    return folder / "run", folder / "t.csv", frame, result
+
+
+def test_how_a_table_writes_dates_and_gaps_is_kept(written):
+    """Loaded and exported ensembles read it alike, and as the frame that needs no such words."""
+    workdir, file, frame, result = written
+    report = json.loads((workdir / "report.json").read_text())
+    table = report["dataset"]["table"]
+    assert (table["format"], table["missing"]) == (2, ["unknown", "-999"])
+    by_name = {one["name"]: one for one in table["columns"]}
+    assert (by_name["sold"]["kind"], by_name["sold"]["form"]) == ("date", "%d.%m.%Y")
+    assert by_name["size"]["flag"]
+    assert by_name["town"]["categories"] == ["", "here", "there", "yonder"]
+    predictor, texts = ensemble.load(workdir), pd.read_csv(file)
+    expected = predictor(frame).mean
+    np.testing.assert_array_equal(predictor(texts).mean, expected)
+    np.testing.assert_array_equal(result.predictor(read_csv(file)).mean, expected)
+    content = json.loads(table_json(predictor.dataset.table))
+    inputs, remarks = encode(read_csv(file), content)
+    np.testing.assert_array_equal(inputs, predictor.dataset.table.encode(frame))
+    assert remarks == []
+    check_description(report["dataset"], "gaussian")
+    for forged in ({"missing": [3]}, {"missing": "x"}, {"format": 3}):
+        with pytest.raises(ValueError, match=r"dataset\.table"):
+            check_description(report["dataset"] | {"table": table | forged}, "gaussian")
+    for form in ("%d", "%Q", "", 3, "%d.%m.%Y" * 9):
+        columns = [one | ({"form": form} if "form" in one else {}) for one in table["columns"]]
+        forged = {"table": table | {"columns": columns}}
+        with pytest.raises(ValueError, match="says of 'sold' what cannot be"):
+            check_description(report["dataset"] | forged, "gaussian")
+
+
+def test_a_split_by_time_reads_dates_as_they_are_written(written):
+    _, file, frame, _ = written
+    keys = TableKeys("price", split="time:sold", date_format="%d.%m.%Y")
+    last = (frame["sold"].max() - pd.Timestamp("1970-01-01")).days
+    assert load_dataset(f"csv:{file}", table=keys).strata("test").values.max() == last
+    with pytest.raises(UserError, match=r"holds '01.01.2020', ...; set config.date_format if"):
+        load_dataset(f"csv:{file}", table=keys._replace(date_format=""))
+
+
+@pytest.mark.parametrize("is_frame", [False, True])
+def test_a_target_that_stands_for_a_missing_one_is_refused(written, is_frame, tmp_path):
+    _, _, frame, _ = written
+    frame = frame.assign(price=frame["price"].where(frame.index != 4, -999.0))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    config = small_config(target="price", likelihood="gaussian", na_values=[-999])
+    given = {"data": frame} if is_frame else {"dataset": f"csv:{tmp_path / 't.csv'}"}
+    data = given.pop("data", None)
+    with pytest.raises(UserError, match="target 'price' is missing in 1 of 120 rows, first in row"):
+        ensemble.train({**config, **given}, data, show_progress=False)
+
+
 def test_data_frames_learn_what_the_file_does(trained):
     _, _, frame, result = trained
     config = small_config(target="price", split="group:agent", columns={"sold": "drop"})

@@ -1,0 +1,172 @@
+"""What each column of a table is taken for: what somebody has said of it, else by its values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ensemble.errors import UserError, shown
+from ensemble.notes import note
+from ensemble.sources.tables import read_table
+from ensemble.sources.tables.date_forms import likely_forms
+from ensemble.sources.tables.raw_columns import Column, Columns, kind_of, named, parses
+from ensemble.storage.table_schema import KINDS
+
+
+def parse_columns(value: Any) -> dict[str, str]:
+    """Reads `config.columns`, the kinds of columns that somebody has chosen.
+
+    Args:
+        value: None, a mapping from names to `KINDS`, or such as 'zip=category, id=drop', or JSON.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    if not value:
+        return {}
+    found = value
+    if isinstance(value, str):
+        try:
+            parts = [part.rpartition("=") for part in value.split(",")]
+            found = {name.strip(): kind.strip() for name, _, kind in parts}
+            found = json.loads(value) if value.lstrip().startswith("{") else found
+        except ValueError:
+            found = None
+    if not isinstance(found, Mapping) or not all(
+        name and kind in KINDS for name, kind in found.items()
+    ):
+        raise UserError(
+            f"config.columns={value!r} must be kinds of columns, {', '.join(KINDS)}, such as "
+            "'zip=category, id=drop'"
+        )
+    return {str(name): str(kind) for name, kind in found.items()}
+
+
+def parse_na_values(value: Any) -> tuple[str, ...]:
+    """Reads `config.na_values`, in lower case: what stands for a missing value.
+
+    Args:
+        value: None, texts with commas between them, or a sequence of texts and numbers, which may
+            be JSON.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    if value is None:
+        return ()
+    parts = value
+    if isinstance(value, str):
+        try:
+            parts = json.loads(value) if value.lstrip().startswith("[") else value.split(",")
+        except ValueError:
+            parts = None
+    parts = parts if isinstance(parts, list | tuple) else [parts]
+    if not all(isinstance(one, str) or type(one) in (int, float) for one in parts):
+        raise UserError(
+            f"config.na_values={value!r} must be what stands for a missing value in a table, such "
+            "as 'unknown, -999'"
+        )
+    texts = (one if isinstance(one, str) else f"{one:.15g}" for one in parts)
+    return tuple(dict.fromkeys(text.strip().lower() for text in texts if text.strip()))
+
+
+def kinds_of(
+    columns: Columns,
+    chosen: Mapping[str, str],
+    aside: Mapping[str, str],
+    date_format: str = "",
+) -> dict[str, tuple[str, str]]:
+    """The kind of each column; of those that are left out the reason, of dates the form.
+
+    Args:
+        columns: that there are.
+        chosen: kinds that somebody has chosen.
+        aside: columns that are no inputs unless they are chosen, with the reason.
+        date_format: of texts that are dates, beside ISO 8601.
+
+    Raises:
+        UserError: a chosen column is not there, or one holds different things.
+    """
+    absent = [name for name in chosen if name not in columns]
+    if absent:
+        raise UserError(
+            f"config.columns names {named(absent)}, and the table has {named([*columns], 12)}"
+        )
+    kinds, are_noted = {}, set[str]()
+    for name, column in columns.items():
+        if name in chosen:
+            is_date = chosen[name] == "date"
+            detail = _form_of(column, date_format) if is_date else "config.columns"
+            kinds[name] = (chosen[name], detail)
+        elif name in aside:
+            kinds[name] = ("drop", aside[name])
+        else:
+            kinds[name] = kind_of(column, name, date_format)
+            if _are_texts(column, kinds[name]) and (forms := likely_forms(column.texts())):
+                are_noted.add(name)
+                _note_dates(name, column, forms)
+    if date_format and not aside and ("date", date_format) not in kinds.values():
+        note(f"config.date_format={date_format!r} is the form of no column's texts.")
+    texts = [
+        f"{name} ({kinds[name][1]})"
+        for name in kinds
+        if _has_texts(kinds[name]) and name not in are_noted
+    ]
+    if texts:
+        note(
+            f"Columns are left out whose texts name rows, or are free text: {shown(texts[0])}"
+            f"{f' and {len(texts) - 1} more' if texts[1:] else ''}; config.columns keeps them, as "
+            "by 'name=category'."
+        )
+    return kinds
+
+
+def _form_of(column: Column, date_format: str) -> str:
+    """The form of dates, empty for ISO 8601, of a column that is said to hold dates."""
+    is_text = date_format and column.values.dtype.kind != "f"
+    texts = column.texts() if is_text else ()
+    return date_format if any(parses("date", text, date_format) for text in texts) else ""
+
+
+def _are_texts(column: Column, kind: tuple[str, str]) -> bool:
+    """Whether a column of texts, and not of the type of categories, is taken for these."""
+    return column.kind in ("", "text") and (kind[0] == "category" or _has_texts(kind))
+
+
+def _note_dates(name: str, column: Column, forms: Sequence[str]) -> None:
+    first = next(text for text in column.texts() if text and parses("date", text, forms[0]))
+    known = " or ".join(map(repr, forms[:3]))
+    note(
+        f"Column {shown(repr(name))} holds what look like dates, such as {shown(repr(first))}, and "
+        f"is not read as dates: set config.date_format={known}, or config.columns="
+        f"{shown(repr(f'{name}=category'))}."
+    )
+
+
+def _has_texts(kind: tuple[str, str]) -> bool:
+    """Whether a column is left out for its many texts."""
+    return kind[0] == "drop" and "different texts" in kind[1]
+
+
+def parsed(columns: Columns, kinds: Mapping[str, tuple[str, str]]) -> dict[str, Column]:
+    """Columns whose numbers, truth values and dates are numbers.
+
+    Raises:
+        UserError: a column cannot be of its kind.
+    """
+    found = {}
+    for name, column in columns.items():
+        kind, detail = kinds.get(name, ("drop", ""))
+        if kind in ("number", "boolean", "date"):
+            form = detail if kind == "date" else ""
+            try:
+                column = Column(read_table.parse(column.values, kind, name, form), kind)
+            except ValueError as error:
+                other = "config.date_format, " if kind == "date" else ""
+                raise UserError(
+                    f"{shown(str(error))}; correct it, or set {other}config.na_values or "
+                    f"config.columns='{name}=category'"
+                ) from None
+        found[name] = column
+    return found
