@@ -1,0 +1,97 @@
+"""Small runs of everything that a configuration can name, for whoever has the package alone.
+
+Nothing here, and nothing in the tests beside it, imports more than `ensemble`: what they ask for is
+promised to users, and holds however the code is arranged.
+"""
+
+import flax.linen as nn
+import numpy as np
+
+import ensemble
+
+
+@ensemble.networks.register("public_small")
+class Small(nn.Module):
+    """A network that compiles in no time."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.num_outputs)(nn.tanh(nn.Dense(8)(x.reshape((x.shape[0], -1)))))
+
+
+def classes(num_examples: int = 203) -> dict[str, np.ndarray]:
+    """Noisy clusters of 6 features and 3 classes."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, num_examples)
+    inputs = rng.normal(size=(3, 6))[labels] + rng.normal(size=(num_examples, 6))
+    return {"inputs": inputs.astype(np.float32), "labels": labels}
+
+
+def numbers(num_examples: int = 203) -> dict[str, np.ndarray]:
+    """Positive whole numbers that 6 features tell with noise: for every likelihood of numbers."""
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(num_examples, 6)).astype(np.float32)
+    mean = np.exp(2 + 0.6 * inputs[:, 0])
+    return {"inputs": inputs, "targets": 1.0 + rng.poisson(mean)}
+
+
+MEMBERS = {
+    "model": "public_small",
+    "ensemble_size": 3,
+    "num_devices": 2,
+    "num_epochs": 6,
+    "batch_size": 32,
+    "learning_rate": 0.1,
+    "log_every_steps": 5,
+    "eval_every_epochs": 3,
+}
+
+_CHAINS = {
+    "model": "public_small",
+    "prior": "normal(1)",
+    "num_chains": 2,
+    "num_devices": 2,
+    "log_every_steps": 10,
+}
+_BY_ALL_DATA = {
+    **_CHAINS,
+    "init_from": "prior",
+    "hmc.step_size": 0.02,
+    "hmc.num_warmup": 20,
+    "hmc.num_samples": 20,
+}
+_BY_BATCHES = {
+    **_CHAINS,
+    "batch_size": 32,
+    "sgmcmc.num_burn_in": 10,
+    "sgmcmc.num_samples": 10,
+    "sgmcmc.steps_per_draw": 2,
+}
+
+METHODS = {
+    "sgd": {"method": "sgd", **MEMBERS},
+    "hmc": {"method": "hmc", **_BY_ALL_DATA, "hmc.num_leapfrog_steps": 4},
+    "nuts": {"method": "nuts", **_BY_ALL_DATA},
+    "mclmc": {"method": "mclmc", **_BY_ALL_DATA},
+    "adjusted_mclmc": {"method": "adjusted_mclmc", **_BY_ALL_DATA},
+    "tempering": {"method": "tempering", **_BY_ALL_DATA},
+    "sgld": {"method": "sgld", **_BY_BATCHES},
+    "sghmc": {"method": "sghmc", **_BY_BATCHES},
+}
+"""Each method that learns examples, with the keys that it has."""
+
+LIKELIHOODS = {
+    "categorical": classes,
+    "gaussian": numbers,
+    "gaussian_shared": numbers,
+    "student_t": numbers,
+    "laplace": numbers,
+    "log_normal": numbers,
+    "mixture_of_gaussians": numbers,
+    "poisson": numbers,
+    "negative_binomial": numbers,
+    "quantiles": numbers,
+}
+"""Each likelihood that learns from targets, with data for it."""

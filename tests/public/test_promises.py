@@ -1,0 +1,19 @@
+"""The tests of this folder import what users import: a redesign passes them without an edit."""
+
+import ast
+import pathlib
+
+HERE = pathlib.Path(__file__).parent
+
+
+def test_nothing_here_imports_an_inner_module():
+    for path in HERE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            inner = [name for name in names if name.startswith("ensemble.")]
+            assert not inner, f"{path.name}:{node.lineno} imports {inner[0]}"
