@@ -15,6 +15,7 @@ Uncertainties of classes are in nats: total = aleatoric (noise in the data) + ep
 members disagree on). Numbers come with their 90% interval.
 """
 
+import contextlib
 import json
 import math
 import zipfile
@@ -43,6 +44,7 @@ from ensemble.sources.tables.raw_columns import Columns, num_rows
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
+from ensemble.storage.npz import read_shapes
 from ensemble.storage.paths import fresh_file, is_remote
 from ensemble.storage.workdir import Workdir
 
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 _ENDINGS = (".jsonl", ".ndjson")
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
+_ANSWER_BYTES = {False: 2000, True: 1000}
+"""Memory of one input's line of the table, and of its part of the JSON document, at least."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -94,9 +98,11 @@ def answer(
     size = parse_size(config.get("resize"))
     # First, for it fails faster than loading does.
     columns: Any = table_files.read_if_table(paths)
+    names: Sequence[str]
     if columns is None and (parts := _given(paths, config)) is not None:
         names, inputs = _all_of(parts, paths[0])
     elif columns is None:
+        _check_answer(_num_inputs(paths), as_json, paths[0])
         names, inputs = read_inputs(paths, size)
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
@@ -104,7 +110,8 @@ def answer(
     if columns is None:
         inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     else:
-        names, inputs = [str(i) for i in range(num_rows(columns))], columns
+        names, inputs = _Numbers(num_rows(columns), ""), columns
+    _check_answer(len(names), as_json, path, predictor)
     prediction = _naming(path, predictor, inputs)
     likelihood = predictor.likelihood
     ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable").tolist()
@@ -262,6 +269,30 @@ def _all_of(parts: Mapping[str, Part], path: str) -> tuple[list[str], np.ndarray
     return names, np.concatenate([one.inputs[:] for one in parts.values()])
 
 
+def _num_inputs(paths: Sequence[str]) -> int:
+    """How many inputs the headers of an npz file speak of; 0 for what is to be refused anyway."""
+    if are_images(paths) or not local_path(paths[0]).is_file():
+        return 0
+    with contextlib.suppress(OSError, ValueError):
+        shapes = read_shapes(local_path(paths[0]))
+        shape = shapes["inputs"] if "inputs" in shapes else next(iter(shapes.values()), ())
+        return shape[0] if shape else 0
+    return 0
+
+
+def _check_answer(count: int, as_json: bool, path: str, predictor: Predictor | None = None) -> None:
+    """Refuses to answer for more inputs at once than memory holds answers of.
+
+    Raises:
+        UserError: as said.
+    """
+    of_each = _ANSWER_BYTES[as_json]
+    if predictor is not None:
+        of_each += 4 * len(predictor.members) * predictor.likelihood.num_outputs
+    what = f"the answers for the {count:,} inputs of {path}"
+    check_memory(count * of_each, what, "their number, or write predictions by --out=NAME.jsonl")
+
+
 def _naming(path: str, function: Callable[[Any], Any], inputs: Any) -> Any:
     """Encodes or predicts inputs; what is wrong with them is said with their path."""
     try:
@@ -302,7 +333,7 @@ def _line(content: Mapping[str, Any]) -> bytes:
 
 def read_inputs(
     paths: Sequence[str], size: tuple[int, int] | None = None
-) -> tuple[list[str], np.ndarray]:
+) -> tuple[Sequence[str], np.ndarray]:
     """Reads image files and folders of images; or `inputs` or the single array of an npz file.
 
     Args:
@@ -329,7 +360,7 @@ def read_inputs(
             "inputs, or a single array"
         )
     inputs = arrays["inputs"] if "inputs" in arrays else next(iter(arrays.values()))
-    return [str(i) for i in range(len(np.atleast_1d(inputs)))], inputs
+    return _Numbers(len(np.atleast_1d(inputs)), ""), inputs
 
 
 def are_images(paths: Sequence[str]) -> bool:
