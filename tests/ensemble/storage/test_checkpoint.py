@@ -198,8 +198,8 @@ def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch):
         return await write(*args)
 
     monkeypatch.setattr(part_files, "_created", write_late)
+    checkpointer.save(50, arrays(50), {})
     with pytest.raises(UserError, match="was removed while the run wrote to it"):
-        checkpointer.save(50, arrays(50), {})
         checkpointer.wait()
     with contextlib.suppress(UserError):
         checkpointer.close()
