@@ -395,26 +395,3 @@ def without_newcomers(
         if name != "totals"
     }
     return joined, {"step": waiting_step, "begun": waiting_step, "num_members": num_waiting}
-
-
-def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
-    """Refuses restored arrays that are not as a state has them, such as those of a forged file.
-
-    Args:
-        arrays: a tree.
-        template: of the same structure, with shapes and types; keys are not looked at.
-        of_members: whether the leading axes count members, which may be others.
-
-    Raises:
-        ValueError: they are not.
-    """
-    for leaf, one in zip(jax.tree.leaves(arrays), jax.tree.leaves(template), strict=True):
-        is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
-        if not is_key and np.shape(leaf)[of_members:] != one.shape[of_members:]:
-            raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
-        if not is_key and _dtype(leaf) != one.dtype:
-            raise ValueError(f"an array is of {_dtype(leaf)}, not {one.dtype}")
-
-
-def _dtype(leaf: Any) -> Any:
-    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype

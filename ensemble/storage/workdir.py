@@ -74,10 +74,7 @@ class Workdir:
             UserError: it cannot be written, or another run holds it, or it is the root folder.
         """
         if not self.is_remote and self.path == self.path.parent:
-            raise UserError(
-                f"--workdir={self.path} is the root folder of the system; name a folder of the "
-                "run's own, such as runs/digits"
-            )
+            raise UserError(f"--workdir={self.path} is the root folder; name one of the run's own")
         with contextlib.ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from programs import run_here
 import ensemble
 from ensemble.commands import predict
 from ensemble.errors import UserError
+from ensemble.sources import to_predict
 from ensemble.storage import memory
 
 
@@ -126,7 +127,7 @@ def test_more_answers_than_memory_holds_are_refused_before_inputs_are_read(
     np.savez_compressed(file, inputs=np.repeat(inputs[:1], 20_000, axis=0))
     monkeypatch.setattr(memory, "memory_bytes", lambda: 15_000_000)
     with monkeypatch.context() as patch:
-        patch.setattr(predict, "read_npz", lambda path: pytest.fail("read"))
+        patch.setattr(to_predict, "read_npz", lambda path: pytest.fail("read"))
         done = run_here("predict.py", f"--workdir={workdir}", file, "--json")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
