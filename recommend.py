@@ -2,7 +2,7 @@
 
 import sys
 
-from ensemble.commands.recommend import run
+from ensemble.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run("recommend", "recommend.py"))

@@ -2,7 +2,7 @@
 
 import sys
 
-from ensemble.commands.train import run
+from ensemble.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run("train", "train.py"))

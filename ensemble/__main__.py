@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import traceback
 
 from ensemble import __version__
 
@@ -36,7 +37,24 @@ def main() -> int:
         )
         return 2
     sys.argv[:2] = [f"python -m ensemble {name}"]
-    return importlib.import_module(f"ensemble.commands.{name}").run(f"ensemble {name}")
+    return run(name, f"ensemble {name}")
+
+
+def run(command: str, program: str) -> int:
+    """Runs a command, which messages call `program`; returns the exit status.
+
+    JAX reads its variables when it is imported: what it cannot read is one line here.
+    """
+    try:
+        module = importlib.import_module(f"ensemble.commands.{command}")
+    except ValueError as error:
+        if "jax" not in traceback.extract_tb(error.__traceback__)[-1].filename:
+            raise
+        line = f"JAX cannot be imported: {error}; correct that variable of the environment"
+        print(f"{program}: {line}, or leave it out", file=sys.stderr)
+        return 2
+    status: int = module.run(program)
+    return status
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pathlib
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ def run(
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_is_worth_showing)
     sys.unraisablehook = _print_unraisable
+    warnings.filterwarnings("ignore", _OF_LARGE_IMAGES)
     try:
         app.run(main, flags_parser=lambda argv: _parse_or_help(parse_flags, argv))
     except (UserError, RunFailed, Interrupted, PeerLost) as error:
@@ -68,12 +70,20 @@ def run(
     except KeyboardInterrupt:
         print(f"{program}: interrupted; the same command starts again", file=sys.stderr)
         return _leave(130)  # 128 + SIGINT, as shells have it.
-    except Exception:
+    except Exception as error:
+        if str(error).startswith("Unable to initialize backend"):  # JAX's, wherever it is started.
+            _print_line(
+                f"{program}: JAX cannot start: {error}; correct JAX_PLATFORMS or XLA_FLAGS in the "
+                "environment, or leave them out"
+            )
+            return _leave(2)
         traceback.print_exc()
         return _leave(1)
     return 0
 
 
+_OF_LARGE_IMAGES = r"Image size \(\d+ pixels\) exceeds limit"
+"""Pillow's warning: what memory cannot hold is refused in a line of this project's."""
 _HELP = ("--help", "-help", "-h", "-?")
 
 

@@ -1,6 +1,6 @@
 """Writes an ensemble as one file, which `ensemble.export` describes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -10,18 +10,23 @@ from ensemble.commands import command_line
 from ensemble.errors import UserError
 from ensemble.export import PLATFORMS, READER, export, table_json
 from ensemble.predictor import load
-from ensemble.storage.files import write_bytes
-from ensemble.storage.paths import new_file
+from ensemble.source import Table
+from ensemble.storage.files import write_together
+from ensemble.storage.paths import fresh_file
 
 
-def write(path: epath.Path, content: bytes) -> None:
-    """Writes a file whole or not at all.
+def write(path: epath.Path, contents: Mapping[epath.Path, bytes]) -> None:
+    """Writes files whole or not at all.
+
+    Args:
+        path: of `--out`, for messages.
+        contents: by the paths of the files.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: they cannot be written.
     """
     try:
-        write_bytes(path, content)
+        write_together(contents)
     except OSError as error:
         raise UserError(
             f"--out={path} cannot be written: {error.strerror or error}; choose another place or "
@@ -29,17 +34,41 @@ def write(path: epath.Path, content: bytes) -> None:
         ) from None
 
 
+def _beside(path: epath.Path, table: Table | None) -> dict[epath.Path, bytes]:
+    """The files that the export of a table's ensemble needs beside it.
+
+    The reader, which is the same beside every export, may be there already.
+
+    Raises:
+        UserError: another file is there.
+    """
+    if table is None:
+        return {}
+    reader = path.with_name(READER.name)
+    contents = {
+        path.with_name(f"{path.name}.table.json"): table_json(table),
+        reader: READER.read_bytes(),
+    }
+    if reader.is_file() and reader.read_bytes() == contents[reader]:
+        del contents[reader]
+    if taken := [one for one in contents if one.exists() or one == path]:
+        raise UserError(
+            f"--out={path}: {taken[0]} is to be written beside it, and "
+            f"{'is the same file' if taken[0] == path else 'is there already'}; choose another "
+            "name or folder"
+        )
+    return contents
+
+
 def main(argv: Sequence[str]) -> None:
     """Writes the file that the flags describe."""
     values: Any = flags.FLAGS
-    path = new_file(values.out, "--out")  # Said before the work, not after it.
+    path = fresh_file(values.out, "--out")  # Said before the work, not after it.
     command_line.run_config_file(values.config)
     predictor = load(values.workdir, calibrated=values.calibrated, abstain=values.abstain)
+    beside = _beside(path, predictor.dataset.table)
     content = export(predictor)
-    write(path, content)
-    if predictor.dataset.table is not None:
-        write(path.with_name(f"{path.name}.table.json"), table_json(predictor.dataset.table))
-        write(path.with_name(READER.name), READER.read_bytes())
+    write(path, {path: content, **beside})
     command_line.print_answer(
         f"{path}: {predictor.description}, {len(content) / 1e6:.1f} MB, for {', '.join(PLATFORMS)}"
     )

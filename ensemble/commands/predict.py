@@ -16,10 +16,8 @@ members disagree on). Numbers come with their 90% interval.
 """
 
 import json
-import math
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from absl import flags
@@ -32,18 +30,24 @@ from ensemble.pictures import tabular
 from ensemble.predictor import Predictor, check_is_workdir
 from ensemble.run.display import Display, open_display
 from ensemble.run.progress import Progress
-from ensemble.source import Request, Stored, block_size
-from ensemble.sources.catalogue import find_entry, given_examples
-from ensemble.sources.folders import read_unlabelled, unlabelled
+from ensemble.source import block_size
+from ensemble.sources.folders import unlabelled
 from ensemble.sources.image_form import parse_size
-from ensemble.sources.own_arrays import check_inputs, local_path, read_npz
-from ensemble.sources.splitting import POOL
+from ensemble.sources.own_arrays import check_inputs
 from ensemble.sources.tables import table_files
 from ensemble.sources.tables.raw_columns import Columns, num_rows
-from ensemble.sources.tfds_records import data_dir_of_run
+from ensemble.sources.to_predict import (
+    Numbers,
+    Part,
+    all_of,
+    are_images,
+    given_parts,
+    num_inputs,
+    read_inputs,
+)
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
-from ensemble.storage.paths import fresh_file, is_remote
+from ensemble.storage.paths import fresh_file
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
 _ENDINGS = (".jsonl", ".ndjson")
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
+_ANSWER_BYTES = {False: 2000, True: 1000}
+"""Memory of one input's line of the table, and of its part of the JSON document, at least."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -94,9 +100,11 @@ def answer(
     size = parse_size(config.get("resize"))
     # First, for it fails faster than loading does.
     columns: Any = table_files.read_if_table(paths)
-    if columns is None and (parts := _given(paths, config)) is not None:
-        names, inputs = _all_of(parts, paths[0])
+    names: Sequence[str]
+    if columns is None and (parts := given_parts(paths, config)) is not None:
+        names, inputs = all_of(parts, paths[0])
     elif columns is None:
+        _check_answer(num_inputs(paths), as_json, paths[0])
         names, inputs = read_inputs(paths, size)
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
@@ -104,7 +112,8 @@ def answer(
     if columns is None:
         inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     else:
-        names, inputs = [str(i) for i in range(num_rows(columns))], columns
+        names, inputs = Numbers(num_rows(columns), ""), columns
+    _check_answer(len(names), as_json, path, predictor)
     prediction = _naming(path, predictor, inputs)
     likelihood = predictor.likelihood
     ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable").tolist()
@@ -146,7 +155,7 @@ def write_answers(
     config = _config_of_run(workdir)
     size = parse_size(config.get("resize"))
     columns: Any = table_files.read_if_table(paths)
-    if columns is None and (parts := _given(paths, config)) is None:
+    if columns is None and (parts := given_parts(paths, config)) is None:
         names, inputs = unlabelled(paths, size) if are_images(paths) else read_inputs(paths, size)
         parts = {"": Part(names, inputs)}
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
@@ -155,7 +164,7 @@ def write_answers(
     table = predictor.dataset.table
     if table is not None:
         rows = _naming(path, table.encode, columns)
-        parts = {"": Part(_Numbers(len(rows), ""), rows)}
+        parts = {"": Part(Numbers(len(rows), ""), rows)}
     assert parts is not None
     total, has_images = sum(len(one.names) for one in parts.values()), are_images(paths)
 
@@ -187,18 +196,6 @@ def write_answers(
     return total
 
 
-class Part(NamedTuple):
-    """Inputs by name.
-
-    Attributes:
-        names: [N].
-        inputs: [N, ...], which are read in slices, of a table as the network has them.
-    """
-
-    names: Sequence[str]
-    inputs: Stored
-
-
 def _check_kind(predictor: Predictor, columns: Columns | None, path: str) -> None:
     """Refuses a table where the run has learned none, and the other way round."""
     learned = predictor.dataset.table
@@ -213,53 +210,17 @@ def _config_of_run(workdir: str) -> Mapping[str, Any]:
     return work.read_config() or {}
 
 
-def _given(paths: Sequence[str], config: Mapping[str, Any]) -> dict[str, Part] | None:
-    """All examples of a data set by its parts, if it is one that is named; else None."""
-    entry = find_entry(paths[0])
-    if entry is None or not entry.given or ":" not in paths[0]:
-        return None
-    if not is_remote(paths[0]) and local_path(paths[0]).exists():
-        return None
-    if len(paths) > 1:
-        raise UserError(f"{paths[0]} is a data set: give it alone")
-    if entry.kind_of_target:
-        raise UserError(
-            f"{paths[0]} is a table, which the ensemble has not learned: give records or arrays"
-        )
-    data_dir = data_dir_of_run(paths[0], config.get("data_dir"))
-    request = Request(data_dir, size=parse_size(config.get("resize")) if entry.can_resize else None)
-    found = given_examples(paths[0], request).inputs
-    return {
-        part: Part(_Numbers(len(one), "" if part == POOL else f"{part}/"), one)
-        for part, one in found.items()
-    }
-
-
-class _Numbers(Sequence[str]):
-    """The names of examples that have none: numbers, which take no memory."""
-
-    def __init__(self, count: int, prefix: str):
-        self._numbers, self._prefix = range(count), prefix
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, where: Any) -> Any:
-        if isinstance(where, slice):
-            return [f"{self._prefix}{i}" for i in self._numbers[where]]
-        return f"{self._prefix}{self._numbers[where]}"
-
-
-def _all_of(parts: Mapping[str, Part], path: str) -> tuple[list[str], np.ndarray]:
-    """All examples of a data set at once.
+def _check_answer(count: int, as_json: bool, path: str, predictor: Predictor | None = None) -> None:
+    """Refuses to answer for more inputs at once than memory holds answers of.
 
     Raises:
-        UserError: memory cannot hold them.
+        UserError: as said.
     """
-    needed = sum(math.prod(one.inputs.shape) * one.inputs.dtype.itemsize for one in parts.values())
-    check_memory(2 * needed, f"the inputs of {path}", "it, or write predictions by --out")
-    names = [name for one in parts.values() for name in one.names]
-    return names, np.concatenate([one.inputs[:] for one in parts.values()])
+    of_each = _ANSWER_BYTES[as_json]
+    if predictor is not None:
+        of_each += 4 * len(predictor.members) * predictor.likelihood.num_outputs
+    what = f"the answers for the {count:,} inputs of {path}"
+    check_memory(count * of_each, what, "their number, or write predictions by --out=NAME.jsonl")
 
 
 def _naming(path: str, function: Callable[[Any], Any], inputs: Any) -> Any:
@@ -298,51 +259,6 @@ def _legend(predictor: Predictor) -> dict[str, Any]:
 
 def _line(content: Mapping[str, Any]) -> bytes:
     return f"{json.dumps(content, allow_nan=False)}\n".encode()
-
-
-def read_inputs(
-    paths: Sequence[str], size: tuple[int, int] | None = None
-) -> tuple[list[str], np.ndarray]:
-    """Reads image files and folders of images; or `inputs` or the single array of an npz file.
-
-    Args:
-        paths: of images and folders, or of one npz file.
-        size: that images are brought to, as of `folders.read_images`.
-
-    Returns:
-        names [N], which are paths or indices, and examples [N, ...] as they are.
-
-    Raises:
-        UserError: there is no such folder or file, or it holds no examples, or bad ones.
-    """
-    if are_images(paths):
-        return read_unlabelled(paths, size)
-    path = next(path for path in paths if not _has_images(path))
-    if not local_path(path).exists():
-        raise UserError(f"there is no file or folder {local_path(path).absolute()}; check the path")
-    arrays = read_npz(path)
-    if len(paths) > 1:
-        raise UserError(f"{path} is an npz file: give it alone, or images and folders of images")
-    if "inputs" not in arrays and len(arrays) != 1:
-        raise UserError(
-            f"npz:{path} has the arrays {', '.join(sorted(arrays)) or '(none)'}; expected is "
-            "inputs, or a single array"
-        )
-    inputs = arrays["inputs"] if "inputs" in arrays else next(iter(arrays.values()))
-    return [str(i) for i in range(len(np.atleast_1d(inputs)))], inputs
-
-
-def are_images(paths: Sequence[str]) -> bool:
-    """Whether all paths are of folders, or of files that are to be images."""
-    return all(map(_has_images, paths))
-
-
-def _has_images(path: str) -> bool:
-    if is_remote(path):
-        return False
-    file = local_path(path)
-    is_array = file.suffix == ".npz" or (file.is_file() and zipfile.is_zipfile(file))
-    return file.exists() and not is_array
 
 
 def as_trained(inputs: np.ndarray, dataset: "Source", path: str, has_images: bool) -> np.ndarray:

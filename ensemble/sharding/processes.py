@@ -34,6 +34,7 @@ logger = logging.getLogger("ensemble")
 HEARTBEAT_SECONDS = 45
 """After so long JAX ends the others in C++; `heartbeats` is to notice before."""
 _SHUTDOWN_SECONDS = 30
+_MAX_JOIN_SECONDS = 604_800  # Timers of the system end somewhere, and nobody waits for so long.
 _LAST_SECONDS = 2
 ENDED = "ensemble/ended"
 """What process 0 says to those that wait for a word of it when it ends."""
@@ -59,9 +60,15 @@ def start(
         join_seconds: how long to wait for the others.
 
     Raises:
-        UserError: the processes do not agree, or have different numbers of devices.
+        UserError: the processes do not agree, have different numbers of devices, or are to be
+            waited for without end.
         PeerLost: a process is missing.
     """
+    if not 0 < join_seconds <= _MAX_JOIN_SECONDS:  # NaN is refused, too.
+        raise UserError(
+            f"--join_seconds={join_seconds:g} must be above 0 and at most {_MAX_JOIN_SECONDS:,}, "
+            "which is a week; leave it out to wait for 50"
+        )
     given = {
         "coordinator_address": coordinator_address,
         "num_processes": num_processes,

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from ensemble.errors import PeerLost, UserError
 
+_MAX_PROCESSES = 65_536  # More have no ports to be heard at.
+_MAX_NAMED = 8
 _MAX_BYTES = 1_000_000  # Of a message: more is none of ours.
 _RETRY_SECONDS = 0.2
 _ANSWER_SECONDS = 2.0
@@ -49,6 +51,11 @@ def meet(address: str, peer: Peer, seconds: float) -> None:
         PeerLost: a process is missing. All that are there raise the same.
     """
     host, port = _parse(address)
+    if not 0 < peer.num_processes <= _MAX_PROCESSES:
+        raise UserError(
+            f"--num_processes={peer.num_processes} must be from 1 to {_MAX_PROCESSES:,}; count the "
+            "processes that are to be one run"
+        )
     if not 0 <= peer.process_id < peer.num_processes:
         raise UserError(
             f"--process_id={peer.process_id} must be from 0 to {peer.num_processes - 1}, below "
@@ -97,8 +104,10 @@ def _host(port: int, own: Peer, deadline: float, seconds: float) -> None:
         accepting.join()  # The port is free only when nobody waits at it.
         if is_missing:
             missing = sorted(set(range(1, own.num_processes)) - set(others))
+            more = f" and {len(missing) - _MAX_NAMED:,} more" if missing[_MAX_NAMED:] else ""
             problem = (
-                f"process {', '.join(map(str, missing))} of {own.num_processes} did not come "
+                f"process {', '.join(map(str, missing[:_MAX_NAMED]))}{more} of "
+                f"{own.num_processes} did not come "
                 f"within {seconds:g} s; start all, with the same --coordinator_address and "
                 "--num_processes"
             )

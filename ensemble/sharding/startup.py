@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -126,10 +127,27 @@ def _say_what_is_idle(num_cores: int) -> None:
         )
 
 
+_FORCED_DEVICES = "--xla_force_host_platform_device_count"
+_NOT_CHOSEN = -1  # JAX's, of jax_num_cpu_devices.
+
+
 def _default_num_devices() -> int:
-    """The number of CPU devices that the user has chosen, else that of cores."""
+    """The number of CPU devices that the user has chosen, else that of cores.
+
+    Raises:
+        UserError: there cannot be so many as are chosen.
+    """
     chosen = jax.config.values["jax_num_cpu_devices"]
-    if chosen > 0 or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    in_flags = re.findall(rf"{_FORCED_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))
+    said = [(_FORCED_DEVICES, value) for value in in_flags]
+    said += [("JAX_NUM_CPU_DEVICES", str(chosen))] if chosen != _NOT_CHOSEN else []
+    for name, value in said:
+        if not value.isdecimal() or int(value) not in range(1, MAX_DEVICES + 1):
+            raise UserError(
+                f"{name}={value} in the environment must be a whole number from 1 to "
+                f"{MAX_DEVICES}; correct it, or leave it out to have all cores"
+            )
+    if said:
         return chosen
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return cores or 1
@@ -242,9 +260,19 @@ def _accepts(flags: Sequence[str]) -> bool | None:
 
 
 def cache_folder() -> pathlib.Path:
-    """Where this user's files lie that can be made again."""
+    """Where this user's files lie that can be made again.
+
+    Raises:
+        UserError: that is in a home folder which is not known.
+    """
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return pathlib.Path(home).expanduser() / "flax-ensembles"
+    try:
+        return pathlib.Path(home).expanduser() / "flax-ensembles"
+    except RuntimeError:  # There is no such user, or this one has no home.
+        raise UserError(
+            f"XDG_CACHE_HOME={home} is below a home folder that is not known here; set it in the "
+            "environment to a path in full"
+        ) from None
 
 
 def _set_compilation_cache() -> None:

@@ -21,7 +21,7 @@ from ensemble.sharding.parts import Parts, whole_parts
 from ensemble.storage import claims, part_files
 from ensemble.storage.checksum import checksum_of_shares
 from ensemble.storage.paths import is_remote
-from ensemble.storage.workdir import cannot_write, check_format
+from ensemble.storage.workdir import UNFINISHED, cannot_write, check_format
 
 logger = logging.getLogger("ensemble")
 
@@ -79,6 +79,7 @@ class Checkpointer:
         self._keep = keep
         self.is_shared = is_shared
         self._reads_parts = False
+        self._has_saved = False
         self._manager: Any = None
 
     def __enter__(self) -> "Checkpointer":
@@ -114,6 +115,7 @@ class Checkpointer:
             newest = self._open().latest_step()
             return step if newest is None else max(step, newest + 1)
 
+        self._has_saved = True
         try:
             manager = self._open()
             manager.save(
@@ -175,6 +177,22 @@ class Checkpointer:
                     manager.close()
                 except Exception as error:  # Mostly what `wait` has raised, once more.
                     raise self._write_error(error) from None
+                finally:
+                    self._remove_if_moved()
+
+    def _remove_if_moved(self) -> None:
+        """Removes what Orbax has made anew where the workdir was, if somebody has taken it away.
+
+        It was writing meanwhile, and TensorStore makes all folders that a file needs.
+        """
+        workdir = self._directory.parent
+        if not self._has_saved or is_remote(workdir) or (workdir / "config.json").exists():
+            return
+        for left in self._directory.glob(f"*{UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(OSError):  # There is something else, or nothing.
+            os.rmdir(self._directory)
+            os.rmdir(workdir)
 
     def restore_latest(
         self, read_only: bool = False
@@ -319,7 +337,9 @@ class Checkpointer:
 
     def _open(self) -> Any:
         if self._manager is None:
-            self.from_main(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+            # Not its parents: a workdir that was moved would be made again.
+            makes_parents = is_remote(self._directory)
+            self.from_main(lambda: self._directory.mkdir(parents=makes_parents, exist_ok=True))
             writers = set(range(processes.count())) if self.is_shared else {jax.process_index()}
             self._manager = ocp.CheckpointManager(
                 self._directory,
@@ -375,26 +395,3 @@ def without_newcomers(
         if name != "totals"
     }
     return joined, {"step": waiting_step, "begun": waiting_step, "num_members": num_waiting}
-
-
-def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
-    """Refuses restored arrays that are not as a state has them, such as those of a forged file.
-
-    Args:
-        arrays: a tree.
-        template: of the same structure, with shapes and types; keys are not looked at.
-        of_members: whether the leading axes count members, which may be others.
-
-    Raises:
-        ValueError: they are not.
-    """
-    for leaf, one in zip(jax.tree.leaves(arrays), jax.tree.leaves(template), strict=True):
-        is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
-        if not is_key and np.shape(leaf)[of_members:] != one.shape[of_members:]:
-            raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
-        if not is_key and _dtype(leaf) != one.dtype:
-            raise ValueError(f"an array is of {_dtype(leaf)}, not {one.dtype}")
-
-
-def _dtype(leaf: Any) -> Any:
-    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype

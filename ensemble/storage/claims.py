@@ -1,10 +1,11 @@
-"""What a checkpoint claims to hold, compared with the memory before any of it is read.
+"""What a checkpoint claims to hold, compared with the memory, and with what a run expects.
 
 TensorStore and Orbax would end the process where files or arrays are too large.
 """
 
 import math
 import os
+from typing import Any
 
 import jax
 import numpy as np
@@ -82,3 +83,26 @@ def check_arrays(state: epath.Path, whole: bool) -> None:
     claimed = sum(sizes) if whole else max(sizes, default=0)
     if claimed > memory_bytes() // 2:
         raise TooLarge(f"its arrays claim {claimed:,} bytes, more than this machine has for it")
+
+
+def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
+    """Refuses restored arrays that are not as a state has them, such as those of a forged file.
+
+    Args:
+        arrays: a tree.
+        template: of the same structure, with shapes and types; keys are not looked at.
+        of_members: whether the leading axes count members, which may be others.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for leaf, one in zip(jax.tree.leaves(arrays), jax.tree.leaves(template), strict=True):
+        is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
+        if not is_key and np.shape(leaf)[of_members:] != one.shape[of_members:]:
+            raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
+        if not is_key and _dtype(leaf) != one.dtype:
+            raise ValueError(f"an array is of {_dtype(leaf)}, not {one.dtype}")
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype

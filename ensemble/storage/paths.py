@@ -66,14 +66,14 @@ def new_file(path: str, flag: str) -> epath.Path:
     return found
 
 
-def fresh_file(path: str, flag: str, endings: Sequence[str]) -> epath.Path:
-    """As `new_file`, of a file that is not there yet and has one of some endings.
+def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> epath.Path:
+    """As `new_file`, of a file that is not there yet and has one of some endings, if there are any.
 
     Raises:
         UserError: as said.
     """
     found = new_file(path, flag)
-    if found.suffix.lower() not in endings:
+    if endings and found.suffix.lower() not in endings:
         raise UserError(
             f"{flag}={path} must end in {' or '.join(endings)}, the form that is written"
         )

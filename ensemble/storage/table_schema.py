@@ -12,6 +12,8 @@ KINDS = ("number", "boolean", "date", "category", "drop")
 """Of columns; what is of the last is no input."""
 PERIODS = {365.2425: "year", 7.0: "week", 1.0: "day"}
 """After which dates are alike, in days."""
+MOST_CATEGORIES = 32
+"""Inputs that a column of categories becomes, that of all rare ones among them."""
 _LARGEST = 1e300
 _NUMBERS = ("median", "shift", "scale")
 
@@ -48,7 +50,8 @@ def _is_column(one: Mapping[str, Any], kind: str) -> bool:
     if kind == "drop":
         return isinstance(one.get("why"), str)
     if kind == "category":
-        return all(_are_texts(one.get(key)) for key in ("categories", "rare"))
+        are_texts = all(_are_texts(one.get(key)) for key in ("categories", "rare"))
+        return are_texts and num_features(one) <= MOST_CATEGORIES
     if not all(_is_number(one.get(key)) for key in _NUMBERS) or one["scale"] <= 0:
         return False
     periods = one.get("periods")

@@ -7,6 +7,7 @@ https://huggingface.co/docs/safetensors describes the other format: a header in 
 import io
 import json
 import math
+import os
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +16,7 @@ from etils import epath
 
 from ensemble.errors import UserError, in_one_line
 from ensemble.storage import npz
+from ensemble.storage.paths import is_remote
 
 _MAX_HEADER = 2**23
 """Bytes of a safetensors file's header: parsed, they take up to twenty times the memory."""
@@ -39,6 +41,8 @@ def read_weights(path: epath.Path) -> dict[str, np.ndarray]:
     """
     limit = npz.memory_bytes() // 2
     try:
+        if not is_remote(path) and not os.path.isfile(path):  # A pipe or a device never ends.
+            raise ValueError("it is not a regular file")
         size = path.stat().length
         if size > limit:
             raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")

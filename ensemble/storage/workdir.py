@@ -71,8 +71,10 @@ class Workdir:
         The lock is the kernel's (flock) and dies with its process, so a killed run leaves none.
 
         Raises:
-            UserError: it cannot be written, or another run holds it.
+            UserError: it cannot be written, or another run holds it, or it is the root folder.
         """
+        if not self.is_remote and self.path == self.path.parent:
+            raise UserError(f"--workdir={self.path} is the root folder; name one of the run's own")
         with contextlib.ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)

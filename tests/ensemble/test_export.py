@@ -180,18 +180,20 @@ def test_a_file_is_whole_or_not_there(tmp_path):
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "folder", epath.Path("/proc/model.bin")):
         with pytest.raises(UserError, match=f"--out={path} cannot be written: "):
-            write(epath.Path(path), b"content")
+            write(epath.Path(path), {epath.Path(path): b"content"})
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
 def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
     workdir, _, _ = trained
-    out = tmp_path / "model.bin"
+    out, config = tmp_path / "model.bin", workdir / "config.json"
+    before = config.read_bytes()
     cases = {
         "is not a workdir": (f"--workdir={tmp_path}", f"--out={out}"),
         "in a folder that exists": (f"--workdir={workdir}", f"--out={tmp_path}/none/model.bin"),
         "--out=x://y/z begins with no known kind": (f"--workdir={workdir}", "--out=x://y/z"),
         "--out is missing; try --workdir=": (f"--workdir={workdir}",),
+        "config.json is there already; choose": (f"--workdir={workdir}", f"--out={config}"),
     }
     for line, arguments in cases.items():
         done = run_here("ensemble.__main__", "export", *arguments)
@@ -203,3 +205,4 @@ def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
         assert line in lines[0]
         assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+    assert config.read_bytes() == before

@@ -37,6 +37,28 @@ def test_an_unknown_command_is_one_line(monkeypatch, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("JAX_ENABLE_X64", "maybe", "JAX cannot be imported: invalid truth value 'maybe' for env"),
+        ("JAX_DEFAULT_MATMUL_PRECISION", "bogus", 'JAX cannot be imported: Invalid value "bogus"'),
+        ("JAX_PLATFORMS", "nonsense", "JAX cannot start: Unable to initialize backend 'nonsense'"),
+    ],
+)
+def test_what_jax_cannot_read_in_the_environment_is_one_line(tmp_path, name, value, line):
+    done = subprocess.run(
+        [sys.executable, ROOT / "train.py", "--config=digits_ensemble", f"--workdir={tmp_path}"],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    (found,) = done.stderr.splitlines()
+    assert found.startswith(f"train.py: {line}")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_bundled_configuration_goes_by_its_name(tmp_path, monkeypatch):
     bundled = str(ROOT / "ensemble" / "configs" / "mnist_ensemble.py")
     assert command_line.config_path("mnist_ensemble") == bundled

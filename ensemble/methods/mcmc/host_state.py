@@ -11,7 +11,7 @@ from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.programs import Programs
 from ensemble.methods.mcmc.state import Record, SamplingState
 from ensemble.sharding import transfer
-from ensemble.storage.checkpoint import check_shapes
+from ensemble.storage.claims import check_shapes
 
 
 def to_host(programs: Programs, state: SamplingState) -> dict[str, Any]:

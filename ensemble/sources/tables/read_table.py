@@ -93,10 +93,10 @@ def of_categories(values, one, remarks):
     if unseen:
         line = f"{len(unseen)} of {len(texts)} rows, such as {unseen[0][:40]!r}"
         remarks.append(f"column {one['name']!r} holds categories unseen in training in {line}")
-    rows = np.eye(len(place) + 1)[[place.get(text, len(place)) for text in texts]]
-    return rows if rare else rows[:, :-1]
+    return np.equal.outer([place.get(t, len(place)) for t in texts], range(len(place) + bool(rare)))
 
 
+@np.errstate(all="ignore")  # What overflows is refused.
 def encode(columns, table):
     """Makes inputs [N, F] float32 of columns by name, and remarks on what training did not have."""
     learned = [one for one in table["columns"] if one["kind"] != "drop"]

@@ -15,10 +15,15 @@ from ensemble.notes import note
 from ensemble.source import Feature
 from ensemble.sources.tables import frames, read_table
 from ensemble.sources.tables.raw_columns import Column, Columns, named
-from ensemble.storage.table_schema import FORMAT, FORMAT_OF_TEXTS, PERIODS, num_features
+from ensemble.storage.table_schema import (
+    FORMAT,
+    FORMAT_OF_TEXTS,
+    MOST_CATEGORIES,
+    PERIODS,
+    num_features,
+)
 
 _LEAST = 3  # Rows of a category that has a column of its own.
-_MOST_CATEGORIES = 32  # Columns of one category, that of all rare ones among them.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,8 +265,9 @@ def _fit_numbers(values: np.ndarray, kind: str) -> dict[str, Any]:
     from sklearn.impute import SimpleImputer  # Its import takes a second: of tables alone.
     from sklearn.preprocessing import StandardScaler  # Likewise.
 
-    imputer = SimpleImputer(strategy="median").fit(values[:, None])
-    scaler = StandardScaler().fit(imputer.transform(values[:, None]))
+    with np.errstate(all="ignore"):  # What overflows is refused when it becomes an input.
+        imputer = SimpleImputer(strategy="median").fit(values[:, None])
+        scaler = StandardScaler().fit(imputer.transform(values[:, None]))
     there = values[~np.isnan(values)]
     periods = [
         period
@@ -287,7 +293,7 @@ def _fit_categories(texts: np.ndarray) -> dict[str, Any]:
     encoder = OneHotEncoder(
         handle_unknown="infrequent_if_exist",
         min_frequency=min(_LEAST, max(1, len(texts) // 10)),
-        max_categories=_MOST_CATEGORIES,
+        max_categories=MOST_CATEGORIES,
     ).fit(texts[:, None])
     (every,), (rare,) = encoder.categories_, encoder.infrequent_categories_
     rare = [] if rare is None else rare.tolist()

@@ -16,6 +16,8 @@ from programs import run_here
 import ensemble
 from ensemble.commands import predict
 from ensemble.errors import UserError
+from ensemble.sources import to_predict
+from ensemble.storage import memory
 
 
 def make_images(channels: int, num_examples: int = 61) -> dict[str, np.ndarray]:
@@ -114,6 +116,44 @@ def test_one_image_several_and_folders_too(trained, tmp_path):
     other = write_images(tmp_path / "other", inputs[4:5])
     document = json.loads(predict.answer(workdir, [folder, f"{other}/0.png"], as_json=True))
     assert_says(document, predictor, inputs[:5], [*files, f"{other}/0.png"])
+
+
+def test_more_answers_than_memory_holds_are_refused_before_inputs_are_read(
+    trained, tmp_path, monkeypatch
+):
+    """A few kilobytes of an npz file may be many equal rows."""
+    workdir, _, inputs = trained["vectors"]
+    file, out = tmp_path / "many.npz", tmp_path / "many.jsonl"
+    np.savez_compressed(file, inputs=np.repeat(inputs[:1], 20_000, axis=0))
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 15_000_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(to_predict, "read_npz", lambda path: pytest.fail("read"))
+        done = run_here("predict.py", f"--workdir={workdir}", file, "--json")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"predict.py: the answers for the 20,000 inputs of {file} would take ")
+    assert line.endswith("or write predictions by --out=NAME.jsonl")
+    assert run_here("predict.py", f"--workdir={workdir}", file, f"--out={out}").returncode == 0
+    assert out.read_text().count("\n") == 20_001
+
+
+def test_a_table_of_more_answers_than_memory_holds_is_refused_by_the_members_too(
+    trained, tmp_path, monkeypatch
+):
+    workdir, _, inputs = trained["vectors"]
+    np.savez(tmp_path / "some.npz", inputs=inputs[:50])
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 50 * 2000)
+    with pytest.raises(UserError, match=r"the answers for the 50 inputs of .* would take"):
+        predict.answer(workdir, str(tmp_path / "some.npz"))
+
+
+def test_large_images_are_no_warning_of_pillow(trained, tmp_path, monkeypatch):
+    workdir, _, inputs = trained["grey"]
+    folder = write_images(tmp_path / "folder", inputs[:2])
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 20)  # It refuses twice as many alone.
+    done = run_here("predict.py", f"--workdir={workdir}", folder)
+    assert done.returncode == 0, done.stderr
+    assert "exceeds" not in done.stderr
 
 
 def test_images_are_resized_as_the_training_images_were(tmp_path):

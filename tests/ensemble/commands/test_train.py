@@ -251,6 +251,9 @@ def test_training_imports_no_tensorflow(config_file, tmp_path):
         (["extra"], "'extra' is not a flag"),
         (["--workdir="], "--workdir is missing"),
         (["--workdir=/proc/run"], "/proc/run cannot be written"),
+        (["--workdir=/"], "--workdir=/ is the root folder; name one of the run's own"),
+        (["--join_seconds=nan"], "--join_seconds=nan must be above 0 and at most 604,800"),
+        (["--join_seconds=inf"], "--join_seconds=inf must be above 0"),
         (["--config=/nowhere/config.py"], "/nowhere/config.py"),
     ],
 )

@@ -93,6 +93,17 @@ def test_a_process_that_does_not_come_is_named_in_time():
     assert heard[0].startswith("process 1, 3 of 4 did not come within 4 s; start all")
 
 
+def test_of_many_processes_that_do_not_come_a_few_are_named():
+    (heard,) = outcomes([Peer(0, 20_000, SETTINGS)], seconds=0.1)
+    assert heard.startswith("process 1, 2, 3, 4, 5, 6, 7, 8 and 19,991 more of 20000 did not come ")
+
+
+@pytest.mark.parametrize("number", [0, -1, 10**12])
+def test_no_run_is_of_so_many_processes(number):
+    with pytest.raises(UserError, match=f"--num_processes={number} must be from 1 to 65,536"):
+        meet("127.0.0.1:1", Peer(0, number, SETTINGS), 1.0)
+
+
 def test_a_coordinator_that_is_not_there_is_named_in_time():
     started = time.monotonic()
     address = f"127.0.0.1:{free_port()}"

@@ -139,6 +139,36 @@ def test_num_devices_makes_that_many():
     assert printed(code + "import jax; print(json.dumps(jax.device_count()))") == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        (
+            "XLA_FLAGS",
+            "--xla_force_host_platform_device_count=0",
+            "count=0 in the environment must",
+        ),
+        (
+            "XLA_FLAGS",
+            "--xla_force_host_platform_device_count=x",
+            "count=x in the environment must",
+        ),
+        ("XDG_CACHE_HOME", "~no_such_user/x", "XDG_CACHE_HOME=~no_such_user/x is below a home"),
+    ],
+)
+def test_what_the_environment_cannot_mean_is_one_line(monkeypatch, name, value, line):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=line):
+        startup.cache_folder() if name == "XDG_CACHE_HOME" else startup._default_num_devices()
+
+
+@pytest.mark.parametrize("number", [0, -5, 2000])
+def test_so_many_devices_cannot_be_chosen(monkeypatch, number):
+    config = types.SimpleNamespace(values={"jax_num_cpu_devices": number})
+    monkeypatch.setattr(startup, "jax", types.SimpleNamespace(config=config))
+    with pytest.raises(UserError, match=f"JAX_NUM_CPU_DEVICES={number} in the environment must be"):
+        startup._default_num_devices()
+
+
 def test_the_default_is_a_device_per_core():
     code = FLAGS + "import jax; print(json.dumps(jax.device_count()))"
     assert printed(code) == len(os.sched_getaffinity(0))

@@ -1,5 +1,6 @@
 """Checkpoints: whole or refused, the newest few kept."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,7 +17,9 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from ensemble import UserError
-from ensemble.storage.checkpoint import Checkpointer, check_shapes
+from ensemble.storage import part_files
+from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.claims import check_shapes
 
 
 def arrays(number):
@@ -178,6 +181,32 @@ def test_a_folder_that_was_removed_is_not_made_again(directory):
         checkpointer.save(50, arrays(50), {})
     checkpointer.close()
     assert not directory.exists()
+
+
+def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch):
+    """Orbax goes on writing there, and TensorStore makes the folders anew."""
+    workdir, moved = directory.parent / "run", directory.parent / "moved"
+    workdir.mkdir()
+    (workdir / "config.json").write_text("{}")
+    checkpointer = Checkpointer(workdir / "checkpoints")
+    checkpointer.save(40, arrays(40), {})
+    checkpointer.wait()
+    write = part_files._created
+
+    async def write_late(*args):
+        if not moved.exists():
+            workdir.rename(moved)
+        return await write(*args)
+
+    monkeypatch.setattr(part_files, "_created", write_late)
+    checkpointer.save(50, arrays(50), {})
+    with pytest.raises(UserError, match="was removed while the run wrote to it"):
+        checkpointer.wait()
+    with contextlib.suppress(UserError):
+        checkpointer.close()
+    assert not workdir.exists()
+    arrays_there, _ = Checkpointer(moved / "checkpoints").restore_latest()
+    np.testing.assert_array_equal(arrays_there["step"], arrays(40)["step"])
 
 
 def test_steps_of_checkpoints_are_not_told_where_chunks_are_counted(directory, monkeypatch):

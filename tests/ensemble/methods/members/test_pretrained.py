@@ -1,6 +1,7 @@
 """Members that start from weights of a file or of another run."""
 
 import json
+import os
 
 import jax
 import ml_dtypes
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import make_blobs, small_config
 from flax import linen as nn
+from programs import run_here
 
 import ensemble
 from ensemble import networks
@@ -159,6 +161,21 @@ def test_what_does_not_fit_is_named(blobs, tmp_path):
     ):
         with pytest.raises(UserError, match=line):
             started(blobs, pretrained=str(path))
+
+
+def test_what_never_ends_is_not_read(tmp_path):
+    """A pipe that nobody writes to, and a device, whose size is said to be 0."""
+    os.mkfifo(tmp_path / "w.npz")
+    (tmp_path / "w.safetensors").symlink_to("/dev/zero")
+    for file in (tmp_path / "w.npz", tmp_path / "w.safetensors"):
+        done = run_here(
+            "train.py",
+            "--config=digits_ensemble",
+            f"--workdir={tmp_path}/run",
+            f"--config.pretrained={file}",
+        )
+        assert done.returncode == 2
+        assert f"{file} cannot be read as weights: it is not a regular file; give an" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from ensemble.errors import UserError
 from ensemble.notes import collected
 from ensemble.sources.tables import column_kinds, frames, read_table, table_form
 
@@ -125,6 +127,28 @@ def test_what_cannot_be_is_one_line(change, line):
     with pytest.raises(ValueError, match=line) as error:
         form.encode(new)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("scale", "of_training", "new"), [(1, 1e307, 1), (1e-6, 0, 1e305)])
+def test_numbers_that_overflow_are_one_line(scale, of_training, new):
+    """And no warning of NumPy: warnings are errors here."""
+    frame = make_frame().assign(age=np.arange(60.0) * scale)
+    frame.loc[3, "age"] = of_training
+    form = fit(frame)
+    with pytest.raises(UserError, match="column 'age' holds numbers that are too large"):
+        form.encode(frame.assign(age=float(new)))
+
+
+def test_the_memory_of_categories_is_that_of_the_rows():
+    names = [str(i) for i in range(40_000)]
+    one = {"name": "a", "kind": "category", "categories": names, "rare": ["x"]}
+    tracemalloc.start()
+    inputs, remarks = read_table.encode({"a": ["7", "x"]}, {"columns": [one]})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000  # The square of their number would take 12.8 GB.
+    assert [row.nonzero()[0].tolist() for row in inputs] == [[7], [40_000]]
+    assert not remarks
 
 
 @pytest.mark.parametrize(("order", "is_said"), [([1, 0, 2], True), ([0, 1, 2], False)])

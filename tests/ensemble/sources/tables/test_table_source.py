@@ -6,12 +6,13 @@ import jax.export
 import numpy as np
 import pandas as pd
 import pytest
+from programs import run_here
 from small_runs import small_config
 
 import ensemble
 from ensemble.commands.predict import answer
 from ensemble.errors import UserError
-from ensemble.export import export, table_json
+from ensemble.export import READER, export, table_json
 from ensemble.source import TableKeys
 from ensemble.sources import load_dataset
 from ensemble.sources.data_forms import as_arrays
@@ -19,6 +20,7 @@ from ensemble.sources.tables.raw_columns import Column
 from ensemble.sources.tables.read_table import encode, read_csv
 from ensemble.sources.tables.table_targets import kind_of_target
 from ensemble.storage.schema import check_description
+from ensemble.storage.table_schema import num_features
 from ensemble.storage.workdir import Workdir
 
 
@@ -154,6 +156,32 @@ def test_a_target_that_stands_for_a_missing_one_is_refused(written, is_frame, tm
         ensemble.train({**config, **given}, data, show_progress=False)
 
 
+def test_an_export_takes_no_file_s_place(trained, tmp_path):
+    workdir = trained[0]
+    reader, table = tmp_path / "read_table.py", tmp_path / "a.bin.table.json"
+
+    def done(name):
+        return run_here(
+            "ensemble.__main__", "export", f"--workdir={workdir}", f"--out={tmp_path / name}"
+        )
+
+    def refused(name, line):
+        before = {path: path.read_text() for path in tmp_path.iterdir()}
+        ended = done(name)
+        assert ended.returncode == 2
+        assert line in ended.stderr.splitlines()[-1]
+        assert {path: path.read_text() for path in tmp_path.iterdir()} == before
+
+    refused("read_table.py", f"{reader} is to be written beside it, and is the same file; choose")
+    for mine in (reader, table):
+        mine.write_text("mine")
+        refused("a.bin", f"{mine} is to be written beside it, and is there already; choose another")
+        mine.unlink()
+    assert [done(name).returncode for name in ("a.bin", "b.bin")] == [0, 0]  # With one reader.
+    assert len(list(tmp_path.iterdir())) == 5
+    assert reader.read_bytes() == READER.read_bytes()
+
+
 def test_data_frames_learn_what_the_file_does(trained):
     _, _, frame, result = trained
     config = small_config(target="price", split="group:agent", columns={"sold": "drop"})
@@ -216,6 +244,11 @@ def test_forged_tables_are_refused(trained):
     description = json.loads((workdir / "report.json").read_text())["dataset"]
     check_description(description, "gaussian")
     columns = description["table"]["columns"]
+    many = {"name": "town", "kind": "category", "categories": [*map(str, range(33))], "rare": []}
+    shape = [description["input_shape"][0] - num_features(columns[1]) + 33]
+    wide = {"table": description["table"] | {"columns": [columns[0], many, *columns[2:]]}}
+    with pytest.raises(ValueError, match="says of 'town' what cannot be"):
+        check_description(description | wide | {"input_shape": shape}, "gaussian")
     for forged in (
         [],
         [*columns, {"name": "more", "kind": "category", "categories": ["a"], "rare": []}],
