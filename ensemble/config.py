@@ -16,7 +16,7 @@ import ml_collections
 
 from ensemble import registry
 from ensemble.errors import UserError, in_one_line
-from ensemble.keys import POSITIVE, Block, Key, Rule, one_of
+from ensemble.keys import POSITIVE, Block, Key, Rule, named_in, one_of
 
 FORMAT = 1
 """Version of everything written to a workdir: config, checkpoints, report."""
@@ -25,7 +25,7 @@ MAX_SEED = 2**32 - 1
 
 RUN = Block(
     {
-        "method": Key("sgd", "how members move", one_of(*registry.METHODS)),
+        "method": Key("sgd", "how members move", named_in(registry.METHODS)),
         "seed": Key(
             0,
             "where all randomness starts: equal seeds give equal results",

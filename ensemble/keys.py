@@ -31,6 +31,14 @@ def one_of(*names: str) -> Rule:
     return Rule(lambda value: value in names, f"must be one of {', '.join(names)}")
 
 
+def named_in(table: Mapping[str, Any], *others: str) -> Rule:
+    """The rule of a key that takes a name of a table, which programs may add to, or another."""
+    return Rule(
+        lambda value: value in table or value in others,
+        f"must be one of {', '.join([*others, *table])}",
+    )
+
+
 def described(text: str) -> Rule:
     """The rule of a key whose type says enough here, or whose values are checked where they are
     used."""
