@@ -9,7 +9,7 @@ out.
 import difflib
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ml_collections
@@ -129,7 +129,11 @@ def blank(keys: Mapping[str, Key]) -> ml_collections.ConfigDict:
 
 
 def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> None:
-    """Adds keys that a configuration does not have, with their default values."""
+    """Adds keys that a configuration does not have, with their default values.
+
+    Raises:
+        UserError: it has a value where a block of keys is expected.
+    """
     for name, key in keys.items():
         *groups, last = name.split(".")
         place = config
@@ -137,6 +141,8 @@ def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> N
             if group not in place:
                 place[group] = ml_collections.ConfigDict()
             place = place[group]
+            if not isinstance(place, ml_collections.ConfigDict):
+                raise UserError(unknown_key(group, keys))
         if last not in place:
             place[last] = key.blank
 
@@ -178,8 +184,19 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def keys_in_block(block: str, known: Iterable[str]) -> list[str]:
+    """Such as `config.augment.flip` of `augment`; empty where there is no such block."""
+    return [f"config.{key}" for key in sorted(known) if key.startswith(f"{block}.")]
+
+
 def unknown_key(key: str, known: Mapping[str, Any]) -> str:
-    """Returns the line that names an unknown key and the nearest or all of the known ones."""
+    """Returns the line that names an unknown key and the nearest or all of the known ones.
+
+    Of a block, such as `augment`, it names the keys in it.
+    """
+    own = keys_in_block(key, known)
+    if own:
+        return f"config.{key} is a block of keys and takes no value itself; set {', '.join(own)}"
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
     return f"config.{key} is not a key of the configuration; {hint}"

@@ -94,6 +94,7 @@ def test_limits_may_be_reached():
         ({"num_epoch": 1}, "config.num_epoch is not a key .* did you mean num_epochs?"),
         ({"zzz": 1}, "config.zzz is not a key .* the keys are augment.flip, "),
         ({"augment": {"rotate": 1}}, "config.augment.rotate is not a key"),
+        ({"augment": "shift"}, "config.augment is a block of keys .* set config.augment.flip, c"),
         (
             {"num_epochs": 1, "batch_size": "many"},
             "the wrong type str; it must be a whole number",
