@@ -107,8 +107,10 @@ class Block:
         conflicts: called with the flat values of the whole configuration, each of which keeps its
             own rule; returns those that cannot stand together.
         instead: what to use in place of keys of other methods or tasks, by their names.
+        rules: texts of rules, by key, that say more of this owner than `Key.rule` does of all.
     """
 
     keys: Mapping[str, Key]
     conflicts: Callable[[Mapping[str, Any]], list[Conflict]] = no_conflicts
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rules: Mapping[str, str] = dataclasses.field(default_factory=dict)
