@@ -9,14 +9,14 @@ out.
 import difflib
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ml_collections
 
 from ensemble import registry
 from ensemble.errors import UserError, in_one_line
-from ensemble.keys import POSITIVE, Block, Key, Rule, one_of
+from ensemble.keys import POSITIVE, Block, Key, Rule, named_in, one_of
 
 FORMAT = 1
 """Version of everything written to a workdir: config, checkpoints, report."""
@@ -25,7 +25,7 @@ MAX_SEED = 2**32 - 1
 
 RUN = Block(
     {
-        "method": Key("sgd", "how members move", one_of(*registry.METHODS)),
+        "method": Key("sgd", "how members move", named_in(registry.METHODS)),
         "seed": Key(
             0,
             "where all randomness starts: equal seeds give equal results",
@@ -129,7 +129,11 @@ def blank(keys: Mapping[str, Key]) -> ml_collections.ConfigDict:
 
 
 def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> None:
-    """Adds keys that a configuration does not have, with their default values."""
+    """Adds keys that a configuration does not have, with their default values.
+
+    Raises:
+        UserError: it has a value where a block of keys is expected.
+    """
     for name, key in keys.items():
         *groups, last = name.split(".")
         place = config
@@ -137,6 +141,8 @@ def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> N
             if group not in place:
                 place[group] = ml_collections.ConfigDict()
             place = place[group]
+            if not isinstance(place, ml_collections.ConfigDict):
+                raise UserError(unknown_key(group, keys))
         if last not in place:
             place[last] = key.blank
 
@@ -178,8 +184,19 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def keys_in_block(block: str, known: Iterable[str]) -> list[str]:
+    """Such as `config.augment.flip` of `augment`; empty where there is no such block."""
+    return [f"config.{key}" for key in sorted(known) if key.startswith(f"{block}.")]
+
+
 def unknown_key(key: str, known: Mapping[str, Any]) -> str:
-    """Returns the line that names an unknown key and the nearest or all of the known ones."""
+    """Returns the line that names an unknown key and the nearest or all of the known ones.
+
+    Of a block, such as `augment`, it names the keys in it.
+    """
+    own = keys_in_block(key, known)
+    if own:
+        return f"config.{key} is a block of keys and takes no value itself; set {', '.join(own)}"
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
     return f"config.{key} is not a key of the configuration; {hint}"

@@ -148,7 +148,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     foreign = {key: value for key, value in given.items() if key not in own}
     conflicts += _foreign_conflicts(
         {k: v for k, v in foreign.items() if k in by_hand and not known[k].is_off(v)},
-        {"method": method, "model": model, "likelihood": likelihood},
+        {"method": method, "task": task, "model": model, "likelihood": likelihood, "given": given},
         blocks,
     )
     complete, default_prior = blank(own), None
@@ -258,7 +258,9 @@ def _foreign_conflicts(
     return lines
 
 
-def _owner(key: str, method: str, model: Any, likelihood: Any) -> tuple[str, str]:
+def _owner(
+    key: str, method: str, task: str, model: Any, likelihood: Any, given: Mapping[str, Any]
+) -> tuple[str, str]:
     """What a run must have for a key to be its own, and what it has instead."""
     for name in registry.LIKELIHOOD_KEYS:
         if key in likelihood_block(name).keys:
@@ -275,7 +277,21 @@ def _owner(key: str, method: str, model: Any, likelihood: Any) -> tuple[str, str
         methods = [
             name for name, one in registry.METHODS.items() if not set(tasks).isdisjoint(one.tasks)
         ]
+        if method in methods:
+            meant = [one for name, one in tasks.items() if name in registry.METHODS[method].tasks]
+            return _task_owner(meant[0], registry.TASKS[task], model, given)
     return f"config.method={_listed(map(repr, methods), 'or')}", f"config.method={method!r}"
+
+
+def _task_owner(
+    wanted: registry.TaskEntry, own: registry.TaskEntry, model: Any, given: Mapping[str, Any]
+) -> tuple[str, str]:
+    """As `_owner`, of two tasks of the same method."""
+    if own.models:
+        return "config.model='mlp' or another network", f"config.model={model!r}"
+    choice = "''" if own.key else "..."
+    key = own.key or wanted.key
+    return f"config.{key}={choice}", f"config.{key}={given.get(key, '')!r}"
 
 
 def _listed(texts: Iterable[str], word: str) -> str:

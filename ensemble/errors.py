@@ -19,6 +19,10 @@ class UserError(ValueError):
     exit_status = 2
 
 
+class Unregistered(UserError):
+    """Names that a file holds and this process does not know: it may be sound all the same."""
+
+
 class Damaged(UserError):
     """Examples that cannot be read.
 

@@ -24,17 +24,20 @@ def table(checked: Checked) -> str:
     """Returns every key of a run with its value, its meaning and its rule, in aligned columns."""
     values = flatten(checked.config)
     sections = {
-        "every run": RUN.keys,
-        f"the task {checked.task}": task_block(checked.task).keys,
-        f"config.method={checked.config.method}": method_block(checked.config.method).keys,
+        "every run": RUN,
+        f"the task {checked.task}": task_block(checked.task),
+        f"config.method={checked.config.method}": method_block(checked.config.method),
     }
-    if model_keys := model_block(checked.config.get("model")).keys:
-        sections[f"config.model={checked.config.model}"] = model_keys
-    if likelihood_keys := likelihood_block(checked.config.get("likelihood")).keys:
-        sections[f"config.likelihood={checked.config.likelihood}"] = likelihood_keys
+    if (block := model_block(checked.config.get("model"))).keys:
+        sections[f"config.model={checked.config.model}"] = block
+    if (block := likelihood_block(checked.config.get("likelihood"))).keys:
+        sections[f"config.likelihood={checked.config.likelihood}"] = block
     rows = {
-        title: [(name, _shown(values[name]), key.meaning, _rule(key)) for name, key in keys.items()]
-        for title, keys in sections.items()
+        title: [
+            (name, _shown(values[name]), key.meaning, _rule(key, block.rules.get(name)))
+            for name, key in block.keys.items()
+        ]
+        for title, block in sections.items()
     }
     cells = [_TITLES, *(row for section in rows.values() for row in section)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_TITLES))]
@@ -78,8 +81,9 @@ def _markdown(keys: Mapping[str, Key]) -> str:
     return "\n".join(["| key | default | meaning | rule |", "|---|---|---|---|", *rows])
 
 
-def _rule(key: Key) -> str:
-    return f"{key.rule.text}; {_MAY_CHANGE}" if key.may_change else key.rule.text
+def _rule(key: Key, own: str | None = None) -> str:
+    text = key.rule.text if own is None else own
+    return f"{text}; {_MAY_CHANGE}" if key.may_change else text
 
 
 def _shown(value: Any) -> str:

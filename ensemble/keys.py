@@ -31,6 +31,14 @@ def one_of(*names: str) -> Rule:
     return Rule(lambda value: value in names, f"must be one of {', '.join(names)}")
 
 
+def named_in(table: Mapping[str, Any], *others: str) -> Rule:
+    """The rule of a key that takes a name of a table, which programs may add to, or another."""
+    return Rule(
+        lambda value: value in table or value in others,
+        f"must be one of {', '.join([*others, *table])}",
+    )
+
+
 def described(text: str) -> Rule:
     """The rule of a key whose type says enough here, or whose values are checked where they are
     used."""
@@ -99,8 +107,10 @@ class Block:
         conflicts: called with the flat values of the whole configuration, each of which keeps its
             own rule; returns those that cannot stand together.
         instead: what to use in place of keys of other methods or tasks, by their names.
+        rules: texts of rules, by key, that say more of this owner than `Key.rule` does of all.
     """
 
     keys: Mapping[str, Key]
     conflicts: Callable[[Mapping[str, Any]], list[Conflict]] = no_conflicts
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rules: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -16,6 +16,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from ensemble import configs
+from ensemble.config import all_keys, keys_in_block, unknown_key
 from ensemble.errors import (
     Interrupted,
     PeerLost,
@@ -152,7 +153,7 @@ def parse(
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
-        raise UserError(_without_traceback(str(error))) from None
+        raise UserError(_line(str(error))) from None
     takes_many = bool(arguments) and arguments[-1].endswith("...")
     if len(rest) > 1 + len(arguments) and not takes_many:
         allowed = f" beside {' '.join(arguments)}" if arguments else ""
@@ -249,20 +250,18 @@ def run_config_file(path: str | None) -> None:
         raise cannot_load(f"--config={file}", error) from None
 
 
-def cannot_load(what: str, error: Exception) -> UserError:
+def cannot_load(what: str, error: BaseException) -> UserError:
     """The line for a config file that raised an error, with the place in it where it did."""
     place = place_in_own_code(error)
-    return UserError(
-        f"{what} cannot be loaded{f' (at {place})' if place else ''}: "
-        f"{_without_traceback(f'{type(error).__name__}: {error}')}"
-    )
+    says = f"{type(error).__name__}: {error}"
+    override = re.match(r"Could not override field '(\w+)'", str(error))  # Of ml_collections.
+    if override and keys_in_block(override[1], all_keys()):
+        says = unknown_key(override[1], all_keys())
+    return UserError(f"{what} cannot be loaded{f' (at {place})' if place else ''}: {_line(says)}")
 
 
-def _without_traceback(text: str) -> str:
-    """A message without its line breaks, and without the traceback of a config file in it."""
-    before, traceback, rest = text.partition("Error whilst parsing config file:")
-    if traceback:
-        text = before + rest.strip().splitlines()[-1]
+def _line(text: str) -> str:
+    """A message without its line breaks."""
     return " ".join(text.split())
 
 

@@ -76,6 +76,10 @@ def _explain(config: Any, by_hand: Collection[str], has_file: bool) -> None:
     refuse([line for line in checked.conflicts if line not in allowed])
 
 
+class _FailedFile(Exception):
+    """A config file raised an error, which is the cause of this one."""
+
+
 class _WholeConfig(flags.ArgumentParser):
     """Reads a config file as `inner` does, and adds the keys that the file leaves out.
 
@@ -88,7 +92,10 @@ class _WholeConfig(flags.ArgumentParser):
     def parse(self, argument: str) -> Any:
         """Returns the configuration."""
         with importable(argument.partition(":")[0]):
-            config: Any = self._inner.parse(argument)
+            try:
+                config: Any = self._inner.parse(argument)
+            except (TypeError, ValueError) as error:  # absl would lose its place in the file.
+                raise _FailedFile from error.__context__ or error
         if type(config) is ml_collections.ConfigDict:
             with config.unlocked():
                 add_missing(config, all_keys())
@@ -148,7 +155,8 @@ def parse_experiment(argv: Sequence[str], example: str, required: Sequence[str])
         raise _with_key(error) from None
     except Exception as error:  # A config file is a program, and may raise anything.
         file = next((arg for arg in argv if arg.startswith("--config=")), "--config")
-        raise command_line.cannot_load(file, error) from None
+        cause = error.__cause__ if isinstance(error, _FailedFile) else error
+        raise command_line.cannot_load(file, cause or error) from None
     return rest
 
 

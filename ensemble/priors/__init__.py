@@ -89,6 +89,12 @@ def parse_prior(spec: str) -> tuple[Prior, ...]:
     return tuple(_parse_term(spec, term.strip()) for term in _BETWEEN_TERMS.split(spec))
 
 
+def families(spec: str) -> list[str]:
+    """The names of the families in a specification, whether there are such or not."""
+    terms = [_TERM.fullmatch(term.strip()) for term in _BETWEEN_TERMS.split(spec)]
+    return [found["family"] for found in terms if found]
+
+
 def _parse_term(spec: str, term: str) -> Prior:
     found = _TERM.fullmatch(term)
     if (

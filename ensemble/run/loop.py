@@ -44,7 +44,8 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
 from ensemble.storage.shared_folder import is_shared
 from ensemble.storage.workdir import Workdir, write_error
-from ensemble.task import Comparing, Predictive, Task
+from ensemble.task import Comparing, Learned, Predictive, Task
+from ensemble.tasks.running_statistics import stale_statistics
 
 logger = logging.getLogger("ensemble")
 
@@ -185,28 +186,30 @@ def _train_and_evaluate(
         if isinstance(method, Diagnosed):
             report |= method.report_sections(state, draws, timing)
         remedy = results.remedy(method, state) if report["failed_members"] else ""
+        live = report["live_members"]
+        found = method.predictive(state, live, draws) if isinstance(method, Predicting) else None
         if processes.is_main():
             arrays = {name: one.arrays for name, one in predictions.items()}
             losses = last_losses(work.metrics)
-            conclude(findings(report, scored, arrays, losses, method.remedy, remedy))
+            lines = findings(report, scored, arrays, losses, method.remedy, remedy)
+            if found is not None:
+                learned = cast(Learned, task)  # As a method has it whose members predict.
+                lines = stale_statistics(learned, found, config, state.step) + lines
+            conclude(lines)
             report["notes"] = list(way.notes)
         predictor = None
-        if isinstance(method, Predicting):
-            live = report["live_members"]
-            found = method.predictive(state, live, draws)
-            if found is not None and processes.is_main():
-                predicts = cast(Predictive, task)  # As a method has it whose members predict.
-                predictor = Predictor(
-                    predicts,
-                    found.variables,
-                    live,
-                    config.num_devices,
-                    num_draws=found.num_draws,
-                    identity=work.identity(),
-                    member_devices=found.member_devices,
-                )
-                if isinstance(task, Comparing):
-                    report |= task.compared(predictor)
+        if found is not None and processes.is_main():
+            predictor = Predictor(
+                cast(Predictive, task),
+                found.variables,
+                live,
+                config.num_devices,
+                num_draws=found.num_draws,
+                identity=work.identity(),
+                member_devices=found.member_devices,
+            )
+            if isinstance(task, Comparing):
+                report |= task.compared(predictor)
         if way.keep and isinstance(method, Diagnosed):
             method.write_results(state, work, draws)
         if way.keep and processes.is_main():

@@ -1,7 +1,12 @@
-"""Exact copies of examples: found by the digests of their inputs, and kept in one split."""
+"""Examples that come more than once, found by digests.
+
+Equal inputs are kept in one split. Copies are equal in inputs and target: in the rows of a shop,
+inputs repeat by nature.
+"""
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +18,18 @@ _MOST_LOST = 0.5
 """Share of a split's examples that keeping copies together may take from it."""
 _FEWEST = 0.1
 """Different examples per example: where there are fewer, equal ones are other cases."""
+
+
+class Digested(NamedTuple):
+    """Examples without their inputs.
+
+    Attributes:
+        digests: [N], of the inputs, by `digest_examples`.
+        targets: [N] or [N, ...].
+    """
+
+    digests: NDArray[np.uint64]
+    targets: np.ndarray
 
 
 def digest_examples(inputs: Stored, dtype: np.dtype) -> NDArray[np.uint64]:
@@ -42,7 +59,7 @@ def _length(inputs: Stored) -> int:
 def keep_together(
     parts: Sequence[np.ndarray], digests: NDArray[np.uint64], name: str
 ) -> list[np.ndarray]:
-    """Moves exact copies into one split: that of the copy which comes first in the data.
+    """Moves examples of equal inputs into one split: that of the one which comes first in the data.
 
     Args:
         parts: the examples of each split, indices [size], together 0..N-1.
@@ -50,7 +67,7 @@ def keep_together(
         name: of the data, for the log.
 
     Returns:
-        The parts, the very same if there are no copies. They also stay as they are, with a warning,
+        The parts, the very same if all inputs differ. They also stay as they are, with a warning,
         where few examples differ, as in a table of categories, or a split would lose most of its
         examples.
     """
@@ -67,29 +84,42 @@ def keep_together(
     is_poor = any(len(now) < _MOST_LOST * len(before) for now, before in pairs)
     if is_poor or len(first) < _FEWEST * len(digests):
         note(
-            f"{name}: {num_copies} of {len(digests)} examples are exact copies of others, too many "
-            "for them all to be kept in one split: scores are of inputs that were learned, too."
+            f"{name}: {num_copies} of {len(digests)} examples have the same inputs as others, too "
+            "many for equal inputs to be kept in one split: scores are of inputs that were "
+            "learned, too."
         )
         return list(parts)
     num_moved = np.count_nonzero(together != split)
     note(
-        f"{name}: {num_copies} examples are exact copies of others; copies are kept in one split, "
-        f"for which {num_moved} were moved."
+        f"{name}: {num_copies} examples have the same inputs as others; equal inputs are kept in "
+        f"one split, for which {num_moved} were moved."
     )
     return moved
 
 
-def warn_of_learned(train: NDArray[np.uint64], test: NDArray[np.uint64], name: str) -> None:
-    """Logs a warning if test examples are exact copies of training examples.
+def warn_of_learned(train: Digested, test: Digested, name: str) -> None:
+    """Logs a warning if test examples are copies of training examples: in inputs and target.
 
     Args:
-        train: digests [N].
-        test: digests [K].
+        train: the training examples.
+        test: the test examples.
         name: of the data.
     """
-    num_copies = np.count_nonzero(np.isin(test, train))
+    maybe = np.isin(test.digests, train.digests)
+    if not maybe.any():  # As mostly; targets need no look then.
+        return
+    test = Digested(test.digests[maybe], test.targets[maybe])
+    num_copies = np.count_nonzero(np.isin(_with_targets(test), _with_targets(train)))
     if num_copies:
         note(
-            f"{name}: {num_copies} of {len(test)} test examples are exact copies of training "
-            "examples: scores are better than on new data; remove them from one of the two."
+            f"{name}: {num_copies} of {len(maybe)} test examples equal training examples in inputs "
+            "and target: if these are the same cases, scores are too good, and one of the two "
+            "splits should be without them."
         )
+
+
+def _with_targets(examples: Digested) -> NDArray[np.uint64]:
+    """Digests [N] of inputs and targets."""
+    columns = [examples.digests, np.ascontiguousarray(examples.targets)]
+    rows = [one.reshape(len(one), -1).view(np.uint8) for one in columns]
+    return digest_examples(np.concatenate(rows, axis=1), np.dtype(np.uint8))

@@ -61,7 +61,7 @@ class OwnData(NamedTuple):
         return self.weights if self.weights is None or rows is None else self.weights[rows]
 
     def digests(self, part: str) -> NDArray[np.uint64]:
-        """Digests [N] of a part's inputs: equal ones are of exact copies."""
+        """Digests [N] of a part's inputs: equal ones are of equal inputs."""
         if self.known is not None:
             return self.known[part].digests
         return digest_examples(self.inputs[part], self.input_dtype)

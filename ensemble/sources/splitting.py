@@ -42,16 +42,16 @@ def assign_splits(
 ) -> dict[str, Rows]:
     """Says which examples are of which split.
 
-    Exact copies are kept in one of the splits that are carved. Between splits as they were given
-    they are told: a test example that is a copy of a training example.
+    Equal inputs are kept in one of the splits that are carved. Between splits as they were given
+    copies are told: test examples that equal a training example in inputs and target.
 
     Args:
         targets: of each given split, or of `POOL` alone.
         name: of the data, for messages.
         seed: of the carving.
         hold_out: whether to carve the splits that are not given; if not, they do not exist.
-        digests: of the inputs of a part, by `copies.digest_examples`; None: copies are split as any
-            examples, as they once were.
+        digests: of the inputs of a part, by `copies.digest_examples`; None: equal inputs are split
+            as any examples, as they once were, and copies are not looked for.
 
     Returns:
         Their rows by split: of a given split all; each other one gets a tenth of the pool or of the
@@ -72,7 +72,8 @@ def assign_splits(
             parts = copies.keep_together(parts, digests(source), name)
         splits |= {split: Rows(source, part) for split, part in zip(sizes, parts, strict=True)}
     if digests is not None and {"train", "test"} <= targets.keys():
-        copies.warn_of_learned(digests("train"), digests("test"), name)
+        train, test = (copies.Digested(digests(k), targets[k]) for k in ("train", "test"))
+        copies.warn_of_learned(train, test, name)
     return {split: splits[split] for split in SPLITS if split in splits}
 
 

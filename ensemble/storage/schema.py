@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 
 from ensemble import likelihoods, registry
+from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate_stored
+from ensemble.errors import Unregistered, in_one_line
+from ensemble.priors import families
 from ensemble.storage.table_schema import check_table
 
 MAX_BYTES = 100_000_000
@@ -94,10 +97,34 @@ def _check_values(value: Any, depth: int) -> None:
 
 
 def checked_config(config: Any) -> dict[str, Any]:
-    """Returns the configuration of a run, with defaults for keys that are newer than it."""
+    """Returns the configuration of a run, with defaults for keys that are newer than it.
+
+    Raises:
+        Unregistered: it has names that are not known here.
+    """
     if not isinstance(config, dict):
         raise ValueError("its config is no object")
+    unknown = _unknown_names(config)
+    if unknown:
+        raise Unregistered(
+            f"{in_one_line(', '.join(unknown))} is not known to this process: import what "
+            "registers it first (--config=FILE runs the file that does), or use the version that "
+            "wrote the run"
+        )
     return dict(validate_stored(config).to_dict())
+
+
+def _unknown_names(config: dict[str, Any]) -> list[str]:
+    """What a configuration says of methods, likelihoods and such that are not registered here."""
+    keys, values = all_keys(), flatten(config)
+    unknown = [f"config.{key}" for key in values if key not in keys]
+    for key in ("method", "likelihood"):
+        if isinstance(values.get(key), str) and not keys[key].rule.holds(values[key]):
+            unknown.append(f"config.{key}={values[key]!r}")
+    if isinstance(values.get("prior"), str):
+        named = families(values["prior"])
+        unknown += [f"{one!r} in config.prior" for one in named if one not in registry.PRIORS]
+    return unknown
 
 
 def checked_report(report: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import ml_collections
 from etils import epath
 
 from ensemble.config import FORMAT
-from ensemble.errors import UserError, in_one_line, shown
+from ensemble.errors import Unregistered, UserError, in_one_line, shown
 from ensemble.storage import identity, schema
 from ensemble.storage.files import open_lock, write_json, write_text
 from ensemble.storage.npz import max_bytes
@@ -346,6 +346,8 @@ def _read_json(
     check_format(path, number)
     try:
         return checked(content)
+    except Unregistered as error:
+        raise Unregistered(f"{path}: {error}") from None
     except (ValueError, KeyError, OverflowError) as error:
         raise _damaged(path, error) from None
 

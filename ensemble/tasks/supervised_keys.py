@@ -5,7 +5,7 @@ from typing import Any
 
 from ensemble import registry
 from ensemble.errors import UserError
-from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, Rule, described, one_of
+from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, Rule, described, named_in
 from ensemble.storage.table_schema import is_date_format
 
 
@@ -83,7 +83,7 @@ DATA = {
     "likelihood": Key(
         "categorical",
         "what the network's outputs say of a target; auto: by the column to learn of a table",
-        one_of(AUTO, *registry.LIKELIHOODS),
+        named_in(registry.LIKELIHOODS, AUTO),
     ),
     "prior": Key(
         "none",

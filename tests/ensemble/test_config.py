@@ -21,7 +21,7 @@ from ensemble.config import (
     model_block,
     task_block,
 )
-from ensemble.config_rules import validate, validate_stored
+from ensemble.config_rules import check, validate, validate_stored
 from ensemble.configs import digits_ensemble, movielens_hmc
 
 
@@ -94,6 +94,7 @@ def test_limits_may_be_reached():
         ({"num_epoch": 1}, "config.num_epoch is not a key .* did you mean num_epochs?"),
         ({"zzz": 1}, "config.zzz is not a key .* the keys are augment.flip, "),
         ({"augment": {"rotate": 1}}, "config.augment.rotate is not a key"),
+        ({"augment": "shift"}, "config.augment is a block of keys .* set config.augment.flip, c"),
         (
             {"num_epochs": 1, "batch_size": "many"},
             "the wrong type str; it must be a whole number",
@@ -210,9 +211,10 @@ def test_a_key_stands_in_one_block_of_a_run():
                 assert len(set(keys)) == len(keys)
 
 
-def test_what_to_use_instead_is_of_keys_that_others_have():
+def test_what_to_use_instead_is_of_keys_that_others_have_and_rules_are_of_own_ones():
     for block in BLOCKS:
         assert not block.instead.keys() & block.keys.keys()
+        assert block.rules.keys() <= block.keys.keys()
         assert block.instead.keys() <= all_keys().keys()
 
 
@@ -391,6 +393,38 @@ def test_values_that_cannot_stand_together_are_told_with_all_else():
         start=1,
     ):
         assert f"({k}) {part}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (
+            {"method": "hmc", "model": "matrix_factorisation", "target": "rating"},
+            "config.target='rating' is for config.model='mlp' or another network, and this run has "
+            "config.model='matrix_factorisation': leave it out",
+        ),
+        (
+            {"method": "nuts", "model": "numpyro:m.py:f", "data_dir": "/data"},
+            "config.data_dir='/data' is for config.model='mlp' or another network, and this run "
+            "has config.model='numpyro:m.py:f': leave it out",
+        ),
+        (
+            {"num_epochs": 1, "num_blends": 3},
+            "config.num_blends=3 is for config.teacher=..., and this run has config.teacher=''",
+        ),
+        (
+            {"num_epochs": 1, "teacher": "runs/a", "resize": 8},
+            "config.resize=8 is for config.teacher='', and this run has config.teacher='runs/a'",
+        ),
+        (
+            {"method": "hmc", "num_blends": 3},
+            "config.num_blends=3 is for config.method='sgd', and this run has config.method='hmc'",
+        ),
+    ],
+)
+def test_a_key_of_another_task_names_what_the_run_would_have_to_change(config, line):
+    (conflict,) = check(config).conflicts
+    assert conflict.startswith(line)
 
 
 def test_what_breaks_its_own_rule_is_not_told_twice():

@@ -53,6 +53,14 @@ def test_a_run_s_table_has_its_keys_with_value_meaning_and_rule(method):
     assert "12345" in rows["seed"]
 
 
+def test_factorisation_lists_the_data_that_it_can_learn():
+    checked = check({"method": "hmc", "model": "matrix_factorisation"})
+    (row,) = re.findall("^dataset .*", explain.table(checked), re.MULTILINE)
+    assert row.endswith(
+        "must be watches: movielens/1m-ratings, movielens/100k-ratings, watches:USERSxMOVIES"
+    )
+
+
 if __name__ == "__main__":
     before, _, after = sections(PAGE.read_text())
     PAGE.write_text(f"{before}{explain.pages()}\n{after}")

@@ -170,7 +170,7 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
         for line in remarks if part == "test" else ():
             note(f"{name}: {part}: {shown(line)}")
     explicit = _by_split(arrays, {part: one for part, (one, _) in encoded.items()}, places)
-    made = dataset_from_arrays(explicit, name, hold_out=False)
+    made = dataset_from_arrays(explicit, name, hold_out=False, copies_together=False)  # As above.
     return dataclasses.replace(
         of_form(made, form),
         shift=np.zeros((), np.float32),
@@ -227,14 +227,20 @@ _OF_ALL = {"class_names", own_arrays.WEIGHTS}
 
 
 def _digests(tables: Mapping[str, Columns], part: str) -> np.ndarray:
-    """Digests [N] of a part's rows, by `copies.digest_examples`."""
-    codes = [
-        one.values
-        if one.values.dtype.kind == "f"
-        else np.unique(one.texts().astype(str), return_inverse=True)[1]
-        for one in tables[part].values()
-    ]
-    return copies.digest_examples(np.stack(codes, axis=1).astype(np.float64), np.dtype(np.float64))
+    """Digests [N] of a part's rows, by `copies.digest_examples`, comparable between parts."""
+    first = tables.get(POOL) or tables["train"]  # Files may have their columns in other orders.
+    columns = [tables[part][name] for name in first if name in tables[part]]
+    codes = np.concatenate([_codes(one) for one in columns], axis=1)
+    return copies.digest_examples(codes, np.dtype(np.float64))
+
+
+def _codes(column: Column) -> np.ndarray:
+    """Numbers [N, n] that are equal where values are, in every table."""
+    if column.values.dtype.kind == "f":
+        return column.values[:, None].astype(np.float64)
+    texts, rows = np.unique(column.texts().astype(str), return_inverse=True)
+    found = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts.tolist()]
+    return np.frombuffer(b"".join(found), np.uint32).reshape(-1, 2).astype(np.float64)[rows]
 
 
 def _digest(columns: Columns, rows: np.ndarray | None, targets: np.ndarray) -> str:

@@ -227,12 +227,13 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     Raises:
         UserError: it does not, or the chains would not fit in memory.
     """
-    found: Any = load_source(config, data)
     if data is not None or config.model not in models_of(config.dataset):
+        name = config.dataset if data is None else "arrays"
         raise UserError(
-            f"config.model={config.model!r} needs watches, which {found.name} are not; set "
+            f"config.model={config.model!r} needs watches, which {name} are not; set "
             "config.dataset to such as watches:1000x600 or movielens/1m-ratings"
         )
+    found: Any = load_source(config, data)
     dataset: WatchDataset = found
     flat, priors = flatten(config), parse_prior(config.prior)
     for key, allowed, holds in (

@@ -231,6 +231,7 @@ def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
         ({"prior": "normal(1/sqrt(fan_in))"}, "must be without a fan-in for watches:41x30"),
         ({"hold_out": False}, "config.hold_out=False must be True for watches:41x30"),
         ({"dataset": "digits"}, "config.model='matrix_factorisation' needs watches"),
+        ({"dataset": "csv:x.csv"}, "needs watches, which csv:x.csv are not; set config.dataset to"),
     ],
 )
 def test_bad_input_is_one_line(change, line):

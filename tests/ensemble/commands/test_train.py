@@ -271,6 +271,12 @@ def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
             " 1 / int(0) #",
             "cannot be loaded (at {}): ZeroDivisionError: division by zero",
         ),
+        (
+            " default_config()",
+            " default_config(); config.augment = 'shift'",
+            "cannot be loaded (at {}): config.augment is a block of keys and takes no value "
+            "itself; set config.augment.flip, config.augment.shift",
+        ),
     ],
 )
 def test_an_error_in_a_users_file_is_one_line_with_its_place(
@@ -333,6 +339,20 @@ def test_a_file_with_a_few_keys_can_be_overridden_in_all(tmp_path):
         "Left out, for config.method='hmc' with config.model='mlp' has no use for them here: "
         "num_epochs=3." in done.stderr
     )
+
+
+def test_a_value_for_a_block_of_keys_is_one_line(tmp_path):
+    few = tmp_path / "few.py"
+    few.write_text(
+        "import ml_collections\n"
+        "def get_config():\n"
+        "    return ml_collections.ConfigDict({'num_epochs': 3, 'augment': 'shift'})\n"
+    )
+    line = "config.augment is a block of keys and takes no value itself; set config.augment.flip, "
+    assert line in run_expecting_one_line(few, tmp_path / "w")
+    done = run_here("train.py", "--explain", "--config.augment=shift")
+    assert done.returncode == 2
+    assert line in done.stderr
 
 
 def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, monkeypatch):

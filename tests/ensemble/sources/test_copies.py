@@ -41,13 +41,14 @@ def _splits_of_rows(source):
 def test_copies_come_into_one_split(dtype, caplog):
     arrays = _arrays(200, 37, dtype)
     assert max(_splits_of_rows(dataset_from_arrays(arrays, copies_together=False))) > 1
-    assert "copies" not in caplog.text
+    assert "the same inputs" not in caplog.text
     dataset = dataset_from_arrays(arrays, "mine")
     assert set(_splits_of_rows(dataset)) == {1}
     assert (
-        "mine: 37 examples are exact copies of others; copies are kept in one split" in caplog.text
+        "mine: 37 examples have the same inputs as others; equal inputs are kept in one split"
+        in caplog.text
     )
-    assert caplog.text.count("exact copies") == 1
+    assert caplog.text.count("the same inputs") == 1
     assert sum(dataset.sizes.values()) == 200
     assert dataset.sizes["test"] >= 15  # Of 20.
     whole = dataset_from_arrays(arrays, hold_out=False)
@@ -60,7 +61,7 @@ def test_without_copies_splits_are_as_they_were(caplog):
         arrays = _arrays(dtype=dtype)
         assert dataset_from_arrays(arrays, seed=3).fingerprint == expected
         assert dataset_from_arrays(arrays, seed=3, copies_together=False).fingerprint == expected
-    assert "copies" not in caplog.text
+    assert "the same inputs" not in caplog.text
 
 
 def test_a_set_that_was_joined_to_itself_keeps_its_sizes():
@@ -78,7 +79,7 @@ def test_few_different_inputs_are_split_as_before(caplog):
     arrays = {"inputs": rng.integers(0, 2, (300, 3)), "labels": rng.integers(0, 2, 300)}
     before = dataset_from_arrays(arrays, copies_together=False)
     assert dataset_from_arrays(arrays).fingerprint == before.fingerprint
-    assert "292 of 300 examples are exact copies of others, too many" in caplog.text
+    assert "292 of 300 examples have the same inputs as others, too many" in caplog.text
 
 
 def test_a_memory_map_is_split_alike(tmp_path, monkeypatch):
@@ -97,11 +98,26 @@ def test_test_examples_that_were_learned_are_told(caplog):
     given = {f"train_{key}": value for key, value in arrays.items()}
     given |= {f"test_{key}": value[90:] for key, value in arrays.items()}
     dataset = dataset_from_arrays(given, "mine", hold_out=False)
-    assert "mine: 10 of 10 test examples are exact copies of training examples" in caplog.text
+    assert "mine: 10 of 10 test examples equal training examples in inputs and t" in caplog.text
     np.testing.assert_array_equal(dataset.splits["test"].inputs, arrays["inputs"][90:])
     caplog.clear()
     dataset_from_arrays(given | {"test_inputs": arrays["inputs"][90:] + 0.5}, "mine")
-    assert "copies" not in caplog.text
+    assert "equal training examples" not in caplog.text
+
+
+@pytest.mark.parametrize("targets", [np.arange(100) % 3, np.ones(100), np.ones((100, 2))])
+def test_a_copy_has_the_target_of_the_other_too(targets, caplog, tmp_path):
+    """Inputs of a shop's rows, such as the item and whether it is on offer, repeat by nature."""
+    key = "labels" if targets.dtype.kind == "i" else "targets"
+    arrays = {"inputs": _arrays(100)["inputs"], key: targets}
+    given = {f"train_{name}": value for name, value in arrays.items()}
+    given |= {f"test_{name}": value[90:].copy() for name, value in arrays.items()}
+    given[f"test_{key}"][:7] = (given[f"test_{key}"][:7] + 1) % 3
+    for name, values in given.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    dataset_from_arrays(given, "mine", hold_out=False)
+    load_dataset(f"npy:{tmp_path}", hold_out=False)
+    assert caplog.text.count(": 3 of 10 test examples equal training examples") == 2
 
 
 def test_zeros_of_either_sign_are_equal():

@@ -1,13 +1,14 @@
 """A run's directory: what a kill has left there, and what is said where it cannot be written."""
 
 import errno
+import json
 import os
 import shutil
 
 import pytest
 from etils import epath
 
-from ensemble import UserError
+from ensemble import UserError, registry
 from ensemble.storage.workdir import Workdir, cannot_write
 
 FULL, MISSING, DENIED = map(os.strerror, (errno.ENOSPC, errno.ENOENT, errno.EACCES))
@@ -87,3 +88,28 @@ def test_where_nothing_can_be_locked_that_is_said(place, workdir, monkeypatch, r
     with Workdir(workdir).opened():
         assert (unfinished / "a").exists()
     assert f"{workdir} cannot be locked: start one run at a time there." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("table", "like", "config", "name"),
+    [
+        ("METHODS", "sgd", {"method": "mine"}, "config.method='mine'"),
+        ("LIKELIHOODS", "gaussian", {"likelihood": "mine"}, "config.likelihood='mine'"),
+        ("PRIORS", "normal", {"prior": "*bias=mine(1), *=normal(1)"}, "'mine' in config.prior"),
+        (None, None, {"mine": {"rate": 1}}, "config.mine.rate"),
+    ],
+)
+def test_names_of_another_process_are_unknown_and_not_damaged(
+    workdir, monkeypatch, table, like, config, name
+):
+    content = {"format": 1, "config": {"num_epochs": 1, **config}}
+    (workdir / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UserError) as error:
+        Workdir(workdir).read_config()
+    line = str(error.value).removeprefix(f"{workdir}/config.json: ")
+    assert line.startswith(f"{name} is not known to this process: import what registers it first")
+    assert not any(word in line for word in ("damaged", "remove", "restore", "another"))
+    if table is not None:
+        entries = getattr(registry, table)
+        monkeypatch.setitem(entries, "mine", entries[like])
+        assert Workdir(workdir).read_config().items() >= config.items()

@@ -292,3 +292,23 @@ def test_what_the_column_to_learn_holds(values, kind):
     is_text = isinstance(values[0], str)
     column = Column(np.array(values, object if is_text else float), "" if is_text else "number")
     assert kind_of_target(column, "y") == kind
+
+
+def _given(folder, train, test):
+    """The source of two files, of columns `c`, `n` and the target `y`."""
+    folder.mkdir()
+    pd.DataFrame(train).to_csv(folder / "train.csv", index=False)
+    pd.DataFrame(test).to_csv(folder / "test.csv", index=False)
+    return load_dataset(f"csv:{folder}", table=TableKeys(target="y"))
+
+
+def test_copies_of_rows_are_found_by_names_and_values_of_columns(tmp_path, caplog):
+    n = np.arange(60) % 40
+    train = {"c": np.where(n % 2, "a", "b"), "n": n, "y": np.arange(60)}
+    _given(tmp_path / "order", train, {key: train[key][50:] for key in ("n", "y", "c")})
+    assert caplog.text.count("10 of 10 test examples equal training examples") == 1
+    caplog.clear()
+    test = {key: values[:20] for key, values in train.items()}
+    _given(tmp_path / "targets", train, test | {"y": 100 + n[:20]})
+    _given(tmp_path / "categories", train, test | {"c": np.where(n[:20] % 2, "b", "c")})
+    assert "test examples equal" not in caplog.text
