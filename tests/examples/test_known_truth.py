@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.demos import known_truth
+from examples.coverage import known_truth
 
 POINTS = jnp.linspace(-1.5, 1.5, 31)
 

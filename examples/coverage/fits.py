@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ensemble.demos.known_truth import NUM_EXAMPLES, TRUTHS, WAVES, Curve, Model, draw_curve
 from ensemble.method import Status
 from ensemble.methods.mcmc.kernels import make_sampler
 from ensemble.methods.mcmc.settings import Settings
@@ -21,6 +20,7 @@ from ensemble.methods.members.member import (
     update_member,
 )
 from ensemble.task import Aux
+from examples.coverage.known_truth import NUM_EXAMPLES, TRUTHS, WAVES, Curve, Model, draw_curve
 
 NUM_MEMBERS, NUM_STEPS, LEARNING_RATE = 8, 1000, 0.02
 NUM_CHAINS, NUM_WARMUP, NUM_DRAWS, THIN = 4, 100, 120, 4

@@ -12,9 +12,17 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from ensemble.demos import known_truth
-from ensemble.demos.blocks import Learned, learn
-from ensemble.demos.fits import (
+from ensemble.draws import diagnostics
+from ensemble.metrics import mean_intervals
+from ensemble.metrics.number_calibration import (
+    Intervals,
+    conformal_quantile,
+    distance_intervals,
+    distance_scores,
+)
+from examples.coverage import known_truth
+from examples.coverage.blocks import Learned, learn
+from examples.coverage.fits import (
     ENSEMBLE,
     METHODS,
     NETWORK,
@@ -24,17 +32,9 @@ from ensemble.demos.fits import (
     Fit,
     Job,
 )
-from ensemble.demos.known_truth import EDGE, FAR, FROM_PRIOR, GAP, NUM_EXAMPLES, TRUTHS, WAVES
-from ensemble.draws import diagnostics
-from ensemble.metrics import mean_intervals
-from ensemble.metrics.number_calibration import (
-    Intervals,
-    conformal_quantile,
-    distance_intervals,
-    distance_scores,
-)
-from ensemble.pictures.coverage_by_input import Example, Line
-from ensemble.pictures.coverage_by_input import draw as draw_coverage
+from examples.coverage.known_truth import EDGE, FAR, FROM_PRIOR, GAP, NUM_EXAMPLES, TRUTHS, WAVES
+from examples.coverage.picture import Example, Line
+from examples.coverage.picture import draw as draw_coverage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

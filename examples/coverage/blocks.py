@@ -10,12 +10,12 @@ import jax.scipy.special
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.demos import fits, known_truth
-from ensemble.demos.fits import Fit, Job
 from ensemble.likelihoods.gaussian import SharedGaussian
 from ensemble.metrics import regression
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.mesh import create_mesh, named_sharding
+from examples.coverage import fits, known_truth
+from examples.coverage.fits import Fit, Job
 
 BLOCK = 40
 """Data sets that are learned at once: so few that their arrays stay in the processor's cache."""
