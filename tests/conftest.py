@@ -44,6 +44,7 @@ from budget import (
 )
 from fsspec.implementations.memory import MemoryFileSystem
 from small_runs import leave_pictures_blank, make_blobs, small_config
+from written_runs import runs
 
 import ensemble
 from ensemble.storage.workdir import Workdir
@@ -57,6 +58,7 @@ __all__ = [
     "pytest_runtest_call",
     "pytest_runtest_protocol",
     "pytest_runtest_setup",
+    "runs",
     "small_config",
 ]
 

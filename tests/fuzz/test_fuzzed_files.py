@@ -1,7 +1,7 @@
 """Records, tables, manifests and checkpoints of anybody: each is read, or refused in one line.
 
 `make check` takes the first inputs of each kind, `make soak` all 100,000 and says how they ended.
-`tests/fuzz_files.py` says what they are, and what may come of them.
+`fuzz_files.py` says what they are, and what may come of them.
 """
 
 import collections
@@ -51,7 +51,7 @@ def test_every_input_is_read_or_refused_in_one_line(kind, share, tmp_path, recor
 
 def inputs(kind, folder, first, last):
     """How inputs ended, until one ended the process that reads them; and what it said then."""
-    command = [str(ROOT / "tests" / "fuzz_files.py"), kind, str(folder / "files")]
+    command = [str(ROOT / "tests" / "fuzz" / "fuzz_files.py"), kind, str(folder / "files")]
     done = subprocess.run(
         [sys.executable, *command, str(first), str(last)],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},

@@ -1,6 +1,6 @@
 """Damages and forges files that programs read, over and over, for tests.
 
-    python tests/fuzz_files.py KIND FOLDER FIRST LAST
+    python tests/fuzz/fuzz_files.py KIND FOLDER FIRST LAST
 
 It is a process of its own, for a reader in C++ may abort. Every line is JSON: the number of an
 input, how it ended, and what is wrong if something is. An input is seeded by its kind and number.

@@ -1,7 +1,7 @@
 """Damages or exchanges parts of workdirs, over and over, and says what came of it, for tests.
 
-    python tests/mutations.py bytes RUN FILES COUNT
-    python tests/mutations.py parts RUN,RUN,...
+    python tests/fuzz/mutations.py bytes RUN FILES COUNT
+    python tests/fuzz/mutations.py parts RUN,RUN,...
 
 It is a process of its own, for a reader may abort. The last line is JSON: how often a change was
 `refused` by one line, made `no_difference`, was `warned` of, as where the checkpoint before is

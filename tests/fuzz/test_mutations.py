@@ -51,7 +51,7 @@ def runs(blobs, tmp_path_factory):
 def counted(*arguments):
     """What `mutations.py` counts; an abort, or anything bad, fails."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "mutations.py"), *map(str, arguments)],
+        [sys.executable, str(ROOT / "tests" / "fuzz" / "mutations.py"), *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
         capture_output=True,
         text=True,
