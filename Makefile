@@ -26,12 +26,11 @@ soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they
 	$(PYTEST) -m soak -o faulthandler_timeout=0 --soak_results=benchmarks/results/soak.json $(TESTS)
 	$(BIN)/python -m simulations
 
-lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom and know whom.
+lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m scripts.forbidden_names
 	$(BIN)/python -m scripts.simulated_intervals
 
 docs: $(VENV)/requirements-docs  ## Builds the documentation site in build/docs.
