@@ -62,7 +62,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
     params = task.params_shapes()
     maximum = find_map(task, density, params)
-    coordinates = kronecker(task.softmax_regression(), split, maximum)
+    coordinates = kronecker(task, split, maximum)
 
     @jax.jit
     def fast(z: jax.Array, data: Any) -> Any:
