@@ -1,4 +1,4 @@
-"""Worker of hmc_gradient.py: what rounding does to the acceptance of HMC, on MNIST.
+"""Worker of hmc_gradient: what rounding does to the acceptance of HMC, on MNIST.
 
     python benchmarks/hmc_gradient_acceptance.py
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.special
-from hmc_gradient_work import load_dataset
+from hmc_gradient import load_dataset
 
 from ensemble.sharding import startup
 
