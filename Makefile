@@ -26,12 +26,11 @@ soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they
 	$(PYTEST) -m soak -o faulthandler_timeout=0 --soak_results=benchmarks/results/soak.json $(TESTS)
 	$(BIN)/python -m simulations
 
-lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom and know whom.
+lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m scripts.forbidden_names
 	$(BIN)/python -m scripts.simulated_intervals
 
 docs: $(VENV)/requirements-docs  ## Builds the documentation site in build/docs.
@@ -46,13 +45,10 @@ versions: $(VENV)/requirements-dev  ## Tries every Python, and the lowest and hi
 	$(BIN)/python -m scripts.try_versions
 
 bench: $(VENV)/requirements  ## Measures training, evaluation and sampling against their peers.
-	$(BIN)/python benchmarks/train_throughput.py --out=benchmarks/results/train_throughput.json
-	$(BIN)/python benchmarks/evaluation.py --out=benchmarks/results/evaluation.json
-	$(BIN)/python benchmarks/hmc_gradient.py --out=benchmarks/results/hmc_gradient.json
-	$(BIN)/python benchmarks/numpyro_nuts.py --out=benchmarks/results/numpyro_nuts.json
-	$(BIN)/python benchmarks/movielens_gradient.py --out=benchmarks/results/movielens_gradient.json
+	for name in train_throughput evaluation hmc_gradient numpyro_nuts movielens_gradient scaling; do \
+	  $(BIN)/python benchmarks/compare.py $$name --out=benchmarks/results/$$name.json || exit 1; done
 	$(BIN)/python benchmarks/rwm.py --out=benchmarks/results/rwm.json --images=docs/images
-	$(BIN)/python benchmarks/scaling.py --out=benchmarks/results/scaling.json --image=docs/images/scaling.png
+	PYTHONPATH=. $(BIN)/python benchmarks/scaling.py --image=docs/images/scaling.png
 
 clean:
 	rm -rf $(VENV)

@@ -1,4 +1,4 @@
-"""Worker of evaluation.py: this project.
+"""Worker of evaluation: this project.
 
 python benchmarks/evaluation_ours.py prepare WORKDIR ENSEMBLE_SIZE
 python benchmarks/evaluation_ours.py predict|evaluate|rescore WORKDIR

@@ -1,118 +1,156 @@
-"""Gradients of HMC on MNIST's logistic regression, beside BlackJAX's HMC over plain JAX, on CPU.
+"""Worker of hmc_gradient: HMC on MNIST's logistic regression, ours or BlackJAX's.
 
-    python benchmarks/hmc_gradient.py --out=benchmarks/results/hmc_gradient.json
+    python benchmarks/hmc_gradient.py ours|peer NUM_CHAINS NUM_CHAIN_GROUPS
 
-Contestants, each measured in a process of its own, in alternating rounds, on two virtual devices:
-
-- ours: `make_sampler` over `make_log_density`, as `train.py` samples; eight chains lie on the two
-  devices, four on each, as the loop lays them out;
-- peer: BlackJAX's HMC over one float32 product and log-softmax in `shard_map(check_vma=True)`,
-  examples over the devices, differentiated by JAX.
-
-The work: trajectories of 20 leapfrog steps over all 60,000 images, unit mass, a fixed step size;
-gradients of one chain per second, times the chains, after compilation. MNIST must be prepared:
-see docs/your_data.md.
-
-Then, once: the mean acceptance of the fast gradient and of float64's over the same trajectories.
-
-With --run and --notebook, two finished workdirs on the same data, their bulk effective sample size
-per gradient is compared as their reports state it: the least over the log density and 100
-predictive probabilities. Some two minutes a round.
+The peer is BlackJAX's HMC as its documentation would have it: one matrix product and a log-softmax
+in `jax.shard_map(check_vma=True)`, examples over the devices, differentiated by JAX; chains are
+vmapped.
 """
 
-import argparse
 import json
-import pathlib
 import sys
+import time
+from collections.abc import Callable
+from typing import Any
 
-import side_by_side
-from side_by_side import Measurement, Row
+import numpy as np
 
-OURS, PEER = "hmc_gradient_ours.py", "hmc_gradient_peer.py"
-ACCEPTANCE = "hmc_gradient_acceptance.py"
-SIZES = {1: 1, 8: 2}
-"""Numbers of chains, with the groups of devices over which ours spreads them."""
-MAX_RHAT = 1.05
-
-
-def main() -> None:
-    """Measures, prints the table, writes the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--run", help="finished workdir of mnist_logreg_hmc")
-    parser.add_argument("--notebook", help="finished workdir of mnist_logreg_hmc:notebook")
-    args = parser.parse_args()
-    if (args.run is None) != (args.notebook is None):
-        parser.error("--run and --notebook go together")
-    # First: what has not converged is said before anything is measured.
-    ess = (
-        None
-        if args.run is None
-        else compare_ess(pathlib.Path(args.run), pathlib.Path(args.notebook))
-    )
-    commands = {}
-    for size, groups in SIZES.items():
-        commands[f"ours {size}"] = [sys.executable, OURS, str(size), str(groups)]
-        commands[f"peer {size}"] = [sys.executable, PEER, str(size)]
-    results = side_by_side.measure_rounds(commands, args.rounds)
-    results |= side_by_side.measure_rounds({"acceptance": [sys.executable, ACCEPTANCE]}, 1)
-    rows = make_rows(results)
-    if ess is not None:
-        rows.append(ess)
-    arguments = "" if ess is None else "--run=WORKDIR --notebook=WORKDIR"
-    versions = side_by_side.versions_of(sys.executable, ("blackjax",))
-    side_by_side.report(rows, args.out, arguments, versions)
+STEP_SIZE = 1e-3
+NUM_LEAPFROG_STEPS = 20
+SECONDS = 4.0
 
 
-def make_rows(results: dict[str, list[Measurement]]) -> list[Row]:
-    """Makes the table of the rounds of each contestant."""
+def load_dataset() -> Any:
+    """MNIST with all 60,000 training images in one split."""
+    from ensemble import sources
 
-    def values(name: str, key: str = "rate") -> list[float]:
-        return [measurement[key] for measurement in results[name]]
-
-    rows = []
-    for size in SIZES:
-        setting, ours, peer = f"{size} chain(s)", f"ours {size}", f"peer {size}"
-        unit = "chain-gradients/s"
-        rows.append(
-            side_by_side.compare(
-                "HMC, MNIST", setting, unit, values(ours), values(peer), "BlackJAX"
-            )
-        )
-        seconds = values(ours, "compile_seconds"), values(peer, "compile_seconds")
-        rows.append(
-            side_by_side.compare(
-                "compile and first draw", setting, "s", *seconds, "BlackJAX", higher_is_better=False
-            )
-        )
-    fast, exact = values("acceptance", "fast"), values("acceptance", "float64")
-    rows.append(side_by_side.compare("mean acceptance", "1 chain", "", fast, exact, "float64"))
-    return rows
+    return sources.load_dataset("mnist", hold_out=False)
 
 
-def compare_ess(run: pathlib.Path, notebook: pathlib.Path) -> Row:
-    """Compares two finished runs, which any machine may have made.
+def load_images() -> tuple[np.ndarray, np.ndarray]:
+    """The training images [60000, 784] float32, 0..1, and their labels."""
+    from ensemble import sources
 
-    Raises:
-        ValueError: a run has not converged, so that its effective sample size means nothing.
+    dataset = load_dataset()
+    split = sources.in_memory(dataset, "train")
+    return (split.inputs.reshape(len(split.targets), -1) * dataset.scale).astype(
+        np.float32
+    ), split.targets
+
+
+def measure(
+    advance: Callable[[Any, Any], Any], positions: Any, data: Any, num_chains: int
+) -> dict[str, float]:
+    """Takes draws for some seconds, all from the same start.
+
+    A draw costs one gradient to begin with, and one a leapfrog step.
     """
+    import jax
 
-    def ess_per_gradient(workdir: pathlib.Path) -> float:
-        posterior = json.loads((workdir / "report.json").read_text())["posterior"]
-        if not posterior["rhat_max"] < MAX_RHAT:
-            raise ValueError(f"{workdir}: R-hat {posterior['rhat_max']} must be below {MAX_RHAT}")
-        return posterior["ess_bulk_min"] / posterior["num_gradients"]
+    start = time.perf_counter()
+    jax.block_until_ready(advance(positions, data))
+    compile_seconds = time.perf_counter() - start
+    num_draws, start = 0, time.perf_counter()
+    while time.perf_counter() - start < SECONDS:
+        jax.block_until_ready(advance(positions, data))
+        num_draws += 1
+    seconds = time.perf_counter() - start
+    gradients = num_draws * (NUM_LEAPFROG_STEPS + 1) * num_chains
+    return {"rate": gradients / seconds, "compile_seconds": compile_seconds}
 
-    return side_by_side.compare(
-        "least bulk ESS",
-        "both as run",
-        "1/gradient",
-        [ess_per_gradient(run)],
-        [ess_per_gradient(notebook)],
-        "notebook's HMC",
+
+def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
+    """Returns `advance(positions, data)`, which takes one draw of all chains, and the data."""
+    import jax
+    import jax.numpy as jnp
+
+    from ensemble import networks
+    from ensemble.methods.mcmc.kernels import make_sampler
+    from ensemble.methods.mcmc.log_density import make_log_density
+    from ensemble.methods.mcmc.settings import Settings
+    from ensemble.priors import parse_prior
+    from ensemble.sharding.mesh import ENSEMBLE, create_mesh
+    from ensemble.source import in_memory
+    from ensemble.tasks.supervised import classification
+
+    dataset = load_dataset()
+    network = networks.create("logistic_regression", len(dataset.class_names or ()))
+    task = classification(dataset, network, parse_prior("normal(1)"))
+    devices = jax.devices()
+    mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
+    density = make_log_density(task, in_memory(dataset, "train"), mesh)
+    settings = Settings(
+        "hmc", STEP_SIZE, num_leapfrog_steps=NUM_LEAPFROG_STEPS, jitter=0, num_warmup=0
     )
+
+    def draw(position: Any, data: Any) -> Any:
+        sampler = make_sampler(settings, density.bind(data))
+        chain = sampler.init(jax.random.key(0), position)
+        return sampler.step(chain, jnp.int32(0))[0].state.position
+
+    if num_chains > 1:
+        draw = jax.vmap(draw, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
+    return jax.jit(draw), density.data
+
+
+def advance_peer(num_chains: int, num_groups: int) -> tuple[Any, Any]:
+    """Returns the same for BlackJAX, whose examples are on all devices."""
+    import blackjax  # Starts JAX, after which the number of devices is fixed.
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((len(jax.devices()),), ("data",), axis_types=(AxisType.Auto,))
+    shards = PartitionSpec("data")
+
+    def log_density(params: Any, inputs: jax.Array, labels: jax.Array) -> jax.Array:
+        def on_shard(params: Any, inputs: jax.Array, labels: jax.Array) -> jax.Array:
+            log_probs = jax.nn.log_softmax(inputs @ params["kernel"] + params["bias"])
+            chosen = jnp.take_along_axis(log_probs, labels[:, None], axis=1)
+            return jax.lax.psum(jnp.sum(chosen), "data")
+
+        log_likelihood = jax.shard_map(
+            on_shard,
+            mesh=mesh,
+            in_specs=(PartitionSpec(), shards, shards),
+            out_specs=PartitionSpec(),
+        )(params, inputs, labels)
+        return log_likelihood - 0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+
+    def draw(position: Any, inputs: jax.Array, labels: jax.Array) -> Any:
+        kernel = blackjax.hmc(
+            lambda params: log_density(params, inputs, labels),
+            step_size=STEP_SIZE,
+            inverse_mass_matrix=jnp.ones(7850),
+            num_integration_steps=NUM_LEAPFROG_STEPS,
+        )
+        state, _ = kernel.step(jax.random.key(0), kernel.init(position))
+        return state.position
+
+    if num_chains > 1:
+        draw = jax.vmap(draw, in_axes=(0, None, None))
+    images, labels = load_images()
+    data = jax.device_put((images, labels), NamedSharding(mesh, shards))
+    return jax.jit(lambda position, data: draw(position, *data)), data
+
+
+def main(who: str, num_chains: int, num_groups: int) -> dict[str, float]:
+    """Measures one contestant, from zero."""
+    if who == "ours":
+        from ensemble.sharding import startup
+
+        startup.configure(2)
+    import jax
+    import jax.numpy as jnp
+
+    if who == "peer":
+        jax.config.update("jax_num_cpu_devices", 2)
+    make_advance = {"ours": advance_ours, "peer": advance_peer}[who]
+    advance, data = make_advance(num_chains, num_groups)
+    batch = (num_chains,) if num_chains > 1 else ()
+    layer = {"kernel": jnp.zeros((*batch, 784, 10)), "bias": jnp.zeros((*batch, 10))}
+    return measure(advance, {"Dense_0": layer} if who == "ours" else layer, data, num_chains)
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(main(sys.argv[1], *map(int, sys.argv[2:]))))

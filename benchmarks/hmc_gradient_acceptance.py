@@ -1,4 +1,4 @@
-"""Worker of hmc_gradient.py: what rounding does to the acceptance of HMC, on MNIST.
+"""Worker of hmc_gradient: what rounding does to the acceptance of HMC, on MNIST.
 
     python benchmarks/hmc_gradient_acceptance.py
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.special
-from hmc_gradient_work import load_dataset
+from hmc_gradient import load_dataset
 
 from ensemble.sharding import startup
 
@@ -62,7 +62,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
     params = task.params_shapes()
     maximum = find_map(task, density, params)
-    coordinates = kronecker(task.softmax_regression(), split, maximum)
+    coordinates = kronecker(task, split, maximum)
 
     @jax.jit
     def fast(z: jax.Array, data: Any) -> Any:

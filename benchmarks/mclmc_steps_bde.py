@@ -1,4 +1,4 @@
-"""Worker of mclmc_steps.py: the sampling of bde, on two devices.
+"""Worker of mclmc_steps: the sampling of bde, on two devices.
 
 python benchmarks/mclmc_steps_bde.py TABLE
 """

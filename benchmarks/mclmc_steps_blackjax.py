@@ -1,4 +1,4 @@
-"""Worker of mclmc_steps.py: BlackJAX's MCLMC as its documentation writes it.
+"""Worker of mclmc_steps: BlackJAX's MCLMC as its documentation writes it.
 
 python benchmarks/mclmc_steps_blackjax.py TABLE
 """

@@ -1,4 +1,4 @@
-"""Worker of mclmc_steps.py: this project, through the method that train.py drives.
+"""Worker of mclmc_steps: this project, through the method that train.py drives.
 
 python benchmarks/mclmc_steps_ours.py TABLE
 """

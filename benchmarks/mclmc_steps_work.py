@@ -1,4 +1,4 @@
-"""What the workers of mclmc_steps.py share: the table, the sizes, the settings of the sampler."""
+"""What the workers of mclmc_steps share: the table, the sizes, the settings of the sampler."""
 
 import numpy as np
 

@@ -1,77 +1,219 @@
-"""Leapfrog steps of the matrix factorisation, beside its log density as written down, on CPU.
+"""Worker of movielens_gradient: leapfrog steps of the matrix factorisation, ours or a peer's.
 
-    python benchmarks/movielens_gradient.py --out=benchmarks/results/movielens_gradient.json
+    python benchmarks/movielens_gradient.py ours|peer NUM_USERS NUM_MOVIES NUM_CHAIN_GROUPS SECONDS
 
-Contestants, each measured in a process of its own, in alternating rounds, on two virtual devices:
-
-- ours: the value and gradient of `ensemble/tasks/factorisation/watch_likelihood.py`;
-- peer: softplus of the whole matrix of logits in `shard_map(check_vma=True)`, differentiated by
-  JAX.
-
-The work: leapfrog steps of two chains with 20 latents, on watches of MovieLens 1M's size and rate,
-drawn at random; in one layout of the devices users are split over both, in the other each has a
-chain. A step moves both chains. Peak memory is that of the whole process, the making of the data
-included. The error is that of the change of the log likelihood over five steps, against float64.
-
-Then, once: ours alone on 20,000 users and 10,000 movies.
+The peer is the log density as it is written down, differentiated by JAX: users and their watches
+are split over the devices in `jax.shard_map(check_vma=True)`.
 """
 
-import argparse
+import json
+import resource
 import sys
+import time
+from collections.abc import Callable
+from typing import Any
 
-import side_by_side
-from side_by_side import Measurement, Row
+import numpy as np
 
-OURS, PEER = "movielens_gradient_ours.py", "movielens_gradient_peer.py"
-LAYOUTS = {1: "users split", 2: "chains split"}
-"""Groups of devices over which chains are spread, out of two devices."""
+from ensemble.sharding import startup
+
+DIM, NUM_CHAINS = 20, 2
+STEP_SIZE = 1e-4
+NUM_LEAPFROG_STEPS = 5
+POSITIVE_RATE = 0.045  # Of MovieLens 1M.
+_ROWS = 512
 
 
-def main() -> None:
-    """Measures, prints the table, writes the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", help="JSON file to write")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the size, one round")
-    args = parser.parse_args()
-    size, large = ("604", "370"), ("2000", "1000")
-    seconds, rounds = "1", 1
-    if not args.quick:
-        size, large = ("6040", "3706"), ("20000", "10000")
-        seconds, rounds = "5", args.rounds
-    commands = {
-        f"{name} {groups}": [sys.executable, script, *size, str(groups), seconds]
-        for groups in LAYOUTS
-        for name, script in (("ours", OURS), ("peer", PEER))
+def make_observed(num_users: int, num_movies: int) -> np.ndarray:
+    """Watches [N, M] uint8 at MovieLens's rate: few movies and few users have most of them."""
+    rng = np.random.default_rng(0)
+    activity, popularity = rng.lognormal(size=num_users), rng.lognormal(sigma=1.3, size=num_movies)
+    activity, popularity = activity / activity.mean(), popularity / popularity.mean()
+    observed = np.empty((num_users, num_movies), np.uint8)
+    for start in range(0, num_users, _ROWS):
+        block = observed[start : start + _ROWS]
+        probs = POSITIVE_RATE * np.outer(activity[start : start + _ROWS], popularity)
+        block[:] = rng.random(block.shape, np.float32) < probs
+    return observed
+
+
+def make_positions(num_users: int, num_movies: int, num_shards: int) -> dict[str, np.ndarray]:
+    """Positions [C, ...] of the chains; users are padded to a multiple of the shards."""
+    rng = np.random.default_rng(1)
+    num_users += -num_users % num_shards
+    bias = np.log(POSITIVE_RATE) / 2
+
+    def draw(*shape: int, mean: float = 0.0) -> np.ndarray:
+        return rng.normal(mean, 0.4, (NUM_CHAINS, *shape)).astype(np.float32)
+
+    return {
+        "user_embeddings": draw(num_users, DIM),
+        "user_bias": draw(num_users, mean=bias),
+        "movie_embeddings": draw(num_movies, DIM),
+        "movie_bias": draw(num_movies, mean=bias),
     }
-    results = side_by_side.measure_rounds(commands, rounds)
-    alone = {"large": [sys.executable, OURS, *large, "1", seconds]}
-    results |= side_by_side.measure_rounds(alone, 1)
-    rows = make_rows(results, " x ".join(size), " x ".join(large))
-    side_by_side.report(rows, args.out)
 
 
-def make_rows(results: dict[str, list[Measurement]], size: str, large: str) -> list[Row]:
-    """Makes the table of the rounds of each contestant."""
+def make_trajectory(log_likelihood: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns `(positions, data) -> (positions, log likelihoods)` after some leapfrog steps.
 
-    def row(measure: str, setting: str, unit: str, key: str, *names: str) -> Row:
-        scale = 2**20 if unit == "MiB" else 1
-        ours, *peers = ([one[key] / scale for one in results[name]] for name in names)
-        peer, peer_name = (peers[0], "naive") if peers else (None, None)
-        return side_by_side.compare(
-            measure, setting, unit, ours, peer, peer_name, higher_is_better=key == "rate"
-        )
+    All chains at once, under N(0, 1) priors, from a momentum of zero.
 
-    rows = []
-    settings = {f"{size}, {layout}": (f"ours {k}", f"peer {k}") for k, layout in LAYOUTS.items()}
-    for setting, names in {**settings, f"{large}, users split": ("large",)}.items():
-        rows += [
-            row("leapfrog, 2 chains", setting, "steps/s", "rate", *names),
-            row("peak memory", setting, "MiB", "peak_bytes", *names),
-            row("error of a change", setting, "nats", "error", *names),
+    Args:
+        log_likelihood: `(params, data) -> nats`, of one chain.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from ensemble.sharding.mesh import ENSEMBLE
+
+    def of_chain(position: Any, data: Any) -> Any:
+        value_and_grad = jax.value_and_grad(lambda params: log_likelihood(params, data))
+
+        def step(carry: Any, _: Any) -> Any:
+            position, momentum, grads, _ = carry
+            half = jax.tree.map(
+                lambda p, g, q: p + 0.5 * STEP_SIZE * (g - q), momentum, grads, position
+            )
+            position = jax.tree.map(lambda q, p: q + STEP_SIZE * p, position, half)
+            value, grads = value_and_grad(position)
+            momentum = jax.tree.map(
+                lambda p, g, q: p + 0.5 * STEP_SIZE * (g - q), half, grads, position
+            )
+            return (position, momentum, grads, value), None
+
+        # Without a gradient to begin with, so that steps are all that there is to time.
+        zeros = jax.tree.map(jnp.zeros_like, position)
+        carry = (position, zeros, zeros, jnp.zeros_like(position["user_bias"], shape=()))
+        carry, _ = jax.lax.scan(step, carry, length=NUM_LEAPFROG_STEPS)
+        return carry[0], carry[3]
+
+    return jax.jit(jax.vmap(of_chain, in_axes=(0, None), spmd_axis_name=ENSEMBLE))
+
+
+def place_positions(positions: dict[str, np.ndarray], mesh: Any) -> Any:
+    """Puts the positions where they stay: users on their shards."""
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from ensemble.sharding.mesh import DATA, ENSEMBLE
+
+    def place(name: str, leaf: np.ndarray) -> Any:
+        spec = PartitionSpec(ENSEMBLE, DATA) if name.startswith("user") else PartitionSpec(ENSEMBLE)
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return {name: place(name, leaf) for name, leaf in positions.items()}
+
+
+def measure(
+    trajectory: Callable[[Any, Any], Any], positions: Any, data: Any, seconds: float
+) -> dict[str, float]:
+    """Takes trajectories for some seconds, all from the same start; a step moves all chains."""
+    import jax
+
+    jax.block_until_ready(trajectory(positions, data))  # Compiles.
+    num_trajectories, start = 0, time.perf_counter()
+    while not num_trajectories or time.perf_counter() - start < seconds:
+        jax.block_until_ready(trajectory(positions, data))
+        num_trajectories += 1
+    elapsed = time.perf_counter() - start
+    return {
+        "rate": num_trajectories * NUM_LEAPFROG_STEPS / elapsed,
+        "peak_mebibytes": peak_bytes() / 2**20,
+    }
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had resident."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def difference_error(
+    trajectory: Callable[[Any, Any], Any], positions: Any, data: Any, observed: np.ndarray
+) -> float:
+    """How wrong the change of the log likelihood over the last of two trajectories is, nats.
+
+    The largest over the chains, against float64 at the same positions.
+    """
+    import jax
+
+    from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
+
+    first, before = jax.device_get(trajectory(positions, data))
+    second, after = jax.device_get(trajectory(first, data))
+    errors = []
+    for k in range(NUM_CHAINS):
+        exact = [
+            user_log_likelihoods({name: leaf[k] for name, leaf in params.items()}, observed)
+            for params in (first, second)
         ]
-    return rows
+        errors.append(float(after[k]) - float(before[k]) - (exact[1] - exact[0]).sum())
+    return float(np.abs(errors).max())
+
+
+def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
+    """Measures the likelihood in `custom_vjp`, as the samplers have it."""
+    import jax
+
+    from ensemble.sharding.chainwise import with_own_gradient
+    from ensemble.sharding.mesh import DATA, create_mesh
+    from ensemble.tasks.factorisation import watch_likelihood
+    from ensemble.tasks.factorisation.baselines import fit_biases
+    from ensemble.tasks.factorisation.watch_task import reference_of
+
+    mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
+
+    def log_likelihood(params: Any, data: Any) -> jax.Array:
+        return with_own_gradient(value_and_grad, data)(params)
+
+    observed = make_observed(num_users, num_movies)
+    host = make_positions(num_users, num_movies, mesh.shape[DATA])
+    user_bias, movie_bias = fit_biases(observed)
+    reference = reference_of(observed, {"user_bias": user_bias, "movie_bias": movie_bias})
+    data = watch_likelihood.place(observed, reference, mesh)
+    return _measure(log_likelihood, place_positions(host, mesh), data, observed, seconds)
+
+
+def run_peer(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
+    """Measures it; the users must be a multiple of the shards."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    num_shards = 2 // num_groups
+    axis_types = (AxisType.Auto, AxisType.Auto)
+    mesh = jax.make_mesh((num_groups, num_shards), ("ensemble", "data"), axis_types=axis_types)
+    shards, whole = PartitionSpec("data"), PartitionSpec()
+
+    def on_shard(params: Any, watched: jax.Array) -> jax.Array:
+        logits = params["user_embeddings"] @ params["movie_embeddings"].T
+        logits += params["user_bias"][:, None] + params["movie_bias"]
+        terms = jnp.where(watched, logits, 0) - jax.nn.softplus(logits)
+        return jax.lax.psum(jnp.sum(terms), "data")
+
+    of_users, of_movies = ((f"{who}_embeddings", f"{who}_bias") for who in ("user", "movie"))
+    specs = dict.fromkeys(of_users, shards) | dict.fromkeys(of_movies, whole)
+    log_likelihood = jax.shard_map(
+        on_shard, mesh=mesh, in_specs=(specs, shards), out_specs=whole, check_vma=True
+    )
+    observed = make_observed(num_users, num_movies)
+    data = jax.device_put(observed.astype(bool), NamedSharding(mesh, shards))
+    positions = place_positions(make_positions(num_users, num_movies, num_shards), mesh)
+    return _measure(log_likelihood, positions, data, observed, seconds)
+
+
+def _measure(
+    log_likelihood: Any, positions: Any, data: Any, observed: np.ndarray, seconds: float
+) -> dict[str, float]:
+    trajectory = make_trajectory(log_likelihood)
+    result = measure(trajectory, positions, data, seconds)
+    return result | {"error": difference_error(trajectory, positions, data, observed)}
 
 
 if __name__ == "__main__":
-    main()
+    startup.configure(2)  # Flags, memory and devices are the same for both.
+    run = {"ours": run_ours, "peer": run_peer}[sys.argv[1]]
+    num_users, num_movies, num_groups = map(int, sys.argv[2:5])
+    print(json.dumps(run(num_users, num_movies, num_groups, float(sys.argv[5]))))

@@ -1,4 +1,4 @@
-"""Worker of numpyro_nuts.py: `ensemble.sample`, whole.
+"""Worker of numpyro_nuts: `ensemble.sample`, whole.
 
     python benchmarks/numpyro_nuts_ours.py POSTERIOR NUM_CHAINS NUM_DEVICES SEED
 

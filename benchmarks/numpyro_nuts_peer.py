@@ -1,4 +1,4 @@
-"""Worker of numpyro_nuts.py: NumPyro's own NUTS.
+"""Worker of numpyro_nuts: NumPyro's own NUTS.
 
 python benchmarks/numpyro_nuts_peer.py POSTERIOR NUM_CHAINS NUM_DEVICES SEED
 """

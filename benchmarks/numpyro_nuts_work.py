@@ -1,4 +1,4 @@
-"""What the workers of numpyro_nuts.py share: the models, the clock, and what draws are worth."""
+"""What the workers of numpyro_nuts share: the models, the clock, and what draws are worth."""
 
 import json
 import sys

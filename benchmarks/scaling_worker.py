@@ -1,4 +1,4 @@
-"""Worker of scaling.py: the speed of one run over processes and devices.
+"""Worker of scaling: the speed of one run over processes and devices.
 
     python benchmarks/scaling_worker.py sgd|hmc NUM_PROCESSES NUM_DEVICES small|whole
 

@@ -1,4 +1,4 @@
-"""Worker of sghmc.py: the PyTorch library `posteriors`, a loop over the chains.
+"""Worker of sghmc: the PyTorch library `posteriors`, a loop over the chains.
 
 python benchmarks/sghmc_posteriors.py baoa|sghmc NUM_CHAINS
 """

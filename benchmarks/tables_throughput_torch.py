@@ -1,4 +1,4 @@
-"""Worker of tables_throughput.py: PyTorch on CPU, members stacked, `torch.func.vmap` over them.
+"""Worker of tables_throughput: PyTorch on CPU, members stacked, `torch.func.vmap` over them.
 
 python benchmarks/tables_throughput_torch.py eager|compiled
 """

@@ -1,4 +1,4 @@
-"""Worker of train_throughput.py and evaluation.py: "Ensembling on multiple devices", as published.
+"""Worker of train_throughput and evaluation: "Ensembling on multiple devices", as published.
 
     python benchmarks/train_throughput_howto.py train|evaluate ENSEMBLE_SIZE
 

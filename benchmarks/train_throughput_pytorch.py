@@ -1,4 +1,4 @@
-"""Worker of train_throughput.py: PyTorch on CPU, a loop over the members, channels_last.
+"""Worker of train_throughput: PyTorch on CPU, a loop over the members, channels_last.
 
 python benchmarks/train_throughput_pytorch.py float32|bfloat16 ENSEMBLE_SIZE
 """

@@ -7,12 +7,15 @@ are the tables of docs/README.md, and links to files that are no pages lead to t
 import os
 import pathlib
 import re
+import sys
 import tomllib
 
 from docutils import nodes
+from numpy.typing import ArrayLike
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.typing import stringify_annotation
 
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -23,13 +26,29 @@ publishes the site knows it. Without it, links to files outside of docs/ are pla
 project = "Flax ensembles"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = ["myst_nb"]
+sys.path.insert(0, str(ROOT))  # The reference is read from the package's docstrings.
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "README.md"]  # docs/index.md includes README.md.
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # Links to headings are those of the code host.
 
 nb_execution_mode = "off"  # tests/test_notebook.py executes it, and compares what is stored.
+
+default_role = "py:obj"  # Names that docstrings quote are links where they are of the reference.
+nitpick_ignore_regex = [
+    ("py:obj", ".*"),
+    # Types that the reference does not list, and aliases in annotations that are text.
+    ("py:class", r"ensemble\..*|sharded_plate|Floats|np\..*|numpy\._typing\..*"),
+    ("py:exc", "NotFittedError"),
+]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False
+napoleon_attr_annotations = False
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = f"{project} {version}"
@@ -58,6 +77,74 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += toctree(["[0-9]*"], "glob:", "maxdepth: 1")
 
 
+_CODE = re.compile(r"(?<=:)(\n\n(?: {4}.*\n|\n)+)")
+_QUOTED_OR_SPECIAL = re.compile(r"`[^`]*`|[|*]")
+
+
+def read_as_plain_text(app: Sphinx, what: str, name: str, value, options, lines: list[str]) -> None:
+    """Makes reStructuredText of a docstring, in which indented blocks are code and | is itself."""
+    parts = _CODE.split("\n".join([*lines, ""]))
+    for i in range(0, len(parts), 2):
+        parts[i] = _QUOTED_OR_SPECIAL.sub(
+            lambda found: found[0] if found[0].startswith("`") else f"\\{found[0]}", parts[i]
+        ) + ":" * (i + 1 < len(parts))
+    text = re.sub(r"(?m)^( *(?:Returns|Yields):\n +)(?=\S)", r"\1: ", "".join(parts))  # No type.
+    text = f": {text}" if what in ("attribute", "data", "property") else text
+    lines[:] = text.splitlines()
+
+
+def skip_fields(app: Sphinx, what: str, name: str, value, skip: bool, options) -> bool | None:
+    """Leaves out the fields of named tuples, which the docstring of the tuple lists."""
+    return True if str(getattr(value, "__doc__", "")).startswith("Alias for field") else None
+
+
+_NUMPY, _PYTHON = "https://numpy.org/doc/stable/reference", "https://docs.python.org/3/library"
+ELSEWHERE = {
+    "ArrayLike": f"{_NUMPY}/typing.html#numpy.typing.ArrayLike",
+    "NDArray": f"{_NUMPY}/typing.html#numpy.typing.NDArray",
+    "blackjax.mcmc.metrics.Metric": "https://blackjax-devs.github.io/blackjax",
+    "collections.abc.Callable": f"{_PYTHON}/collections.abc.html#collections.abc.Callable",
+    "collections.abc.Mapping": f"{_PYTHON}/collections.abc.html#collections.abc.Mapping",
+    "collections.abc.Sequence": f"{_PYTHON}/collections.abc.html#collections.abc.Sequence",
+    "flax.linen.module.Module": "https://flax-linen.readthedocs.io",
+    "jax._src.mesh.Mesh": "https://docs.jax.dev/en/latest/jax.sharding.html#jax.sharding.Mesh",
+    "jax.jaxlib._jax.Array": "https://docs.jax.dev/en/latest/_autosummary/jax.Array.html",
+    "jaxlib._jax.Device": "https://docs.jax.dev/en/latest/_autosummary/jax.Device.html",
+    "ml_collections.config_dict.config_dict.ConfigDict": "https://ml-collections.readthedocs.io",
+    "numpy.bool": f"{_NUMPY}/arrays.scalars.html#numpy.bool",
+    "numpy.dtype": f"{_NUMPY}/generated/numpy.dtype.html",
+    "numpy.float64": f"{_NUMPY}/arrays.scalars.html#numpy.float64",
+    "numpy.int64": f"{_NUMPY}/arrays.scalars.html#numpy.int64",
+    "numpy.ndarray": f"{_NUMPY}/generated/numpy.ndarray.html",
+    "numpy.random.mtrand.RandomState": f"{_NUMPY}/random/legacy.html#numpy.random.RandomState",
+    "numpyro.distributions.distribution.Distribution": "https://num.pyro.ai/en/stable",
+    "os.PathLike": f"{_PYTHON}/os.html#os.PathLike",
+}
+"""Types of other projects in signatures, and their pages: the build uses no network."""
+
+
+def link_elsewhere(app: Sphinx, env, node: pending_xref, contnode: nodes.Node) -> nodes.Node | None:
+    """A link to another project's page."""
+    address = ELSEWHERE.get(node.get("reftarget", ""))
+    if address is None:
+        return None
+    return nodes.reference("", "", contnode, refuri=address, internal=False)
+
+
+_ARRAY_LIKE = stringify_annotation(ArrayLike, "smart")
+_NDARRAY = re.compile(r"~numpy\.ndarray\[tuple\[~typing\.Any, \.\.\.], ~numpy\.dtype\[([^]]*)]]")
+
+
+def shorten_types(app: Sphinx, what: str, name: str, value, options, arguments, returned):
+    """Writes NumPy's aliases of types as they are written in the code."""
+
+    def shorten(text: str | None) -> str | None:
+        text = text and _NDARRAY.sub(r"NDArray[\1]", text.replace(_ARRAY_LIKE, "ArrayLike"))
+        return text and re.sub(r"NDArray\[~[\w.]*_ScalarT]", "NDArray", text)
+
+    return shorten(arguments), shorten(returned)
+
+
 class LinksToTheRepository(SphinxPostTransform):
     """Links of a page to a folder of the repository, or to a file outside of docs/."""
 
@@ -65,6 +152,8 @@ class LinksToTheRepository(SphinxPostTransform):
 
     def run(self) -> None:
         for node in list(self.document.findall(pending_xref)):
+            if node["refdomain"] == "py":
+                continue
             path = (DOCS / node["refdoc"]).parent / node["reftarget"]
             if node["refdomain"] == "doc" and node["reftarget"] not in self.env.all_docs:
                 path = pathlib.Path(f"{node['reftarget']}.md")  # A page that is not of the site.
@@ -81,4 +170,8 @@ class LinksToTheRepository(SphinxPostTransform):
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", add_contents)
+    app.connect("autodoc-process-docstring", read_as_plain_text, priority=100)  # Before napoleon.
+    app.connect("autodoc-skip-member", skip_fields)
+    app.connect("autodoc-process-signature", shorten_types)
+    app.connect("missing-reference", link_elsewhere)
     app.add_post_transform(LinksToTheRepository)

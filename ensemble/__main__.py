@@ -14,7 +14,6 @@ COMMANDS = {
     "predict": "predicts images, the least certain first",
     "recommend": "recommends movies to a user",
     "export": "writes an ensemble as one file that runs without this package",
-    "demo": "shows on generated data where 90% intervals hold 90%",
 }
 
 

@@ -34,9 +34,6 @@ of a layer and of one of the same name in a block, the longest counts."""
 class Network(Protocol):
     """A network without variables of its own; one object serves all members.
 
-    A network may also say `is_linear = True`: it then is multinomial logistic regression with the
-    parameters of one dense layer, `{NAME: {"kernel": [F, K], "bias": [K]}}` of any name, for which
-    samplers have a faster gradient and better coordinates.
     It may have `check_inputs(inputs, params)`, which raises a `UserError` where inputs [N, ...] are
     none that it can predict with the parameters [M, ...] of members. It may have a `backbone`, a
     `Backbone`: its inputs are then the features that this makes of the raw ones. It may have
@@ -182,6 +179,55 @@ def last_activation(network: Network, input_shape: tuple[int, ...]) -> str:
         and (numerator.primitive.name, denominator.primitive.name) == ("exp", "reduce_sum")
     )
     return "softmax" if is_softmax else ""
+
+
+_CASTS = {"convert_element_type", "copy"}
+_FLATTENS = _CASTS | {"reshape", "squeeze"}
+_ROWS_BY_COLUMNS = (((1,), (0,)), ((), ()))
+
+
+def is_dense_layer(network: Network, input_shape: tuple[int, ...]) -> bool:
+    """Whether outputs are inputs @ kernel + bias and nothing else, by tracing.
+
+    Args:
+        network: any.
+        input_shape: of one example.
+
+    Returns:
+        Whether it is so, and the parameters are `{NAME: {"kernel": [F, K], "bias": [K]}}` of any
+        name.
+    """
+    rng_key = jax.eval_shape(jax.random.key, 0)
+    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
+    variables = jax.eval_shape(network.init, rng_key, inputs)
+    name = next(iter(variables["params"]), None)
+    if jax.tree.map(lambda leaf: 0, variables) != {"params": {name: {"kernel": 0, "bias": 0}}}:
+        return False
+    traced = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
+    bias, kernel, raw = traced.invars  # Keys of a dict are sorted.
+    total = _made_by(traced, traced.outvars[0], _CASTS)
+    if not isinstance(total, JaxprEqn) or total.primitive.name != "add":
+        return False
+    product = _made_by(traced, total.invars[0], _CASTS)
+    if not isinstance(product, JaxprEqn) or product.primitive.name != "dot_general":
+        return False
+    left, right = product.invars
+    return bool(
+        product.params["dimension_numbers"] == _ROWS_BY_COLUMNS
+        and _made_by(traced, left, _FLATTENS) is raw
+        and _made_by(traced, right, _CASTS) is kernel
+        and _made_by(traced, total.invars[1], _FLATTENS | {"broadcast_in_dim"}) is bias
+    )
+
+
+def _made_by(jaxpr: Jaxpr, var: Any, through: set[str]) -> Any:
+    """The operation that makes a variable, or the input that it is, through some operations."""
+    for equation in jaxpr.eqns:
+        if var in equation.outvars:
+            if equation.primitive.name in through:
+                return _made_by(jaxpr, equation.invars[0], through)
+            return equation
+    return var
 
 
 _SAME_VALUES = {"reshape", "convert_element_type", "squeeze", "broadcast_in_dim", "copy"}

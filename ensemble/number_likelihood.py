@@ -24,9 +24,6 @@ class NumberDistribution(Protocol):
     def member_means(self) -> np.ndarray:
         """Means [M, N] of the members."""
 
-    def member_cdfs(self, values: np.ndarray) -> np.ndarray:
-        """CDFs [M, N] of the members, each at one value [N] of its example."""
-
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         """Quantiles [Q, N] of the mixture."""
 

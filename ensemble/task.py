@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ensemble.network import Traits, Variables
-from ensemble.priors import Prior
 from ensemble.sharding.layout import Layout
 
 if TYPE_CHECKING:
@@ -170,18 +169,6 @@ class OwnLogDensity(NamedTuple):
     bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
 
 
-class SoftmaxRegression(NamedTuple):
-    """A task that is multinomial logistic regression, whose curvature is known.
-
-    Attributes:
-        dataset: whose normalised inputs are multiplied by the weights.
-        priors: on the weights and the biases.
-    """
-
-    dataset: Source
-    priors: tuple[Prior, ...]
-
-
 class DrawReport(NamedTuple):
     """Entries of report.json that a task has when its posterior has been sampled.
 
@@ -261,9 +248,6 @@ class Learned(Task, Predictive, Protocol):
             split: the N examples.
             mesh: of the devices, with the axes of `ensemble.sharding.mesh`.
         """
-
-    def softmax_regression(self) -> SoftmaxRegression | None:
-        """The task as multinomial logistic regression, if it is one."""
 
     def draw_report(self) -> DrawReport | None:
         """What the report says of a sample of the posterior beside scores."""
@@ -366,10 +350,6 @@ class Defaults:
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
         """The plain sum will do."""
-        return None
-
-    def softmax_regression(self) -> SoftmaxRegression | None:
-        """It is none."""
         return None
 
     def draw_report(self) -> DrawReport | None:

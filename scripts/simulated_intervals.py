@@ -30,7 +30,6 @@ NO_STATEMENTS: dict[str, str] = {
     "ensemble.evaluation.quantiles.quantile_scores._score_band": _OF_NUMBERS,
     "ensemble.evaluation.several_evaluator.SeveralEvaluator.compare": _OF_NUMBERS,
     "ensemble.evaluation.several_evaluator._joint": _OF_NUMBERS,
-    "ensemble.demos.coverage._report_truth": "over data sets, drawn in a picture",
     "ensemble.metrics.bootstrap.intervals": "for users of ensemble.metrics; no report has it",
     "ensemble.evaluation.page.interval": _WRITES,
     "ensemble.evaluation.numbers.number_page.interval": _WRITES,

@@ -87,12 +87,13 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=folder)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--anew", action="store_true", help="forget earlier replications")
-    parser.add_argument("--page", type=pathlib.Path, help="write this page, simulate nothing")
+    parser.add_argument("--page", type=pathlib.Path, help="only write this page and its CSV")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     results = _read(args.out)
     if args.page:
         args.page.write_text(page.text(results))
+        args.page.with_suffix(".csv").write_text(page.rows_as_csv(results))
         return
     if args.anew:
         results = {name: one for name, one in results.items() if name not in (args.only or names)}

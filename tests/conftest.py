@@ -45,6 +45,7 @@ from budget import (
 )
 from fsspec.implementations.memory import MemoryFileSystem
 from small_runs import leave_pictures_blank, make_blobs, small_config
+from written_runs import runs
 
 import ensemble
 from ensemble.sharding.startup import known_flags
@@ -59,6 +60,7 @@ __all__ = [
     "pytest_runtest_call",
     "pytest_runtest_protocol",
     "pytest_runtest_setup",
+    "runs",
     "small_config",
 ]
 

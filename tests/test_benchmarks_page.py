@@ -157,13 +157,68 @@ def test_a_report_says_where_it_comes_from(page, tmp_path):
     assert content["versions"] == {"numpy": np.__version__}
 
 
-def test_start_up_is_a_row(page):
+def identity(row):
+    return tuple(row[name] for name in ("measure", "setting", "unit", "peer_name"))
+
+
+class AnyKey(dict):
+    """A measurement that has every key."""
+
+    def __missing__(self, key):
+        return 2.0
+
+
+def test_the_registry_makes_the_rows_that_are_stored(page):
+    compare = importlib.import_module("compare")
+    for name, make in compare.COMPARISONS.items():
+        comparison = make()
+        results = {contestant: [AnyKey()] for contestant in comparison.commands}
+        rows = compare.make_rows(comparison.lines, results)
+        stored = page.stored()[name]
+        found = [identity(one) for one in stored["rows"] if one["measure"] != "least bulk ESS"]
+        assert sorted(identity(vars(one)) for one in rows) == sorted(found)
+        assert stored["command"].startswith(f"python benchmarks/compare.py {name} ")
+        assert {*comparison.once} <= {*comparison.commands}
+        for _, script, *_ in [*comparison.commands.values(), *comparison.before]:
+            assert (ROOT / "benchmarks" / script).is_file()
+
+
+def test_peers_that_did_not_run_leave_ours_alone(page):
+    compare = importlib.import_module("compare")
+    lines = compare.COMPARISONS["mclmc_steps"]().lines
     one = {"rate": 1.0, "steps_per_cpu_second": 1.0}
     seconds = {"ours": 10.0, "BlackJAX": 5.0, "bde": 2.5}
     results = {name: [one | {"first_seconds": value}] for name, value in seconds.items()}
-    rows = importlib.import_module("mclmc_steps").make_rows(results)
+    rows = compare.make_rows(lines, results)
     found = {row.peer_name: row.ratio["median"] for row in rows if "start-up" in row.measure}
     assert found == {"BlackJAX": 0.5, "bde": 0.25}
+    rows = compare.make_rows(lines, {"ours": results["ours"]})
+    assert [(row.unit, row.ours, row.peer) for row in rows] == [
+        ("steps/s", 1.0, None), ("steps/s of CPU", 1.0, None), ("s", 10.0, None),
+    ]  # fmt: skip
+
+
+def test_a_comparison_goes_on_where_it_was_interrupted(page, tmp_path, monkeypatch):
+    compare = importlib.import_module("compare")
+    ran = []
+
+    def run_worker(command):
+        if len(ran) == 4:
+            ran.append("interrupted")
+            raise KeyboardInterrupt
+        ran.append(" ".join(command[1:]))
+        return {"rate": float(len(ran))}
+
+    monkeypatch.setattr(compare.side_by_side, "run_worker", run_worker)
+    commands = {"a": ("ours", "a.py", "{round}"), "b": ("ours", "b.py"), "c": ("none", "c.py")}
+    comparison = compare.Comparison(commands, (), once=("b",), before=(("ours", "make.py"),))
+    measure = lambda: compare.measure(comparison, {"ours": "python"}, 3, str(tmp_path / "x.json"))  # noqa: E731
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    results = measure()
+    assert ran == ["make.py", "a.py 0", "b.py", "a.py 1", "interrupted", "make.py", "a.py 2"]
+    assert {name: len(done) for name, done in results.items()} == {"a": 3, "b": 1, "c": 0}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_of_the_soak_are_rows_and_their_counts_are_added(page):

@@ -18,7 +18,7 @@ import PIL.Image
 import pytest
 from conftest import ROOT, small_config
 from etils import epath
-from test_fuzz import runs, write_run  # noqa: F401  A fixture.
+from written_runs import write_run
 
 import ensemble
 from ensemble.commands import predict
@@ -43,7 +43,7 @@ SOURCES = [
 
 
 @pytest.fixture
-def run(runs, tmp_path):  # noqa: F811
+def run(runs, tmp_path):
     """A finished run that may be spoilt."""
     shutil.copytree(runs / "sgd", tmp_path / "run")
     return tmp_path / "run"
@@ -499,7 +499,7 @@ WRONG = (None, -1, 10**400, 0.5, "x", [], {}, [[1]], True)
 
 
 @pytest.mark.soak
-def test_entries_of_every_wrong_type_end_in_one_line_or_do_no_harm(runs, tmp_path):  # noqa: F811
+def test_entries_of_every_wrong_type_end_in_one_line_or_do_no_harm(runs, tmp_path):
     shutil.copytree(runs / "hmc", tmp_path / "run")
     path = tmp_path / "run" / "report.json"
     report, lines = json.loads(path.read_text()), []

@@ -14,7 +14,7 @@ from PIL import Image
 
 import ensemble
 from scripts.browser import open_page, require_browser
-from scripts.draw_tensorboard import draw, serving
+from scripts.draw_pictures import draw_tensorboard, serving
 
 pytestmark = pytest.mark.check
 
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(folder):
-    with serving(str(folder)) as url:
+    with serving(folder) as url:
         eventually(lambda: ask(f"{url}/data/runs") == RUNS)
         eventually(lambda: set(ask(f"{url}/data/plugin/histograms/tags")) == set(RUNS))
         yield url
@@ -175,7 +175,7 @@ def test_the_table_can_be_sorted_by_a_column_that_one_run_leaves_empty(server):
 
 
 def test_a_single_workdir_is_a_run(folder):
-    with serving(str(folder / "fast")) as url:
+    with serving(folder / "fast") as url:
         eventually(lambda: ask(f"{url}/data/runs") == ["events"])
         for plugin in ("scalars", "images", "histograms"):
             eventually(lambda plugin=plugin: ask(f"{url}/data/plugin/{plugin}/tags").get("events"))
@@ -224,7 +224,7 @@ def test_a_browser_shows_scalars_images_histograms_and_the_table(server):
 @pytest.mark.soak
 def test_the_picture_of_the_readme_shows_charts_and_pictures(folder):
     require_browser()
-    picture = draw(str(folder))
+    picture = draw_tensorboard(folder)
     assert picture.width == 1400
     colours = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)
     assert len(colours) > 100

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.evaluation import halves, recipe
+from ensemble.evaluation import recipe
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.next_member import Mixtures, Subset
 from ensemble.evaluation.strata import groups_of, strata_of
@@ -85,13 +85,10 @@ def compare_predictions(
     Returns:
         `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
         interval over examples, None where there is none; `interval_over`, in words; `agreement` and
-        `total_variation` of the two predictions; `halves`: the same of two halves of the other;
-        `total_variation_by_chance`, as `halves.by_chance` says; `recipe` by the NLL, as
-        `recipe.score_recipes` says.
+        `total_variation` of the two predictions; `recipe` by the NLL, as `recipe.score_recipes`
+        says.
     """
     before, after = (metrics.ensemble_log_probs(one) for one in (ours, theirs))
-    halved = [halves.of_classes(one) for one in (ours, theirs)]
-    variations = [None if one is None else one["total_variation"] for one in halved]
     parts = (leave_one_out(one, labels) for one in (ours, theirs))
     terms, other_terms = metrics.terms(before, labels), metrics.terms(after, labels)
     scores, other_scores = terms.scores(), other_terms.scores()
@@ -104,10 +101,6 @@ def compare_predictions(
         "interval_over": OVER if groups is None else OVER_ROWS,
         "agreement": metrics.agreement(after, before),
         "total_variation": metrics.total_variation(after, before),
-        "halves": halved[1],
-        "total_variation_by_chance": halves.by_chance(
-            variations[0], len(ours), variations[1], len(theirs)
-        ),
         "recipe": recipe.score_recipes("NLL", members, *parts, groups=groups),
     }
 

@@ -18,7 +18,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line, visible
-from ensemble.evaluation import halves, recipe
+from ensemble.evaluation import recipe
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.scoring import is_available, worst_classes
@@ -103,7 +103,6 @@ def fill(
         config=flatten(evaluation["config"]),
         is_available=is_available,
         recipe_sentence=recipe.sentence,
-        halves_sentence=halves.sentence,
         recipe_power=recipe.power,
         **content,
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.draws.diagnostics import AGREE, GOOD_ESS, MIN_CHAINS, judge_chains, least_ess
-from ensemble.evaluation import chain_error, halves, recipe
+from ensemble.evaluation import chain_error, recipe
 from ensemble.evaluation.scoring import is_available
 from ensemble.pictures.plot_style import plural
 from ensemble.report.text import agreement
@@ -47,11 +47,9 @@ def posterior(evaluation: Mapping[str, Any]) -> list[str]:
 def _compared(evaluation: Mapping[str, Any], is_start: bool) -> list[str]:
     """Sentences on each comparison: with what a posterior starts from, or with all others."""
     return [
-        line
+        recipe.sentence(one)
         for one in evaluation["compare"]
         if one.get("is_start", False) == is_start and recipe.deciding(one)
-        for line in (recipe.sentence(one), "" if is_start else halves.sentence(one))
-        if line
     ]
 
 

@@ -12,7 +12,6 @@ class Categorical(Classes):
     """The outputs are the logits of C classes."""
 
     name = "categorical"
-    is_softmax = True  # What the faster gradient of logistic regression is of.
 
     @property
     def num_outputs(self) -> int:  # type: ignore[override]

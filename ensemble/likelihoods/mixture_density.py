@@ -86,16 +86,6 @@ class MixtureDensity:
         """CDF [N] at one value for each example; of members only."""
         return self.family.cdf(self.arrays, values, np, scipy.special).mean(axis=0)
 
-    def member_cdfs(self, values: np.ndarray) -> np.ndarray:
-        """CDFs [M, N] of the members, each at one value [N] of its example."""
-        if not self.is_of_chains:
-            return np.asarray(self.family.cdf(self.arrays, values, np, scipy.special))
-        grid, cdf = self.family.grid, self.arrays[GRID]
-        place = np.interp(values, grid, np.arange(len(grid)))
-        left = np.minimum(place.astype(int), len(grid) - 2)
-        rows, share = np.arange(len(values)), place - left
-        return (1 - share) * cdf[:, rows, left] + share * cdf[:, rows, left + 1]
-
     def pit(self, targets: np.ndarray) -> np.ndarray:
         """CDF [N] at the targets; of chains, what was kept."""
         if self.is_of_chains:

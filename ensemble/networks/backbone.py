@@ -110,11 +110,6 @@ class HeadNetwork:
     head: Network
     backbone: Backbone
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether the head is multinomial logistic regression."""
-        return bool(getattr(self.head, "is_linear", False))
-
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
         """Starts the head's variables for features [B, F]."""
         return self.head.init(rng_key, inputs)

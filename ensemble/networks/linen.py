@@ -35,14 +35,6 @@ class LinenNetwork:
 
     module: Any
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether the module says that it is multinomial logistic regression.
-
-        Its own class must say so: one that is derived from it may be another network.
-        """
-        return bool(vars(type(self.module)).get("is_linear", False))
-
     @functools.cached_property
     def _arguments(self) -> list[str]:
         """The switches that are arguments of the call."""

@@ -16,7 +16,6 @@ class LogisticRegression(nn.Module):
 
     num_outputs: int
     dtype: Any = None
-    is_linear = True
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:

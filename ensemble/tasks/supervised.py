@@ -15,11 +15,13 @@ from ensemble import likelihoods, networks
 from ensemble.config import likelihood_settings, model_settings
 from ensemble.errors import UserError, in_own_code
 from ensemble.likelihood import Likelihood
+from ensemble.likelihoods.categorical import Categorical
 from ensemble.network import (
     Backbone,
     Network,
     Traits,
     Variables,
+    is_dense_layer,
     last_activation,
     mixes_examples,
     traits,
@@ -31,7 +33,7 @@ from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
 from ensemble.sources.features import features_of
-from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored, SoftmaxRegression
+from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.faults import fault
 from ensemble.tasks.learning_data import (
@@ -204,16 +206,16 @@ class Supervised(Defaults):
 
     # Multinomial logistic regression.
 
-    def softmax_regression(self) -> SoftmaxRegression | None:
-        """The task, where the network is linear and the likelihood a softmax."""
-        is_linear = getattr(self.network, "is_linear", False)
-        if is_linear and getattr(self.likelihood, "is_softmax", False):
-            return SoftmaxRegression(self.dataset, self.priors)
-        return None
+    @functools.cached_property
+    def is_softmax_regression(self) -> bool:
+        """Whether it is that: a softmax of one dense layer, whose curvature is known."""
+        if type(self.likelihood) is not Categorical:
+            return False
+        return is_dense_layer(self.network, self.dataset.input_shape)
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
         """The fast gradient of logistic regression."""
-        if self.softmax_regression() is None:
+        if not self.is_softmax_regression:
             return None
         return OwnLogLikelihood(
             place=lambda: linear_likelihood.place_blocks(self.dataset, split, mesh),

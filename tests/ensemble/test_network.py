@@ -8,9 +8,10 @@ import pytest
 from flax import linen as nn
 
 from ensemble.errors import UserError
-from ensemble.network import Traits, last_activation, mixes_examples, traits
+from ensemble.network import Traits, is_dense_layer, last_activation, mixes_examples, traits
 from ensemble.networks import as_network
 from ensemble.networks.linen import LinenNetwork
+from ensemble.networks.logistic_regression import LogisticRegression
 
 
 class Plain:
@@ -215,3 +216,47 @@ def test_what_nothing_needs_mixes_nothing():
 
 def test_a_large_network_is_not_computed():
     assert not mixes_examples(LinenNetwork(_Function(lambda x: nn.Dense(1 << 24)(x - x[0]))), (6,))
+
+
+def calling(function):
+    """A Linen module with one call."""
+
+    class Module(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return function(x)
+
+    return LinenNetwork(Module())
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    [
+        (LinenNetwork(LogisticRegression(3)), (6,)),
+        (LinenNetwork(LogisticRegression(3)), (4, 5, 1)),
+        (LinenNetwork(LogisticRegression(3, dtype=jnp.bfloat16)), (6,)),
+        (calling(lambda x: nn.Dense(3, name="head")(x.reshape(len(x), -1))), (2, 3)),
+    ],
+)
+def test_a_dense_layer_is_recognised(network, shape):
+    assert is_dense_layer(network, shape)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        Plain(),
+        calling(lambda x: nn.relu(nn.Dense(6)(x))),
+        calling(lambda x: nn.softmax(nn.Dense(6)(x))),
+        calling(lambda x: nn.Dense(6)(jnp.tanh(x))),
+        calling(lambda x: nn.Dense(6)(x) + x),
+        calling(lambda x: 2 * nn.Dense(6)(x)),
+        calling(lambda x: nn.Dense(6)(x[:, ::-1])),
+        calling(lambda x: nn.Dense(6)(x.T.reshape(2, 6))),
+        calling(lambda x: nn.Dense(6, use_bias=False)(x)),
+        calling(lambda x: nn.Dense(6)(nn.Dense(6)(x))),
+        calling(lambda x: nn.Dense(6)(x).T.reshape(2, 6)),
+    ],
+)
+def test_what_is_more_than_a_dense_layer_is_none(network):
+    assert not is_dense_layer(network, (6,))

@@ -1,5 +1,6 @@
 """The page of simulated statements is drawn from the results, and says what was missed."""
 
+import csv
 import dataclasses
 import json
 
@@ -15,6 +16,7 @@ def stored():
 
 def test_the_page_is_that_of_the_results():
     assert (ROOT / "docs" / "statements.md").read_text() == page.text(stored())
+    assert (ROOT / "docs" / "statements.csv").read_text() == page.rows_as_csv(stored())
 
 
 def test_results_are_of_statements_that_there_are():
@@ -51,5 +53,13 @@ def test_a_share_outside_is_marked():
     setting = next(iter(suite.STATEMENTS[0].settings))
     counts = {"nll": {"stated": 2000, "yes": 1600}}
     result = {"replications": 2000, "counts": counts, "commit": "abc", "date": "2026-01-01"}
-    text = page.text({name: {setting: result}})
+    results = {name: {setting: result}}
+    text = page.text(results)
+    assert "1 of 1 rows miss this" in text
     assert "| nll | 80.0% | 100% | 2,000 | **missed** |" in text
+    assert "| 80.0% to 80.0% | 1 | 1 | abc, 2026-01-01 |" in text
+    header, row = csv.reader(page.rows_as_csv(results).splitlines())
+    assert dict(zip(header, row, strict=True)) == {
+        "statement": name, "setting": setting, "part": "nll", "found": "0.8", "stated": "1",
+        "replications": "2000", "is_met": "False",
+    }  # fmt: skip

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from ensemble.evaluation import recipe
 from ensemble.evaluation.comparison import OVER, OVER_ROWS, check_comparable, members_of
 from ensemble.evaluation.next_member import SMALL_GAIN, Subset
-from ensemble.evaluation.numbers import wasserstein
 from ensemble.evaluation.numbers.known_rows import (
     is_known,
     known_rows,
@@ -108,9 +107,9 @@ def compare_predictions(
         `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
         interval over examples, None where there is none; `interval_over`, in words; `distance`:
         root mean square of the difference of the two means, in the targets' units; `overlap`: mean
-        share of the narrower 90% interval that lies in the other one; what `wasserstein.distances`
-        says; `recipe` by the CRPS, as `recipe.score_recipes` says. An NLL of probabilities of
-        counts has no difference from one of densities.
+        share of the narrower 90% interval that lies in the other one; `recipe` by the CRPS, as
+        `recipe.score_recipes` says. An NLL of probabilities of counts has no difference from one
+        of densities.
     """
     targets = ours.test.targets
     first, second = (one.likelihood.distribution(one.test.arrays) for one in (ours, theirs))
@@ -130,7 +129,6 @@ def compare_predictions(
         "interval_over": OVER if groups is None else OVER_ROWS,
         "distance": float(np.sqrt(np.mean(gap**2))),
         "overlap": float(np.mean(shared / np.maximum(narrower, 1e-300))),
-        **wasserstein.distances(first, len(ours.test.members), second, len(theirs.test.members)),
         "recipe": recipe.score_recipes(
             "CRPS", members, leave_one_out(ours), leave_one_out(theirs), groups=groups
         ),

@@ -26,8 +26,9 @@ from ensemble.errors import UserError
 from ensemble.priors import prior_of
 from ensemble.source import Examples
 from ensemble.sources.batches import normalise
-from ensemble.task import SoftmaxRegression
+from ensemble.task import Learned
 from ensemble.tasks.linear_likelihood import join_bias, split_bias
+from ensemble.tasks.supervised import Supervised
 
 _BLOCK = 8192  # Examples at a time.
 _ITERATIONS = 12
@@ -79,12 +80,18 @@ def identity() -> Coordinates:
     return Coordinates()
 
 
-def check_kronecker(regression: SoftmaxRegression | None) -> SoftmaxRegression:
+def as_regression(task: Learned) -> Supervised | None:
+    """The task, if it is multinomial logistic regression, whose curvature is known."""
+    return task if isinstance(task, Supervised) and task.is_softmax_regression else None
+
+
+def check_kronecker(task: Learned) -> Supervised:
     """Refuses a task whose posterior `kronecker` cannot whiten; returns the others.
 
     Raises:
         UserError: the network is not linear, or the task has no prior.
     """
+    regression = as_regression(task)
     if regression is None:
         raise UserError(
             "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
@@ -99,7 +106,7 @@ def check_kronecker(regression: SoftmaxRegression | None) -> SoftmaxRegression:
 
 
 def kronecker(
-    regression: SoftmaxRegression | None,
+    task: Learned,
     split: Examples,
     params: Any,
     temperature: float = 1.0,
@@ -110,7 +117,8 @@ def kronecker(
     There z is nearly N(0, I). Computed on the host.
 
     Args:
-        regression: with a prior; a Laplace prior counts as a normal one of its variance.
+        task: logistic regression, with a prior; a Laplace prior counts as a normal one of its
+            variance.
         split: the N examples to condition on.
         params: tree at which the curvature is taken, the MAP, and where z = 0 will be.
         temperature: of the likelihood.
@@ -119,7 +127,7 @@ def kronecker(
     Raises:
         UserError: as `check_kronecker`.
     """
-    regression = check_kronecker(regression)
+    regression = check_kronecker(task)
     location = np.asarray(join_bias(params), np.float64)
     sd = _prior_sd(regression, params)
     inputs_moment, fisher = _curvature(regression, split, location)
@@ -144,7 +152,7 @@ def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.A
 
 
 def _hessian_product(
-    regression: SoftmaxRegression, split: Examples, params: np.ndarray, temperature: float
+    regression: Supervised, split: Examples, params: np.ndarray, temperature: float
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
@@ -207,7 +215,7 @@ def _product(*factors: jax.Array) -> jax.Array:
         return first @ (second @ third)
 
 
-def _prior_sd(regression: SoftmaxRegression, params: Any) -> np.ndarray:
+def _prior_sd(regression: Supervised, params: Any) -> np.ndarray:
     """[R], the prior's standard deviation of the weights of every input, and of the bias last."""
     sds = jax.tree_util.tree_map_with_path(
         lambda path, leaf: np.full(
@@ -218,7 +226,7 @@ def _prior_sd(regression: SoftmaxRegression, params: Any) -> np.ndarray:
     return np.asarray(join_bias(sds), np.float64)[:, 0]
 
 
-def _with_bias(regression: SoftmaxRegression, raw: np.ndarray) -> np.ndarray:
+def _with_bias(regression: Supervised, raw: np.ndarray) -> np.ndarray:
     """Raw inputs [N, ...] as the network sees them, flat, and a 1: [N, R] float64."""
     source = regression.dataset
     inputs = np.asarray(normalise(raw, source.shift, source.scale), np.float64)
@@ -226,7 +234,7 @@ def _with_bias(regression: SoftmaxRegression, raw: np.ndarray) -> np.ndarray:
 
 
 def _curvature(
-    regression: SoftmaxRegression, split: Examples, params: np.ndarray
+    regression: Supervised, split: Examples, params: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Sharding
 
 from ensemble.draws.running_sums import add_draws, evaluate_draws, zero_sums
 from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
@@ -164,7 +164,7 @@ class Programs:
     def shardings(self, state: SamplingState) -> SamplingState:
         """Where every array of a state lies: chains over their axis, sums over both."""
 
-        def of_sums(leaf: Any) -> NamedSharding:
+        def of_sums(leaf: Any) -> Sharding:
             return named_sharding(self.mesh, "chain", *["example"] * (leaf.ndim > 1))
 
         return state.replace(

@@ -12,7 +12,13 @@ from jax.flatten_util import ravel_pytree
 
 from ensemble.config import model_settings
 from ensemble.errors import UserError
-from ensemble.methods.mcmc.coordinates import Coordinates, check_kronecker, identity, kronecker
+from ensemble.methods.mcmc.coordinates import (
+    Coordinates,
+    as_regression,
+    check_kronecker,
+    identity,
+    kronecker,
+)
 from ensemble.methods.mcmc.log_density import LogDensity
 from ensemble.methods.mcmc.maximum import maximise, on_host, spread
 from ensemble.methods.mcmc.model_start import starts_of_model
@@ -67,18 +73,17 @@ def starting_points(
             f"'{PRIOR}', '{MAP}' or a workdir"
         )
     shapes = task.params_shapes()
-    regression = task.softmax_regression()
     whitens = config.hmc.mass == "kronecker"
     found = members = None
     # What they refuse is said before the long search.
     if whitens:
-        check_kronecker(regression)
+        check_kronecker(task)
     if config.init_from not in (PRIOR, MAP):
         members = members_of(config, task, shapes)
     if whitens or config.init_from == MAP:
         found = find_map(task, density, shapes)
     coordinates = (
-        kronecker(regression, in_memory(task.dataset, "train"), found, config.temperature)
+        kronecker(task, in_memory(task.dataset, "train"), found, config.temperature)
         if whitens
         else identity()
     )
@@ -114,15 +119,13 @@ def find_map(
         UserError: the log density is not finite at the start.
     """
     coordinates = identity()
-    regression = task.softmax_regression()
+    regression = as_regression(task)
     if regression:
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
         if regression.priors:
             # There the Kronecker form is exact: nothing is left to stretch.
             train = in_memory(task.dataset, "train")
-            coordinates = processes.tree_from_main(
-                kronecker(regression, train, params, num_stretched=0)
-            )
+            coordinates = processes.tree_from_main(kronecker(task, train, params, num_stretched=0))
     else:
         params = density.layout.pad(task.init_variables(jax.random.key(0))["params"])
     flat, unravel = ravel_pytree(coordinates.from_params(params))

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec  # noqa: TID251  A type.
 
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise

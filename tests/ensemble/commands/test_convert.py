@@ -39,7 +39,7 @@ def test_help_names_every_flag():
             assert text in done.stdout
 
 
-@pytest.mark.parametrize("program", ["train", "distill", "evaluate", "predict", "export", "demo"])
+@pytest.mark.parametrize("program", ["train", "distill", "evaluate", "predict", "export"])
 def test_help_of_the_other_programs(program):
     done = run_here("ensemble.__main__", program, "--help")
     assert done.returncode == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import make_blobs, small_config
 from programs import run_here
-from test_fuzz import write_run
+from written_runs import write_run
 
 import ensemble
 from ensemble import UserError

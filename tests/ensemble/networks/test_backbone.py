@@ -12,6 +12,7 @@ from ensemble import networks
 from ensemble.config_rules import validate
 from ensemble.errors import UserError
 from ensemble.export import export
+from ensemble.network import is_dense_layer
 from ensemble.networks.backbone import FunctionBackbone
 from ensemble.run.loop import create_task
 
@@ -98,8 +99,9 @@ def test_what_is_no_backbone_or_head_is_refused_where_it_is_registered(arguments
 
 def test_a_head_is_any_network_by_name_or_factory_but_one_on_a_backbone():
     linear = networks.on_features(of_jax, "logistic_regression")
-    assert linear(3).is_linear
-    assert not networks.on_features(of_jax, lambda k: networks.MLP(k, (4,)))(3).is_linear
+    assert is_dense_layer(linear(3), (7,))
+    deep = networks.on_features(of_jax, lambda k: networks.MLP(k, (4,)))
+    assert not is_dense_layer(deep(3), (7,))
     with pytest.raises(UserError, match="has a backbone of its own"):
         networks.on_features(of_jax, linear)(3)
     with pytest.raises(UserError, match=r"'unheard' is not a known model; use one of"):

@@ -12,25 +12,26 @@ from flax import linen as nn
 from ensemble import networks
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
-from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.task import Defaults
 from ensemble.tasks import linear_likelihood
-from ensemble.tasks.supervised import classification
+from ensemble.tasks.supervised import Supervised, classification
 
 NUM_CLASSES = 4
 
 
-class General(LogisticRegression):
-    """The same network under another type, which takes the general way."""
+class General(Supervised):
+    """The same task, which takes the general way."""
+
+    own_log_likelihood = Defaults.own_log_likelihood
 
 
 class Named(nn.Module):
     """A user's own, whose layer has a name."""
 
     num_outputs: int
-    is_linear = True
 
     @nn.compact
     def __call__(self, inputs):
@@ -92,7 +93,7 @@ def several_blocks(monkeypatch):
 )
 def test_it_agrees_with_the_general_way(groups, shards):
     task = make_task()
-    general = dataclasses.replace(task, network=LinenNetwork(General(NUM_CLASSES)))
+    general = General(task.dataset, task.network, task.likelihood, task.priors)
     mesh = create_mesh(groups, shards, jax.devices())
     fast, slow = value_and_grad(task, mesh), value_and_grad(general, mesh)
     params = make_params()
@@ -120,7 +121,7 @@ def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share()
 def test_a_layer_may_have_any_name():
     task = make_task()
     named = dataclasses.replace(task, network=LinenNetwork(Named(NUM_CLASSES)))
-    assert named.softmax_regression() is not None
+    assert named.is_softmax_regression
     mesh = create_mesh(1, 1, jax.devices())
     params = {"head": make_params()["Dense_0"]}
     ours = jax.jit(value_and_grad(named, mesh))(params)

@@ -37,7 +37,7 @@ def zeros():
 
 def whitening(task, *arguments, **keywords):
     """`kronecker` of a task."""
-    return kronecker(task.softmax_regression(), *arguments, **keywords)
+    return kronecker(task, *arguments, **keywords)
 
 
 def whitened_hessian(task, coordinates, temperature=1.0):
@@ -61,9 +61,7 @@ def whitened_hessian(task, coordinates, temperature=1.0):
 def test_the_hessian_is_the_identity_where_the_form_is_exact(prior, temperature):
     """Where all parameters are zero, all classes are equally likely for every example."""
     task = make_task(prior)
-    coordinates = kronecker(
-        task.softmax_regression(), task.dataset.splits["train"], zeros(), temperature
-    )
+    coordinates = kronecker(task, task.dataset.splits["train"], zeros(), temperature)
     hessian = whitened_hessian(task, coordinates, temperature)
     np.testing.assert_allclose(hessian, np.eye(len(hessian)), atol=2e-4)
     plain = whitened_hessian(task, identity(), temperature)
@@ -72,9 +70,7 @@ def test_the_hessian_is_the_identity_where_the_form_is_exact(prior, temperature)
 
 def test_the_hessian_is_near_the_identity_elsewhere():
     task = make_task()
-    coordinates = kronecker(
-        task.softmax_regression(), task.dataset.splits["train"], random_params(3, 0.4)
-    )
+    coordinates = kronecker(task, task.dataset.splits["train"], random_params(3, 0.4))
     values = np.linalg.eigvalsh(whitened_hessian(task, coordinates))
     assert 0.3 < values.min() < values.max() < 2
     plain = np.linalg.eigvalsh(whitened_hessian(task, identity()))

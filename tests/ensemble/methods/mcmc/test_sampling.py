@@ -372,7 +372,6 @@ def test_it_ends_when_its_predictive_is_known(blobs, tmp_path):
     assert again["num_samples"] == posterior["num_samples"]
     evaluation = ensemble.evaluate(str(tmp_path), datasets=[], data=blobs, compare=str(tmp_path))
     assert evaluation["chain_error"]["nll"] == pytest.approx(evaluation["test"]["ensemble"]["nll"])
-    assert evaluation["compare"][0]["total_variation_by_chance"] > 0
 
 
 @pytest.mark.soak

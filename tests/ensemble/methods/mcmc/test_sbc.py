@@ -14,15 +14,16 @@ import pytest
 import scipy.stats
 from chains import advance
 
+from ensemble import networks
 from ensemble.methods.mcmc.kernels import make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.mcmc.settings import Settings
-from ensemble.networks.linen import LinenNetwork
-from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.tasks.supervised import classification
+from ensemble.task import Defaults
+from ensemble.tasks.learning_data import make_likelihood
+from ensemble.tasks.supervised import Supervised
 
 NUM_SETS, NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 320, 30, 2, 3
 NUM_RANKED, THIN, NUM_BINS = 63, 3, 8  # 64 ranks, 8 to a bin.
@@ -32,8 +33,10 @@ SETTINGS = {
 }
 
 
-class Regression(LogisticRegression):
-    """The log density takes it for any network, so that data sets can be vmapped."""
+class Regression(Supervised):
+    """The log density takes it for any task, so that data sets can be vmapped."""
+
+    own_log_likelihood = Defaults.own_log_likelihood
 
 
 def make_task():
@@ -44,7 +47,8 @@ def make_task():
         "class_names": list("abc"),
     }
     dataset = dataset_from_arrays(data, hold_out=False)
-    return classification(dataset, LinenNetwork(Regression(NUM_CLASSES)), parse_prior("normal(1)"))
+    network = networks.create("logistic_regression", NUM_CLASSES)
+    return Regression(dataset, network, make_likelihood(dataset), parse_prior("normal(1)"))
 
 
 @functools.cache

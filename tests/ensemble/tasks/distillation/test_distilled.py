@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tfds_sets
 from small_runs import small_config
-from test_fuzz import write_run
+from written_runs import write_run
 
 import ensemble
 from ensemble import UserError

@@ -1,0 +1,347 @@
+"""What is compared with peers, and with what it was before: `compare.py` measures it.
+
+Each entry of `COMPARISONS` says what is measured, by which workers, and which rows are made of it.
+A worker is a script of this folder that measures one contestant and prints a JSON object.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+LOWER_IS_BETTER = ("s", "GB", "MiB", "nats", "leapfrogs")
+"""Units of which less is better."""
+
+MODULES = {"torch": "torch", "posteriors": "posteriors", "bde": "bde"}
+"""Requirements of peers alone, which an interpreter of their own may have: `--python NAME=PATH`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A row of the table.
+
+    Attributes:
+        measure: what is compared.
+        setting: at which sizes.
+        unit: of the values.
+        ours: a contestant; of several, the geometric mean.
+        key: of the measurements; `a/b` is the ratio of two.
+        peer: contestants likewise; none: ours alone, and also where the peers cannot run.
+        name: of the peer; empty: that of the contestant.
+        peer_key: of the peer's measurements; empty: as `key`.
+    """
+
+    measure: str
+    setting: str
+    unit: str
+    ours: str | tuple[str, ...]
+    key: str = "rate"
+    peer: str | tuple[str, ...] = ()
+    name: str = ""
+    peer_key: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Contestants that are measured in alternating rounds.
+
+    Attributes:
+        commands: by contestant: the interpreter, 'ours' or a name of `MODULES`; a script and its
+            arguments, where `{round}`, `{folder}` and `{airfoil}` stand for the number of the
+            round, a folder of the comparison and bde's table.
+        lines: of the table.
+        once: contestants that are measured in the first round alone.
+        before: commands that fill the folder.
+        packages: whose versions are noted, by interpreter.
+    """
+
+    commands: Mapping[str, tuple[str, ...]]
+    lines: tuple[Line, ...]
+    once: tuple[str, ...] = ()
+    before: tuple[tuple[str, ...], ...] = ()
+    packages: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+def train_throughput() -> Comparison:
+    """Ensembles of the how-to's CNN train: batches of 128 images of 28x28, SGD with momentum
+    .9, float32; after compilation. The how-to is Flax's 'Ensembling on multiple devices' as
+    published: M virtual devices, batches replicated, two pmapped calls a step. PyTorch loops
+    over the members, channels_last, in float32 and under bfloat16 autocast. The compile time is
+    that of the first step. Two minutes a round.
+    """
+    commands: dict[str, tuple[str, ...]] = {}
+    lines, rate, sizes = [], "member-images/s", (4, 8)
+    for size in sizes:
+        commands[f"ours {size}"] = ("ours", "train_ours.py", "cnn", str(size))
+        commands[f"how-to {size}"] = ("ours", "train_throughput_howto.py", "train", str(size))
+        for dtype in ("float32", "bfloat16"):
+            script = ("torch", "train_throughput_pytorch.py", dtype, str(size))
+            commands[f"pytorch {dtype} {size}"] = script
+    for peer in ("how-to", "pytorch float32", "pytorch bfloat16"):
+        for size in sizes:
+            one = (f"ours {size}", "rate", f"{peer} {size}", peer)
+            lines.append(Line("training", f"M={size}", rate, *one))
+        if peer != "how-to":
+            ours, theirs = (tuple(f"{who} {size}" for size in sizes) for who in ("ours", peer))
+            setting = "M=4 and 8, geometric mean"
+            lines.append(Line("training", setting, rate, ours, "rate", theirs, peer))
+    lines.append(Line("compile time", "M=8", "s", "ours 8", "compile_seconds"))
+    return Comparison(
+        commands,
+        tuple(lines),
+        packages={"torch": ("torch",)},
+    )
+
+
+def tables_throughput() -> Comparison:
+    """Ten MLPs train on a table: three hidden layers of 128 rectified units, Gaussian noise,
+    Adam, 10,000 rows of 20 columns, float32; after compilation. PyTorch runs the members by
+    torch.func.vmap over stacked parameters, as its tutorial on ensembles does, as it is and
+    through torch.compile. EnsembleRegressor().fit is from the start of its process.
+    """
+    setting, unit = "M=10, 3 x 128, batches of 256", "member-rows/s"
+    peers = {"torch": "eager", "torch compiled": "compiled"}
+    commands = {
+        "ours": ("ours", "train_ours.py", "table"),
+        "fit": ("ours", "train_ours.py", "fit"),
+        **{name: ("torch", "tables_throughput_torch.py", how) for name, how in peers.items()},
+    }
+    return Comparison(
+        commands,
+        (
+            *(Line("training, table", setting, unit, "ours", "rate", peer) for peer in peers),
+            Line("EnsembleRegressor().fit", "1,000 rows, cold", "s", "fit", "seconds"),
+        ),
+        packages={"torch": ("torch",)},
+    )
+
+
+def hmc_gradient() -> Comparison:
+    """HMC on MNIST's logistic regression, on two virtual devices: trajectories of 20 leapfrog
+    steps over all 60,000 images, unit mass, a fixed step size; gradients of one chain per
+    second, times the chains, after compilation. Ours is `make_sampler` over `make_log_density`;
+    of eight chains four lie on each device. The peer is BlackJAX's HMC over one float32 product
+    and log-softmax in shard_map(check_vma=True), examples over the devices, differentiated by
+    JAX. Once: the mean acceptance of the fast gradient and of float64's over the same
+    trajectories. With --ess RUN NOTEBOOK, finished workdirs of mnist_logreg_hmc and of its
+    variant notebook, their least bulk ESS per gradient is compared too. Two minutes a round.
+    """
+    commands: dict[str, tuple[str, ...]] = {}
+    lines = []
+    for size, groups in ((1, 1), (8, 2)):
+        ours, peer, setting = f"ours {size}", f"peer {size}", f"{size} chain(s)"
+        commands[ours] = ("ours", "hmc_gradient.py", "ours", str(size), str(groups))
+        commands[peer] = ("ours", "hmc_gradient.py", "peer", str(size), "1")
+        rows = ("HMC, MNIST", "chain-gradients/s", "rate"), (
+            "compile and first draw", "s", "compile_seconds",
+        )  # fmt: skip
+        for measure, unit, key in rows:
+            lines.append(Line(measure, setting, unit, ours, key, peer, "BlackJAX"))
+    once = ("acceptance", "fast", "acceptance", "float64", "float64")
+    lines.append(Line("mean acceptance", "1 chain", "", *once))
+    commands["acceptance"] = ("ours", "hmc_gradient_acceptance.py")
+    return Comparison(
+        commands,
+        tuple(lines),
+        once=("acceptance",),
+        packages={"ours": ("blackjax",)},
+    )
+
+
+def movielens_gradient() -> Comparison:
+    """Leapfrog steps of two chains of the matrix factorisation with 20 latents, on watches of
+    MovieLens 1M's size and rate, drawn at random; users are split over two virtual devices, or
+    each has a chain. Ours is watch_likelihood.py; the peer is softplus of the whole matrix of
+    logits in shard_map(check_vma=True), differentiated by JAX. Peak memory is that of the whole
+    process. The error is that of the change of the log likelihood over five steps, against
+    float64. Once: ours alone on 20,000 users and 10,000 movies.
+    """
+    commands: dict[str, tuple[str, ...]] = {}
+    lines: list[Line] = []
+    size, large, seconds = ("6040", "3706"), ("20000", "10000"), "5"
+    settings = {"users split": "1", "chains split": "2"}
+    for groups in settings.values():
+        for who in ("ours", "peer"):
+            script = ("ours", "movielens_gradient.py", who)
+            commands[f"{who} {groups}"] = (*script, *size, groups, seconds)
+    commands["large"] = ("ours", "movielens_gradient.py", "ours", *large, "1", seconds)
+    named = {
+        f"{' x '.join(size)}, {layout}": (f"ours {k}", f"peer {k}")
+        for layout, k in settings.items()
+    }
+    for setting, (ours, *peers) in {
+        **named,
+        f"{' x '.join(large)}, users split": ("large",),
+    }.items():
+        for measure, unit, key in (
+            ("leapfrog, 2 chains", "steps/s", "rate"),
+            ("peak memory", "MiB", "peak_mebibytes"),
+            ("error of a change", "nats", "error"),
+        ):
+            lines.append(Line(measure, setting, unit, ours, key, *peers, *["naive"] * len(peers)))
+    return Comparison(
+        commands,
+        tuple(lines),
+        once=("large",),
+    )
+
+
+_POSTERIORS = {
+    "eight_schools-eight_schools_noncentered": "eight schools",
+    "kidiq-kidscore_interaction": "kidiq",
+    "nes1980-nes": "nes",
+    "arma-arma11": "arma",
+    "gp_pois_regr-gp_pois_regr": "gp_pois",
+}
+"""Of different kinds: hierarchical, regressions with few and many predictors, a time series, a
+Gaussian process."""
+
+
+def numpyro_nuts() -> Comparison:
+    """Effective draws per second of `ensemble.sample` with NUTS, beside NumPyro's own: five
+    posteriors of ../shared/posteriordb, chains of 1,000 draws of warm-up and 1,000 that count,
+    with default settings. NumPyro's chains are vectorised on one device; on two, two vectorised
+    chains a device in the form that its documentation gives. Sampling is warm-up and draws
+    without compilation. In all is the whole call: ours also computes diagnostics, predictions
+    and a report. ESS is ArviZ's bulk ESS of the latent variables. Four minutes a round.
+    """
+    commands: dict[str, tuple[str, ...]] = {}
+    lines = []
+    settings = [(name, 4, devices) for devices in (1, 2) for name in _POSTERIORS]
+    for name, chains, devices in [*settings, ("kidiq-kidscore_interaction", 16, 1)]:
+        setting = f"{_POSTERIORS[name]}, {chains} chains, {devices} device(s)"
+        for who in ("ours", "peer"):
+            arguments = (name, str(chains), str(devices), "{round}")
+            commands[f"{who}, {setting}"] = ("ours", f"numpyro_nuts_{who}.py", *arguments)
+        for measure, unit, key in (
+            ("least ESS, sampling", "1/s", "ess_min/sampling_seconds"),
+            ("median ESS, sampling", "1/s", "ess_median/sampling_seconds"),
+            ("least ESS, in all", "1/s", "ess_min/seconds"),
+            ("leapfrog steps of a draw", "leapfrogs", "leapfrogs_per_draw"),
+            ("sampling", "s", "sampling_seconds"),
+            ("compilation", "s", "compile_seconds"),
+            ("in all", "s", "seconds"),
+        ):
+            both = (f"ours, {setting}", key, f"peer, {setting}")
+            lines.append(Line(measure, setting, unit, *both, "NumPyro"))
+    return Comparison(
+        commands,
+        tuple(lines),
+        packages={"ours": ("numpyro",)},
+    )
+
+
+def mclmc_steps() -> Comparison:
+    """Steps of MCLMC with 10 chains of an MLP of four layers of 16 units with SiLU, which
+    predicts a mean and a standard deviation, on 1,202 rows of airfoil's table; prior normal(1),
+    fixed step size; after compilation; a step has two gradients. Ours predicts the other 301
+    rows too. BlackJAX is its kernel as its documentation writes it, chains vmapped over a scan;
+    bde (sklearn-contrib-bde==1.0.2, which has the table) samples over two devices. Start-up is
+    compilation, with our imports, set-up and first 320 steps, and with BlackJAX's first 200.
+    Half a minute a round.
+    """
+    setting, lines = "10 chains, 4 x 16, 1202 rows", []
+    for key, measure, unit in (
+        ("rate", "MCLMC", "steps/s"),
+        ("steps_per_cpu_second", "MCLMC", "steps/s of CPU"),
+        ("first_seconds", "MCLMC, start-up, ours with set-up", "s"),
+    ):
+        for peer in ("BlackJAX", "bde"):
+            lines.append(Line(measure, setting, unit, "ours", key, peer))
+    return Comparison(
+        {
+            "ours": ("ours", "mclmc_steps_ours.py", "{airfoil}"),
+            "BlackJAX": ("ours", "mclmc_steps_blackjax.py", "{airfoil}"),
+            "bde": ("bde", "mclmc_steps_bde.py", "{airfoil}"),
+        },
+        tuple(lines),
+        packages={"ours": ("blackjax",), "bde": ("sklearn-contrib-bde",)},
+    )
+
+
+def sghmc() -> Comparison:
+    """Stochastic gradient HMC on the how-to's CNN, four chains: batches of 128 images of 28x28,
+    float32, no draws; steps of single chains per second after compilation. The peers are the
+    transforms of these names of the PyTorch library posteriors, in place, a loop over four
+    chains; baoa takes the same steps as ours. Half a minute a round.
+    """
+    peers = ("baoa", "sghmc")
+    return Comparison(
+        {
+            "ours": ("ours", "train_ours.py", "sghmc", "4"),
+            **{name: ("posteriors", "sghmc_posteriors.py", name, "4") for name in peers},
+        },
+        tuple(
+            Line("sampling", "4 chains", "steps/s", "ours", "rate", peer, f"posteriors {peer}")
+            for peer in peers
+        ),
+        packages={"posteriors": ("posteriors", "torch")},
+    )
+
+
+def evaluation() -> Comparison:
+    """Predicting and evaluating with an ensemble of the how-to's CNN. Prediction is `load` of a
+    workdir and 10,000 images, M = 2, beside the how-to's evaluation as published (through its
+    gradient function, in one batch). Evaluation is `ensemble.evaluate`, M = 8: scores,
+    intervals, pictures and report, with predictions still to be made and from stored ones, from
+    the start of the process. Images are generated, of MNIST's shape and number. Two minutes a
+    round, of which the how-to takes most.
+    """
+    setting, ours = "M=2, 10000 images", ("ours", "evaluation_ours.py")
+    lines = [
+        Line("prediction", setting, unit, "predict", key, "how-to")
+        for key, unit in (("rate", "member-images/s"), ("peak_memory", "GB"))
+    ]
+    about = ("process start to first prediction", "M=2", "s")
+    lines.append(Line(*about, "predict", "first_prediction_seconds"))
+    for name, measure in (("evaluate", "from a checkpoint"), ("rescore", "stored predictions")):
+        for key, unit in (("seconds", "s"), ("peak_memory", "GB")):
+            lines.append(Line(f"evaluation, {measure}", "M=8, 10000 images", unit, name, key))
+    return Comparison(
+        {
+            "predict": (*ours, "predict", "{folder}/2"),
+            "how-to": ("ours", "train_throughput_howto.py", "evaluate", "2"),
+            "evaluate": (*ours, "evaluate", "{folder}/8"),
+            "rescore": (*ours, "rescore", "{folder}/8"),
+        },
+        tuple(lines),
+        before=tuple((*ours, "prepare", f"{{folder}}/{size}", size) for size in ("2", "8")),
+    )
+
+
+LAYOUTS = [(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 4), (4, 1), (4, 2)]
+"""Processes, and devices of each."""
+
+
+def scaling() -> Comparison:
+    """One run over more devices and processes of the same machine: eight members of the CNN
+    train, and eight chains of a logistic regression sample, on 1 to 8 virtual CPU devices in 1
+    to 4 processes. The cores stay the same: what is lost against one device is what members pay
+    for their collectives, their processes and each other. `scaling.py` draws it.
+    """
+    commands: dict[str, tuple[str, ...]] = {}
+    lines = []
+    for kind, measure, unit in (
+        ("sgd", "training", "member-images/s"),
+        ("hmc", "sampling", "gradients/s"),
+    ):
+        for processes, devices in LAYOUTS:
+            name, layout = f"{kind} {processes} x {devices}", (str(processes), str(devices))
+            commands[name] = ("ours", "scaling_worker.py", kind, *layout, "whole")
+            both = (name, "rate", f"{kind} 1 x 1", "one device")
+            lines.append(Line(measure, f"{processes} x {devices}", unit, *both))
+    return Comparison(
+        commands,
+        tuple(lines),
+    )
+
+
+COMPARISONS: Mapping[str, Callable[[], Comparison]] = {
+    "evaluation": evaluation,
+    "hmc_gradient": hmc_gradient,
+    "mclmc_steps": mclmc_steps,
+    "movielens_gradient": movielens_gradient,
+    "numpyro_nuts": numpyro_nuts,
+    "scaling": scaling,
+    "sghmc": sghmc,
+    "tables_throughput": tables_throughput,
+    "train_throughput": train_throughput,
+}

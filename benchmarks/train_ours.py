@@ -1,0 +1,116 @@
+"""Worker of comparisons: this project, through the methods that train.py drives.
+
+python benchmarks/train_ours.py cnn|sghmc NUM_MEMBERS
+python benchmarks/train_ours.py table|fit
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from ensemble.sharding import startup
+
+BATCH_SIZE, TABLE_BATCH_SIZE, NUM_TABLE_MEMBERS = 128, 256, 10
+CNN = {"model": "cnn", "batch_size": BATCH_SIZE}
+SGD = {"num_steps": 10**6}
+SGHMC = {
+    "method": "sghmc",
+    "learning_rate": 1e-3,
+    "log_every_steps": 5,
+    "sgmcmc.num_burn_in": 10**6,  # No draw within the time.
+}
+TABLE = {
+    "likelihood": "gaussian",
+    "model": "mlp",
+    "mlp.widths": "128,128,128",
+    "ensemble_size": NUM_TABLE_MEMBERS,
+    "batch_size": TABLE_BATCH_SIZE,
+    "optimizer": "adam",
+    "learning_rate": 1e-3,
+    "hold_out": False,
+}
+
+
+def generate_images(num_test: int) -> dict[str, np.ndarray]:
+    """Noise of MNIST's shape, with labels."""
+    rng = np.random.default_rng(0)
+    data: dict[str, np.ndarray] = {}
+    for name, size in (("train", 100 * BATCH_SIZE), ("test", num_test)):
+        data[f"{name}_inputs"] = rng.integers(0, 256, (size, 28, 28, 1), dtype=np.uint8)
+        data[f"{name}_labels"] = np.arange(size) % 10
+    return data
+
+
+def generate_table(num_rows: int, num_columns: int = 20) -> dict[str, np.ndarray]:
+    """Rows of normal inputs, and targets that depend on three columns."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(num_rows, num_columns)).astype(np.float32)
+    noise = 0.1 * np.exp(inputs[:, 2]) * rng.normal(size=num_rows)
+    return {"train_inputs": inputs, "train_targets": np.sin(inputs[:, 0]) + inputs[:, 1] + noise}
+
+
+def advance(
+    config: dict[str, Any], data: dict[str, np.ndarray], seconds: float
+) -> dict[str, float]:
+    """Takes steps for some seconds, fetching each chunk's metrics during the next.
+
+    Returns:
+        `rate` in steps per second, and `compile_seconds` of the first chunk.
+    """
+    startup.configure(method=config.get("method", "sgd"))
+    import jax
+
+    from ensemble import registry
+    from ensemble.config_rules import validate
+    from ensemble.tasks import supervised
+
+    checked = validate(config)
+    make_method = registry.load(registry.METHODS[checked.method].factory)
+    method = make_method(checked, supervised.create(checked, data))
+    state = jax.block_until_ready(method.init(jax.random.key(0)))
+    start = time.perf_counter()
+    state, info = method.advance(state)
+    method.scalars(info)
+    compile_seconds = time.perf_counter() - start
+    for _ in range(2):
+        state, info = method.advance(state)
+        method.scalars(info)
+    first, start = state.step, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        previous = info
+        state, info = method.advance(state)
+        method.scalars(previous)
+    method.scalars(info)
+    rate = (state.step - first) / (time.perf_counter() - start)
+    return {"rate": rate, "compile_seconds": compile_seconds}
+
+
+def fit() -> dict[str, float]:
+    """Fits the default regressor, imports and compilation included."""
+    import ensemble
+
+    data = generate_table(1_000, 8)
+    ensemble.EnsembleRegressor().fit(data["train_inputs"], data["train_targets"])
+    return {"seconds": time.monotonic() - startup.process_started()}
+
+
+def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
+    """Measures; a rate is of all members or chains together."""
+    if what == "fit":
+        return fit()
+    if what == "cnn":
+        found = advance({**CNN, **SGD, "ensemble_size": size}, generate_images(10_000), 4.0)
+        examples = BATCH_SIZE
+    elif what == "sghmc":
+        found = advance({**CNN, **SGHMC, "num_chains": size}, generate_images(1000), 6.0)
+        examples = 1  # Steps are counted.
+    else:
+        found, examples = advance({**TABLE, **SGD}, generate_table(10_000), 5.0), TABLE_BATCH_SIZE
+    return found | {"rate": found["rate"] * examples * size}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -1,0 +1,1 @@
+"""Programs that use the package and are no part of it."""
