@@ -21,6 +21,7 @@ from ensemble.notes import collected, conclude
 from ensemble.predictor import Predictor
 from ensemble.report import results
 from ensemble.report.findings import findings
+from ensemble.report.running_statistics import stale_statistics
 from ensemble.run.display import Display, open_display
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
@@ -45,7 +46,6 @@ from ensemble.storage.metrics_log import last_losses
 from ensemble.storage.shared_folder import is_shared
 from ensemble.storage.workdir import Workdir, write_error
 from ensemble.task import Comparing, Learned, Predictive, Task
-from ensemble.tasks.running_statistics import stale_statistics
 
 logger = logging.getLogger("ensemble")
 
