@@ -23,7 +23,8 @@ check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every s
 	$(PYTEST) -m 'check and not soak' $(TESTS)
 
 soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they ended.
-	$(PYTEST) -m soak -o faulthandler_timeout=0 --soak_results=benchmarks/results/soak.json $(TESTS)
+	$(PYTEST) -m soak --timeout=0 --junitxml=build/soak.xml $(TESTS); \
+	  status=$$?; $(BIN)/python benchmarks/soak_summary.py build/soak.xml $(TESTS); exit $$status
 	$(BIN)/python -m simulations
 
 lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom.

@@ -1,6 +1,8 @@
 """The page of the benchmarks is that of their results; goals are what it says they are."""
 
 import importlib
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -233,3 +235,26 @@ def test_runs_of_the_soak_are_rows_and_their_counts_are_added(page):
     assert shown.count("| 2026-01-02 | abc | tests/a tests/b | 5 | 2 | 0 | 60 | 120 |") == 3
     assert "| kills of sgd | saving 1,005, starting 2 |" in shown
     assert "Command: `make soak`." in shown
+
+
+def test_a_run_of_the_soak_is_read_from_junit(tmp_path, monkeypatch):
+    (tmp_path / "test_them.py").write_text(
+        "import json, pytest\n"
+        "def test_one(record_property):\n"
+        "    record_property('counted', json.dumps({'kills of sgd': {'saving': 3}}))\n"
+        "def test_two(record_property):\n"
+        "    record_property('counted', json.dumps({'kills of nuts': {'saving': 5}}))\n"
+        "    assert False\n"
+        "def test_three():\n"
+        "    pytest.skip('no')\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
+    junit = tmp_path / "soak.xml"
+    subprocess.run([*command, f"--junitxml={junit}", tmp_path], capture_output=True, cwd=tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    soak_summary = importlib.import_module("soak_summary")
+    row = soak_summary.row_of(junit, ["tests/fuzz"])
+    assert row["counted"] == {"kills of sgd": {"saving": 3}}  # Of tests that passed.
+    assert (row["passed"], row["failed"], row["skipped"], row["error"]) == (1, 1, 1, 0)
+    assert (row["tests"], len(row["commit"]) > 6) == (["tests/fuzz"], True)
+    assert "| 1 | 1 | 1 | 0 |  |" in soak_summary.format_all([row])

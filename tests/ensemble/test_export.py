@@ -76,7 +76,6 @@ def assert_same(outputs, prediction):
     assert (outputs["epistemic"] >= 0).all()
 
 
-@pytest.mark.costs(6)  # A process of its own: nothing of the project may be there.
 def test_it_runs_without_the_project(members, tmp_path):
     check_elsewhere({"mlp": members["mlp"]}, tmp_path)
 

@@ -170,7 +170,6 @@ def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
 
 
 @pytest.mark.soak
-@pytest.mark.costs(5)  # A process of its own.
 def test_it_is_stored_without_its_examples_and_predicts_the_same(fitted, wine, tmp_path):
     inputs, test_inputs, _, _ = wine
     path = tmp_path / "classifier.joblib"
@@ -262,7 +261,6 @@ def test_one_word_samples_instead(blobs):
         classifier.set_params(batch_size=8).fit(blobs["inputs"], blobs["labels"])
 
 
-@pytest.mark.costs(8)
 def test_a_number_is_predicted_with_its_uncertainty():
     table = datasets.load_diabetes(scaled=False)
     X_train, X_test, y_train, y_test = train_test_split(table.data, table.target, random_state=0)

@@ -42,7 +42,7 @@ def test_every_input_is_read_or_refused_in_one_line(kind, share, tmp_path, recor
             wrong[f"{kind} {first}"] = f"{kind} {first}: the process ended: {error[-2000:]}"
             assert len(wrong) < 9, "\n".join(wrong.values())
             first += 1
-    record_property("counted", {f"fuzzed {kind}": {"inputs": ended.total(), **ended}})
+    record_property("counted", json.dumps({f"fuzzed {kind}": {"inputs": ended.total(), **ended}}))
     assert not wrong, "\n".join(wrong.values())
     assert ended.total() == last
     assert ended["refused"] > last / 10

@@ -397,7 +397,6 @@ def test_a_reader_that_has_enough_is_no_error(trained, tmp_path):
     assert "Exception" not in stderr
 
 
-@pytest.mark.costs(6)
 def test_numbers_come_with_intervals_the_widest_first(tmp_path):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(120, 3))

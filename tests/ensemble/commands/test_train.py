@@ -134,7 +134,6 @@ def test_the_table_and_the_summary_are_printed(unbroken):
 
 
 @pytest.mark.soak
-@pytest.mark.costs(12)  # Two starts.
 def test_killed_it_ends_with_the_same_bits(unbroken, config_file, tmp_path):
     """Once, and anywhere; `test_killed.py` kills every method at every moment."""
     workdir = tmp_path / "killed"
@@ -161,7 +160,6 @@ def test_killed_it_ends_with_the_same_bits(unbroken, config_file, tmp_path):
 
 
 @pytest.mark.check
-@pytest.mark.costs(12)  # Two starts.
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
 )
@@ -294,7 +292,6 @@ HMC += ["--config.hmc.num_samples=20", "--config.hmc.thin=5", "--config.num_devi
 
 
 @pytest.mark.check
-@pytest.mark.costs(8)
 def test_one_word_swaps_the_method(config_file, tmp_path):
     done = run(config_file, tmp_path / "w", *HMC)
     assert done.returncode == 0, done.stderr

@@ -104,7 +104,6 @@ def sampling_config(likelihood, **overrides):
     return {**config, **overrides}
 
 
-@pytest.mark.costs(12)
 @pytest.mark.parametrize(
     "likelihood",
     [
@@ -138,7 +137,6 @@ def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_p
 
 
 @pytest.mark.soak
-@pytest.mark.costs(8)
 def test_the_noise_of_an_input_is_found(waves):
     config = regression_config("gaussian", num_epochs=120)
     predictor = ensemble.train(config, data=waves, show_progress=False).predictor
@@ -147,7 +145,6 @@ def test_the_noise_of_an_input_is_found(waves):
 
 
 @pytest.mark.soak
-@pytest.mark.costs(10)
 @pytest.mark.parametrize(
     "likelihood", ["gaussian_shared", pytest.param("student_t", marks=pytest.mark.soak)]
 )
@@ -167,7 +164,6 @@ def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood
 
 
 @pytest.mark.soak
-@pytest.mark.costs(8)
 def test_a_posterior_s_report_is_the_mixture_of_all_its_draws(waves, tmp_path):
     """With every draw kept, the running sums say what the draws as members say."""
     config = sampling_config("gaussian_shared", **{"hmc.thin": 1})

@@ -255,7 +255,6 @@ def test_the_description_makes_the_same_likelihood(name):
 
 
 @pytest.mark.soak
-@pytest.mark.costs(60)
 @pytest.mark.parametrize("name", [name for name in TENANTS if name != "gaussian_split"])
 def test_every_tenant_is_learned_loaded_exported_and_sampled(name, tmp_path):
     rng = np.random.default_rng(0)

@@ -186,7 +186,6 @@ def test_more_targets_than_outputs_are_refused():
 
 
 @pytest.mark.soak
-@pytest.mark.costs(12)
 def test_runs_learn_several_targets(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (211, 2)).astype(np.float32)

@@ -76,7 +76,6 @@ def arrays_of(workdir):
 
 
 @pytest.mark.soak
-@pytest.mark.costs(6)
 def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
     config = small_config(model="pair", ensemble_size=2)
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))

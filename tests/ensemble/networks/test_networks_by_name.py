@@ -22,7 +22,7 @@ def test_names_lists_the_networks_of_the_project():
 
 def test_an_unknown_name_is_refused_and_the_known_ones_listed():
     with pytest.raises(
-        UserError, match=r"'cmm'.*cnn,.* lenet5,.* mlp, resnet20.*networks.register"
+        UserError, match=r"'cmm'.*cnn,.* lenet5,.* mlp,.* resnet20.*networks.register"
     ):
         networks.create("cmm", 10)
 

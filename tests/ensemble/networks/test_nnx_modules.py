@@ -243,7 +243,6 @@ def arrays_of(workdir):
     return Checkpointer(Workdir(workdir).checkpoints).restore_latest(read_only=True)[0]
 
 
-@pytest.mark.costs(6)
 def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
     config = small_config(model="rich", ensemble_size=2)
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))
@@ -273,7 +272,6 @@ def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.costs(6)
 def test_it_is_sampled_under_a_prior_by_its_paths(blobs, tmp_path):
     config = {
         "model": "plain",
@@ -323,7 +321,6 @@ def get_config():
 
 
 @pytest.mark.soak
-@pytest.mark.costs(12)  # Three programs.
 def test_the_programs_find_it_by_the_config_file(blobs, tmp_path):
     np.savez(tmp_path / "blobs.npz", **blobs)
     np.savez(tmp_path / "new.npz", inputs=blobs["inputs"][:3])

@@ -164,5 +164,5 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bits(
     check = functools.partial(assert_same, killed, result_of(whole))
     command.append(f"--workdir={killed}")
     moments = kill_often(command, killed, num_kills, len(kind), check)
-    record_property("counted", {f"kills of {kind}": dict(moments)})
+    record_property("counted", json.dumps({f"kills of {kind}": dict(moments)}))
     assert moments.total() >= num_kills

@@ -68,7 +68,6 @@ def signalled(process, lines, wanted):
 
 
 @pytest.mark.check
-@pytest.mark.costs(20)  # A start, and a core that is busy until it is ended.
 def test_compilation_and_a_draw_that_lasts_are_ended_in_time(tmp_path):
     endless = command(tmp_path, tmp_path / "run", 10**6, guard=2)
     lines = []

@@ -199,7 +199,6 @@ def test_the_second_process_waits_for_the_first(tmp_path):
     thread.join()
 
 
-@pytest.mark.costs(15)  # Two processes import TensorFlow.
 @needs_tensorflow
 def test_a_tfrecord_set_is_converted_without_a_network(no_network, tmp_path):
     splits = tfds_sets.random_splits()

@@ -288,7 +288,6 @@ def test_a_start_from_a_posterior_is_the_last_draw_of_each_chain(finished, blobs
 
 
 @pytest.mark.soak
-@pytest.mark.costs(5)  # It trains members, and goes on from them.
 def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
     members = tmp_path / "members"
     trained = ensemble.train(
@@ -335,7 +334,6 @@ def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.costs(6)  # It must converge.
 def test_it_ends_when_it_has_converged(blobs, tmp_path):
     config = sampling_config(
         init_from="map",
