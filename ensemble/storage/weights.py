@@ -1,17 +1,16 @@
 """Files of weights of anybody, npz or safetensors: arrays of numbers by name, and nothing else.
 
-What a file claims is checked before memory is taken for it, as in `ensemble.storage.npz`.
-https://huggingface.co/docs/safetensors describes the other format: a header in JSON and then bytes.
+What a file claims is checked before memory is taken for it: by `ensemble.storage.npz`, or by the
+library safetensors.
 """
 
 import io
-import json
-import math
 import os
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import safetensors
 from etils import epath
 
 from ensemble.errors import UserError, in_one_line
@@ -19,7 +18,7 @@ from ensemble.storage import npz
 from ensemble.storage.paths import is_remote
 
 _MAX_HEADER = 2**23
-"""Bytes of a safetensors file's header: parsed, they take up to twenty times the memory."""
+"""Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
 
 _DTYPES: dict[str, Any] = {
     **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},
@@ -50,7 +49,7 @@ def read_weights(path: epath.Path) -> dict[str, np.ndarray]:
         if path.suffix == ".npz":
             arrays = npz.read_arrays(io.BytesIO(content), limit)
         else:
-            arrays = _parse_safetensors(content)
+            arrays = _read_safetensors(content)
         for name, array in arrays.items():
             if array.dtype.kind in "US" or array.dtype.kind == "c":
                 raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
@@ -62,35 +61,22 @@ def read_weights(path: epath.Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _parse_safetensors(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file, views of its bytes.
+def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none, or has arrays of other dtypes than `_DTYPES`.
     """
-    length = int.from_bytes(content[:8], "little")
-    if len(content) < 8 or length > min(len(content) - 8, _MAX_HEADER):
+    if int.from_bytes(content[:8], "little") > _MAX_HEADER:
         raise ValueError("it has no header of safetensors")
     try:
-        header = json.loads(content[8 : 8 + length])
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        places = {name: _place(entry) for name, entry in entries.items()}
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"its header is damaged ({in_one_line(error, 100)})") from None
-    data, end, arrays = memoryview(content)[8 + length :], 0, {}
-    for name, (dtype, shape, start, stop) in sorted(places.items(), key=lambda one: one[1][2:]):
-        if start != end or stop > len(data) or stop - start != math.prod(shape) * dtype.itemsize:
-            raise ValueError(f"{name} claims bytes {start} to {stop}, which are not its own")
-        arrays[name] = np.frombuffer(data[start:stop], dtype).reshape(shape)
-        end = stop
-    return arrays
-
-
-def _place(entry: dict[str, Any]) -> tuple[np.dtype, tuple[int, ...], int, int]:
-    """The dtype, the shape, and the first byte and the end of an array's data."""
-    shape, (start, stop) = tuple(entry["shape"]), entry["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
-        raise ValueError("its header has a size that is no whole number from 0")
-    if entry["dtype"] not in _DTYPES:
-        raise ValueError(f"it has arrays of {entry['dtype']}, not of {', '.join(_DTYPES)}")
-    return _DTYPES[entry["dtype"]], shape, start, stop
+        entries = safetensors.deserialize(content)
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from None
+    for name, entry in entries:
+        if entry["dtype"] not in _DTYPES:
+            raise ValueError(f"{name} has dtype {entry['dtype']}, not of {', '.join(_DTYPES)}")
+    return {
+        name: np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in entries
+    }

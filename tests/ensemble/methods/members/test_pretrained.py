@@ -179,22 +179,28 @@ def test_what_never_ends_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("claims", "line"),
+    "claims",
     [
-        ({"shape": [6, 9]}, "claims bytes .*, which are not its own"),
-        ({"data_offsets": [0, 10**12]}, "claims bytes 0 to 1000000000000"),
-        ({"shape": [-6, -8]}, "a size that is no whole number"),
-        ({"dtype": "F8_E4M3"}, "arrays of F8_E4M3, not of F16, F32"),
-        ({"data_offsets": None}, "its header is damaged"),
+        {"shape": [6, 9]},
+        {"shape": [2**40, 2**40]},
+        {"data_offsets": [0, 10**12]},
+        {"shape": [-6, -8]},
+        {"dtype": "F8_E4M3", "shape": [4, 6, 8]},  # Of as many bytes.
+        {"data_offsets": None},
     ],
 )
-def test_a_forged_file_is_refused(blobs, tmp_path, claims, line):
+def test_a_forged_file_is_refused(blobs, tmp_path, claims):
     file = tmp_path / "w.safetensors"
-    write_safetensors(file, body_of_tiny(), **claims)
-    with pytest.raises(UserError, match=line):
+    write_safetensors(file, dict([next(iter(body_of_tiny().items()))]), **claims)
+    with pytest.raises(UserError, match=r"cannot be read as weights: .*; give an npz"):
         started(blobs, pretrained=str(file))
-    file.write_bytes(b"\xff" * 20)
-    with pytest.raises(UserError, match="it has no header of safetensors"):
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 20, (10).to_bytes(8, "little") + b"[" * 10])
+def test_what_is_no_file_of_weights_is_refused(blobs, tmp_path, content):
+    file = tmp_path / "w.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"cannot be read as weights: .*; give an npz"):
         started(blobs, pretrained=str(file))
 
 
