@@ -65,9 +65,8 @@ def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     import jax.numpy as jnp
 
     from ensemble import networks
-    from ensemble.methods.mcmc.kernels import make_sampler
+    from ensemble.methods.mcmc.kernels import Settings, make_sampler
     from ensemble.methods.mcmc.log_density import make_log_density
-    from ensemble.methods.mcmc.settings import Settings
     from ensemble.priors import parse_prior
     from ensemble.sharding.mesh import ENSEMBLE, create_mesh
     from ensemble.source import in_memory

@@ -17,8 +17,7 @@ from scipy.special import logsumexp
 from ensemble.draws import diagnostics
 from ensemble.draws.predictive_error import ERROR, error_of_chains, error_of_draws
 from ensemble.methods.mcmc.chain_monitor import has_converged
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from simulations.statement import Replicate, Statement
 from simulations.stopping import NUM_DIMS, Chains, Problem, draw_problem
 

@@ -17,8 +17,7 @@ from scipy.special import logsumexp
 
 from ensemble.draws import diagnostics
 from ensemble.methods.mcmc.chain_monitor import has_converged
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.metrics.analytic_intervals import mean_interval
 from simulations.statement import VERDICT, Replicate, Statement
 

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from ensemble.method import Status
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.members.member import (
     TrainState,
     apply_member,

@@ -16,9 +16,14 @@ from blackjax.mcmc.hmc import HMCState
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
-from ensemble.methods.mcmc.kernels import MAX_ENERGY_ERROR, MAX_TREE_DEPTH, Chain, DrawInfo
+from ensemble.methods.mcmc.kernels import (
+    MAX_ENERGY_ERROR,
+    MAX_TREE_DEPTH,
+    Chain,
+    DrawInfo,
+    Settings,
+)
 from ensemble.methods.mcmc.nuts_steps import Tree, grow, plant
-from ensemble.methods.mcmc.settings import Settings
 from ensemble.methods.mcmc.warmup import Windows, make_windows
 from ensemble.sharding.mesh import spec
 

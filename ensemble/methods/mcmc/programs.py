@@ -18,11 +18,18 @@ from ensemble.likelihood import Likelihood
 from ensemble.methods.mcmc import low_rank_mass
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.free_chains import FreeChains, run_on_devices
-from ensemble.methods.mcmc.kernels import SECTIONS, Chain, DrawInfo, Sampler, make_sampler
+from ensemble.methods.mcmc.kernels import (
+    SECTIONS,
+    Chain,
+    DrawInfo,
+    Sampler,
+    Settings,
+    check_dense,
+    make_sampler,
+)
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
 from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_density
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
-from ensemble.methods.mcmc.settings import Settings, check_dense
 from ensemble.methods.mcmc.state import Record, SamplingState, Trace
 from ensemble.methods.mcmc.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks

@@ -15,12 +15,11 @@ from ensemble.draws.store import Draws, draw_variables, tracked_scalars
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
-from ensemble.methods.mcmc import chain_monitor, host_state
+from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.programs import Programs
-from ensemble.methods.mcmc.recording import append_draws
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import chain_keys, find_map, starting_points
-from ensemble.methods.mcmc.state import SamplingState, Trace
+from ensemble.methods.mcmc.state import SamplingState, Trace, append_draws, from_host, to_host
 from ensemble.networks.layers import mapped_over_networks
 from ensemble.report.model_results import ModelResults
 from ensemble.report.posterior import convergence_scalars, posterior_section, write_posterior
@@ -333,7 +332,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
     def to_host(self, state: SamplingState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
         status = self.status(state)
-        arrays = host_state.to_host(self._programs, state)
+        arrays = to_host(self._programs, state)
         arrays["status"] = np.array([status[k] for k in self.indices], np.int8)
         return arrays, {
             "step": state.step,
@@ -350,7 +349,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         keys = jax.random.split(rng_key, self.config.num_chains)
         step = counters["step"]
         begun = counters.get("begun", step)  # Older checkpoints are never within a period.
-        return host_state.from_host(self._programs, keys, arrays, step, begun)
+        return from_host(self._programs, keys, arrays, step, begun)
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ensemble.draws.unadjusted_bias import expected_bias
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 
 GAUSSIANS = {
     "alike": (np.ones(10), 4.0),

@@ -12,7 +12,7 @@ import pytest
 import ensemble
 from ensemble import UserError
 from ensemble.methods.mcmc.log_density import log_density_of_model
-from ensemble.methods.mcmc.model_start import starts_of_model
+from ensemble.methods.mcmc.start import starts_of_model
 from ensemble.report.model_results import ModelResults
 from ensemble.run.loop import create_task
 from ensemble.sharding.mesh import create_mesh

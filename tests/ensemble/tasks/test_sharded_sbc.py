@@ -16,8 +16,7 @@ import scipy.stats
 from chains import advance
 from numpyro import handlers
 
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.tasks.sharded_distributions import sharded_plate
 from ensemble.tasks.sharded_model import make_model

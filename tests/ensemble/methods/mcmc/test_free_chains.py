@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ensemble.methods.mcmc.free_chains import FreeChains, Recorded
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 
 # Rounding grows with every draw, to 5e-3 by the 25th; a trajectory may then end elsewhere.
 NUM_CHAINS, NUM_WARMUP, NUM_DRAWS, THIN = 3, 20, 24, 2

@@ -13,9 +13,8 @@ from blackjax.mcmc.metrics import default_metric
 from chains import advance
 
 from ensemble import UserError
-from ensemble.methods.mcmc.kernels import make_sampler
+from ensemble.methods.mcmc.kernels import Settings, check_dense, make_sampler
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
-from ensemble.methods.mcmc.settings import Settings, check_dense
 
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
 SETTINGS = {

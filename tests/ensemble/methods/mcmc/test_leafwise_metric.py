@@ -10,9 +10,8 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble.methods.mcmc import leafwise_metric as leafwise
-from ensemble.methods.mcmc.kernels import make_sampler
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.methods.mcmc.settings import Settings
 from ensemble.sharding.mesh import DATA, create_mesh
 
 

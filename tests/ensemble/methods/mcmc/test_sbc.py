@@ -15,9 +15,8 @@ import scipy.stats
 from chains import advance
 
 from ensemble import networks
-from ensemble.methods.mcmc.kernels import make_sampler
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
-from ensemble.methods.mcmc.settings import Settings
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.sources.dataset import dataset_from_arrays

@@ -15,8 +15,7 @@ import pytest
 import scipy.stats
 from numpyro.infer import Predictive
 
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
 NUM_SIMULATIONS, NUM_BROKEN = 500, 200

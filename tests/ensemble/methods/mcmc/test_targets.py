@@ -15,8 +15,7 @@ import pytest
 import scipy.stats
 from chains import advance
 
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 
 NUM_CHAINS, NUM_DRAWS = 8, 1500
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])

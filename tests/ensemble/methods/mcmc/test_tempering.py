@@ -8,8 +8,7 @@ from jax.scipy.stats import norm
 
 import ensemble
 from ensemble.methods.mcmc import tempering
-from ensemble.methods.mcmc.kernels import make_sampler
-from ensemble.methods.mcmc.settings import Settings
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
 
 
 def two_modes(x):
