@@ -84,7 +84,7 @@ def fits_in_memory(num_examples: int) -> bool:
     return 10 * num_examples * int(np.prod(SHAPE)) <= whole
 
 
-def main() -> None:
+def main() -> None:  # noqa: C901 (one table after the other)
     """Measures, prints the table, writes the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", default="/tmp/streaming")
