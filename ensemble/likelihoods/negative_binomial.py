@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ensemble.likelihoods.count_functions import deviance, negative_binomial_cdf, remainder
-from ensemble.likelihoods.counts import RATE, Counts
+from ensemble.likelihoods.counts import RATE, Counts, deviance, negative_binomial_cdf, remainder
 from ensemble.likelihoods.scales import positive
 
 DISPERSION = "dispersion"
