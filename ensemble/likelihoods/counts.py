@@ -17,8 +17,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
 from ensemble.likelihoods.mixture_density import NUM_FINE, TAILS, MixtureDensity
-from ensemble.likelihoods.parametric import NUM_GRID_POINTS, Parametric
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.parametric import NUM_GRID_POINTS, Parametric, positive
 from ensemble.metrics import regression
 
 RATE = "rate"

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ensemble.likelihoods.counts import RATE, Counts, deviance, negative_binomial_cdf, remainder
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.parametric import positive
 
 DISPERSION = "dispersion"
 """Variance beyond the mean, in squares of the mean, [M, N]; the inverse is called r or size."""
