@@ -15,7 +15,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
-from ensemble.likelihoods.live_mixture import mixture_log_density
+from ensemble.likelihoods.mixture_density import mixture_log_density
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, tabular, uncertainty
 from ensemble.pictures.plot_style import plural
