@@ -140,7 +140,7 @@ class Predictor:
         data were so. A data frame's columns are taken by name if the training data were one.
 
         Returns:
-            Of classes a `ensemble.likelihoods.label_prediction.Prediction`; else what the
+            Of classes a `ensemble.likelihoods.classes.Prediction`; else what the
             likelihood's `prediction` says.
 
         Raises:

@@ -12,7 +12,7 @@ from conftest import ROOT
 
 import ensemble
 import input_pipeline
-from ensemble.likelihoods.label_prediction import Prediction
+from ensemble.likelihoods.classes import Prediction
 
 pytestmark = pytest.mark.check
 

@@ -1,4 +1,4 @@
-"""What all likelihoods of classes share: a member's prediction is log p(class | input).
+"""The base of all likelihoods of classes: a member's prediction is log p(class | input).
 
 The ensemble's is the log of the mean of the members' probabilities, in log space.
 """
@@ -6,7 +6,7 @@ The ensemble's is the log of the mean of the members' probabilities, in log spac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,10 @@ import numpy as np
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
-from ensemble.likelihoods.class_functions import at_labels, entropies, is_right
-from ensemble.likelihoods.label_prediction import UNCERTAINTIES, Prediction
-from ensemble.likelihoods.live_mixture import mixture_log_density
+from ensemble.likelihoods.mixture_density import mixture_log_density
 from ensemble.metrics.checks import as_log_probs
-from ensemble.pictures import examples, member_scores, reliability, uncertainty
+from ensemble.pictures import examples, member_scores, reliability, tabular, uncertainty
+from ensemble.pictures.plot_style import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +28,59 @@ if TYPE_CHECKING:
 LOG_PROBS, ENTROPIES = "log_probs", "entropies"
 """Entries of predictions: [M, N, C], of a chain the log of the mean over its draws; and, of chains
 alone, [M, N] nats, the mean over the draws, for it does not follow from the other."""
+UNCERTAINTIES = ("total", "aleatoric", "epistemic")
+"""Parts of the predictive entropy, by the names of `Prediction`."""
+
+
+class Prediction(NamedTuple):
+    """What an ensemble says of N inputs.
+
+    Attributes:
+        probs: [N, C], the mean of softmax over members, at the predictor's temperature.
+        label: [N], the most probable class.
+        total: [N], entropy of the mean of softmax, nats; it and what follows know no temperature.
+        aleatoric: [N], mean entropy of the members, nats.
+        epistemic: [N], mutual information, nats: what the members disagree on.
+        member_log_probs: [M, N, C]; of a posterior every draw is a member.
+        accepted: [N] bool: whether the predictor is sure enough to answer; all, unless it abstains.
+        class_names: C names, for tables.
+    """
+
+    probs: np.ndarray
+    label: np.ndarray
+    total: np.ndarray
+    aleatoric: np.ndarray
+    epistemic: np.ndarray
+    member_log_probs: np.ndarray
+    accepted: np.ndarray
+    class_names: Sequence[str] = ()
+
+    @property
+    def class_name(self) -> np.ndarray:
+        """Names [N] of the most probable classes, as texts."""
+        return np.asarray(self.class_names or range(self.probs.shape[1])).astype(str)[self.label]
+
+    def cells(self, i: int) -> list[tuple[str, str | float]]:
+        """The two most probable classes of prediction i, and its uncertainties."""
+        names = self.class_names or range(self.probs.shape[1])
+        first, second = np.argsort(-self.probs[i], kind="stable")[:2]
+        return [
+            ("class", str(names[first])),
+            ("prob", self.probs[i, first]),
+            ("runner-up", str(names[second])),
+            ("prob", self.probs[i, second]),
+            *((f"{name} nats", getattr(self, name)[i]) for name in UNCERTAINTIES),
+        ]
+
+    def __repr__(self) -> str:
+        return tabular.preview(self._heading(), len(self.probs), self.cells)
+
+    def _repr_html_(self) -> str:
+        return tabular.preview_html(self._heading(), len(self.probs), self.cells)
+
+    def _heading(self) -> str:
+        members = plural(len(self.member_log_probs), "member")
+        return f"{plural(len(self.probs), 'prediction')} of {members}"
 
 
 class Classes:
@@ -389,3 +441,22 @@ class Classes:
 def gain(accuracy: float, mean_accuracy: float) -> str:
     """What an ensemble's accuracy is beside its mean member's, shares of 1."""
     return f"{100 * (accuracy - mean_accuracy):+.2f} points from its mean member"
+
+
+# Functions of log-probabilities [..., B, C] on the devices.
+
+
+def at_labels(log_probs: jax.Array, targets: Any) -> jax.Array:
+    """The entries [..., B] of log-probabilities [..., B, C] at the labels [B]."""
+    labels = jnp.broadcast_to(targets, log_probs.shape[:-1])[..., None]
+    return jnp.take_along_axis(log_probs, labels, axis=-1)[..., 0]
+
+
+def is_right(log_probs: jax.Array, targets: Any) -> jax.Array:
+    """Whether the most probable class [..., B] is the label [B], 0 or 1."""
+    return (jnp.argmax(log_probs, axis=-1) == targets).astype(jnp.float32)
+
+
+def entropies(log_probs: jax.Array) -> jax.Array:
+    """Entropy over the last axis, nats, with 0 log 0 = 0."""
+    return -jnp.sum(jnp.exp(log_probs) * jnp.where(jnp.isneginf(log_probs), 0, log_probs), axis=-1)

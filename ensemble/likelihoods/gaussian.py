@@ -14,7 +14,7 @@ from ensemble.likelihood import Arrays
 from ensemble.likelihoods.continuous import Continuous
 from ensemble.likelihoods.mixture_density import LOC, SCALE
 from ensemble.likelihoods.numbers import Numbers
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.parametric import positive
 from ensemble.metrics import regression
 
 _FAR = 10.0  # Standard deviations, from which on the series is exact in float32.

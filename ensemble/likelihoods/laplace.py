@@ -10,7 +10,7 @@ import jax
 
 from ensemble.likelihoods.continuous import Continuous
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.parametric import positive
 
 
 class Laplace(Continuous):

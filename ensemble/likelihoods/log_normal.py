@@ -13,8 +13,8 @@ from ensemble.errors import UserError
 from ensemble.likelihoods.continuous import Continuous
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.scales import bounded
-from ensemble.likelihoods.target_range import LARGEST, target_range
+from ensemble.likelihoods.numbers import LARGEST, target_range
+from ensemble.likelihoods.parametric import bounded
 
 _MOST = math.log(LARGEST)
 """Of the logarithm of a mean, where a network has left the targets' range: float32 holds it."""

@@ -17,8 +17,7 @@ import scipy.special
 from ensemble.likelihood import Arrays
 from ensemble.likelihood_keys import MAX_COMPONENTS
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.parametric import Parametric
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.parametric import Parametric, positive
 from ensemble.metrics import regression
 
 LOG_WEIGHT = "log_weight"

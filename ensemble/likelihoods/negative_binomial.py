@@ -9,9 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ensemble.likelihoods.count_functions import deviance, negative_binomial_cdf, remainder
-from ensemble.likelihoods.counts import RATE, Counts
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.counts import RATE, Counts, deviance, negative_binomial_cdf, remainder
+from ensemble.likelihoods.parametric import positive
 
 DISPERSION = "dispersion"
 """Variance beyond the mean, in squares of the mean, [M, N]; the inverse is called r or size."""

@@ -1,4 +1,4 @@
-"""What likelihoods of a number share whose outputs are the parameters of a distribution.
+"""The base of likelihoods of a number whose outputs are the parameters of a distribution.
 
 A tenant says which distribution follows from its outputs: its density, its CDF and its two moments.
 A member's prediction is the parameters of its distribution; a chain's is what remains of the
@@ -16,18 +16,18 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
+import scipy.optimize
+import scipy.special
+from jax.flatten_util import ravel_pytree
 
 from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Reduce
-from ensemble.likelihoods import measured_rows
-from ensemble.likelihoods.best_constant import best_constant
-from ensemble.likelihoods.live_mixture import mixture_log_density
-from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
+from ensemble.likelihoods.mixture_density import GRID, MixtureDensity, mixture_log_density
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
-from ensemble.target_rows import CENSORED, remark, values
+from ensemble.target_rows import CENSORED, ERROR, remark, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,9 +36,14 @@ if TYPE_CHECKING:
 
 NUM_GRID_POINTS = 200
 """Where the CDF of a chain is kept, from a range below the least training target to one above."""
+MIN_SCALE = 1e-3
+"""The least scale of a distribution, in standard deviations of the training targets: without it a
+density could grow without bound on a target that repeats."""
 _PLATEAU = 1e-6  # Of a CDF in float32: between modes far apart it is flat, up to rounding.
 _BISECTIONS = 40  # In float32 more change nothing.
 _OF_CHAINS = {"log_density", "cdf", "mean", "noise", "spread", GRID}
+_MOST = 20_000  # Targets that a constant is fitted to, evenly spaced among all.
+_STEP = 1e-3  # Of a difference that stands for a derivative: outputs are float32.
 
 
 class Parametric(Numbers):
@@ -129,11 +134,11 @@ class Parametric(Numbers):
     def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
         """Log density [B] of targets in their own units, nats; log survival of censored ones."""
         parts = self.predict(params, outputs)
-        return measured_rows.row_log_prob(self, parts, targets, jnp, jax.scipy.special)
+        return row_log_prob(self, parts, targets, jnp, jax.scipy.special)
 
     def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Squared error and NLL [..., B] of one predictor."""
-        log_prob = measured_rows.row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
+        log_prob = row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
         error = self.mean(predicted, jnp) - values(targets)
         return {"squared_error": error**2, "nll": -log_prob}
 
@@ -141,7 +146,7 @@ class Parametric(Numbers):
         self, predicted: Mapping[str, Any], targets: Any, live: jax.Array, over: Reduce
     ) -> dict[str, jax.Array]:
         """NLL of the mixture, and the squared error of its mean, [B]."""
-        log_density = measured_rows.row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
+        log_density = row_log_prob(self, predicted, targets, jnp, jax.scipy.special)
         count = over.sum(jnp.sum(live.astype(jnp.float32)))
         means = jnp.where(live[:, None], self.mean(predicted, jnp), 0)
         mean = over.sum(jnp.sum(means, axis=0)) / count
@@ -155,9 +160,9 @@ class Parametric(Numbers):
         special, (shift, scale) = jax.scipy.special, self.units
         mean = (self.mean(predicted, jnp) - shift) / scale
         grid = jnp.asarray(self.grid, jnp.float32)
-        measured = measured_rows.as_measured(self, predicted, targets)
+        measured = as_measured(self, predicted, targets)
         return {
-            self.relative: measured_rows.row_log_prob(self, predicted, targets, jnp, special),
+            self.relative: row_log_prob(self, predicted, targets, jnp, special),
             "cdf": self.cdf(measured, values(targets), jnp, special),
             "mean": mean,
             "square": mean**2,
@@ -203,11 +208,11 @@ class Parametric(Numbers):
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean NLL [M] of every member, nats."""
-        return -measured_rows.row_log_probs(self, arrays, targets).mean(axis=1)
+        return -row_log_probs(self, arrays, targets).mean(axis=1)
 
     def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
         """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
-        return measured_rows.row_terms(self, arrays, targets)
+        return row_terms(self, arrays, targets)
 
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
         """Always answers the distribution, of those that outputs can say, that fits best."""
@@ -215,17 +220,17 @@ class Parametric(Numbers):
         one = best_constant(self, np.asarray(values(train_targets), np.float64))
         size = len(targets)
         arrays = {name: np.repeat(part, size, axis=1) for name, part in one.items()}
-        losses = -measured_rows.row_log_probs(self, arrays, targets)[0]
+        losses = -row_log_probs(self, arrays, targets)[0]
         return found._replace(loss=float(losses.mean()), losses=losses)
 
     def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
         """Scores of the mixture, of the members, and how far these differ."""
         members = range(len(next(iter(arrays.values()))))
         each = [{name: one[[m]] for name, one in arrays.items()} for m in members]
-        one_by_one = [measured_rows.row_scores(self, one, targets) for one in each]
+        one_by_one = [row_scores(self, one, targets) for one in each]
         _, noise, disagreement = self.distribution(arrays).moments()
         return {
-            "ensemble": measured_rows.row_scores(self, arrays, targets),
+            "ensemble": row_scores(self, arrays, targets),
             "members": {name: [one[name] for one in one_by_one] for name in one_by_one[0]},
             "diversity": {
                 "aleatoric": float(noise.mean()),
@@ -261,7 +266,7 @@ class Parametric(Numbers):
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
         """Draws predictions against targets, and how often intervals hold what they say."""
-        known, targets = measured_rows.observed(self, arrays, source.targets(split))
+        known, targets = observed(self, arrays, source.targets(split))
         if not len(targets):
             return {}
         mixture = self.distribution(known)
@@ -287,7 +292,7 @@ class Parametric(Numbers):
 
         def nll(factor: float) -> float:
             moved = self.scaled(arrays, factor)
-            return regression.mixture_nll(measured_rows.row_log_probs(self, moved, targets))
+            return regression.mixture_nll(row_log_probs(self, moved, targets))
 
         return fit_scale(nll)
 
@@ -408,3 +413,146 @@ class Parametric(Numbers):
             return self.snapped(self.from_line(middle, jnp), jnp)
 
         return jnp.stack([between(level) for level in LEVELS])
+
+
+# How an output becomes the scale of a distribution.
+
+
+def bounded(raw: jax.Array, most: float) -> jax.Array:
+    """Maps a number to a scale between `MIN_SCALE` and `most`, and 0 to 1: a sigmoid, moved."""
+    share = (1 - MIN_SCALE) / (most - MIN_SCALE)
+    return MIN_SCALE + (most - MIN_SCALE) * jax.nn.sigmoid(raw + math.log(share / (1 - share)))
+
+
+def positive(raw: jax.Array, start: float = 1.0) -> jax.Array:
+    """Maps a number to a scale above `MIN_SCALE`, and 0 to `start`: softplus, moved."""
+    return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))
+
+
+# Targets that are censored, or measured with a known error, on the devices or on the host.
+#
+# An error of measurement widens the density of what was measured. Of a censored target is known
+# that it is at least its value: it counts by the probability of that, in the NLL, and in no other
+# score.
+
+
+def as_measured(family: Parametric, parts: Mapping[str, Any], targets: Any) -> Mapping[str, Any]:
+    """The parameters [..., N] of what was measured, where the targets [N] say how well."""
+    error = remark(targets, ERROR)
+    return parts if error is None else family.with_error(parts, error)
+
+
+def row_log_prob(
+    family: Parametric, parts: Mapping[str, Any], targets: Any, xp: Any, special: Any
+) -> Any:
+    """Log density [..., N] of targets as measured, log survival of those that are censored.
+
+    Args:
+        family: of the distributions.
+        parts: their parameters [..., N], without errors of measurement.
+        targets: [N].
+        xp: `numpy` or `jax.numpy`.
+        special: `scipy.special` or `jax.scipy.special`.
+    """
+    parts, y = as_measured(family, parts, targets), values(targets)
+    log_density = family.log_density(parts, y, xp, special)
+    censored = remark(targets, CENSORED)
+    if censored is None:
+        return log_density
+    return xp.where(censored, family.log_survival(parts, y, xp, special), log_density)
+
+
+# The same on the host.
+
+
+def with_errors(family: Parametric, arrays: Arrays, targets: np.ndarray) -> Arrays:
+    """Predictions [M, N, ...] of what was measured, where the targets [N] say how well."""
+    error = remark(targets, ERROR)
+    if error is None:
+        return arrays
+    if GRID in arrays:  # Chains: all but the moments is as measured.
+        return {**arrays, "noise": arrays["noise"] + error**2}
+    return family.with_error(arrays, error)
+
+
+def observed(family: Parametric, arrays: Arrays, targets: np.ndarray) -> tuple[Arrays, np.ndarray]:
+    """The predictions of the targets that are known, as they are measured, and these.
+
+    Args:
+        family: of the members' distributions.
+        arrays: predictions [M, N, ...] of members or chains.
+        targets: [N], of which K <= N are not censored.
+
+    Returns:
+        Predictions [M, K, ...], and the numbers [K].
+    """
+    arrays, censored = with_errors(family, arrays, targets), remark(targets, CENSORED)
+    if censored is None:
+        return arrays, values(targets)
+    known = ~censored
+    return {name: one[:, known] for name, one in arrays.items()}, values(targets)[known]
+
+
+def row_log_probs(family: Parametric, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+    """`row_log_prob` [M, N] of every member; of chains, what was kept."""
+    if CENSORED not in (targets.dtype.names or ()) or GRID in arrays:
+        known, y = observed(family, arrays, targets)
+        kept = arrays if GRID in arrays else known
+        return family.distribution(kept).log_densities(y)
+    exact = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
+    return np.asarray(row_log_prob(family, exact, targets, np, scipy.special))
+
+
+def row_scores(family: Parametric, arrays: Arrays, targets: np.ndarray) -> dict[str, float]:
+    """All scores of the mixture, by name: the NLL of all targets, the others of the known ones.
+
+    Where all targets are censored, all but the NLL are NaN.
+    """
+    known, y = observed(family, arrays, targets)
+    nll = regression.mixture_nll(row_log_probs(family, arrays, targets))
+    if not len(y):
+        names = family.distribution(arrays).scores(values(targets))
+        return {**dict.fromkeys(names, math.nan), "nll": nll}
+    return {**family.distribution(known).scores(y), "nll": nll}
+
+
+def row_terms(family: Parametric, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
+    """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
+    means, censored = family.distribution(arrays).member_means(), remark(targets, CENSORED)
+    errors = np.asarray(values(targets), np.float64) - np.stack([means.mean(axis=0), *means])
+    squares = errors**2 if censored is None else np.where(censored, math.nan, errors**2)
+    log_probs = row_log_probs(family, arrays, targets)
+    mixture = regression.mixture_log_density(log_probs)
+    return ExampleTerms(squares[0], squares[1:], -mixture, -log_probs)
+
+
+# The one distribution that fits targets best, whatever the inputs are.
+
+
+def best_constant(family: Parametric, targets: np.ndarray) -> dict[str, np.ndarray]:
+    """Fits outputs that are the same for all inputs, and the likelihood's own parameters.
+
+    Args:
+        family: of distributions.
+        targets: [N] numbers.
+
+    Returns:
+        What `predict` says of the outputs that have the largest likelihood, [1, 1, ...] float64.
+    """
+    some = np.asarray(targets[:: -(-len(targets) // _MOST)], np.float64)
+    start = {"params": family.init(jax.random.key(0)), "outputs": jnp.zeros(family.num_outputs)}
+    raveled, nested = ravel_pytree(start)
+    flat = np.asarray(raveled)
+
+    def parts(flat: np.ndarray) -> dict[str, np.ndarray]:
+        found = nested(jnp.asarray(flat, jnp.float32))
+        predicted = family.predict(found["params"], found["outputs"][None])
+        return {name: np.asarray(one, np.float64) for name, one in predicted.items()}
+
+    def loss(flat: np.ndarray) -> float:
+        return -float(np.mean(family.log_density(parts(flat), some, np, scipy.special)))
+
+    options = {"eps": _STEP, "ftol": 1e-6, "maxiter": 20}
+    best = scipy.optimize.minimize(loss, flat, method="L-BFGS-B", options=options)
+    found = parts(best.x if best.fun < loss(flat) else flat)
+    return {name: one[None] for name, one in found.items()}

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ensemble.likelihoods.count_functions import deviance, poisson_cdf, remainder
-from ensemble.likelihoods.counts import RATE, Counts
+from ensemble.likelihoods.counts import RATE, Counts, deviance, poisson_cdf, remainder
 
 
 class Poisson(Counts):

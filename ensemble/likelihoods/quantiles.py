@@ -1,4 +1,4 @@
-"""Quantiles of a number, and nothing between them: learned by the pinball loss.
+"""Quantiles of a number, without a density between them, learned by the pinball loss.
 
 Koenker and Bassett 1978, "Regression quantiles". There is no density, so no NLL, and no posterior.
 An ensemble's quantile is the mean of its members' quantiles: as the loss is convex, it is never
@@ -7,8 +7,9 @@ worse than theirs in the mean.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,11 @@ import scipy.special
 
 from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
 from ensemble.likelihood_keys import are_levels, parse_levels
+from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
 from ensemble.likelihoods.numbers import Numbers
-from ensemble.likelihoods.quantile_prediction import QuantilePrediction
 from ensemble.metrics import regression
-from ensemble.pictures import intervals, member_scores
+from ensemble.pictures import intervals, member_scores, tabular
+from ensemble.pictures.plot_style import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +31,67 @@ if TYPE_CHECKING:
 
 QUANTILES = "quantile"
 """[M, N, Q], in the target's units, ascending."""
+
+
+class QuantilePrediction(NamedTuple):
+    """What an ensemble says of N inputs, in the target's units.
+
+    Of several targets arrays are [N, D], quantiles [N, D, Q], those of members [M, N, Q, D].
+
+    Attributes:
+        median: [N], the mean of the members' medians.
+        quantiles: [N, Q], the means of the members' quantiles, at `levels`.
+        epistemic: [N], variance of the members' medians: their disagreement.
+        levels: [Q], in 0..1, ascending.
+        members: `quantile` [M, N, Q] of the members.
+    """
+
+    median: np.ndarray
+    quantiles: np.ndarray
+    epistemic: np.ndarray
+    levels: np.ndarray
+    members: Mapping[str, np.ndarray]
+
+    @property
+    def point(self) -> np.ndarray:
+        """[N], what is said where one number is asked for: the median."""
+        return self.median
+
+    def first(self, number: int) -> QuantilePrediction:
+        """The predictions of the first inputs."""
+        rows = {name: getattr(self, name)[:number] for name in ("median", "quantiles", "epistemic")}
+        members = {name: one[:, :number] for name, one in self.members.items()}
+        return self._replace(**rows, members=members)
+
+    def of_target(self, d: int) -> QuantilePrediction:
+        """The prediction of one of several targets."""
+        return one_target(self, d)
+
+    def entry(self, i: int) -> dict[str, Any]:
+        """Median and quantiles of prediction i, JSON-ready."""
+        return {
+            "median": self.median[i].tolist(),
+            "epistemic": self.epistemic[i].tolist(),
+            "quantiles": self.quantiles[i].tolist(),
+        }
+
+    def cells(self, i: int) -> list[tuple[str, str | float]]:
+        """Quantiles of prediction i, and how far the members' medians are apart."""
+        if self.median.ndim == 2:
+            return cells_of_targets(self, i, self.median.shape[1])
+        pairs = zip(self.levels, self.quantiles[i], strict=True)
+        quantiles = [(f"{100 * level:g}%", value) for level, value in pairs]
+        return [*quantiles, ("disagreement sd", math.sqrt(self.epistemic[i]))]
+
+    def __repr__(self) -> str:
+        return tabular.preview(self._heading(), len(self.median), self.cells, tabular.NUMBER)
+
+    def _repr_html_(self) -> str:
+        return tabular.preview_html(self._heading(), len(self.median), self.cells, tabular.NUMBER)
+
+    def _heading(self) -> str:
+        members = plural(len(next(iter(self.members.values()))), "member")
+        return f"{plural(len(self.median), 'prediction')} of {members}, in the target's units"
 
 
 class Quantiles(Numbers):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, ExampleTerms, Likelihood, Panel, Reduce
-from ensemble.likelihoods.live_mixture import mixture_log_density
+from ensemble.likelihoods.mixture_density import mixture_log_density
 from ensemble.likelihoods.number_prediction import join_targets
 from ensemble.metrics import regression
 

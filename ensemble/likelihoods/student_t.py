@@ -12,7 +12,7 @@ import numpy as np
 
 from ensemble.likelihoods.continuous import Continuous
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.scales import positive
+from ensemble.likelihoods.parametric import positive
 
 DF = "df"
 MIN_DF = 2.1

@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ensemble.errors import UserError
-from ensemble.likelihoods.label_prediction import Prediction
+from ensemble.likelihoods.classes import Prediction
 from ensemble.sklearn.estimator import Estimator
 
 

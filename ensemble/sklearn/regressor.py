@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length
 
 from ensemble.likelihoods.number_prediction import NumberPrediction
-from ensemble.likelihoods.quantile_prediction import QuantilePrediction
+from ensemble.likelihoods.quantiles import QuantilePrediction
 from ensemble.sklearn.estimator import Estimator
 
 

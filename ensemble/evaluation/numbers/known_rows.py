@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.likelihood import Arrays
-from ensemble.likelihoods import measured_rows
+from ensemble.likelihoods import parametric
 from ensemble.metrics import censoring, regression
 from ensemble.number_likelihood import NumberLikelihood
 from ensemble.storage.predictions import StoredPredictions
@@ -45,12 +45,12 @@ def known_rows(likelihood: NumberLikelihood, stored: StoredPredictions) -> Store
 
 def member_log_probs(likelihood: Any, stored: StoredPredictions) -> NDArray:
     """Log densities [M, N] of what is known of the targets: log survival where censored."""
-    return measured_rows.row_log_probs(likelihood, stored.arrays, stored.targets)
+    return parametric.row_log_probs(likelihood, stored.arrays, stored.targets)
 
 
 def as_measured(likelihood: Any, stored: StoredPredictions) -> Arrays:
     """Predictions [M, N, ...] of what was measured, where targets say with which errors."""
-    return measured_rows.with_errors(likelihood, stored.arrays, stored.targets)
+    return parametric.with_errors(likelihood, stored.arrays, stored.targets)
 
 
 def nll_terms(likelihood: NumberLikelihood, stored: StoredPredictions) -> NDArray:

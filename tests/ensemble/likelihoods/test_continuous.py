@@ -9,7 +9,7 @@ import scipy.stats
 from ensemble.errors import UserError
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods import named
-from ensemble.likelihoods.scales import MIN_SCALE, positive
+from ensemble.likelihoods.parametric import MIN_SCALE, positive
 
 NAMES = ["gaussian_shared", "student_t"]  # `test_parametric.py` has all of them.
 RNG = np.random.default_rng(0)
