@@ -35,12 +35,17 @@ def process_started() -> float:
 
 
 _XLA_FLAGS = {
-    # XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
-    # two for their gradients, by 1.4 on one device with plain nn.Conv. XLA_FLAGS alone reaches it.
-    "--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION",
     # Virtual devices wait for each other in collectives, 40 s by default, and then abort the
     # process: on a busy machine that is no deadlock.
     "--xla_cpu_collective_call_terminate_timeout_seconds": "600",
+}
+
+
+_BEFORE_0_11_2 = {
+    # XLA:CPU hands single convolutions to its YNN library; its own Eigen path is the faster of the
+    # two for their gradients, by 1.4 on one device with plain nn.Conv. XLA_FLAGS alone reaches it.
+    # In 0.12 the library is the faster one: decision 0046.
+    "--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION",
 }
 
 
@@ -107,7 +112,8 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
             "leave it out to have all that there are"
         )
     _keep_freed_memory(registry.has_one_arena(method))
-    _set_xla_flags(_XLA_FLAGS | registry.xla_flags(method))
+    older = _BEFORE_0_11_2 if _jaxlib_version() < (0, 11, 2) else {}
+    _set_xla_flags(older | _XLA_FLAGS | registry.xla_flags(method))
 
     try:
         jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
@@ -170,6 +176,10 @@ def _keep_freed_memory(one_arena: bool) -> None:
         return
     for parameter, value in (_MALLOC_PARAMETERS | (_ONE_ARENA if one_arena else {})).items():
         mallopt(parameter, value)
+
+
+def _jaxlib_version() -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
 
 
 def _set_xla_flags(chosen: Mapping[str, str]) -> None:
