@@ -1,16 +1,18 @@
 """What the members see at a step: a function of the seed, the step and, if independent, of them."""
 
+import collections
+import concurrent.futures
 import functools
 import math
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
 
 from ensemble import target_rows
 from ensemble.errors import UserError
-from ensemble.likelihoods.class_weights import class_weights
-from ensemble.methods.members.read_ahead import Part, ReadAhead
 from ensemble.methods.members.train_step import Batch
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
@@ -24,6 +26,70 @@ _MAX_BYTES = 1 << 22
 
 _MAX_AHEAD_BYTES = 1 << 26
 """Of the inputs of batches that are read ahead."""
+
+
+class Part(NamedTuple):
+    """What the members see in some steps, on the host.
+
+    Attributes:
+        examples: numbers of the training examples, [K, B], or [M, K, B] if batches are independent.
+        mask: float32, the same shape: 0 where an example only fills up a batch.
+        inputs: [..., *input_shape].
+        targets: [...].
+    """
+
+    examples: np.ndarray
+    mask: np.ndarray
+    inputs: np.ndarray
+    targets: np.ndarray
+
+
+class _Coming(NamedTuple):
+    step: int
+    read: concurrent.futures.Future[list[Part]]
+    place: int  # Of the step among those that are read with it.
+
+
+class ReadAhead:
+    """Reads steps in their order before they are asked for, several at once.
+
+    To begin to read a shard costs as much as some records of it.
+
+    Args:
+        read: given a step and a number, reads so many steps from that one.
+        depth: steps to have read, or to be reading, at least 1.
+        end: the first step that is none any more.
+
+    Attributes:
+        seconds_waited: how long it was waited for steps that were not read yet.
+    """
+
+    def __init__(self, read: Callable[[int, int], list[Part]], depth: int, end: int):
+        self._read, self._depth, self._end = read, depth, end
+        self._at_once = max(1, depth // 4)
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, "read_ahead")
+        self._next: collections.deque[_Coming] = collections.deque()
+        self.seconds_waited = 0.0
+
+    def get(self, step: int) -> Part:
+        """Returns a step, and has those after it read.
+
+        Raises:
+            UserError: it cannot be read, or one of those that are read with it.
+        """
+        while self._next and self._next[0].step != step:  # A run goes on elsewhere.
+            self._next.popleft().read.cancel()
+        first = self._next[-1].step + 1 if self._next else step
+        while first < self._end and first + self._at_once <= step + 1 + self._depth:
+            end = min(first + self._at_once, self._end)
+            read = self._pool.submit(self._read, first, end - first)
+            self._next.extend(_Coming(one, read, one - first) for one in range(first, end))
+            first = end
+        began = time.perf_counter()
+        coming = self._next.popleft()
+        found = coming.read.result()[coming.place]
+        self.seconds_waited += time.perf_counter() - began
+        return found
 
 
 class Batches:
@@ -199,3 +265,40 @@ def check_data(config: ml_collections.FrozenConfigDict, dataset: Source) -> None
             f"config.early_stopping_epochs={config.early_stopping_epochs} needs a validation "
             "split: give one, set config.hold_out=True, or early_stopping_epochs=0"
         )
+
+
+def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """How much each class counts in the training loss.
+
+    Args:
+        spec: `none` (all 1); `balanced` (N / (C * count), as in scikit-learn, so that the mean over
+            the training examples is 1); or C positive numbers separated by commas.
+        labels: of the training examples, int `[N]`.
+        num_classes: C.
+
+    Returns:
+        float32 `[C]`; the weight of a class without examples, never used, is that of one example.
+
+    Raises:
+        UserError: if the specification is none of these.
+    """
+    if spec == "none":
+        return np.ones(num_classes, np.float32)
+    if spec == "balanced":
+        counts = np.bincount(labels, minlength=num_classes)
+        return (len(labels) / (num_classes * np.maximum(counts, 1))).astype(np.float32)
+    try:
+        weights = np.array([float(number) for number in spec.split(",")], np.float32)
+    except ValueError as error:
+        raise UserError(
+            f"class_weights={spec!r} must be none, balanced, or {num_classes} positive numbers "
+            f"separated by commas"
+        ) from error
+    if len(weights) != num_classes:
+        raise UserError(
+            f"class_weights={spec!r} has {len(weights)} numbers; give one for each of the "
+            f"{num_classes} classes"
+        )
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise UserError(f"class_weights={spec!r} must all be positive and finite")
+    return weights

@@ -1,14 +1,17 @@
-"""Batches of records: those of the same data in memory, to the bit, and so are the members."""
+"""Batches of members: the same for data in memory and on disk, read ahead, weighted by class."""
 
 import dataclasses
+import threading
 
 import jax
 import numpy as np
 import pytest
+import sklearn.utils.class_weight
 
 import ensemble
 from ensemble.config import default_config
-from ensemble.methods.members.batching import Batches
+from ensemble.errors import UserError
+from ensemble.methods.members.batching import Batches, Part, ReadAhead, class_weights
 from ensemble.sharding.placement import Placement
 from ensemble.source import Request
 from ensemble.sources import load_dataset
@@ -55,3 +58,90 @@ def test_members_are_those_of_data_in_memory_also_when_resumed(names, tmp_path):
         np.testing.assert_array_equal, straight.predictor.variables, resumed.predictor.variables
     )
     assert straight.report["test"] == resumed.report["test"]
+
+
+def _parts(step, count):
+    return [Part(*(np.array([one]) for _ in range(4))) for one in range(step, step + count)]
+
+
+def test_steps_come_in_order_and_are_read_once_before_they_are_asked_for():
+    read, third = [], threading.Event()
+
+    def note(step, count):
+        read.append((step, count))
+        if step == 7:
+            third.set()
+        return _parts(step, count)
+
+    ahead = ReadAhead(note, depth=3, end=9)
+    assert ahead.get(5).examples == 5
+    assert third.wait(10)
+    assert [ahead.get(step).examples.item() for step in (6, 7, 8)] == [6, 7, 8]
+    assert read == [(5, 1), (6, 1), (7, 1), (8, 1)]
+
+
+def test_several_steps_are_read_at_once_and_never_more_than_the_depth():
+    read = []
+
+    def note(step, count):
+        read.append((step, count))
+        return _parts(step, count)
+
+    ahead, last = ReadAhead(note, depth=8, end=13), 0
+    for step in range(2, 13):
+        assert ahead.get(step).examples.item() == step
+        last = sum(read[-1])
+        assert last - step - 1 <= 8
+    assert read == [(2, 2), (4, 2), (6, 2), (8, 2), (10, 2), (12, 1)]
+    assert last == 13
+
+
+def test_a_step_elsewhere_is_read_anew():
+    ahead = ReadAhead(_parts, depth=2, end=100)
+    assert [ahead.get(step).examples.item() for step in (0, 1, 40, 41, 3)] == [0, 1, 40, 41, 3]
+
+
+def test_an_error_comes_where_the_step_is_asked_for():
+    def read(step, count):
+        if step == 1:
+            raise UserError("record 7 is damaged")
+        return _parts(step, count)
+
+    ahead = ReadAhead(read, depth=4, end=4)
+    ahead.get(0)
+    with pytest.raises(UserError, match="record 7"):
+        ahead.get(1)
+
+
+def test_class_weights():
+    labels = np.array([0] * 6 + [1] * 3 + [2])
+    np.testing.assert_array_equal(class_weights("none", labels, 3), [1, 1, 1])
+    balanced = class_weights("balanced", labels, 3)
+    expected = sklearn.utils.class_weight.compute_class_weight(
+        "balanced", classes=np.arange(3), y=labels
+    )
+    np.testing.assert_allclose(balanced, expected, rtol=1e-6)
+    np.testing.assert_allclose(balanced[labels].mean(), 1, rtol=1e-6)
+    assert balanced.dtype == np.float32
+    assert np.isfinite(class_weights("balanced", labels, 5)).all()
+    weights = class_weights("1, 2,0.5", labels, 3)
+    np.testing.assert_array_equal(weights, np.float32([1, 2, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("1,2", "has 2 numbers; give one for each of the 3 classes"),
+        ("1,2,3,4", "has 4 numbers"),
+        ("1,0,2", "must all be positive and finite"),
+        ("1,-1,2", "must all be positive and finite"),
+        ("1,nan,2", "must all be positive and finite"),
+        ("1,inf,2", "must all be positive and finite"),
+        ("heavy", "must be none, balanced, or 3 positive numbers"),
+        ("", "must be none, balanced, or 3 positive numbers"),
+        ("1,,2", "must be none, balanced, or 3 positive numbers"),
+    ],
+)
+def test_class_weights_that_are_refused(spec, message):
+    with pytest.raises(UserError, match=message):
+        class_weights(spec, np.array([0, 1, 2]), 3)
