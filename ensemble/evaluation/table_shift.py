@@ -84,7 +84,7 @@ def columns_of(source: Source) -> Columns:
     """Reads the training rows of a table."""
     empty = np.zeros(0)
     columns = Columns(empty, empty, empty, empty, *_meanings(source))
-    count, total, squares = 0, 0.0, 0.0
+    count, total, squares = (np.zeros(()) for _ in range(3))
     low, high = np.inf, -np.inf
     first = source.read("train", slice(0, 1)).inputs[0].astype(np.float64)
     for block in blocks(source, "train"):

@@ -72,7 +72,7 @@ def _frame(figure: Figure, bins: metrics.ReliabilityBins) -> Axes:
     draw_histogram(strip, bins.counts, np.linspace(0, 1, len(bins.counts) + 1), ENSEMBLE_COLOR)
     style(strip, xlabel="confidence: probability of the predicted class", ylabel="examples")
     strip.set_yscale("log")
-    strip.set_ylim(0.5, 2 * max(bins.counts.max(), 10))  # a bin of one example still shows
+    strip.set_ylim(0.5, 2 * max(int(bins.counts.max()), 10))  # a bin of one example still shows
     return curve
 
 
