@@ -47,7 +47,7 @@ def run(command: str, program: str) -> int:
     try:
         module = importlib.import_module(f"ensemble.commands.{command}")
     except ValueError as error:
-        if "jax" not in traceback.extract_tb(error.__traceback__)[-1].filename:
+        if "/jax/_src/" not in traceback.extract_tb(error.__traceback__)[-1].filename:
             raise
         line = f"JAX cannot be imported: {error}; correct that variable of the environment"
         print(f"{program}: {line}, or leave it out", file=sys.stderr)

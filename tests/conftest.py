@@ -37,13 +37,14 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from small_runs import leave_pictures_blank, make_blobs, small_config
+from written_runs import runs
 
 import ensemble
 from ensemble.sharding.startup import known_flags
 from ensemble.storage.workdir import Workdir
 from scripts.launch_local import reserve_port
 
-__all__ = ["make_blobs", "small_config"]
+__all__ = ["make_blobs", "runs", "small_config"]
 
 os.environ["XLA_FLAGS"] = " ".join(known_flags(XLA_FLAGS))  # Read when JAX starts, below.
 jax.config.update("jax_num_cpu_devices", 8)

@@ -246,6 +246,18 @@ def test_images_that_memory_cannot_hold_are_not_decoded(tmp_path, monkeypatch):
         folders.read_unlabelled([str(tmp_path)])
 
 
+def test_a_header_of_millions_of_bytes_is_not_read(tmp_path, monkeypatch):
+    path, length = tmp_path / "a.npz", 40_000_000
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        head = b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little")
+        archive.writestr("inputs.npy", head + b" " * length)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="an array claims a header of 40,000,000 bytes"):
+        npz.read_shapes(path)
+    assert tracemalloc.get_traced_memory()[1] < length / 4
+    tracemalloc.stop()
+
+
 @pytest.mark.parametrize("name", ["report.json", "predictions/test.npz", "metrics.jsonl"])
 def test_large_files_are_not_read(run, name):
     os.truncate(run / name, 10**13)  # It takes no place on the disk.

@@ -15,6 +15,7 @@ from ml_collections import config_flags
 import ensemble
 from ensemble.commands import command_line, train
 from ensemble.config_rules import validate
+from ensemble.notes import shown_with_the_result
 from ensemble.run.distill import check_apart
 from ensemble.sharding import signals, startup
 from ensemble.storage.paths import user_path
@@ -31,9 +32,11 @@ def main(argv: Sequence[str]) -> None:
         with values.config.unlocked():
             values.config.teacher = teacher
         config = validate(values.config, [*overrides, "teacher"])
-        result = ensemble.train(config, workdir=out, started=began)
+        with shown_with_the_result():
+            result = ensemble.train(config, workdir=out, started=began)
     else:
-        result = ensemble.distill(teacher, out, overrides, started=began)
+        with shown_with_the_result():
+            result = ensemble.distill(teacher, out, overrides, started=began)
     train.show(result, out)
 
 

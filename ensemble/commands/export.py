@@ -52,10 +52,11 @@ def _beside(path: epath.Path, table: Table | None) -> dict[epath.Path, bytes]:
     if reader.is_file() and reader.read_bytes() == contents[reader]:
         del contents[reader]
     if taken := [one for one in contents if one.exists() or one == path]:
+        there = "is there already, with other content" if taken[0] == reader else "is there already"
+        choose = "folder" if taken[0] == reader else "name or folder"
         raise UserError(
             f"--out={path}: {taken[0]} is to be written beside it, and "
-            f"{'is the same file' if taken[0] == path else 'is there already'}; choose another "
-            "name or folder"
+            f"{'is the same file' if taken[0] == path else there}; choose another {choose}"
         )
     return contents
 

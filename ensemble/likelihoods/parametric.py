@@ -27,7 +27,7 @@ from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
-from ensemble.target_rows import CENSORED, ERROR, remark, values
+from ensemble.target_rows import CENSORED, ERROR, on_devices, remark, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,8 +42,7 @@ density could grow without bound on a target that repeats."""
 _PLATEAU = 1e-6  # Of a CDF in float32: between modes far apart it is flat, up to rounding.
 _BISECTIONS = 40  # In float32 more change nothing.
 _OF_CHAINS = {"log_density", "cdf", "mean", "noise", "spread", GRID}
-_MOST = 20_000  # Targets that a constant is fitted to, evenly spaced among all.
-_STEP = 1e-3  # Of a difference that stands for a derivative: outputs are float32.
+_MOST = 2_000  # Targets that a constant is fitted to, evenly spaced among all.
 
 
 class Parametric(Numbers):
@@ -215,9 +214,9 @@ class Parametric(Numbers):
         return row_terms(self, arrays, targets)
 
     def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
-        """Always answers the distribution, of those that outputs can say, that fits best."""
+        """Always answers one distribution of those that outputs can say, fitted to the targets."""
         found = super().constant(train_targets, targets)
-        one = best_constant(self, np.asarray(values(train_targets), np.float64))
+        one = best_constant(self, train_targets)
         size = len(targets)
         arrays = {name: np.repeat(part, size, axis=1) for name, part in one.items()}
         losses = -row_log_probs(self, arrays, targets)[0]
@@ -526,33 +525,39 @@ def row_terms(family: Parametric, arrays: Arrays, targets: np.ndarray) -> Exampl
     return ExampleTerms(squares[0], squares[1:], -mixture, -log_probs)
 
 
-# The one distribution that fits targets best, whatever the inputs are.
+# One distribution for all targets, whatever the inputs are.
 
 
 def best_constant(family: Parametric, targets: np.ndarray) -> dict[str, np.ndarray]:
     """Fits outputs that are the same for all inputs, and the likelihood's own parameters.
 
+    The search begins where networks begin, so that a mixture may end in a local optimum.
+
     Args:
         family: of distributions.
-        targets: [N] numbers.
+        targets: [N], with what is known of them, such as that some are censored.
 
     Returns:
-        What `predict` says of the outputs that have the largest likelihood, [1, 1, ...] float64.
+        What `predict` says of outputs of the largest likelihood found, [1, 1, ...] float64.
     """
-    some = np.asarray(targets[:: -(-len(targets) // _MOST)], np.float64)
+    some = on_devices(targets[:: -(-len(targets) // _MOST)])
     start = {"params": family.init(jax.random.key(0)), "outputs": jnp.zeros(family.num_outputs)}
     raveled, nested = ravel_pytree(start)
-    flat = np.asarray(raveled)
+    shape = (len(values(some)), family.num_outputs)
 
-    def parts(flat: np.ndarray) -> dict[str, np.ndarray]:
-        found = nested(jnp.asarray(flat, jnp.float32))
-        predicted = family.predict(found["params"], found["outputs"][None])
-        return {name: np.asarray(one, np.float64) for name, one in predicted.items()}
+    @jax.jit
+    @jax.value_and_grad
+    def loss(flat: jax.Array) -> jax.Array:
+        found = nested(flat)
+        outputs = jnp.broadcast_to(found["outputs"], shape)
+        return -family.log_prob(found["params"], outputs, some).mean()
 
-    def loss(flat: np.ndarray) -> float:
-        return -float(np.mean(family.log_density(parts(flat), some, np, scipy.special)))
+    def of_doubles(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = loss(jnp.asarray(flat, jnp.float32))
+        return float(value), np.asarray(gradient, np.float64)
 
-    options = {"eps": _STEP, "ftol": 1e-6, "maxiter": 20}
-    best = scipy.optimize.minimize(loss, flat, method="L-BFGS-B", options=options)
-    found = parts(best.x if best.fun < loss(flat) else flat)
-    return {name: one[None] for name, one in found.items()}
+    flat = np.asarray(raveled, np.float64)
+    best = scipy.optimize.minimize(of_doubles, flat, jac=True, method="L-BFGS-B")
+    found = nested(jnp.asarray(best.x if best.fun < of_doubles(flat)[0] else flat, jnp.float32))
+    predicted = family.predict(found["params"], found["outputs"][None])
+    return {name: np.asarray(one, np.float64)[None] for name, one in predicted.items()}

@@ -326,7 +326,7 @@ def _beside(scores: Mapping[str, float], constant: Constant, loss: str) -> str:
         for name, value in found.items()
     ]
     if len(lines) > 1:  # The table's constant is normal, whatever was learned.
-        lines[-1] += " of the best distribution of its kind that all inputs share"
+        lines[-1] += " of one distribution of its kind that all inputs share"
     return ", ".join(lines)
 
 

@@ -61,6 +61,6 @@ def stale_statistics(
     return [
         f"Training examples have a loss of {predicted:.3g} by the statistics that the members keep "
         f"for predictions ({', '.join(kept)}), and of {learned:.3g} by those of their batches: "
-        f"after {num_steps} steps the former are still far off. Give BatchNorm a lower momentum "
-        "(Flax's default is 0.99; try 0.9), or train for more steps."
+        f"after {num_steps} steps the former are still far off. Give BatchNorm, or what keeps "
+        "them, a lower momentum (Flax's default is 0.99; try 0.9), or train for more steps."
     ]

@@ -198,8 +198,9 @@ def _loads_plug_in() -> bool:
     """Whether JAX may load a plug-in of an accelerator, libtpu among them."""
     if (jax.config.values["jax_platforms"] or "") == "cpu":
         return False
-    has_libtpu = importlib.util.find_spec("libtpu") is not None
-    return has_libtpu or bool(importlib.metadata.entry_points(group="jax_plugins"))
+    is_module = any(importlib.util.find_spec(name) for name in ("libtpu", "jax_plugins"))
+    is_named = "PJRT_NAMES_AND_LIBRARY_PATHS" in os.environ
+    return is_module or is_named or bool(importlib.metadata.entry_points(group="jax_plugins"))
 
 
 def known_flags(flags: Sequence[str]) -> list[str]:
@@ -243,14 +244,11 @@ def _remember(path: pathlib.Path, answers: Mapping[str, bool | None]) -> None:
         unfinished.replace(path)
 
 
-# Makes XLA read its flags, which ends the process with 1 or a signal where one is not known.
 _READ_FLAGS = """
-try:
-    from jaxlib import _jax
-    _jax.CompileOptions().executable_build_options.debug_options
-except Exception:
-    raise SystemExit(3)
+from jaxlib import _jax
+_jax.CompileOptions().executable_build_options.debug_options
 """
+_REFUSAL = b"Unknown flag"  # What XLA says before it ends the process.
 
 
 def _accepts(flags: Sequence[str]) -> bool | None:
@@ -260,13 +258,14 @@ def _accepts(flags: Sequence[str]) -> bool | None:
             [sys.executable, "-c", _READ_FLAGS],
             env={**os.environ, "XLA_FLAGS": " ".join(flags)},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return None if done.returncode == 3 else done.returncode == 0
+    if done.returncode == 0:
+        return True
+    return False if _REFUSAL in done.stderr else None
 
 
 def cache_folder() -> pathlib.Path:

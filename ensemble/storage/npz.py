@@ -5,6 +5,7 @@ alone believes both: a file of some kilobytes could ask for all there is.
 """
 
 import contextlib
+import io
 import math
 import os
 import pathlib
@@ -104,6 +105,7 @@ def read_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
     found = {}
     try:
         with zipfile.ZipFile(path) as archive:
+            _check_archive(archive.infolist(), memory_bytes(), compressed=True)
             for member in archive.infolist():
                 name = member.filename.removesuffix(_SUFFIX)
                 with archive.open(member) as content:
@@ -238,7 +240,12 @@ def _read_header(content: IO[bytes], version: tuple[int, int]) -> tuple[Any, boo
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(content, _MAX_HEADER)
     if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(content, _MAX_HEADER)
+        prefix = content.read(4)
+        length = int.from_bytes(prefix, "little")
+        if length > _MAX_HEADER:  # NumPy looks at it when all is read.
+            raise ValueError(f"an array claims a header of {length:,} bytes")
+        header = io.BytesIO(prefix + content.read(length))
+        return np.lib.format.read_array_header_2_0(header, _MAX_HEADER)
     # Version 3 is for fields with names.
     raise ValueError(f"an array has version {version} of the format")
 

@@ -1,6 +1,7 @@
 """What the JSON of a table must hold that says what was made of its columns."""
 
 import datetime
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,9 +70,11 @@ def is_date_format(form: Any) -> bool:
     """Whether `datetime.strptime` reads a day of a year in this form."""
     if not isinstance(form, str) or len(form) > _LONGEST:
         return False
+    if not re.search("%[YyGcxD]", form):  # Without a year, Python warns and takes 1900.
+        return False
     try:
         found = datetime.datetime.strptime(_SOME_DAY.strftime(form), form)
-    except ValueError:
+    except (ValueError, re.error):  # A directive that comes twice is an error of its own.
         return False
     return found.date() == _SOME_DAY.date()
 

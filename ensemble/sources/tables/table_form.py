@@ -83,6 +83,7 @@ class TableForm:
         given = {}
         for name, column in columns.items():
             learned = kinds.get(name, "drop")
+            column = column.without(self.content.get("missing", ()))  # By its own kind, as learned.
             is_date = "date" in (learned, column.kind) and learned not in ("drop", "category")
             if is_date and column.kind not in (learned, "", "text"):
                 raise UserError(

@@ -556,3 +556,25 @@ def test_errors_of_measurement_do_not_widen_predictions(likelihood):
     assert deviation == pytest.approx(0.3, abs=0.05)
     del data["target_errors"]
     assert fitted(data, likelihood)[1] > 0.8
+
+
+def test_the_constant_of_a_mixture_beats_one_normal_distribution():
+    rng = np.random.default_rng(0)
+    targets = rng.choice([-5.0, 5.0], 30_000) + 0.2 * rng.normal(size=30_000)
+    mixture = of_data("mixture_of_gaussians", targets.astype(np.float32), (), components=2)
+    found = mixture.constant(targets.astype(np.float32), targets.astype(np.float32))
+    entropy = np.log(2) + np.log(0.2) + 0.5 * np.log(2 * np.pi * np.e)
+    assert entropy - 0.01 < found.loss < np.log(targets.std()) + 1.4
+
+
+def test_the_constant_knows_of_censored_targets():
+    rng = np.random.default_rng(0)
+    times = rng.exponential(size=4000).astype(np.float32) + 0.01
+    censored = times > 0.5
+    seen = np.minimum(times, 0.5)
+    rows = joined({"targets": seen, "censored": censored})
+    likelihood = of_data("log_normal", rows, ())
+    assert censored.mean() > 0.5
+    found = likelihood.constant(rows, rows).loss
+    as_if_seen = likelihood.constant(seen, rows).loss
+    assert found < as_if_seen - 0.1

@@ -117,9 +117,10 @@ def test_answers_that_cannot_be_read_are_asked_for_again(monkeypatch, tmp_path, 
     }
 
 
-def test_a_process_that_cannot_tell_sets_nothing_and_remembers_nothing(monkeypatch, tmp_path):
+@pytest.mark.parametrize("ends", ["raise SystemExit(1)", "import os; os.kill(os.getpid(), 9)"])
+def test_a_process_that_cannot_tell_sets_nothing_and_remembers_nothing(monkeypatch, tmp_path, ends):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(startup, "_READ_FLAGS", "raise SystemExit(3)")
+    monkeypatch.setattr(startup, "_READ_FLAGS", ends)
     assert startup.known_flags([KNOWN]) == []
     assert not list(tmp_path.rglob("*.json"))
 
@@ -134,6 +135,13 @@ def test_where_a_plug_in_may_be_loaded_no_flag_is_set(tmp_path):
     code = FLAGS + "print(json.dumps(os.environ.get('XLA_FLAGS', '')))"
     assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="") == ""
     assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="cpu") != ""
+
+
+def test_so_does_a_plug_in_that_is_a_module(tmp_path):
+    (tmp_path / "jax_plugins" / "mine").mkdir(parents=True)
+    (tmp_path / "jax_plugins" / "mine" / "__init__.py").write_text("def initialize(): pass\n")
+    code = FLAGS + "print(json.dumps(os.environ.get('XLA_FLAGS', '')))"
+    assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="") == ""
 
 
 def test_num_devices_makes_that_many():

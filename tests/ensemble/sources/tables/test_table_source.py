@@ -128,7 +128,7 @@ def test_how_a_table_writes_dates_and_gaps_is_kept(written):
     for forged in ({"missing": [3]}, {"missing": "x"}, {"format": 3}):
         with pytest.raises(ValueError, match=r"dataset\.table"):
             check_description(report["dataset"] | {"table": table | forged}, "gaussian")
-    for form in ("%d", "%Q", "", 3, "%d.%m.%Y" * 9):
+    for form in ("%d", "%d.%m.%Y %d", "%d.%m.", "%Q", "", 3, "%d.%m.%Y" * 9):
         columns = [one | ({"form": form} if "form" in one else {}) for one in table["columns"]]
         forged = {"table": table | {"columns": columns}}
         with pytest.raises(ValueError, match="says of 'sold' what cannot be"):
@@ -156,6 +156,22 @@ def test_a_target_that_stands_for_a_missing_one_is_refused(written, is_frame, tm
         ensemble.train({**config, **given}, data, show_progress=False)
 
 
+def test_gaps_of_a_column_of_another_kind_are_those_of_training():
+    """Numbers that are learned as flags have their gaps where training has them."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"b": rng.choice([0, 1, -1], 60), "x": rng.normal(size=60)})
+    config = small_config(
+        target="y", columns={"b": "boolean"}, na_values=[-1], likelihood="gaussian", num_epochs=1
+    )
+    data = frame.assign(y=rng.normal(size=60))
+    result = ensemble.train(config, data, show_progress=False)
+    inputs = result.predictor.dataset.table.encode(frame)
+    is_gap = (frame["b"] == -1).to_numpy()
+    plain = result.predictor.dataset.table.encode(frame.assign(b=frame["b"].replace(-1, np.nan)))
+    np.testing.assert_array_equal(inputs, plain)
+    assert len(np.unique(inputs[is_gap][:, 0])) == 1
+
+
 def test_an_export_takes_no_file_s_place(trained, tmp_path):
     workdir = trained[0]
     reader, table = tmp_path / "read_table.py", tmp_path / "a.bin.table.json"
@@ -173,9 +189,10 @@ def test_an_export_takes_no_file_s_place(trained, tmp_path):
         assert {path: path.read_text() for path in tmp_path.iterdir()} == before
 
     refused("read_table.py", f"{reader} is to be written beside it, and is the same file; choose")
-    for mine in (reader, table):
+    for mine, choose in ((reader, "with other content; choose another folder"), (table, "name or")):
         mine.write_text("mine")
-        refused("a.bin", f"{mine} is to be written beside it, and is there already; choose another")
+        refused("a.bin", f"{mine} is to be written beside it, and is there already")
+        refused("a.bin", choose)
         mine.unlink()
     assert [done(name).returncode for name in ("a.bin", "b.bin")] == [0, 0]  # With one reader.
     assert len(list(tmp_path.iterdir())) == 5
