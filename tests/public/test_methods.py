@@ -13,7 +13,7 @@ import ensemble
 @pytest.fixture(
     scope="module",
     params=[
-        name if name in ("sgd", "hmc", "sghmc") else pytest.param(name, marks=pytest.mark.check)
+        name if name in ("sgd", "hmc") else pytest.param(name, marks=pytest.mark.check)
         for name in METHODS
     ],
 )
