@@ -1,6 +1,7 @@
 """What the programs share: flags, logs, and one line and an exit status for what goes wrong."""
 
 import contextlib
+import errno
 import importlib.util
 import inspect
 import logging as std_logging
@@ -287,9 +288,12 @@ def _print_unraisable(args: Any) -> None:
     """Prints an error that nobody can catch, but for the echoes of a failed save.
 
     The first write that fails ends Orbax's event loop; of that each later one then complains, from
-    a thread of TensorStore.
+    a thread of TensorStore. Where a disk is full, Python 3.13 says so again of each file that it
+    closes at the end.
     """
-    if str(args.exc_value) != "Event loop is closed":
+    error = args.exc_value
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG)
+    if not is_full and str(error) != "Event loop is closed":
         sys.__unraisablehook__(args)
 
 

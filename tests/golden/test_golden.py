@@ -2,7 +2,7 @@
 
 `python tests/golden/test_golden.py` adds the digests of this processor and this jaxlib to
 `results.json`; where a change of results is meant, `--renew` begins the file anew. Processors and
-compilers without digests round otherwise, and are compared up to that.
+compilers without digests round otherwise; by the same jaxlib they are compared up to that.
 """
 
 import json
@@ -22,6 +22,8 @@ import record
 RESULTS = HERE / "results.json"
 ROUNDING = 0.02
 """Relative; of means and root mean squares over an array, on another processor."""
+SUMMARISED = "0.10.2"
+"""The jaxlib of these means: by another one chains are elsewhere after some draws."""
 
 
 def machine():
@@ -85,8 +87,11 @@ def test_every_method_gives_what_it_gave(stored, family, num_devices, capsys):
         golden = expected["on"][str(num_devices)]
         assert {key: outcome[key] for key in expected["fields"]} == expected["fields"], name
         assert list(outcome["summary"]) == list(golden["summary"]), name
-        digest = golden["digests"].get(machine(), outcome["digest"])
-        assert outcome["digest"] == digest, f"{name} has other bits"
+        if machine() in golden["digests"]:
+            assert outcome["digest"] == golden["digests"][machine()], f"{name} has other bits"
+            continue
+        if not machine().endswith(f"jaxlib {SUMMARISED}"):
+            continue
         for array, values in golden["summary"].items():
             scale = values[1]  # The root mean square: a mean near zero has no relative error.
             np.testing.assert_allclose(

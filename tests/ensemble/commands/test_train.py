@@ -210,7 +210,7 @@ def test_saved_on_eight_devices_resumed_on_two(config_file, tmp_path):
 @pytest.mark.check
 def test_training_imports_no_tensorflow(config_file, tmp_path):
     script = (
-        "import sys; import train; sys.argv[1:] = sys.argv[1:]; status = train.run();"
+        "import sys, train; status = train.run('train', 'train.py');"
         "assert 'tensorflow' not in sys.modules and 'torch' not in sys.modules; sys.exit(status)"
     )
     flags = command(config_file, tmp_path / "w", "--config.num_epochs=1")[2:]

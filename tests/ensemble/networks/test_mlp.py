@@ -69,7 +69,7 @@ def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_p
         "tanh",
     )
     inputs = blobs["inputs"][:4]
-    np.testing.assert_array_equal(loaded(inputs).probs, result.predictor(inputs).probs)
+    np.testing.assert_allclose(loaded(inputs).probs, result.predictor(inputs).probs, rtol=1e-5)
     with pytest.raises(UserError, match=r"mlp.widths: '6,5' -> '6'"):
         ensemble.train(config | {"mlp": {"widths": "6"}}, data=blobs, workdir=tmp_path)
 
