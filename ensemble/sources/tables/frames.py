@@ -135,13 +135,22 @@ def _of_values(values: Any, what: str) -> Column:
         return _of_objects(list(values), what, is_category=True)
     if array.dtype.kind in "buif":
         return Column(array.astype(np.float64), "boolean" if array.dtype.kind == "b" else "number")
-    if array.dtype.kind == "M":
-        return Column(_days(array), "date")
-    if array.dtype.kind == "m":  # Durations, in days.
-        micros = array.astype("timedelta64[us]")
-        days = np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 86_400e6)
-        return Column(days, "number")
+    if array.dtype.kind in "mM":
+        return _of_times(array, what)
     return _of_objects(list(values), what)
+
+
+def _of_times(array: np.ndarray, what: str) -> Column:
+    """A column of dates, or of durations in days."""
+    is_date = array.dtype.kind == "M"
+    try:  # NumPy 2.5 raises where older ones wrap around.
+        micros = array.astype("datetime64[us]" if is_date else "timedelta64[us]")
+    except OverflowError:
+        raise UserError(f"{what} holds times that are too far away for microseconds") from None
+    if is_date:
+        return Column(_days(micros), "date")
+    days = np.where(np.isnat(micros), np.nan, micros.astype(np.int64) / 86_400e6)
+    return Column(days, "number")
 
 
 def _of_objects(values: list[Any], what: str, is_category: bool = False) -> Column:
