@@ -145,7 +145,7 @@ def model():
 def test_files_that_a_workdir_names_do_not_run(tmp_path, monkeypatch, blobs):
     monkeypatch.chdir(tmp_path)
     config = {"model": "numpyro:model.py:model", "method": "nuts", "num_chains": 2}
-    config |= {"hmc.num_warmup": 10, "hmc.num_samples": 10, "hmc.thin": 1}
+    config |= {"sampler.num_warmup": 10, "sampler.num_samples": 10, "sampler.thin": 1}
     (tmp_path / "model.py").write_text(MODEL)
     ensemble.train(config, workdir="run", show_progress=False)
     harm = "import pathlib; pathlib.Path('harm').touch()"

@@ -81,8 +81,9 @@ def sample(
             resumed, on any devices. None keeps nothing.
         start: of a log density, an array or a tree of arrays. Each chain starts within 2 of it in
             every coordinate.
-        config: more keys of the configuration, such as `{"num_chains": 8, "hmc.num_samples": 500}`;
-            what is left out is as in `configs/numpyro_nuts.py`.
+        config: more keys of the configuration, such as
+            `{"num_chains": 8, "sampler.num_samples": 500}`; what is left out is as in
+            `configs/numpyro_nuts.py`.
         show_progress: as of `ensemble.train`.
 
     Returns:

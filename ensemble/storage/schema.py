@@ -17,6 +17,7 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate_stored
 from ensemble.errors import Unregistered, in_one_line
 from ensemble.priors import families
+from ensemble.storage import old
 from ensemble.storage.table_schema import check_table
 
 MAX_BYTES = 100_000_000
@@ -104,6 +105,7 @@ def checked_config(config: Any) -> dict[str, Any]:
     """
     if not isinstance(config, dict):
         raise ValueError("its config is no object")
+    config = old.in_todays_words(config)
     unknown = _unknown_names(config)
     if unknown:
         raise Unregistered(

@@ -14,7 +14,7 @@ from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import Unregistered, UserError, in_one_line, shown
-from ensemble.storage import identity, schema
+from ensemble.storage import identity, old, schema
 from ensemble.storage.files import open_lock, write_json, write_text
 from ensemble.storage.npz import max_bytes
 from ensemble.storage.paths import is_remote, user_path
@@ -157,7 +157,7 @@ class Workdir:
         values = config.to_dict()
         is_new = not owner.config.exists()
         entry = identity.create(values, fingerprint) if is_new else owner._identity_entry()
-        content = {"format": FORMAT, "config": values}
+        content: dict[str, Any] = {"format": FORMAT, "config": old.as_it_began(values, entry)}
         write_json(self.config, content if entry is None else {**content, "identity": entry})
         self._identity = identity.read(entry, content["config"])
 

@@ -28,10 +28,10 @@ WATCHES = {
     "init_from": "prior",
     "prior": "normal(1)",
     "log_every_steps": 4,
-    "hmc.num_warmup": 2,
-    "hmc.num_samples": 4,
-    "hmc.num_leapfrog_steps": 2,
-    "hmc.thin": 2,
+    "sampler.num_warmup": 2,
+    "sampler.num_samples": 4,
+    "sampler.num_leapfrog_steps": 2,
+    "sampler.thin": 2,
 }
 
 

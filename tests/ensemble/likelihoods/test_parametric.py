@@ -278,7 +278,7 @@ def test_every_tenant_is_learned_loaded_exported_and_sampled(name, tmp_path):
     exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs[:7])
     np.testing.assert_allclose(exported["mean"], p.mean, rtol=1e-4)
     np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-2, atol=0.01)
-    sampled = sampling_config(name, **{"hmc.num_warmup": 50, "hmc.num_samples": 50})
+    sampled = sampling_config(name, **{"sampler.num_warmup": 50, "sampler.num_samples": 50})
     report = ensemble.train(sampled, data, str(tmp_path / "b"), show_progress=False).report
     scores = report["test"]["ensemble"]  # Of chains that are too short to be good.
     assert np.isfinite([scores["rmse"], scores["nll"]]).all()
@@ -496,8 +496,8 @@ def test_every_program_takes_such_targets(tmp_path):
     assert ensemble.load(tmp_path / "run", calibrated=True)(inputs).mean.shape == (5,)
     with pytest.raises(UserError, match="how wrong predictions of censored targets are"):
         ensemble.load(tmp_path / "run", abstain="coverage=0.8")
-    sampling = {"method": "hmc", "prior": "normal(1)", "num_chains": 2, "hmc.num_warmup": 10}
-    sampling |= {"hmc.num_samples": 10, "hmc.num_leapfrog_steps": 4, "log_every_steps": 5}
+    sampling = {"method": "hmc", "prior": "normal(1)", "num_chains": 2, "sampler.num_warmup": 10}
+    sampling |= {"sampler.num_samples": 10, "sampler.num_leapfrog_steps": 4, "log_every_steps": 5}
     chains = ensemble.train(
         {"model": "tiny", "likelihood": "gaussian", **sampling},
         data=data,

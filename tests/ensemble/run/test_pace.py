@@ -19,10 +19,10 @@ SAMPLER = {
     "num_chains": 2,
     "num_devices": 2,
     "log_every_steps": 6,
-    "hmc.num_leapfrog_steps": 3,
-    "hmc.num_warmup": 8,
-    "hmc.num_samples": 12,
-    "hmc.thin": 2,
+    "sampler.num_leapfrog_steps": 3,
+    "sampler.num_warmup": 8,
+    "sampler.num_samples": 12,
+    "sampler.thin": 2,
 }
 RUNS = {
     "sgd": small_config(num_epochs=4, log_every_steps=4, early_stopping_epochs=2),

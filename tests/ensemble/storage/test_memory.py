@@ -37,7 +37,8 @@ SAMPLER = {
             r"1\.0 of this machine; lower config\.num_chains or config\.log_every_steps",
         ),
         (
-            SAMPLER | {"num_chains": 2, "log_every_steps": 2**25, "hmc": {"num_samples": 2**25}},
+            SAMPLER
+            | {"num_chains": 2, "log_every_steps": 2**25, "sampler": {"num_samples": 2**25}},
             r"config\.num_chains=2 chains .* lower config\.num_chains or config\.log_every_steps",
         ),
     ],
