@@ -12,7 +12,7 @@ from conftest import ROOT
 
 import ensemble
 import input_pipeline
-from ensemble.likelihoods.classes import Prediction
+from ensemble.likelihoods.classes import ClassPrediction
 
 pytestmark = pytest.mark.check
 
@@ -67,7 +67,7 @@ def test_an_ensemble_predicts(digits, tmp_path):
     np.savez(tmp_path / "new.npz", inputs=inputs)
     flags = [f"--workdir={digits}", tmp_path / "new.npz", "--calibrated", "--json"]
     document = json.loads(run("predict.py", *flags).stdout)
-    expected: Prediction = ensemble.load(digits, calibrated=True)(inputs)
+    expected: ClassPrediction = ensemble.load(digits, calibrated=True)(inputs)
     for found in document["predictions"]:
         np.testing.assert_allclose(found["probs"], expected.probs[int(found["input"])], atol=1e-4)
 

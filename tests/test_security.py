@@ -348,9 +348,9 @@ def test_links_to_folders_whose_content_nobody_checks_are_refused(run, tmp_path,
 
     def resume():
         with Workdir(run).opened():
-            newcomers = Workdir(run).of_newcomers(4, 7)
-            newcomers.path.mkdir()
-            Writer(newcomers, {"run.out.tfevents.1": 0}).close()
+            new_members = Workdir(run).of_new_members(4, 7)
+            new_members.path.mkdir()
+            Writer(new_members, {"run.out.tfevents.1": 0}).close()
 
     with pytest.raises(UserError, match=f"{re.escape(str(link))} is a link to the folder"):
         resume()

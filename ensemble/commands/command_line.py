@@ -67,7 +67,7 @@ def run(
             return _leave(1)
         where = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error)
-        _print_line(f"{program}: {where}{reason}; mend that and run the same command")
+        _print_line(f"{program}: {where}{reason}; fix that and run the same command")
         return _leave(2)
     except KeyboardInterrupt:
         print(f"{program}: interrupted; the same command starts again", file=sys.stderr)

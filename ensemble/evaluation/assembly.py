@@ -16,7 +16,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import chain_error, derived
 from ensemble.evaluation.beside import Beside, lay_beside
 from ensemble.evaluation.evaluation import Evaluation
-from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.evaluator import Options, PredictedSets
 from ensemble.evaluation.subject import Subject
 from ensemble.storage.files import write_text, write_together
 from ensemble.storage.paths import is_remote
@@ -98,7 +98,7 @@ def evaluate(
 
 def score(
     subject: Subject,
-    predicted: Predicted,
+    predicted: PredictedSets,
     beside: Beside,
     options: Options,
 ) -> dict[str, Any]:

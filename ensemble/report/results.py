@@ -7,7 +7,7 @@ import ml_collections
 
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
-from ensemble.method import FAILURES, Examined, Info, Method, Predicting, State, Status
+from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, State, Status
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
@@ -40,7 +40,7 @@ def live_predictions(
         RunFailed: no member is live.
     """
     predictions = {}
-    if isinstance(method, Predicting):
+    if isinstance(method, PredictingMethod):
         predictions = {name: method.predict_split(state, name) for name in splits}
     status = method.status(state)
     for one in predictions.values():

@@ -16,7 +16,7 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted
-from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, Sampled, State
+from ensemble.method import Diagnosed, Info, Method, PredictingMethod, Recorded, State, ToArviz
 from ensemble.notes import collected, conclude
 from ensemble.predictor import Predictor
 from ensemble.report import results
@@ -45,7 +45,7 @@ from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
 from ensemble.storage.shared_folder import is_shared
 from ensemble.storage.workdir import Workdir, write_error
-from ensemble.task import Comparing, Learned, Predictive, Task
+from ensemble.task import Comparing, Learned, PredictingTask, Task
 
 logger = logging.getLogger("ensemble")
 
@@ -187,7 +187,9 @@ def _train_and_evaluate(
             report |= method.report_sections(state, draws, timing)
         remedy = results.remedy(method, state) if report["failed_members"] else ""
         live = report["live_members"]
-        found = method.predictive(state, live, draws) if isinstance(method, Predicting) else None
+        found = (
+            method.predictive(state, live, draws) if isinstance(method, PredictingMethod) else None
+        )
         if processes.is_main():
             arrays = {name: one.arrays for name, one in predictions.items()}
             losses = last_losses(work.metrics)
@@ -200,7 +202,7 @@ def _train_and_evaluate(
         predictor = None
         if found is not None and processes.is_main():
             predictor = Predictor(
-                cast(Predictive, task),
+                cast(PredictingTask, task),
                 found.variables,
                 live,
                 config.num_devices,
@@ -218,7 +220,7 @@ def _train_and_evaluate(
         if not processes.is_main():
             return Result({}, None)
         result = Result(report, predictor)
-        if isinstance(method, Sampled):
+        if isinstance(method, ToArviz):
             result.data = method.inference_data()
         return result
 

@@ -17,7 +17,7 @@ from ensemble.method import (
     Illustrated,
     Info,
     Method,
-    Predicting,
+    PredictingMethod,
     Recorded,
     State,
     Status,
@@ -256,7 +256,7 @@ class Monitor:
         self._writer.histogram(state.step, f"{self._split}/{name}", values)
 
     def _may_score(self, state: State) -> bool:
-        if self._split is None or not isinstance(self._method, Predicting):
+        if self._split is None or not isinstance(self._method, PredictingMethod):
             return False
         return self._method.has_predictions(state)
 

@@ -61,7 +61,7 @@ _PASSING = (
     errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,
     errno.EACCES, errno.EPERM,
 )  # fmt: skip
-"""What passes, or can be mended, without a change of the file."""
+"""What passes, or can be fixed, without a change of the file."""
 
 
 class Checkpointer:
@@ -268,7 +268,7 @@ class Checkpointer:
                 if _is_of_system(error):  # Not the checkpoint's fault.
                     raise UserError(
                         f"{self._directory / str(number)} cannot be read: {in_one_line(error)}; "
-                        "mend that and run the same command"
+                        "fix that and run the same command"
                     ) from None
                 reason = in_one_line(error)
                 logger.warning(

@@ -50,12 +50,12 @@ class Workdir:
         self.predictions = self.path / "predictions"
         self.plots = self.path / "plots"
         self.draws = self.path / "draws"
-        self.newcomers = self.path / "newcomers"
+        self.new_members = self.path / "newcomers"
         self._identity: str | None = None  # As this process has written it.
 
-    def of_newcomers(self, first: int, last: int) -> "Workdir":
+    def of_new_members(self, first: int, last: int) -> "Workdir":
         """The workdir of members that are yet to join; their events are a run of TensorBoard."""
-        inner = Workdir(self.newcomers)
+        inner = Workdir(self.new_members)
         inner.events = self.events / f"members_{first:02d}-{last:02d}"
         return inner
 
@@ -108,7 +108,7 @@ class Workdir:
 
     def _remove_unfinished(self) -> None:
         """Removes checkpoints that a kill interrupted: Orbax only does if it saves that step."""
-        for directory in (self.checkpoints, self.newcomers / self.checkpoints.name):
+        for directory in (self.checkpoints, self.new_members / self.checkpoints.name):
             for left in directory.glob(f"*{UNFINISHED}*"):
                 left.rmtree() if left.is_dir() else left.unlink()
 
@@ -173,7 +173,7 @@ class Workdir:
         if self.is_remote or not self.path.is_dir():
             return
         folders = [self.events, self.checkpoints, self.predictions, self.plots, self.draws]
-        folders.append(self.newcomers)
+        folders.append(self.new_members)
         folders += [self.path / name for name in ("evaluation", "unreadable_checkpoints")]
         check_links(self.path)
         for path in (self.config, self.report, self.metrics):
@@ -370,7 +370,7 @@ def write_error(workdir: epath.Path, error: OSError) -> UserError:
     reason = error.strerror or str(error)
     where = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
     if where and os.path.isabs(where) and not where.startswith(os.fspath(workdir)):
-        return UserError(f"{shown(where)} cannot be used: {in_one_line(reason)}; mend that")
+        return UserError(f"{shown(where)} cannot be used: {in_one_line(reason)}; fix that")
     return cannot_write(workdir, reason)
 
 
@@ -384,7 +384,7 @@ def cannot_write(workdir: epath.Path, reason: str) -> UserError:
             "run the same command, or start the run again"
         )
     return UserError(
-        f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'mend that'} there "
+        f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'fix that'} there "
         "and run the same command: it resumes from the last whole checkpoint"
     )
 

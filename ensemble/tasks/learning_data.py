@@ -19,7 +19,7 @@ from ensemble.sources.dataset import Dataset
 from ensemble.sources.features import check_same_backbone, described_features
 from ensemble.sources.tables.table_form import TableForm
 from ensemble.sources.tables.table_source import of_form
-from ensemble.task import Predictive
+from ensemble.task import PredictingTask
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 logger = logging.getLogger("ensemble")
@@ -144,7 +144,9 @@ def described_dataset(description: Mapping[str, Any], backbone: Backbone | None 
     return described_features(raw, backbone, description)
 
 
-def check_params(params: Any, expected: Any, config: Mapping[str, Any], task: Predictive) -> None:
+def check_params(
+    params: Any, expected: Any, config: Mapping[str, Any], task: PredictingTask
+) -> None:
     """Refuses the parameters of a workdir that are not those of its task.
 
     Args:

@@ -329,7 +329,7 @@ class SGD(Method[SGDState, ChunkInfo]):
 
     # Growth.
 
-    def newcomers(self, counters: Mapping[str, int]) -> "SGD | None":
+    def new_members(self, counters: Mapping[str, int]) -> "SGD | None":
         """The method of the members that a checkpoint with these counters lacks, if any."""
         first = counters["num_members"]
         if first >= self.config.ensemble_size:
@@ -341,15 +341,15 @@ class SGD(Method[SGDState, ChunkInfo]):
         self,
         arrays: Mapping[str, Any],
         counters: Mapping[str, int],
-        newcomers: Mapping[str, Any],
+        new_members: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A checkpoint's `(arrays, counters)` together with the arrays of newcomers.
+        """A checkpoint's `(arrays, counters)` together with the arrays of new_members.
 
         Of a logging period that the checkpoint is within, the rest alone will be reported.
         """
         members = [
             {name: leaf for name, leaf in one.items() if name != TOTALS}
-            for one in (arrays, newcomers)
+            for one in (arrays, new_members)
         ]
         step, num_members = counters["step"], sum(len(one["status"]) for one in members)
         return (

@@ -24,7 +24,7 @@ from ensemble.sharding import processes
 from ensemble.sharding.mesh import create_mesh
 from ensemble.storage.files import write_bytes
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Sampled
+from ensemble.task import DensityTask
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the quantiles in a report."""
@@ -83,7 +83,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
     noun = "chain"
     indices = (0,)  # All chains are one member.
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Sampled):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: DensityTask):
         self.config = config
         self.task = task
         self.num_steps = config.rwm.num_warmup + config.rwm.num_samples

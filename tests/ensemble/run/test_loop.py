@@ -347,7 +347,7 @@ def test_a_run_that_all_members_have_left_early_is_finished(blobs, tmp_path):
 
 
 def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
-    @networks.register("wide")
+    @networks.register("wide_outputs")
     class Wide(nn.Module):
         num_classes: int
 
@@ -357,7 +357,7 @@ def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
 
     for name, line in [
         ("cnn", "cannot take inputs of shape"),
-        ("wide", r"outputs .* must be \(2, 3\)"),
+        ("wide_outputs", r"outputs .* must be \(2, 3\)"),
     ]:
         with pytest.raises(UserError, match=line):
             ensemble.train(small_config(model=name), data=blobs)

@@ -59,8 +59,8 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
     assert list(draws.values) == ["weights", "mean", "sd", "gap"]  # What depends on z is left out.
     assert draws.log_likelihood == {}
     assert draws.predicted["y"].shape == (2, 1, 9)
-    assert "'z' at " in program.remark
-    assert "Nor are there draws of 'center'" in program.remark
+    assert "'z' at " in program.warning
+    assert "Nor are there draws of 'center'" in program.warning
     with sharded_plate("row", 3):  # NumPyro's enumeration has changed what makes plates.
         pass
 
