@@ -30,7 +30,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style, tabular
 from ensemble.run.writer import Writer
 from ensemble.sources import folders, own_arrays
-from ensemble.storage import claims, npz, schema
+from ensemble.storage import checkpoint, npz, schema
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir, check_links
 from ensemble.tasks.learning_data import described_dataset
@@ -412,7 +412,7 @@ def test_a_link_within_a_checkpoint_is_not_followed(trained, caplog):
 
 def test_what_is_only_too_large_for_this_machine_is_not_moved_aside(trained, blobs, monkeypatch):
     before = sorted(path.name for path in (trained / "checkpoints").iterdir())
-    monkeypatch.setattr(claims, "memory_bytes", lambda: 100)
+    monkeypatch.setattr(checkpoint, "memory_bytes", lambda: 100)
     with pytest.raises(UserError, match=r"none of the \d checkpoints can be read"):
         ensemble.train(small_config(), data=blobs, workdir=str(trained), show_progress=False)
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == before

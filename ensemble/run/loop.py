@@ -43,7 +43,7 @@ from ensemble.sharding.signals import Stop, resume_line, stop_signals
 from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
-from ensemble.storage.shared_folder import is_shared
+from ensemble.storage.part_files import is_shared
 from ensemble.storage.workdir import Workdir, write_error
 from ensemble.task import Comparing, Learned, Predictive, Task
 

@@ -31,7 +31,7 @@ from ensemble.sharding.member_parts import (
 )
 from ensemble.sharding.mesh import DATA, MODEL
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
-from ensemble.storage.claims import check_shapes
+from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import device_bytes
 from ensemble.task import Learned
 

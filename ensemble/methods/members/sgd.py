@@ -30,7 +30,7 @@ from ensemble.methods.members.pretrained import WEIGHTS, Weights
 from ensemble.methods.members.train_step import Metrics
 from ensemble.sharding import processes, transfer
 from ensemble.source import SplitInputs
-from ensemble.storage.claims import check_shapes
+from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
