@@ -29,8 +29,7 @@ from ensemble.evaluation.table_shift import (
     shifts_of,
 )
 from ensemble.likelihood import Likelihood
-from ensemble.run.display import open_display
-from ensemble.run.progress import Progress
+from ensemble.run.progress import Progress, open_display
 from ensemble.source import (
     AnyInputs,
     MadeInputs,

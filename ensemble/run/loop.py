@@ -22,12 +22,10 @@ from ensemble.predictor import Predictor
 from ensemble.report import results
 from ensemble.report.findings import findings
 from ensemble.report.running_statistics import stale_statistics
-from ensemble.run.display import Display, open_display
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
 from ensemble.run.own_data import with_defaults, with_likelihood
-from ensemble.run.pace import Pace
-from ensemble.run.progress import Clock, Progress
+from ensemble.run.progress import Clock, Display, Progress, open_display
 from ensemble.run.result import Result
 from ensemble.run.resume import (
     Ending,
@@ -259,10 +257,7 @@ def _advance(
         stack.callback(writer.close)
         progress = Progress(state.step, method.num_steps, display=way.display)
         stack.enter_context(progress)
-        pace = Pace()
-        monitor = Monitor(
-            method, method.task.scored(), writer, progress, clock, pace, draws, others_live
-        )
+        monitor = Monitor(method, method.task.scored(), writer, progress, clock, draws, others_live)
         if saved is not None:
             monitor.note_resumed(state)
         elif not others_live:
@@ -274,7 +269,7 @@ def _advance(
         if not done and processes.is_main():
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
-            state, info = method.advance(state, agreement.tell(pace.limit))
+            state, info = method.advance(state, agreement.tell(monitor.pace.limit))
             monitor.chunk_dispatched(info, state)  # Writes the one before: devices are busy.
             done = method.finished(state) or monitor.may_end
             every_epoch = 0 if info.is_cut else method.steps_per_epoch

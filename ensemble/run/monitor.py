@@ -1,7 +1,8 @@
-"""What a run shows while it lives: scalars, pictures, progress, members that fail."""
+"""The monitor of a run shows how it goes: scalars, pictures, progress, members that fail."""
 
 import logging
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,6 @@ from ensemble.method import (
 )
 from ensemble.pictures import plot_style
 from ensemble.report import results
-from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
@@ -32,6 +32,42 @@ from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 
 logger = logging.getLogger("ensemble")
+
+CHUNK_SECONDS = 8.0
+"""That a chunk should take at most: a second one may be in line when a run is asked to stop."""
+
+
+class Pace:
+    """Chooses a limit for the next chunk from how long the last ones took.
+
+    The first chunk is of one step, and so is the one after it, since the first compiles. From then
+    on the limit may double with each chunk, so that a few quick steps do not vouch for many.
+
+    Attributes:
+        limit: steps that the next chunk may have.
+    """
+
+    def __init__(self) -> None:
+        self.limit = 1
+        self._since = time.monotonic()
+
+    def resume(self) -> None:
+        """Starts or restarts the measurement after other work, with nothing left on the devices."""
+        self._since = time.monotonic()
+
+    def chunk_done(self, num_steps: int, compiles: bool) -> None:
+        """Notes that a chunk has just ended.
+
+        Args:
+            num_steps: that it had.
+            compiles: whether its time says nothing of steps.
+        """
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        if compiles or not num_steps:
+            return
+        seconds_per_step = max(seconds, 1e-9) / num_steps
+        self.limit = max(1, min(2 * self.limit, int(CHUNK_SECONDS / seconds_per_step)))
 
 
 class Monitor:
@@ -43,10 +79,14 @@ class Monitor:
         writer: of metrics and events.
         progress: bar and log.
         clock: of the run.
-        pace: of its chunks.
         draws: where the draws of a sampler go.
         may_all_fail: whether the run goes on, with members that are not under way, when all that
             are have failed.
+
+    Attributes:
+        pace: says how many steps the next chunk may have.
+        may_end: whether all members have stopped or failed, or chains have converged as was asked.
+        headline_tags: tags of the scalars by which runs are compared.
     """
 
     def __init__(
@@ -56,7 +96,6 @@ class Monitor:
         writer: Writer,
         progress: Progress,
         clock: Clock,
-        pace: Pace,
         draws: Draws,
         may_all_fail: bool = False,
     ):
@@ -66,9 +105,9 @@ class Monitor:
         self._writer = writer
         self._progress = progress
         self._clock = clock
-        self._pace = pace
         self._draws = draws
         self._may_all_fail = may_all_fail
+        self.pace = Pace()
         self._pending: Info | None = None
         self._state: State | None = None  # The newest.
         self._last: dict[str, float] = {}
@@ -76,7 +115,6 @@ class Monitor:
         self._skips_rate = False
         self._failed: set[int] = set()
         self.may_end = False
-        """Whether all members have stopped or failed, or chains have converged as was asked."""
         self._split = method.tracked_split
         self.headline_tags = [
             f"{self._split}/ensemble/{name}"
@@ -130,7 +168,7 @@ class Monitor:
     def resume(self) -> None:
         """Starts or restarts the measurement of chunks after other work."""
         self._clock.resume()
-        self._pace.resume()
+        self.pace.resume()
 
     def flush(self) -> None:
         """Waits for the chunk on the devices and writes its diagnostics.
@@ -142,7 +180,7 @@ class Monitor:
         if info is None:
             return
         status = self._method.status(info)  # Waits.
-        self._pace.chunk_done(info.step - info.first, self._compiling or info.compiles)
+        self.pace.chunk_done(info.step - info.first, self._compiling or info.compiles)
         if self._compiling:
             self._clock.compiled()
             self._progress.compiled(info.step)
