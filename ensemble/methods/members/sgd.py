@@ -18,6 +18,7 @@ from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
 from ensemble.methods.members.member_programs import (
     TOTALS,
+    Metrics,
     Programs,
     build_programs,
     mark_padding,
@@ -27,7 +28,6 @@ from ensemble.methods.members.member_programs import (
 )
 from ensemble.methods.members.optimizers import Descent, create_descent, say_what_stretching_does
 from ensemble.methods.members.pretrained import WEIGHTS, Weights
-from ensemble.methods.members.train_step import Metrics
 from ensemble.sharding import processes, transfer
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
