@@ -160,7 +160,9 @@ def _train_and_evaluate(
     way: _Way,
 ) -> Result:
     """Advances a method until it has finished, and scores its members."""
-    method = _create_method(config, task)
+    # Loaded here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
+    create = registry.load(registry.METHODS[config.method].factory)
+    method: Method[State, Info] = create(config, task)
     with contextlib.ExitStack() as stack:
         checkpointer = stack.enter_context(
             _create_checkpointer(work, config.keep_checkpoints, way.keep)
@@ -346,11 +348,3 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
     entry = registry.TASKS[registry.task_of(config)]
     task: Task = registry.load(entry.create)(config, data)
     return task
-
-
-def _create_method(config: ml_collections.FrozenConfigDict, task: Task) -> Method[State, Info]:
-    # Imported here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
-    method: Method[State, Info] = registry.load(registry.METHODS[config.method].factory)(
-        config, task
-    )
-    return method

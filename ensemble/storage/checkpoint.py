@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import logging
 import math
 import os
@@ -128,7 +129,10 @@ class Checkpointer:
             manager.save(
                 self.from_main(number),
                 args=ocp.args.Composite(
-                    state=part_files.save_args(parts), meta=ocp.args.JsonSave(meta)
+                    state=ocp.args.PyTreeSave(
+                        parts, ocdbt_target_data_file_size=2 * part_files.PIECE_BYTES
+                    ),
+                    meta=ocp.args.JsonSave(meta),
                 ),
             )
         except (UserError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
@@ -357,7 +361,9 @@ class Checkpointer:
                     async_options=ocp.AsyncOptions(
                         create_directories_asynchronously=False,
                         barrier_sync_fn=part_files.barrier(writers),
-                        post_finalization_callback=part_files.flusher(self._directory),
+                        post_finalization_callback=functools.partial(
+                            part_files.flush_unfinished, self._directory
+                        ),
                     ),
                     # All are named, for without names Orbax would let devices meet in a thread.
                     multiprocessing_options=ocp.options.MultiprocessingOptions(

@@ -162,11 +162,6 @@ def handler() -> ocp.PyTreeCheckpointHandler:
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
-def save_args(arrays: Any) -> Any:
-    """What Orbax is given to write a tree of `Parts`."""
-    return ocp.args.PyTreeSave(arrays, ocdbt_target_data_file_size=2 * PIECE_BYTES)
-
-
 def barrier(writers: set[int]) -> Callable[..., None]:
     """How processes wait in Orbax's threads until all have written; who has failed waits for none.
 
@@ -187,8 +182,8 @@ def barrier(writers: set[int]) -> Callable[..., None]:
     return wait
 
 
-def flusher(directory: epath.Path) -> Callable[[], None]:
-    """What Orbax calls before a checkpoint gets its name, and the one before is removed.
+def flush_unfinished(directory: epath.Path) -> None:
+    """Brings a checkpoint to the disk: Orbax calls it before that gets its name.
 
     TensorStore brings its files to the disk, Orbax does not: after a power cut its descriptions of
     the only checkpoint could be empty.
@@ -196,15 +191,11 @@ def flusher(directory: epath.Path) -> Callable[[], None]:
     Args:
         directory: of all checkpoints.
     """
-
-    def flush_all() -> None:
-        for unfinished in () if is_remote(directory) else directory.glob(f"*{UNFINISHED}"):
-            for folder, _, names in os.walk(unfinished):
-                for name in names:
-                    flush(os.path.join(folder, name))
-                flush_folders([epath.Path(folder)])
-
-    return flush_all
+    for unfinished in () if is_remote(directory) else directory.glob(f"*{UNFINISHED}"):
+        for folder, _, names in os.walk(unfinished):
+            for name in names:
+                flush(os.path.join(folder, name))
+            flush_folders([epath.Path(folder)])
 
 
 def distant(state: epath.Path) -> Any:
