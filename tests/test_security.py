@@ -30,7 +30,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style, tabular
 from ensemble.run.writer import Writer
 from ensemble.sources import folders, own_arrays
-from ensemble.storage import checkpoint, npz, schema
+from ensemble.storage import checkpoint, memory, npz, schema
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir, check_links
 from ensemble.tasks.learning_data import described_dataset
@@ -206,8 +206,8 @@ def test_what_arrays_claim_is_not_believed(tmp_path, member):
 def test_an_archive_that_unpacks_to_more_than_was_allowed_is_not_unpacked(
     tmp_path, monkeypatch, method
 ):
-    monkeypatch.setattr(npz, "memory_bytes", lambda: 50_000_000)
-    monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)
+    for module in (memory, npz, own_arrays):
+        monkeypatch.setattr(module, "memory_bytes", lambda: 50_000_000)
     member = header((2, 1000, 1000)) + bytes(16_000_000)
     path = write_member(tmp_path / "bomb.npz", member, method)
     assert path.stat().st_size < 100_000

@@ -15,7 +15,8 @@ from ensemble.errors import UserError, first_line
 from ensemble.method import Stacked
 from ensemble.storage.files import write_file
 from ensemble.storage.identity import UNKNOWN, check
-from ensemble.storage.npz import memory_bytes, read_arrays
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.npz import read_arrays
 
 logger = logging.getLogger("ensemble")
 

@@ -48,7 +48,7 @@ from ensemble.sources.catalogue import (
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.tables.table_files import rows_of_files
 from ensemble.sources.tfds_records import set_name
-from ensemble.storage.npz import max_bytes
+from ensemble.storage.memory import max_bytes
 from ensemble.storage.paths import is_remote
 from ensemble.storage.predictions import (
     MemberPredictions,

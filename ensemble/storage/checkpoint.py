@@ -20,7 +20,7 @@ from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.sharding import processes
 from ensemble.sharding.parts import Parts, whole_parts
 from ensemble.storage import part_files
-from ensemble.storage.npz import memory_bytes
+from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED, cannot_write, check_format
 

@@ -16,7 +16,7 @@ from ensemble.config import FORMAT
 from ensemble.errors import Unregistered, UserError, in_one_line, shown
 from ensemble.storage import identity, schema
 from ensemble.storage.files import open_lock, write_file
-from ensemble.storage.npz import max_bytes
+from ensemble.storage.memory import max_bytes
 from ensemble.storage.paths import is_remote, user_path
 
 logger = logging.getLogger("ensemble")

@@ -29,7 +29,8 @@ from ensemble.network import Variables
 from ensemble.notes import note
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement
-from ensemble.storage import npz
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote, user_path
 from ensemble.storage.workdir import Workdir
 
@@ -240,7 +241,7 @@ def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
     Raises:
         UserError: it is no such file, or holds what is no number, or more than memory does.
     """
-    limit = npz.memory_bytes() // 2
+    limit = memory_bytes() // 2
     try:
         if not is_remote(path) and not os.path.isfile(path):  # A pipe or a device never ends.
             raise ValueError("it is not a regular file")
@@ -251,7 +252,7 @@ def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
             raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
         content = path.read_bytes()
         if path.suffix == ".npz":
-            arrays = npz.read_arrays(io.BytesIO(content), limit)
+            arrays = read_arrays(io.BytesIO(content), limit)
         else:
             arrays = _read_safetensors(content)
         for name, array in arrays.items():

@@ -21,9 +21,7 @@ _DAYS = (
     "%d-%b-%Y", "%d-%b-%y",
 )  # fmt: skip
 _TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
-_FORM = re.compile(
-    r"(\d{1,4}|[^\W\d]{3,9})[./ -](\d{1,2}|[^\W\d]{3,9}),?[./ -]\d{1,4}( \d.*)?"
-)
+_FORM = re.compile(r"(\d{1,4}|[^\W\d]{3,9})[./ -](\d{1,2}|[^\W\d]{3,9}),?[./ -]\d{1,4}( \d.*)?")
 _MOST_TEXTS = 200  # Different texts that are looked at.
 
 
