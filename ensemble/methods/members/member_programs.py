@@ -66,7 +66,6 @@ class Programs(NamedTuple):
     """The compiled functions for one placement."""
 
     placement: Placement
-    wanted: pretrained.Wanted
     create: Callable[..., TrainState]
     train_steps: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
@@ -93,9 +92,10 @@ def build_programs(
 
     def create(number: jax.Array, rng_key: jax.Array, given: dict[str, Any]) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)
+        variables = task.init_variables(member_key)
         return create_member(
             member_key,
-            pretrained.start(task.init_variables(member_key), given),
+            pretrained.start(variables, given) if given else variables,
             task.predict,
             optimizer,
             keep_best=config.early_stopping_epochs > 0,
@@ -127,12 +127,6 @@ def build_programs(
 
     return Programs(
         placement=placement,
-        wanted=pretrained.Wanted(
-            task.init_variables,
-            task.dataset.input_shape,
-            task.likelihood.num_outputs,
-            task.traits.is_random,
-        ),
         create=placement.map_devices(
             jax.vmap(create, in_axes=(0, None, 0)),
             (MEMBERS, EVERYWHERE, MEMBERS),

@@ -12,7 +12,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote, user_path
 from ensemble.storage.workdir import Workdir
+from ensemble.task import Learned
 
 logger = logging.getLogger("ensemble")
 
@@ -56,22 +57,6 @@ WEIGHTS = "pretrained"
 """What a checkpoint's counters call the digest of the weights that the members started from."""
 
 
-class Wanted(NamedTuple):
-    """What of the weights a network needs.
-
-    Attributes:
-        init: how one member would start without them, from its key.
-        input_shape: of one example.
-        num_outputs: of the network.
-        is_random: whether the network draws noise in training.
-    """
-
-    init: Callable[[jax.Array], Variables]
-    input_shape: tuple[int, ...]
-    num_outputs: int
-    is_random: bool
-
-
 class Weights:
     """The weights that the members of a run start from, or nothing.
 
@@ -89,13 +74,13 @@ class Weights:
         """What a checkpoint says of them."""
         return {} if self.digest is None else {WEIGHTS: self.digest}
 
-    def place(self, placement: Placement, indices: Sequence[int], wanted: Wanted) -> dict[str, Any]:
+    def place(self, placement: Placement, indices: Sequence[int], task: Learned) -> dict[str, Any]:
         """Reads them, and puts them on the devices where the members that they begin will lie.
 
         Args:
             placement: of the members.
             indices: numbers of the members.
-            wanted: by their network.
+            task: what they learn, by a network that the weights must fit.
 
         Returns:
             A nested dict [num_places, ...], with the paths of a network's variables but `params`.
@@ -114,7 +99,7 @@ class Weights:
                 "put those back, or choose another --workdir"
             )
         self.digest = digest
-        given = _fitting(found, self._config, wanted)
+        given = _fitting(found, self._config, task)
         tree = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in given.items()})
         return placement.place_rows(tree, np.asarray(indices))
 
@@ -137,15 +122,15 @@ class Weights:
             )
 
 
-def _fitting(found: Given, config: ml_collections.FrozenConfigDict, wanted: Wanted) -> Given:
+def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
     """What of the arrays is the network's body, in its types.
 
     Raises:
         UserError: they do not fit the network, or make members the same.
     """
     what = f"config.pretrained={config.pretrained!r}"
-    shapes = _named(jax.eval_shape(wanted.init, jax.random.key(0)))
-    body = _body(config, wanted.input_shape, wanted.num_outputs)
+    shapes = _named(jax.eval_shape(task.init_variables, jax.random.key(0)))
+    body = _body(config, task.dataset.input_shape, task.likelihood.num_outputs)
     head = sorted(shapes.keys() - body)
     if not body:
         raise UserError(
@@ -170,8 +155,8 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, wanted: Want
             f"{what} does not fit config.model={config.model!r}: {_listed(faults, '; ')}{there}; "
             "give weights of this network, for inputs of this shape, by its names"
         )
-    if config.batching == "shared" and not wanted.is_random:
-        _check_members_differ(config, fits, wanted.init, head)
+    if config.batching == "shared" and not task.traits.is_random:
+        _check_members_differ(config, fits, task.init_variables, head)
     if others:
         note(f"{what} has arrays that config.model={config.model!r} lacks: {_listed(others)}.")
     num_networks = len(next(iter(fits.values())))

@@ -144,7 +144,7 @@ class SGD(Method[SGDState, ChunkInfo]):
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
         programs = self._programs
-        given = self._weights.place(programs.placement, self.indices, programs.wanted)
+        given = self._weights.place(programs.placement, self.indices, self.task)
         members = programs.create(self._numbers(), rng_key, given)
         members = members.replace(status=mark_padding(programs.placement, members.status))
         return SGDState(members, step=0)
