@@ -36,7 +36,6 @@ from ensemble.methods.members.member import (
     keep_best,
     update_member,
 )
-from ensemble.methods.members.rematerialise import COMPILER_OPTIONS, rematerialised
 from ensemble.network import Variables
 from ensemble.notes import note
 from ensemble.sharding import processes, transfer
@@ -159,6 +158,9 @@ def make_train_steps(
     objective, likelihood = make_objective(config, task), task.likelihood
     options: Mapping[str, str] = {}
     if config.rematerialise:
+        # Few runs trade time for memory.
+        from ensemble.methods.members.rematerialise import COMPILER_OPTIONS, rematerialised
+
         objective = rematerialised(objective)
         options = COMPILER_OPTIONS.get(placement.platform, {})
     over = Reduce(placement.sum_over_groups, placement.max_over_groups)
