@@ -220,36 +220,36 @@ class Monitor:
 
     def evaluate(self, state: State) -> None:
         """Scores the live members and their mean on the tracked split, and draws pictures."""
+        method, scored, split = self._method, self._scored, self._split
         self.flush()
         self._state = state
-        if self._may_all_fail and self._failed.issuperset(self._method.indices):
+        if self._may_all_fail and self._failed.issuperset(method.indices):
             return  # None is left to score.
         scalars = self._found(state)
         self.may_end = self.may_end or self._has_converged(scalars)
         shown = {}
-        if isinstance(self._method, Diagnosed):
-            shown = self._method.headline(self._last | scalars)
-        scored = self._scored
-        if scored is None or not self._may_score(state):
+        if isinstance(method, Diagnosed):
+            shown = method.headline(self._last | scalars)
+        predicts = isinstance(method, Predicting) and method.has_predictions(state)
+        if scored is None or split is None or not predicts:
             self._write(state, scalars)
             self._progress.log(state.step, self._shown_epoch(state.step), shown)
-            if isinstance(self._method, Illustrated) and self._draws_now(state):
-                self._write_images(state.step, self._method.figures(state))
+            if isinstance(method, Illustrated) and self._draws_now(state):
+                self._write_images(state.step, method.figures(state))
             return
-        assert self._split is not None
-        predictions, status = results.live_predictions(self._method, state, [self._split])
+        predictions, status = results.live_predictions(method, state, [split])
         self._note_failures(state.step, status)
-        arrays, likelihood = predictions[self._split].arrays, scored.likelihood
-        targets = scored.dataset.targets(self._split)
+        arrays, likelihood = predictions[split].arrays, scored.likelihood
+        targets = scored.dataset.targets(split)
         summary = likelihood.summarise(arrays, targets)
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
-            f"{self._split}/member_{k:02d}/{name}": summary["members"][name][i]
+            f"{split}/member_{k:02d}/{name}": summary["members"][name][i]
             for name in likelihood.columns
             for i, k in enumerate(numbers)
         }
         for group in ("ensemble", "diversity"):
-            scalars |= {f"{self._split}/{group}/{name}": v for name, v in summary[group].items()}
+            scalars |= {f"{split}/{group}/{name}": v for name, v in summary[group].items()}
         self._write(state, scalars)
         loss = likelihood.loss
         shown_loss = {"nll": "NLL"}.get(loss, loss)
@@ -257,17 +257,13 @@ class Monitor:
             state.step,
             self._epoch(state.step),
             {
-                f"{self._split} {likelihood.headline[0]}": summary["ensemble"][
-                    likelihood.headline[0]
-                ],
+                f"{split} {likelihood.headline[0]}": summary["ensemble"][likelihood.headline[0]],
                 shown_loss: summary["ensemble"][loss],
-                f"mean {self._method.noun}'s {shown_loss}": float(
-                    np.mean(summary["members"][loss])
-                ),
+                f"mean {method.noun}'s {shown_loss}": float(np.mean(summary["members"][loss])),
                 **shown,
             },
         )
-        self._draw(state, scored, predictions[self._split])
+        self._draw(state, scored, split, predictions[split])
 
     def _has_converged(self, scalars: Mapping[str, float]) -> bool:
         """What the main process, which has seen all draws, makes of its scalars."""
@@ -282,21 +278,17 @@ class Monitor:
         rate = self._clock.timing()["member_examples_per_second"]
         return self._method.monitor_scalars(state, self._draws, rate)
 
-    def _draw(self, state: State, scored: Scored, predictions: MemberPredictions) -> None:
+    def _draw(
+        self, state: State, scored: Scored, split: str, predictions: MemberPredictions
+    ) -> None:
         if not processes.is_main() or not self._draws_now(state):
             return
-        assert self._split is not None
-        figures = results.split_figures(scored, self._split, predictions)
+        figures = results.split_figures(scored, split, predictions)
         self._write_images(
-            state.step, {f"{self._split}/{name}": figure for name, figure in figures.items()}
+            state.step, {f"{split}/{name}": figure for name, figure in figures.items()}
         )
         name, values = scored.likelihood.spread(predictions.arrays)
-        self._writer.histogram(state.step, f"{self._split}/{name}", values)
-
-    def _may_score(self, state: State) -> bool:
-        if self._split is None or not isinstance(self._method, Predicting):
-            return False
-        return self._method.has_predictions(state)
+        self._writer.histogram(state.step, f"{split}/{name}", values)
 
     def _epoch(self, step: int) -> float:
         return step / self._method.steps_per_epoch
