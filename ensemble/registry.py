@@ -227,7 +227,7 @@ _TABLE = SourceEntry(
 _TFDS = "ensemble.sources.image_sets:load_images"
 _IS_PREPARED = "ensemble.sources.image_sets:is_prepared"
 _MOVIELENS = SourceEntry(
-    "ensemble.sources.watches:load_movielens", models=TASKS["factorisation"].models
+    "ensemble.sources.movielens:load_movielens", models=TASKS["factorisation"].models
 )
 
 SOURCES: Mapping[str, SourceEntry] = {
@@ -268,7 +268,7 @@ SOURCES: Mapping[str, SourceEntry] = {
     "movielens/1m-ratings": _MOVIELENS,
     "movielens/100k-ratings": _MOVIELENS,
     "watches:USERSxMOVIES": SourceEntry(
-        "ensemble.sources.watches:load_generated", models=TASKS["factorisation"].models
+        "ensemble.sources.movielens:load_generated", models=TASKS["factorisation"].models
     ),
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""

@@ -30,7 +30,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style, tabular
 from ensemble.run.writer import Writer
 from ensemble.sources import folders, own_arrays
-from ensemble.storage import claims, npz, schema
+from ensemble.storage import checkpoint, memory, npz, schema
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir, check_links
 from ensemble.tasks.learning_data import described_dataset
@@ -206,8 +206,8 @@ def test_what_arrays_claim_is_not_believed(tmp_path, member):
 def test_an_archive_that_unpacks_to_more_than_was_allowed_is_not_unpacked(
     tmp_path, monkeypatch, method
 ):
-    monkeypatch.setattr(npz, "memory_bytes", lambda: 50_000_000)
-    monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)
+    for module in (memory, npz, own_arrays):
+        monkeypatch.setattr(module, "memory_bytes", lambda: 50_000_000)
     member = header((2, 1000, 1000)) + bytes(16_000_000)
     path = write_member(tmp_path / "bomb.npz", member, method)
     assert path.stat().st_size < 100_000
@@ -412,7 +412,7 @@ def test_a_link_within_a_checkpoint_is_not_followed(trained, caplog):
 
 def test_what_is_only_too_large_for_this_machine_is_not_moved_aside(trained, blobs, monkeypatch):
     before = sorted(path.name for path in (trained / "checkpoints").iterdir())
-    monkeypatch.setattr(claims, "memory_bytes", lambda: 100)
+    monkeypatch.setattr(checkpoint, "memory_bytes", lambda: 100)
     with pytest.raises(UserError, match=r"none of the \d checkpoints can be read"):
         ensemble.train(small_config(), data=blobs, workdir=str(trained), show_progress=False)
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == before

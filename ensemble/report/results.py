@@ -12,7 +12,7 @@ from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.pictures.recommendation_plots import first_choice_figures
 from ensemble.report.simple_predictors import simple_scores
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.workdir import Workdir
@@ -141,7 +141,7 @@ def write_results(
                 fingerprint=report["dataset"]["fingerprint"],
             )
         for name, figure in final_figures(workdir, scored, report, predictions).items():
-            write_bytes(workdir.plots / f"{name}.png", figure_to_png(figure))
+            write_file(workdir.plots / f"{name}.png", figure_to_png(figure))
     workdir.write_report(report)
 
 

@@ -32,7 +32,8 @@ from ensemble.sources.given_data import OwnData
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
 from ensemble.sources.splitting import POOL, SPLITS
-from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.npz import Pickled, read_arrays
 from ensemble.storage.paths import is_remote
 from ensemble.target_rows import ANNOTATIONS, VALUE
 

@@ -14,7 +14,8 @@ from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Arrays, Likelihood
 from ensemble.storage.files import write_by
 from ensemble.storage.identity import UNKNOWN, check
-from ensemble.storage.npz import map_arrays, max_bytes, read_arrays
+from ensemble.storage.memory import max_bytes
+from ensemble.storage.npz import map_arrays, read_arrays
 from ensemble.storage.paths import is_remote
 from ensemble.storage.schema import checked_config, parse
 from ensemble.storage.workdir import check_size

@@ -15,8 +15,8 @@ from etils import epath
 from ensemble.config import FORMAT
 from ensemble.errors import Unregistered, UserError, in_one_line, shown
 from ensemble.storage import identity, old, schema
-from ensemble.storage.files import open_lock, write_json, write_text
-from ensemble.storage.npz import max_bytes
+from ensemble.storage.files import open_lock, write_file
+from ensemble.storage.memory import max_bytes
 from ensemble.storage.paths import is_remote, user_path
 
 logger = logging.getLogger("ensemble")
@@ -83,7 +83,7 @@ class Workdir:
                     logger.warning(_NO_LOCK, self.path)
                 elif self._lock(stack.enter_context(open_lock(self.path / ".lock"))):
                     self._remove_unfinished()
-                write_text(self.path / ".writable", "Can a file be written?")
+                write_file(self.path / ".writable", "Can a file be written?")
                 (self.path / ".writable").unlink()
             except OSError as error:
                 raise UserError(
@@ -158,7 +158,9 @@ class Workdir:
         is_new = not owner.config.exists()
         entry = identity.create(values, fingerprint) if is_new else owner._identity_entry()
         content: dict[str, Any] = {"format": FORMAT, "config": old.as_it_began(values, entry)}
-        write_json(self.config, content if entry is None else {**content, "identity": entry})
+        if entry is not None:
+            content["identity"] = entry
+        write_file(self.config, schema.to_json(content))
         self._identity = identity.read(entry, content["config"])
 
     def check_links(self) -> None:
@@ -266,7 +268,8 @@ class Workdir:
     def write_report(self, report: Mapping[str, Any]) -> None:
         """Writes report.json, with the run's identity."""
         content = {"identity": self.identity(), **report}
-        write_json(self.report, {**content, "checksum": schema.checksum(content)})
+        content["checksum"] = schema.checksum(content)
+        write_file(self.report, schema.to_json(content))
 
 
 def check_links(directory: epath.Path, within: epath.Path | None = None) -> None:

@@ -8,8 +8,8 @@ from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.networks.nnx_modules import NNXNetwork
 from ensemble.source import Source
+from ensemble.sources.movielens import WatchDataset
 from ensemble.sources.on_disk import OnDisk
-from ensemble.sources.watches import WatchDataset
 from ensemble.task import DensityTask, Learned, PredictingTask, TargetDensity, Task
 from ensemble.tasks.densities import Density
 from ensemble.tasks.factorisation.watch_task import Factorisation, Factors

@@ -35,7 +35,7 @@ from ensemble.methods.mcmc.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
-from ensemble.sharding.placed_split import PlacedSplit, place_split
+from ensemble.sharding.transfer import PlacedSplit, place_split
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned, Modelled

@@ -22,7 +22,7 @@ from ensemble.pictures.chain_plots import marginal_plot
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import create_mesh
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 from ensemble.storage.workdir import Workdir
 from ensemble.task import DensityTask
 
@@ -249,7 +249,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
             return
         work.plots.mkdir(parents=True, exist_ok=True)
         for tag, figure in figures.items():
-            write_bytes(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
+            write_file(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
 
     def to_host(self, state: RandomWalkState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`."""

@@ -27,8 +27,7 @@ from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
 from ensemble.source import Examples, Source
 from ensemble.sources.catalogue import models_of
-from ensemble.sources.movielens import HELD_OUT
-from ensemble.sources.watches import WatchDataset
+from ensemble.sources.movielens import HELD_OUT, WatchDataset
 from ensemble.storage.memory import check_memory
 from ensemble.task import Aux, Defaults, DrawReport, OwnLogLikelihood, Scored
 from ensemble.tasks.factorisation import recommendation, watch_likelihood

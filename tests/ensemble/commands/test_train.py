@@ -16,7 +16,7 @@ from conftest import ROOT, fill, make_blobs, started
 from kills import read_events
 from programs import run_here
 
-from ensemble.storage.checksum import checksum
+from ensemble.storage.part_files import checksum
 from ensemble.storage.workdir import Workdir
 
 CONFIG = """

@@ -192,7 +192,7 @@ def test_a_corrupt_newest_checkpoint_gives_way_to_the_one_before(finished, blobs
 
 def test_a_flipped_bit_is_noticed(finished, blobs, tmp_path):
     from ensemble.storage.checkpoint import _WHOLE, Checkpointer
-    from ensemble.storage.checksum import checksum
+    from ensemble.storage.part_files import checksum
     from ensemble.storage.workdir import Workdir
 
     arrays, meta = Checkpointer(Workdir(finished[0]).checkpoints).restore_latest()

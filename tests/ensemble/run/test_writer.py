@@ -6,8 +6,9 @@ import math
 import numpy as np
 
 from ensemble.run.writer import Writer
-from ensemble.storage.files import write_json
+from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
+from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir
 
 
@@ -65,7 +66,8 @@ def test_what_is_not_finite_is_null_and_comes_back_as_nan(tmp_path):
 
 
 def test_json_holds_no_infinity(tmp_path):
-    write_json(Workdir(tmp_path).report, {"nll": math.inf, "x": [math.nan, 1], "y": {2: (3,)}})
+    content = {"nll": math.inf, "x": [math.nan, 1], "y": {2: (3,)}}
+    write_file(Workdir(tmp_path).report, to_json(content))
     assert json.loads((tmp_path / "report.json").read_text()) == {
         "nll": None,
         "x": [None, 1],

@@ -171,9 +171,9 @@ def test_the_step_is_traced_once(blobs):
 @pytest.fixture
 def poisoned(monkeypatch):
     """Makes member 1's parameters explode after a few steps."""
-    from ensemble.methods.members import train_step
+    from ensemble.methods.members import member_programs
 
-    original = train_step.update_member
+    original = member_programs.update_member
 
     def update(state, gradients, loss, model_state):
         key = jax.random.key_data(jax.random.fold_in(KEY, 1))
@@ -182,7 +182,7 @@ def poisoned(monkeypatch):
         gradients = jax.tree.map(lambda g: g * factor, gradients)
         return original(state, gradients, loss, model_state)
 
-    monkeypatch.setattr(train_step, "update_member", update)
+    monkeypatch.setattr(member_programs, "update_member", update)
 
 
 @pytest.mark.parametrize("num_devices", [slow(1), slow(4), 8])

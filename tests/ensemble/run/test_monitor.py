@@ -10,8 +10,8 @@ from kills import assert_same, result_of
 
 import ensemble
 from ensemble.errors import Interrupted
-from ensemble.run import loop, pace, resume
-from ensemble.run.pace import Pace
+from ensemble.run import loop, monitor, resume
+from ensemble.run.monitor import Pace
 
 SAMPLER = {
     "model": "logistic_regression",
@@ -77,7 +77,7 @@ class Impatient:
 
 def train(name, workdir, limit, monkeypatch):
     data = None if name in ("watches", "rwm") else make_blobs()
-    monkeypatch.setattr(loop, "Pace", lambda: Steady(limit))
+    monkeypatch.setattr(monitor, "Pace", lambda: Steady(limit))
     ensemble.train(RUNS[name], data, workdir=str(workdir), show_progress=False)
 
 
@@ -187,8 +187,8 @@ def test_the_limit_follows_the_time_that_steps_take(monkeypatch):
     assert take(0, 1000) == 1  # Members that join need no step.
     quick = [take(found.limit, 0.001) for _ in range(10)]
     assert quick == [2**k for k in range(1, 11)]  # A few quick steps do not vouch for many.
-    assert take(100, 0.5) == pace.CHUNK_SECONDS / 0.5
-    assert take(16, 1) == pace.CHUNK_SECONDS
+    assert take(100, 0.5) == monitor.CHUNK_SECONDS / 0.5
+    assert take(16, 1) == monitor.CHUNK_SECONDS
     assert take(2, 1000) == 1
     now[0] += 1000
     found.resume()
