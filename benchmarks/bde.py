@@ -33,8 +33,7 @@ import bde_page
 import numpy as np
 import side_by_side
 import tables_data
-from posteriordb import write
-from tables import provenance
+from rows import Results
 
 POSTERIORS = {
     "posterior_8000": ("num_burn_in=200", "num_samples=200"),
@@ -145,31 +144,32 @@ def our_commands(cell: Cell, data: pathlib.Path, folder: pathlib.Path) -> list[l
     return [start, command("", cell.method, f"--config.init_from={folder / 'ensemble'}", *steps)]
 
 
-def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
+def measure(cell: Cell, packages: str, bde_python: str) -> dict[str, Any]:
     """Runs a cell.
 
     Args:
         cell: to run.
-        data: file of the split.
+        packages: folder of the library bde, which has the tables.
         bde_python: the interpreter of bde's environment.
     """
-    if cell.method in (*ENSEMBLES, *POSTERIORS):
-        folder = pathlib.Path(tempfile.mkdtemp())
-        try:
+    with tempfile.TemporaryDirectory() as root:
+        folder = pathlib.Path(root)
+        data = folder / "split.npz"
+        np.savez(data, **tables_data.read_split(cell.table, cell.split, packages)._asdict())
+        if cell.method in (*ENSEMBLES, *POSTERIORS):
             _, cost = run(our_commands(cell, data, folder))
             report = json.loads((folder / cell.method / "report.json").read_text())
-        finally:
-            shutil.rmtree(folder)
-        test = report["test"]["ensemble"]
-        row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll")}
-        if "posterior" in report:
-            row |= {name: report["posterior"][name] for name in ("rhat_max", "num_gradients")}
-        return row | cost
-    python = bde_python if cell.method.startswith("bde") else sys.executable
-    script = str(side_by_side.ROOT / "benchmarks" / "bde_work.py")
-    # Without this folder among those of modules: its bde.py is not the library.
-    output, cost = run([[python, "-P", script, cell.method, str(data), str(cell.seed)]])
-    return json.loads(output.splitlines()[-1]) | cost
+            test = report["test"]["ensemble"]
+            row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll")}
+            if "posterior" in report:
+                row |= {name: report["posterior"][name] for name in ("rhat_max", "num_gradients")}
+        else:
+            python = bde_python if cell.method.startswith("bde") else sys.executable
+            script = str(side_by_side.ROOT / "benchmarks" / "bde_work.py")
+            # Without this folder among those of modules: its bde.py is not the library.
+            output, cost = run([[python, "-P", script, cell.method, str(data), str(cell.seed)]])
+            row = json.loads(output.splitlines()[-1])
+    return row | cost | {"cores": side_by_side.num_cores()}
 
 
 def packages_of(python: str) -> str:
@@ -199,40 +199,15 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true", help="forget earlier runs of these")
     parser.add_argument("--page", action="store_true", help="write docs/bde_table.md only")
     args = parser.parse_args()
-    content = json.loads(args.out.read_text()) if args.out.exists() else {"rows": []}
-    rows = content["rows"]
     if args.page:
-        PAGE.write_text(bde_page.text(content))
+        PAGE.write_text(bde_page.text(json.loads(args.out.read_text())))
         return
     if not args.bde_python:
         parser.error("--bde_python is needed: its package has the tables")
-    cells = plan(args.methods, args.tables, args.splits, args.seeds)
-    if args.anew:
-        rows = [row for row in rows if Cell(*(row[key] for key in Cell._fields)) not in cells]
-    done = {Cell(*(row[key] for key in Cell._fields)) for row in rows}
     python = os.path.abspath(shutil.which(args.bde_python) or args.bde_python)
-    packages, commit = packages_of(python), provenance()["commit"]
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for cell in cells:
-        if cell in done:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            data = pathlib.Path(folder) / "split.npz"
-            split = tables_data.read_split(cell.table, cell.split, packages)
-            np.savez(data, **split._asdict())
-            try:
-                found = measure(cell, data, python)
-            except RuntimeError as error:  # Such as a lack of memory: the others go on.
-                print(f"FAILED: {cell}\n{error}", file=sys.stderr, flush=True)
-                failed += 1
-                continue
-        cores = {"cores": side_by_side.num_cores()}
-        rows.append(cell._asdict() | found | cores | provenance() | {"commit": commit})
-        write(args.out, rows)
-        print(rows[-1], file=sys.stderr, flush=True)
-    if failed:
-        sys.exit(f"{failed} of {len(cells)} cells failed; the same command tries them again")
+    packages = packages_of(python)
+    keys = (one._asdict() for one in plan(args.methods, args.tables, args.splits, args.seeds))
+    Results(args.out).fill(keys, lambda **key: measure(Cell(**key), packages, python), args.anew)
 
 
 if __name__ == "__main__":

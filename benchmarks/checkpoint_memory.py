@@ -68,11 +68,7 @@ def main() -> None:
         for name, one in found.items()
         for what in WORK
     ]
-    side_by_side.report(rows, args.out)
-    if args.out:
-        path = pathlib.Path(args.out)
-        content = json.loads(path.read_text()) | {"settings": found}
-        path.write_text(json.dumps(content, indent=2) + "\n")
+    side_by_side.report(rows, args.out, more={"settings": found})
 
 
 def run(**setting: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import price_summary
 import scipy.stats
+from side_by_side import as_table
 
 Content = Mapping[str, Any]
 WITHIN, ONE_SEED = ", within the interval", ", on one seed"
@@ -294,10 +295,9 @@ GOALS = (
 
 def table(contents: Mapping[str, Content]) -> str:
     """A line for each goal, in Markdown."""
-    lines = ["| what | goal | figure | verdict |", "|---|---|---|---|"]
+    lines = []
     for goal in GOALS:
-        content = contents.get(goal.file)
-        found = None if content is None else goal.find(content)
+        found = goal.find(contents[goal.file]) if goal.file in contents else None
         figure = f"{found.value:.3g}" if found else ""
         if found:
             low, high = found.interval or (0.0, 0.0)
@@ -306,9 +306,8 @@ def table(contents: Mapping[str, Content]) -> str:
         verdict = goal.verdict(found)
         threshold = f"{'≥' if goal.at_least else '≤'}\u00a0{goal.threshold:g}"
         about = goal.about + " (stretch)" * goal.is_stretch
-        cells = [about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict])
+    return as_table("| what | goal | figure | verdict |", lines)
 
 
 def counts(contents: Mapping[str, Content]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import rates
 
 STEP_SIZE = 1e-3
 NUM_LEAPFROG_STEPS = 20
@@ -50,13 +51,12 @@ def measure(
     start = time.perf_counter()
     jax.block_until_ready(advance(positions, data))
     compile_seconds = time.perf_counter() - start
-    num_draws, start = 0, time.perf_counter()
-    while time.perf_counter() - start < SECONDS:
+
+    def work() -> int:
         jax.block_until_ready(advance(positions, data))
-        num_draws += 1
-    seconds = time.perf_counter() - start
-    gradients = num_draws * (NUM_LEAPFROG_STEPS + 1) * num_chains
-    return {"rate": gradients / seconds, "compile_seconds": compile_seconds}
+        return (NUM_LEAPFROG_STEPS + 1) * num_chains
+
+    return rates.measure(work, SECONDS) | {"compile_seconds": compile_seconds}
 
 
 def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:

@@ -9,7 +9,6 @@ table.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 import tempfile
@@ -18,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import posteriordb
 import side_by_side
+from rows import Results
+from side_by_side import as_table
 
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "sgmcmc_bias.json"
 COMMON = {
@@ -109,7 +109,7 @@ def bias(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, float]
 
 
 def measure(name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """A row of the table, by the moments that its first row has."""
+    """A row of the table, by the moments that the first of `RUNS` has."""
     start, config = time.process_time(), {**COMMON, **RUNS[name]}
     if RUNS[name] is not HMC:
         config = {**COMMON, **BATCHES, **RUNS[name]}
@@ -119,9 +119,9 @@ def measure(name: str, rows: Sequence[Row]) -> dict[str, Any]:
         known, found = found, moments(draws[: len(draws) // 2])
         row: dict[str, Any] = {"moments": known}
     else:
-        known, row = rows[0]["moments"], {"temperature": posterior["draw_temperature"]}
+        (known,) = (one["moments"] for one in rows if "moments" in one)
+        row = {"temperature": posterior["draw_temperature"]}
     return {
-        "name": name,
         "config": config,
         "draws_of_a_chain": draws.shape[1],
         "ess_bulk_min": posterior["ess_bulk_min"],
@@ -139,23 +139,17 @@ def decimals(value: float) -> str:
 
 def format_table(rows: Sequence[Row]) -> str:
     """The table, in Markdown."""
-    lines = [
+    head = (
         "| method, learning rate | temperature | mean off by at most, in sd "
-        "| sd over the posterior's | least bulk ESS |",
-        "|---|---|---|---|---|",
-    ]
+        "| sd over the posterior's | least bulk ESS |"
+    )
+    lines = []
     for row in rows:
         heat = f"{row['temperature']:.3f}" if "temperature" in row else ""
         ratios = f"{decimals(row['sd_low'])} to {decimals(row['sd_high'])}"
-        cells = [
-            row["name"],
-            heat,
-            decimals(row["mean_off"]),
-            ratios,
-            f"{row['ess_bulk_min']:,.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [row["name"], heat, decimals(row["mean_off"]), ratios]
+        lines.append([*cells, f"{row['ess_bulk_min']:,.0f}"])
+    return as_table(head, lines)
 
 
 def main() -> None:
@@ -163,16 +157,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
     args = parser.parse_args()
-    rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
-    provenance = side_by_side.provenance()  # Before the results are written, which are tracked.
-    for name in RUNS:
-        if any(row["name"] == name for row in rows):
-            continue
-        date = side_by_side.provenance()["date"]
-        rows.append(measure(name, rows) | provenance | {"date": date})
-        posteriordb.write(args.out, rows)
-        print(format_table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-    print(format_table(rows))
+    results = Results(args.out)
+    keys = ({"name": name} for name in RUNS)
+    print(format_table(results.fill(keys, lambda name: measure(name, results.rows()))))
 
 
 if __name__ == "__main__":

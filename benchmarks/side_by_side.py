@@ -14,7 +14,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -72,27 +72,6 @@ def run_worker(command: Sequence[str]) -> Measurement:
     return json.loads(completed.stdout.splitlines()[-1])
 
 
-def measure_rounds(
-    commands: Mapping[str, Sequence[str]], num_rounds: int
-) -> dict[str, list[Measurement]]:
-    """Measures all contestants in turn, `num_rounds` times over.
-
-    Args:
-        commands: by contestant, for `run_worker`.
-        num_rounds: R.
-
-    Returns:
-        R measurements of each contestant.
-    """
-    results: dict[str, list[Measurement]] = {name: [] for name in commands}
-    for i in range(num_rounds):
-        for name, command in commands.items():
-            results[name].append(run_worker(command))
-            values = ", ".join(f"{key} {value:.4g}" for key, value in results[name][-1].items())
-            print(f"round {i + 1}/{num_rounds}  {name}: {values}", file=sys.stderr, flush=True)
-    return results
-
-
 def compare(
     measure: str,
     setting: str,
@@ -125,26 +104,44 @@ def compare(
     )
 
 
-def format_table(rows: Sequence[Row]) -> str:
-    """Lays the rows out as a Markdown table."""
-    lines = [
-        "| measure | setting | unit | ours | peer | | ratio (min to max) |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def as_table(head: str, rows: Iterable[Iterable[object]]) -> str:
+    """Lays rows out as a Markdown table, whose head has a bar at either end of a column."""
+    lines = [head, "|" + "---|" * (head.count("|") - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, cells))} |" for cells in rows)])
+
+
+def number(value: float | None) -> str:
+    """Four digits."""
+    return "" if value is None else f"{value:.4g}"
+
+
+def format_table(
+    rows: Iterable[Mapping[str, Any]], verdict: Callable[[Mapping[str, Any]], str] | None = None
+) -> str:
+    """Lays the rows of a file out as a Markdown table.
+
+    Args:
+        rows: as `report` writes them.
+        verdict: on a row, in a last column; None for none.
+    """
+    lines = []
     for row in rows:
-        peer, ratio = "", ""
-        if row.peer is not None and row.ratio is not None:
-            peer = f"{row.peer:.4g}"
-            ratio = "{median:.2f} ({min:.2f} to {max:.2f})".format(**row.ratio)
-        lines.append(
-            f"| {row.measure} | {row.setting} | {row.unit} | {row.ours:.4g} | {peer} "
-            f"| {row.peer_name or ''} | {ratio} |"
-        )
-    return "\n".join(lines)
+        ratio = "{median:.2f}".format(**row["ratio"]) if row["ratio"] else ""
+        if ratio and row["rounds"] > 1:
+            ratio += " ({min:.2f} to {max:.2f})".format(**row["ratio"])
+        cells = [row["measure"], row["setting"], row["unit"], number(row["ours"])]
+        cells += [number(row["peer"]), row["peer_name"] or "", ratio, row["rounds"]]
+        lines.append(cells + ([verdict(row)] if verdict else []))
+    head = "| measure | setting | unit | ours | peer | | ratio (min to max) | rounds |"
+    return as_table(head + " as good |" * bool(verdict), lines)
 
 
 def report(
-    rows: Sequence[Row], out: str | None, arguments: str = "", versions: Mapping[str, str] = {}
+    rows: Sequence[Row],
+    out: str | None,
+    arguments: str = "",
+    versions: Mapping[str, str] = {},
+    more: Mapping[str, Any] = {},
 ) -> None:
     """Prints the table; writes it to the JSON file `out`, with command, commit and date.
 
@@ -153,8 +150,10 @@ def report(
         out: the file; None for none.
         arguments: of the command, beside `--out`.
         versions: of peers, by package.
+        more: what else the file has.
     """
-    print(f"{describe_machine()}\n\n{format_table(rows)}")
+    written = [dataclasses.asdict(row) for row in rows]
+    print(f"{describe_machine()}\n\n{format_table(written)}")
     if out:
         command = ["python", f"benchmarks/{pathlib.Path(sys.argv[0]).name}", arguments]
         content: dict[str, Any] = {
@@ -162,7 +161,8 @@ def report(
             "command": " ".join([*filter(None, command), "--out=FILE.json"]),
             **({"versions": dict(versions)} if versions else {}),
             **provenance(),
-            "rows": [dataclasses.asdict(row) for row in rows],
+            "rows": written,
+            **more,
         }
         path = pathlib.Path(out)
         path.parent.mkdir(parents=True, exist_ok=True)

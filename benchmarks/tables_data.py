@@ -1,9 +1,13 @@
 """The tables of tables.py: how their files are read, and which rows test each split."""
 
+import argparse
 import csv
 import io
+import json
 import pathlib
+import time
 import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -98,3 +102,37 @@ def _read_csv(wheel: str, name: str) -> tuple[np.ndarray, np.ndarray]:
     kept = [i for i, column in enumerate(columns) if column not in _NOT_INPUTS]
     values = np.array([[float(row[i]) for i in kept] for row in rows])
     return values[:, :-1], values[:, -1]
+
+
+def work(
+    parser: argparse.ArgumentParser,
+    methods: Iterable[str],
+    score: Callable[[str, str, Split, list[str]], Mapping[str, float]],
+) -> None:
+    """Scores the splits that the command line names, a line of JSON for each.
+
+    Args:
+        parser: of the worker's own options.
+        methods: that it has.
+        score: of a method on a table's split, by what else is on the command line.
+    """
+    parser.add_argument("method", choices=methods)
+    parser.add_argument("table")
+    parser.add_argument("wheel")
+    parser.add_argument("splits", type=int, nargs="+")
+    parser.set_defaults(held_out=0)
+    args, others = parser.parse_known_args()
+    if others and not args.held_out:
+        parser.error("settings are tried on held-out training rows: give --held_out")
+    for number in args.splits:
+        split = read_split(args.table, number, args.wheel)
+        if args.held_out:
+            split = held_out(split, args.held_out, number)
+        start, cpu = time.perf_counter(), time.process_time()
+        line = {
+            **score(args.method, args.table, split, others),
+            "split": number,
+            "seconds": time.perf_counter() - start,
+            "cpu_seconds": time.process_time() - cpu,
+        }
+        print(json.dumps(line), flush=True)

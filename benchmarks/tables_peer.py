@@ -9,8 +9,6 @@ the pinball losses at the middles of equal steps of probability.
 """
 
 import argparse
-import json
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -155,26 +153,10 @@ PEERS = {
 }
 
 
-def main() -> None:
-    """Scores the splits that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("peer", choices=PEERS)
-    parser.add_argument("table")
-    parser.add_argument("wheel")
-    parser.add_argument("splits", type=int, nargs="+")
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    for number in args.splits:
-        split = tables_data.read_split(args.table, number, args.wheel)
-        start, cpu = time.perf_counter(), time.process_time()
-        scores = PEERS[args.peer](split)
-        line = scores | {
-            "split": number,
-            "seconds": time.perf_counter() - start,
-            "cpu_seconds": time.process_time() - cpu,
-        }
-        print(json.dumps(line), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    warnings.simplefilter("ignore")
+    tables_data.work(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        PEERS,
+        lambda peer, _table, split, _others: PEERS[peer](split),
+    )

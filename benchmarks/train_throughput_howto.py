@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import rates
 from flax import jax_utils
 from flax import linen as nn
 from flax.training import train_state
@@ -112,13 +113,13 @@ def train(num_members: int) -> dict[str, float]:
     state = create_members(num_members)
     state, *_ = train_epoch(state, train_ds, BATCH_SIZE, jax.random.key(1))
     jax.block_until_ready(state)
-    epochs, start = 0, time.perf_counter()
-    while time.perf_counter() - start < SECONDS:
+
+    def epoch() -> int:
+        nonlocal state
         state, *_ = train_epoch(state, train_ds, BATCH_SIZE, jax.random.key(1))
-        epochs += 1
-    jax.block_until_ready(state)
-    images = epochs * 10 * BATCH_SIZE * num_members
-    return {"rate": images / (time.perf_counter() - start)}
+        return 10 * BATCH_SIZE * num_members
+
+    return rates.measure(epoch, SECONDS, lambda: jax.block_until_ready(state))
 
 
 def evaluate(num_members: int) -> dict[str, float]:
