@@ -51,6 +51,11 @@ def of(rows: Sequence[Row], method: str, table: str) -> list[Row]:
     return [row for row in rows if (row["method"], row["table"]) == (method, table)]
 
 
+def published(rows: Sequence[Row], method: str, table: str) -> list[Row]:
+    """Those of the published split."""
+    return [row for row in of(rows, method, table) if row["split"] == 0]
+
+
 def shown(values: Sequence[float], digits: int = 4) -> str:
     """Mean, and the standard deviation where there are several."""
     text = f"{np.mean(values):.{digits}f}"
@@ -61,7 +66,7 @@ def published_split(rows: Sequence[Row], table: str) -> str:
     """A line for each method: what it scored on the published split, and what it cost."""
     lines = []
     for method, name in NAMES.items():
-        mine = [row for row in of(rows, method, table) if row["split"] == 0]
+        mine = published(rows, method, table)
         if not mine:
             continue
         cells = [shown([row[score] for row in mine]) for score in SCORES]
@@ -71,11 +76,11 @@ def published_split(rows: Sequence[Row], table: str) -> str:
         cells.append(spread([row["rhat_max"] for row in mine if row.get("rhat_max")]))
         lines.append([name, len(mine), *cells])
     head = "| | seeds | RMSE | NLL by moments | NLL | seconds | CPU seconds | R-hat |"
-    published = [
+    others = [
         f"| *published:* {name} | 5 | {rmse} | {nll} | | {seconds} | | |"
         for name, rmse, nll, seconds in PUBLISHED[table]
     ]
-    return "\n".join([as_table(head, lines), *published])
+    return "\n".join([as_table(head, lines), *others])
 
 
 def spread(values: Sequence[float]) -> str:
@@ -113,11 +118,8 @@ def paired(rows: Sequence[Row], table: str) -> str:
 
 def cost(rows: Sequence[Row], table: str) -> str:
     """What the methods cost on the published split, beside bde; empty without bde's seconds."""
-    found = {
-        method: mine
-        for method in NAMES
-        if (mine := [row for row in of(rows, method, table) if row["split"] == 0])
-    }
+    every = {method: published(rows, method, table) for method in NAMES}
+    found = {method: mine for method, mine in every.items() if mine}
     theirs = found.pop("bde_51000", None)
     if theirs is None or not found:
         return ""

@@ -60,10 +60,7 @@ def main() -> None:
             print(name, json.dumps(found[name], indent=1), flush=True)
     rows = [
         side_by_side.compare(
-            f"rise of memory, {what}",
-            name,
-            "own parts",
-            [one[what]["largest_rise_by_own_part"]],
+            f"rise of memory, {what}", name, "own parts", [one[what]["largest_rise_by_own_part"]]
         )
         for name, one in found.items()
         for what in WORK

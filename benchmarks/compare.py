@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 import side_by_side
+import tables_data
 from comparisons import COMPARISONS, LOWER_IS_BETTER, MODULES, Comparison, Line, Results
 from side_by_side import Measurement, Row
 
@@ -98,7 +99,8 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         places = {"{folder}": folder}
         if any("{airfoil}" in command for command in comparison.commands.values()):
-            places["{airfoil}"] = find_table(pythons.get("bde", sys.executable))
+            packages = tables_data.packages_of(pythons.get("bde", sys.executable))
+            places["{airfoil}"] = f"{packages}/{tables_data.BDE_FILES['airfoil']}"
 
         def run(command: Sequence[str], number: int = 0) -> Measurement:
             values = places | {"{round}": str(number)}
@@ -157,17 +159,6 @@ def values(results: Results, names: str | Sequence[str], key: str) -> list[float
     if not all(columns):
         return []
     return [math.prod(row) ** (1 / len(names)) for row in zip(*columns, strict=True)]
-
-
-def find_table(python: str) -> str:
-    """The csv file of airfoil in the bde of an interpreter."""
-    program = "import bde.data, pathlib; print(pathlib.Path(bde.data.__file__).parent)"
-    completed = subprocess.run(
-        [python, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False
-    )
-    if completed.returncode:
-        sys.exit(f"{python} cannot import bde; pip install sklearn-contrib-bde==1.0.2 there")
-    return str(pathlib.Path(completed.stdout.splitlines()[-1]) / "airfoil.csv")
 
 
 def compare_ess(run: pathlib.Path, notebook: pathlib.Path) -> Row:

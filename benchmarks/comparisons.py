@@ -101,11 +101,7 @@ def train_throughput() -> Comparison:
             setting = "M=4 and 8, geometric mean"
             lines.append(Line("training", setting, rate, ours, "rate", theirs, peer))
     lines.append(Line("compile time", "M=8", "s", "ours 8", "compile_seconds"))
-    return Comparison(
-        commands,
-        tuple(lines),
-        packages={"torch": ("torch",)},
-    )
+    return Comparison(commands, tuple(lines), packages={"torch": ("torch",)})
 
 
 def tables_throughput() -> Comparison:
@@ -156,10 +152,7 @@ def hmc_gradient() -> Comparison:
     lines.append(Line("mean acceptance", "1 chain", "", *once))
     commands["acceptance"] = ("ours", "hmc_gradient_acceptance.py")
     return Comparison(
-        commands,
-        tuple(lines),
-        once=("acceptance",),
-        packages={"ours": ("blackjax",)},
+        commands, tuple(lines), once=("acceptance",), packages={"ours": ("blackjax",)}
     )
 
 
@@ -174,31 +167,22 @@ def movielens_gradient() -> Comparison:
     commands: dict[str, tuple[str, ...]] = {}
     lines: list[Line] = []
     size, large, seconds = ("6040", "3706"), ("20000", "10000"), "5"
-    settings = {"users split": "1", "chains split": "2"}
-    for groups in settings.values():
-        for who in ("ours", "peer"):
+    settings: dict[str, tuple[str, ...]] = {}
+    for layout, groups in (("users split", "1"), ("chains split", "2")):
+        both = settings[f"{' x '.join(size)}, {layout}"] = (f"ours {groups}", f"peer {groups}")
+        for who, name in zip(("ours", "peer"), both, strict=True):
             script = ("ours", "movielens_gradient.py", who)
-            commands[f"{who} {groups}"] = (*script, *size, groups, seconds)
+            commands[name] = (*script, *size, groups, seconds)
+    settings[f"{' x '.join(large)}, users split"] = ("large",)
     commands["large"] = ("ours", "movielens_gradient.py", "ours", *large, "1", seconds)
-    named = {
-        f"{' x '.join(size)}, {layout}": (f"ours {k}", f"peer {k}")
-        for layout, k in settings.items()
-    }
-    for setting, (ours, *peers) in {
-        **named,
-        f"{' x '.join(large)}, users split": ("large",),
-    }.items():
+    for setting, (ours, *peers) in settings.items():
         for measure, unit, key in (
             ("leapfrog, 2 chains", "steps/s", "rate"),
             ("peak memory", "MiB", "peak_mebibytes"),
             ("error of a change", "nats", "error"),
         ):
             lines.append(Line(measure, setting, unit, ours, key, *peers, *["naive"] * len(peers)))
-    return Comparison(
-        commands,
-        tuple(lines),
-        once=("large",),
-    )
+    return Comparison(commands, tuple(lines), once=("large",))
 
 
 _POSTERIORS = {
@@ -226,8 +210,8 @@ def numpyro_nuts() -> Comparison:
     for name, chains, devices in [*settings, ("kidiq-kidscore_interaction", 16, 1)]:
         setting = f"{_POSTERIORS[name]}, {chains} chains, {devices} device(s)"
         for who in ("ours", "peer"):
-            arguments = (name, str(chains), str(devices), "{round}")
-            commands[f"{who}, {setting}"] = ("ours", f"numpyro_nuts_{who}.py", *arguments)
+            arguments = (who, name, str(chains), str(devices), "{round}")
+            commands[f"{who}, {setting}"] = ("ours", "numpyro_nuts.py", *arguments)
         for measure, unit, key in (
             ("least ESS, sampling", "1/s", "ess_min/sampling_seconds"),
             ("median ESS, sampling", "1/s", "ess_median/sampling_seconds"),
@@ -239,11 +223,7 @@ def numpyro_nuts() -> Comparison:
         ):
             both = (f"ours, {setting}", key, f"peer, {setting}")
             lines.append(Line(measure, setting, unit, *both, "NumPyro"))
-    return Comparison(
-        commands,
-        tuple(lines),
-        packages={"ours": ("numpyro",)},
-    )
+    return Comparison(commands, tuple(lines), packages={"ours": ("numpyro",)})
 
 
 def mclmc_steps() -> Comparison:
@@ -345,10 +325,7 @@ def scaling() -> Comparison:
             commands[name] = ("ours", "scaling_worker.py", kind, *layout, "whole")
             both = (name, "rate", f"{kind} 1 x 1", "one device")
             lines.append(Line(measure, f"{processes} x {devices}", unit, *both))
-    return Comparison(
-        commands,
-        tuple(lines),
-    )
+    return Comparison(commands, tuple(lines))
 
 
 def streaming(num_examples: int = 100_000) -> Comparison:

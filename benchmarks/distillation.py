@@ -45,18 +45,14 @@ def main() -> None:
         results[likelihood] = {**report["distillation"], "timing": report["timing"]}
     for line in table(results):
         print(line)
-    if args.out:
-        of_teacher = json.loads((teacher / "report.json").read_text())
-        content = {
-            "machine": side_by_side.describe_machine(),
-            **side_by_side.provenance(),
-            "config": args.config,
-            "epochs": args.epochs,
-            "blends": args.blends,
-            "teacher_timing": of_teacher["timing"],
-            "students": results,
-        }
-        pathlib.Path(args.out).write_text(json.dumps(content, indent=2) + "\n")
+    side_by_side.write(
+        args.out,
+        config=args.config,
+        epochs=args.epochs,
+        blends=args.blends,
+        teacher_timing=json.loads((teacher / "report.json").read_text())["timing"],
+        students=results,
+    )
 
 
 def train(*command: str) -> None:

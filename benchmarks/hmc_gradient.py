@@ -28,6 +28,24 @@ def load_dataset() -> Any:
     return sources.load_dataset("mnist", hold_out=False)
 
 
+def make_density(num_groups: int) -> tuple[Any, Any]:
+    """The task of the logistic regression, and its log density over all devices."""
+    import jax
+
+    from ensemble import networks
+    from ensemble.methods.mcmc.log_density import make_log_density
+    from ensemble.priors import parse_prior
+    from ensemble.sharding.mesh import create_mesh
+    from ensemble.source import in_memory
+    from ensemble.tasks.supervised import classification
+
+    dataset, devices = load_dataset(), jax.devices()
+    network = networks.create("logistic_regression", len(dataset.class_names or ()))
+    task = classification(dataset, network, parse_prior("normal(1)"))
+    mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
+    return task, make_log_density(task, in_memory(dataset, "train"), mesh)
+
+
 def load_images() -> tuple[np.ndarray, np.ndarray]:
     """The training images [60000, 784] float32, 0..1, and their labels."""
     from ensemble import sources
@@ -64,20 +82,10 @@ def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     import jax
     import jax.numpy as jnp
 
-    from ensemble import networks
     from ensemble.methods.mcmc.kernels import Settings, make_sampler
-    from ensemble.methods.mcmc.log_density import make_log_density
-    from ensemble.priors import parse_prior
-    from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-    from ensemble.source import in_memory
-    from ensemble.tasks.supervised import classification
+    from ensemble.sharding.mesh import ENSEMBLE
 
-    dataset = load_dataset()
-    network = networks.create("logistic_regression", len(dataset.class_names or ()))
-    task = classification(dataset, network, parse_prior("normal(1)"))
-    devices = jax.devices()
-    mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
-    density = make_log_density(task, in_memory(dataset, "train"), mesh)
+    _, density = make_density(num_groups)
     settings = Settings(
         "hmc", STEP_SIZE, num_leapfrog_steps=NUM_LEAPFROG_STEPS, jitter=0, num_warmup=0
     )

@@ -7,7 +7,6 @@ are split over the devices in `jax.shard_map(check_vma=True)`.
 """
 
 import json
-import resource
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -117,13 +116,7 @@ def measure(
         jax.block_until_ready(trajectory(positions, data))
         return NUM_LEAPFROG_STEPS
 
-    return rates.measure(work, seconds) | {"peak_mebibytes": peak_bytes() / 2**20}
-
-
-def peak_bytes() -> int:
-    """The most memory that this process has had resident."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return rates.measure(work, seconds) | {"peak_mebibytes": 1024 * rates.peak_memory()}
 
 
 def difference_error(

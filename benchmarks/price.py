@@ -30,8 +30,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import price_summary
-from price_problems import HELD_OUT, NO_LOGS, PROBLEMS, Problem, held_out
+from price_problems import HELD_OUT, PROBLEMS, Problem
 from rows import Results
+from tables_data import held_out
+from tables_ours import NO_LOGS
 
 import ensemble
 
@@ -66,7 +68,7 @@ class Split:
         self.first = next(iter(self._problem.recipes))
         self._folder = folder / problem / str(number)
         whole = self._problem.read(number)
-        self._data = {"candidate": held_out(whole, number), "final": whole}
+        self._data = {"candidate": held_out(whole, HELD_OUT, number), "final": whole}
 
     def workdir(self, stage: str, name: str) -> pathlib.Path:
         """Of one run."""

@@ -1,5 +1,7 @@
 """How fast workers are, in peers' environments too: the standard library is enough."""
 
+import resource
+import sys
 import time
 from collections.abc import Callable
 
@@ -23,3 +25,9 @@ def measure(
     finish()
     elapsed, used = time.perf_counter() - start, time.process_time() - cpu
     return {"rate": done / elapsed, "cpu_rate": done / used}
+
+
+def peak_memory(who: int = resource.RUSAGE_SELF) -> float:
+    """The most memory that this process, or one of its children, has had resident, GiB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(who).ru_maxrss * unit / 2**30

@@ -47,28 +47,23 @@ BATCHES = {
     "sgmcmc.num_samples": 400,
     "sgmcmc.steps_per_draw": 500,
 }
-CYCLES = {
-    "sgmcmc.schedule": "cyclical",
-    "sgmcmc.num_cycles": 8,
-    "sgmcmc.num_burn_in": 2500,
-    "sgmcmc.num_samples": 50,
-}
+CYCLES = {"num_cycles": 8, "num_burn_in": 2500, "num_samples": 50}
+SLOW, FAST = 0.003, 0.03
+
+
+def _keys(method: str, rate: float, **keys: Any) -> dict[str, Any]:
+    own = {f"sgmcmc.{name}": value for name, value in keys.items()}
+    return {"method": method, "learning_rate": rate, **own}
+
+
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "`hmc`, half of its chains against all": HMC,
-    "`sghmc`, .003": {"method": "sghmc", "learning_rate": 0.003},
-    "`sghmc`, .003, `rmsprop`": {
-        "method": "sghmc",
-        "learning_rate": 0.003,
-        "sgmcmc.preconditioner": "rmsprop",
-    },
-    "`sgld`, .03": {"method": "sgld", "learning_rate": 0.03},
-    "`sghmc`, .03": {"method": "sghmc", "learning_rate": 0.03},
-    "`sghmc`, .03, `polynomial`": {
-        "method": "sghmc",
-        "learning_rate": 0.03,
-        "sgmcmc.schedule": "polynomial",
-    },
-    "`sghmc`, .03, `cyclical`": {"method": "sghmc", "learning_rate": 0.03, **CYCLES},
+    "`sghmc`, .003": _keys("sghmc", SLOW),
+    "`sghmc`, .003, `rmsprop`": _keys("sghmc", SLOW, preconditioner="rmsprop"),
+    "`sgld`, .03": _keys("sgld", FAST),
+    "`sghmc`, .03": _keys("sghmc", FAST),
+    "`sghmc`, .03, `polynomial`": _keys("sghmc", FAST, schedule="polynomial"),
+    "`sghmc`, .03, `cyclical`": _keys("sghmc", FAST, schedule="cyclical", **CYCLES),
 }
 """Keys by the names of the table's rows; the first is what the others are compared with."""
 Row = Mapping[str, Any]
@@ -110,12 +105,11 @@ def bias(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, float]
 
 def measure(name: str, rows: Sequence[Row]) -> dict[str, Any]:
     """A row of the table, by the moments that the first of `RUNS` has."""
-    start, config = time.process_time(), {**COMMON, **RUNS[name]}
-    if RUNS[name] is not HMC:
-        config = {**COMMON, **BATCHES, **RUNS[name]}
+    start, is_known = time.process_time(), RUNS[name] is HMC
+    config = {**COMMON, **({} if is_known else BATCHES), **RUNS[name]}
     draws, posterior = sample(config)
     found = moments(draws)
-    if RUNS[name] is HMC:
+    if is_known:
         known, found = found, moments(draws[: len(draws) // 2])
         row: dict[str, Any] = {"moments": known}
     else:

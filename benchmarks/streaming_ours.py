@@ -8,6 +8,7 @@ python benchmarks/streaming_ours.py memory FOLDER MODEL NUM_STEPS
 python benchmarks/streaming_ours.py predicting FOLDER
 """
 
+import functools
 import itertools
 import json
 import pathlib
@@ -126,11 +127,6 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     }
 
 
-def wait_for_memory(folder: str, model: str) -> dict[str, float]:
-    """The same as `wait`, from arrays in memory."""
-    return wait(folder, model, is_in_memory=True)
-
-
 def _settings(folder: str, model: str, num_steps: int) -> dict[str, Any]:
     """Two members; the MLP has 32 hidden units."""
     config = {"dataset": f"records:{folder}", "model": model, "ensemble_size": 2}
@@ -145,7 +141,7 @@ def train(folder: str, model: str, num_steps: str) -> dict[str, float]:
     config = _settings(folder, model, int(num_steps))
     report = ensemble.train(config, show_progress=False).report
     return {
-        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6 * 1.024,
+        "gigabytes": rates.peak_memory() * 2**30 / 1e9,
         "seconds": report["timing"]["seconds_total"],
         "examples": int(num_steps) * BATCH_SIZE,
     }
@@ -164,15 +160,15 @@ def predict(folder: str) -> dict[str, float]:
         seconds = time.perf_counter() - began
         with open(f"{root}/all.jsonl", "rb") as lines:
             count = sum(1 for _ in lines)
-    size = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"gigabytes": size / 1e6 * 1.024, "seconds": seconds, "lines": count}
+    size = rates.peak_memory(resource.RUSAGE_CHILDREN) * 2**30 / 1e9
+    return {"gigabytes": size, "seconds": seconds, "lines": count}
 
 
 WORK: dict[str, Callable[..., dict[str, float]]] = {
     "write": write,
     "reading": read,
     "waiting": wait,
-    "in_memory": wait_for_memory,
+    "in_memory": functools.partial(wait, is_in_memory=True),
     "memory": train,
     "predicting": predict,
 }

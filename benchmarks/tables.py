@@ -23,7 +23,7 @@ import os
 import pathlib
 import subprocess
 import sys
-import threading
+import tempfile
 
 import side_by_side
 import tables_data
@@ -52,24 +52,24 @@ def run(command: list[str], method: str, table: str, results: Results) -> None:
         "OMP_NUM_THREADS": "1",
         "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     }
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
         assert process.stdout is not None
-        errors: list[str] = []
-        reader = threading.Thread(target=errors.extend, args=(process.stderr,))
-        reader.start()
         for line in process.stdout:
             if not line.startswith("{"):
                 continue  # A peer's advertisement.
             scores = json.loads(line)
-            key = {"method": method, "table": table, "split": scores["split"]}
-            results.add(key, scores)
+            results.add({"method": method, "table": table, "split": scores["split"]}, scores)
             shown = {name: round(value, 4) for name, value in scores.items()}
             print(f"{method} {table} {shown}", file=sys.stderr, flush=True)
-        reader.join()
-    if process.returncode:
-        print(f"FAILED: {' '.join(command)}\n{''.join(errors[-15:])}", file=sys.stderr, flush=True)
+        if process.wait():
+            errors.seek(0)
+            last = "".join(errors.readlines()[-15:])
+            print(f"FAILED: {' '.join(command)}\n{last}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -91,13 +91,9 @@ def main() -> None:
                 continue
             most = (tables_data.num_splits(table), SLOW.get(method), args.splits)
             ours = method in OURS
-            command = [
-                sys.executable if ours else args.peer_python,
-                str(side_by_side.ROOT / "benchmarks" / ("tables_ours.py" if ours else PEER)),
-                method,
-                table,
-                args.wheel,
-            ]
+            script = side_by_side.ROOT / "benchmarks" / ("tables_ours.py" if ours else PEER)
+            python = sys.executable if ours else args.peer_python
+            command = [python, str(script), method, table, args.wheel]
             key = {"method": method, "table": table}
             splits = range(min(one for one in most if one))
             missing = [one for one in splits if results.find({**key, "split": one}) is None]

@@ -67,13 +67,12 @@ def read_table(name: str, fold: int, kind: str) -> dict[str, np.ndarray]:
 def score(data: dict[str, np.ndarray], kind: str, keys: Mapping[str, Any]) -> dict[str, float]:
     """Scores of the test rows in the targets' units."""
     if keys.get("early_stopping_epochs") == 0:
-        held_out = [key for key in data if key.startswith("validation")]
-        for key in held_out:
-            train = key.replace("validation", "train")
-            data[train] = np.concatenate([data[train], data.pop(key)])
-    settings = {"num_devices": 1, "hold_out": False, **NO_LOGS, **keys}
-    settings["likelihood"] = "categorical" if kind == "labels" else "gaussian"
-    config = {**flatten(tabular.get_config()), **settings}
+        for name in ("inputs", kind):
+            parts = [data[f"train_{name}"], data.pop(f"validation_{name}")]
+            data[f"train_{name}"] = np.concatenate(parts)
+    likelihood = "categorical" if kind == "labels" else "gaussian"
+    own = {"num_devices": 1, "hold_out": False, "likelihood": likelihood}
+    config = {**flatten(tabular.get_config()), **own, **NO_LOGS, **keys}
     return ensemble.train(config, data, show_progress=False).report["test"]["ensemble"]
 
 

@@ -56,9 +56,8 @@ def score(
         arrays = predictor.member_arrays(split.test_inputs)
         scores = predictor.likelihood.summarise(arrays, split.test_targets)["ensemble"]
         return {name: scores[name] for name in SCORES}
-    keys = {}
-    for one in others:
-        key, _, value = one.removeprefix("--").partition("=")
+    keys: dict[str, Any] = {}
+    for key, value in (one.removeprefix("--").split("=", 1) for one in others):
         kind: type[Any] = type(RECIPE.get(key, ""))
         keys[key] = kind(value)
     own = BDE if table in tables_data.BDE_TABLES else {"mlp.widths": "50"}

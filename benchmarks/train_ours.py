@@ -16,6 +16,7 @@ import rates
 from ensemble.sharding import startup
 
 BATCH_SIZE, TABLE_BATCH_SIZE, NUM_TABLE_MEMBERS = 128, 256, 10
+NUM_IMAGES = 100 * BATCH_SIZE
 CNN = {"model": "cnn", "batch_size": BATCH_SIZE}
 SGD = {"num_steps": 10**6}
 SGHMC = {
@@ -36,11 +37,11 @@ TABLE = {
 }
 
 
-def generate_images(num_test: int) -> dict[str, np.ndarray]:
-    """Noise of MNIST's shape, with labels."""
+def generate_images(**sizes: int) -> dict[str, np.ndarray]:
+    """Noise of MNIST's shape, with labels, by split."""
     rng = np.random.default_rng(0)
     data: dict[str, np.ndarray] = {}
-    for name, size in (("train", 100 * BATCH_SIZE), ("test", num_test)):
+    for name, size in sizes.items():
         data[f"{name}_inputs"] = rng.integers(0, 256, (size, 28, 28, 1), dtype=np.uint8)
         data[f"{name}_labels"] = np.arange(size) % 10
     return data
@@ -121,9 +122,16 @@ def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
         return fit()
     if what == "cnn":
         config = {**CNN, **SGD, "ensemble_size": size}
-        return advance(config, generate_images(10_000), 4.0, BATCH_SIZE * size)
+        return advance(
+            config, generate_images(train=NUM_IMAGES, test=10_000), 4.0, BATCH_SIZE * size
+        )
     if what == "sghmc":  # Steps are counted.
-        return advance({**CNN, **SGHMC, "num_chains": size}, generate_images(1000), 6.0, size)
+        return advance(
+            {**CNN, **SGHMC, "num_chains": size},
+            generate_images(train=NUM_IMAGES, test=1000),
+            6.0,
+            size,
+        )
     return advance({**TABLE, **SGD}, generate_table(10_000), 5.0, TABLE_BATCH_SIZE * size)
 
 

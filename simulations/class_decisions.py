@@ -4,39 +4,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation import class_evaluator, scoring, sentences, strata, verdict
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.source import Strata
-from simulations.class_scores import ROUNDING, UNEQUAL
+from simulations.class_scores import ROUNDING, UNEQUAL, answers, nll_change
 from simulations.populations import means_and_labels, population, sample
 from simulations.settings import named, with_more
 from simulations.shifts import draw_hits
-from simulations.statement import VERDICT, Outcome, Replicate, Statement, holds, replication
+from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 
-def temperature(num_examples: int, **setting: Any) -> Replicate:
+@replication
+def temperature(rng: np.random.Generator, num_examples: int, **setting: Any) -> Outcome:
     """Whether the advice on a temperature is the opposite of what it does to new examples."""
     everything = population(size=10_000, **setting)
-    mean = metrics.ensemble_log_probs(everything.log_probs)
-    before = metrics.nll(mean, everything.targets)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
-        section = scoring._score_temperature(*means_and_labels(test, held_out))
-        effect = sentences.effect(section)
-        if not effect:
-            return {"use it": None, "leave it out": None}
-        changed = metrics.apply_temperature(mean, section["value"])
-        change = metrics.nll(changed, everything.targets) - before
-        return {
-            "use it": effect < 0 < change if effect < 0 else None,
-            "leave it out": change < 0 if effect > 0 else None,
-        }
-
-    return replicate
+    test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
+    section = scoring._score_temperature(*means_and_labels(test, held_out))
+    effect = sentences.effect(section)
+    if not effect:
+        return {"use it": None, "leave it out": None}
+    change = nll_change(everything, section["value"])
+    return {
+        "use it": effect < 0 < change if effect < 0 else None,
+        "leave it out": change < 0 if effect > 0 else None,
+    }
 
 
 @replication
@@ -85,17 +78,11 @@ def _classes(
 ) -> tuple[LabelledPredictions, dict[str, Any]]:
     """Predictions of one member with such recalls, and what is said of their classes."""
     labels = rng.choice(len(prior), size=num_examples, p=prior)
-    predictions = predict(labels, rng.random(num_examples) < np.array(recalls)[labels], rng)
-    return predictions, scoring.score_classes(predictions, [str(i) for i in range(len(prior))])
-
-
-def predict(labels: NDArray, hits: NDArray, rng: np.random.Generator) -> LabelledPredictions:
-    """One member that is right where asked for; else it says one of the other classes."""
+    hits = rng.random(num_examples) < np.array(recalls)[labels]
     num_classes = int(labels.max()) + 2
-    other = (labels + rng.integers(1, num_classes, size=len(labels))) % num_classes
-    probs = np.full((1, len(labels), num_classes), 0.1 / (num_classes - 1))
-    probs[0, np.arange(len(labels)), np.where(hits, labels, other)] = 0.9
-    return LabelledPredictions(np.log(probs), labels, np.arange(1))
+    other = (labels + rng.integers(1, num_classes, size=num_examples)) % num_classes
+    predictions = answers(np.where(hits, labels, other), labels, num_classes)
+    return predictions, scoring.score_classes(predictions, [str(i) for i in range(len(prior))])
 
 
 @replication
@@ -159,28 +146,30 @@ def group_interval(rng: np.random.Generator, num_examples: int, share: float) ->
     return {"share": holds(section["interval"], share)}
 
 
+@replication
 def conformal(
-    num_held_out: int, num_examples: int, parts: Sequence[str], **setting: Any
-) -> Replicate:
+    rng: np.random.Generator,
+    num_held_out: int,
+    num_examples: int,
+    parts: Sequence[str],
+    **setting: Any,
+) -> Outcome:
     """Whether what is said of conformal sets holds.
 
     `coverage` and `mean_size`: on the population, of the sets as they were fitted; `range`: on this
     test split.
     """
     everything = population(**setting)
+    held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
+    section = scoring._score_conformal(
+        *means_and_labels(test, held_out), nonempty=False, strata=None
+    )
     mean = metrics.ensemble_log_probs(everything.log_probs)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
-        splits = means_and_labels(test, held_out)
-        section = scoring._score_conformal(*splits, nonempty=False, strata=None)
-        sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
-        found = {"range": (section["coverage_range"], section["coverage"])}
-        for name, truth in (("coverage", sets.coverage), ("mean_size", sets.mean_size)):
-            found[name] = section["interval"][name], truth
-        return {part: holds(*found[part], ROUNDING) for part in parts}
-
-    return replicate
+    sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
+    found = {"range": (section["coverage_range"], section["coverage"])}
+    for name, truth in (("coverage", sets.coverage), ("mean_size", sets.mean_size)):
+        found[name] = section["interval"][name], truth
+    return {part: holds(*found[part], ROUNDING) for part in parts}
 
 
 _sized = named("num_examples")

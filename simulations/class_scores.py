@@ -1,5 +1,6 @@
 """Scores of predicted classes: do their intervals hold the scores of the whole population?"""
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +11,8 @@ from ensemble import metrics
 from ensemble.evaluation import scoring, verdict
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from simulations.populations import means_and_labels, population, sample
-from simulations.settings import Settings, named, with_more
-from simulations.statement import VERDICT, Outcome, Replicate, Statement, holds, replication
+from simulations.settings import named, with_more
+from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 BOUNDED = ("accuracy", "brier", "aurc", "accuracy_at_80", "overconfidence", "disagreement")
 ROUNDING = 1e-12
@@ -20,7 +21,9 @@ UNEQUAL = (0.8, 0.15, 0.05)
 UNBOUNDED = ("nll", "total", "aleatoric", "epistemic")
 
 
-def _truth(of: LabelledPredictions) -> dict[str, float]:
+@functools.lru_cache(maxsize=1)
+def _truth(**setting: Any) -> dict[str, float]:
+    of = population(**setting)
     mean = metrics.ensemble_log_probs(of.log_probs)
     scores = metrics.scores(mean, of.targets)
     uncertainty = metrics.uncertainty(of.log_probs)
@@ -32,33 +35,33 @@ def _truth(of: LabelledPredictions) -> dict[str, float]:
     }
 
 
-def score_interval(num_examples: int, names: Sequence[str], **setting: Any) -> Replicate:
+@replication
+def score_interval(
+    rng: np.random.Generator, num_examples: int, names: Sequence[str], **setting: Any
+) -> Outcome:
     """Whether the intervals of a test split's scores hold those of the population."""
-    everything = population(**setting)
-    truth = _truth(everything)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        intervals = scoring.all_intervals(sample(rng, everything, num_examples))
-        return {name: holds(intervals[name], truth[name], ROUNDING) for name in names}
-
-    return replicate
+    intervals = scoring.all_intervals(sample(rng, population(**setting), num_examples))
+    truth = _truth(**setting)
+    return {name: holds(intervals[name], truth[name], ROUNDING) for name in names}
 
 
-def temperature_scores(num_examples: int, **setting: Any) -> Replicate:
+@replication
+def temperature_scores(rng: np.random.Generator, num_examples: int, **setting: Any) -> Outcome:
     """Whether the change of the NLL on test examples holds that of the population."""
     everything = population(size=10_000, **setting)
-    mean = metrics.ensemble_log_probs(everything.log_probs)
+    test, held_out = (sample(rng, everything, num_examples) for _ in range(2))
+    section = scoring._score_temperature(*means_and_labels(test, held_out))
+    if not scoring.is_available(section):
+        return {"nll_change": None}
+    truth = nll_change(everything, section["value"])
+    return {"nll_change": holds(section["nll_change_interval"], truth, ROUNDING)}
 
-    def replicate(rng: np.random.Generator) -> Outcome:
-        test, held_out = (sample(rng, everything, num_examples) for _ in range(2))
-        section = scoring._score_temperature(*means_and_labels(test, held_out))
-        if not scoring.is_available(section):
-            return {"nll_change": None}
-        changed = metrics.apply_temperature(mean, section["value"])
-        truth = metrics.nll(changed, everything.targets) - metrics.nll(mean, everything.targets)
-        return {"nll_change": holds(section["nll_change_interval"], truth, ROUNDING)}
 
-    return replicate
+def nll_change(of: LabelledPredictions, temperature: float) -> float:
+    """What a temperature adds to the NLL of the ensemble."""
+    mean = metrics.ensemble_log_probs(of.log_probs)
+    changed = metrics.apply_temperature(mean, temperature)
+    return metrics.nll(changed, of.targets) - metrics.nll(mean, of.targets)
 
 
 @replication
@@ -69,88 +72,69 @@ def balanced_accuracy(
     labels, num_classes = np.repeat(np.arange(len(counts)), counts), len(counts)
     hits = rng.random(len(labels)) < np.array(recalls)[labels]
     names = [str(i) for i in range(num_classes)]
-    section = scoring.score_classes(_certain(hits, labels, num_classes), names)
+    predicted = np.where(hits, labels, (labels + 1) % num_classes)
+    section = scoring.score_classes(answers(predicted, labels, num_classes), names)
     return {"balanced accuracy": holds(section["interval"], float(np.mean(recalls)), ROUNDING)}
 
 
-def _certain(hits: np.ndarray, labels: np.ndarray, num_classes: int) -> LabelledPredictions:
-    """Predictions that are right where asked for, else the next class."""
-    predicted = np.where(hits, labels, (labels + 1) % num_classes)
+def answers(predicted: np.ndarray, labels: np.ndarray, num_classes: int) -> LabelledPredictions:
+    """One member that is rather sure of the classes [N] that it predicts."""
     probs = np.full((1, len(labels), num_classes), 0.1 / (num_classes - 1))
     probs[0, np.arange(len(labels)), predicted] = 0.9
     return LabelledPredictions(np.log(probs), labels, np.arange(1))
 
 
-def ece_by_chance(num_examples: int, **setting: Any) -> Replicate:
+@replication
+def ece_by_chance(rng: np.random.Generator, num_examples: int, **setting: Any) -> Outcome:
     """Whether the ECE of a calibrated predictor is at most what chance is said to make of it."""
-    everything = population(**setting)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        drawn = sample(rng, everything, num_examples, gap=0.0)
-        terms = metrics.terms(metrics.ensemble_log_probs(drawn.log_probs), drawn.targets)
-        limit = metrics.calibration_by_chance(terms).ece_quantile
-        return {"ECE": terms.ece() <= limit + ROUNDING}
-
-    return replicate
+    drawn = sample(rng, population(**setting), num_examples, gap=0.0)
+    terms = metrics.terms(metrics.ensemble_log_probs(drawn.log_probs), drawn.targets)
+    limit = metrics.calibration_by_chance(terms).ece_quantile
+    return {"ECE": terms.ece() <= limit + ROUNDING}
 
 
-def trust(num_examples: int, gap: float, **setting: Any) -> Replicate:
+@replication
+def trust(rng: np.random.Generator, num_examples: int, gap: float, **setting: Any) -> Outcome:
     """Whether the sentence about probabilities is wrong.
 
     A calibrated predictor is called overconfident, underconfident or wrong level by level; one that
     is not is said to be to be taken as it is, to within fewer points than it is off.
     """
-    everything = population(**setting)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        test = scoring.score_predictions(sample(rng, everything, num_examples, gap))
-        sentence = verdict.trust(test, temperature_helps=False)
-        if sentence.startswith(("With", "The test split")):
-            return {"sentence": None}
-        within = re.search(r"are right to within ([\d.]+) point", sentence)
-        if within:
-            return {"sentence": float(within[1]) / 100 < gap}
-        return {"sentence": not gap}
-
-    return replicate
+    test = scoring.score_predictions(sample(rng, population(**setting), num_examples, gap))
+    sentence = verdict.trust(test, temperature_helps=False)
+    if sentence.startswith(("With", "The test split")):
+        return {"sentence": None}
+    within = re.search(r"are right to within ([\d.]+) point", sentence)
+    if within:
+        return {"sentence": float(within[1]) / 100 < gap}
+    return {"sentence": not gap}
 
 
-def power(num_examples: int, gap: float, **setting: Any) -> Replicate:
+@replication
+def power(rng: np.random.Generator, num_examples: int, gap: float, **setting: Any) -> Outcome:
     """Whether as many examples as are said to show a gap do show it."""
     everything = population(**setting)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        drawn = sample(rng, everything, num_examples, gap)
-        first = scoring.all_intervals(drawn)["overconfidence"]
-        assert first is not None
-        needed = metrics.num_to_see(gap, first, num_examples)
-        drawn = sample(rng, everything, needed, gap)
-        second = scoring.all_intervals(drawn)["overconfidence"]
-        return {"overconfidence": not holds(second, 0.0, ROUNDING)}
-
-    return replicate
-
-
-def _score_settings(names: Sequence[str]) -> Settings:
-    settings = {
-        "N = 30, M = 2, hard": _scored(30, 2, num_classes=5, signal=1.5),
-        "N = 30, M = 3, 98% right": _scored(30, 3, num_classes=3, signal=3.5),
-        "N = 100, M = 4, overconfident": _scored(100, 4, signal=2.0, sharpness=2.0),
-        "N = 300, M = 16, 98% right": _scored(300, 16, num_classes=5, signal=3.5),
-        "N = 1000, M = 2, unequal classes": _scored(1000, 2, prior=UNEQUAL),
-        "N = 1000, M = 2, 99.9% right": _scored(1000, 2, signal=5.0),
-        "N = 1000, M = 8, very overconfident": _scored(1000, 8, signal=2.0, sharpness=5.0),
-        "N = 1000, M = 2, all right": _scored(1000, 2, signal=12.0),
-        "N = 5000, M = 2, underconfident": _scored(5000, 2, num_classes=2, sharpness=0.6),
-    }
-    if "nll" in names:
-        del settings["N = 1000, M = 2, all right"]  # There all are 0.
-    return with_more(settings, names=names)
+    first = scoring.all_intervals(sample(rng, everything, num_examples, gap))["overconfidence"]
+    assert first is not None
+    needed = metrics.num_to_see(gap, first, num_examples)
+    second = scoring.all_intervals(sample(rng, everything, needed, gap))["overconfidence"]
+    return {"overconfidence": not holds(second, 0.0, ROUNDING)}
 
 
 _recalls = named("counts recalls")
 _scored = named("num_examples num_members")
 _gap = named("num_examples gap")
+_SCORED = {
+    "N = 30, M = 2, hard": _scored(30, 2, num_classes=5, signal=1.5),
+    "N = 30, M = 3, 98% right": _scored(30, 3, num_classes=3, signal=3.5),
+    "N = 100, M = 4, overconfident": _scored(100, 4, signal=2.0, sharpness=2.0),
+    "N = 300, M = 16, 98% right": _scored(300, 16, num_classes=5, signal=3.5),
+    "N = 1000, M = 2, unequal classes": _scored(1000, 2, prior=UNEQUAL),
+    "N = 1000, M = 2, 99.9% right": _scored(1000, 2, signal=5.0),
+    "N = 1000, M = 8, very overconfident": _scored(1000, 8, signal=2.0, sharpness=5.0),
+    "N = 1000, M = 2, all right": _scored(1000, 2, signal=12.0),
+    "N = 5000, M = 2, underconfident": _scored(5000, 2, num_classes=2, sharpness=0.6),
+}
 _CALIBRATED = {
     "N = 30, hard": _gap(30, signal=1.0),
     "N = 100, unequal classes": _gap(100, prior=UNEQUAL),
@@ -176,7 +160,7 @@ STATEMENTS = (
             "ensemble.metrics.analytic_intervals._upper",
             "ensemble.metrics.abstention._clopper_pearson",
         ),
-        settings=_score_settings(BOUNDED),
+        settings=with_more(_SCORED, names=BOUNDED),
         prepare=score_interval,
         at_least=True,
     ),
@@ -189,7 +173,11 @@ STATEMENTS = (
             "ensemble.metrics.analytic_intervals.mean_interval",
             "ensemble.metrics.analytic_intervals.mean_intervals",
         ),
-        settings=_score_settings(UNBOUNDED),
+        # Where all are right, they are 0.
+        settings=with_more(
+            {title: one for title, one in _SCORED.items() if "all right" not in title},
+            names=UNBOUNDED,
+        ),
         prepare=score_interval,
     ),
     Statement(

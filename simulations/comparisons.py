@@ -45,6 +45,8 @@ class World(NamedTuple):
             all that there are, or of many, where `num_examples` is None.
         difference: the score of the second less that of the first, of what was drawn.
         section: as `recipe.score_recipes` returns it, of what was drawn.
+        scores: of each of the two, of those that are asked for and what was drawn.
+        intervals: of their differences, likewise.
         is_wrong: whether the sentence on a section is wrong, by the section and the truth.
         steady: what `draw` is given in place of a setting's own to know the truth.
     """
@@ -54,6 +56,8 @@ class World(NamedTuple):
     draw: Callable[..., Any]
     difference: Callable[[Any], float]
     section: Callable[[Any], dict[str, Any]]
+    scores: Callable[[Any, Any], list[dict[str, float]]] = lambda *_: [{}, {}]
+    intervals: Callable[[Any, Any], Mapping[str, Any]] = lambda *_: {}
     is_wrong: Callable[[Mapping[str, Any], float], bool | None] = is_wrong
     steady: tuple[tuple[str, float], ...] = ()
 
@@ -89,6 +93,20 @@ class World(NamedTuple):
 
         return replicate
 
+    def these(
+        self, asked: Any, members: Any, num_examples: int, kinds: Any, **rest: Any
+    ) -> Replicate:
+        """Whether paired intervals hold the difference of two ensembles that stay as they are."""
+        fixed = np.random.default_rng(0)
+        pair = self.pair(fixed, members, kinds)
+        before, after = self.scores(asked, self.draw(fixed, pair, None, **rest))
+
+        def replicate(rng: np.random.Generator) -> Outcome:
+            found = self.intervals(asked, self.draw(rng, pair, num_examples, **rest))
+            return {name: holds(found[name], after[name] - before[name]) for name in found}
+
+        return replicate
+
 
 @functools.cache
 def _truth(world: World, members: Any, kinds: Any, rest: tuple[tuple[str, Any], ...]) -> float:
@@ -99,37 +117,6 @@ def _truth(world: World, members: Any, kinds: Any, rest: tuple[tuple[str, Any], 
         drawn = world.draw(rng, world.pair(rng, members, kinds), 1000, **dict(rest))
         found.append(world.difference(drawn))
     return float(np.mean(found))
-
-
-def these_ensembles(
-    world: World,
-    scores: Callable[[Any], list[dict[str, float]]],
-    intervals: Callable[[Any], Mapping[str, Any]],
-    members: tuple[int, int],
-    num_examples: int,
-    kinds: Any,
-    **rest: Any,
-) -> Replicate:
-    """Whether paired intervals hold the difference of two ensembles that stay as they are.
-
-    Args:
-        world: of the recipes.
-        scores: of each of the two.
-        intervals: of their differences.
-        members: of each of the two.
-        num_examples: N.
-        kinds: of each of the two.
-        **rest: of `world.draw`.
-    """
-    fixed = np.random.default_rng(0)
-    pair = world.pair(fixed, members, kinds)
-    before, after = scores(world.draw(fixed, pair, None, **rest))
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        found = intervals(world.draw(rng, pair, num_examples, **rest))
-        return {name: holds(found[name], after[name] - before[name]) for name in found}
-
-    return replicate
 
 
 def setting(
@@ -205,7 +192,7 @@ def _section(drawn: tuple[list[NDArray], NDArray]) -> dict[str, Any]:
     return recipe.score_recipes("NLL", "members", *parts)
 
 
-def _scores(drawn: tuple[list[NDArray], NDArray]) -> list[dict[str, float]]:
+def _scores(_: Any, drawn: tuple[list[NDArray], NDArray]) -> list[dict[str, float]]:
     return [metrics.scores(metrics.ensemble_log_probs(one), drawn[1]) for one in drawn[0]]
 
 
@@ -215,11 +202,7 @@ def _intervals(names: tuple[str, ...], drawn: tuple[list[NDArray], NDArray]) -> 
     return {name: found[name] for name in names}
 
 
-_WORLD = World("nll", _pair, _draw, _difference, _section)
-
-
-def _these(names: tuple[str, ...]) -> Callable[..., Replicate]:
-    return functools.partial(these_ensembles, _WORLD, _scores, functools.partial(_intervals, names))
+_WORLD = World("nll", _pair, _draw, _difference, _section, _scores, _intervals)
 
 
 _PLAIN, _UNEQUAL, _HARD = Kind(1.0, 0.0, 3.0), Kind(1.0, 0.3, 3.0), Kind(1.0, 0.1, 2.0)
@@ -245,7 +228,7 @@ STATEMENTS = (
             "ensemble.metrics.jackknife.mean_difference_interval",
         ),
         settings=_PAIRS,
-        prepare=_these(_MEANS),
+        prepare=functools.partial(_WORLD.these, _MEANS),
     ),
     Statement(
         name="comparison.shares_of_these_ensembles",
@@ -253,7 +236,7 @@ STATEMENTS = (
         over="examples",
         made_by=("ensemble.metrics.jackknife.share_difference_interval",),
         settings=_PAIRS,
-        prepare=_these(_SHARES),
+        prepare=functools.partial(_WORLD.these, _SHARES),
         at_least=True,
     ),
     Statement(

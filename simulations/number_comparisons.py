@@ -1,7 +1,6 @@
 """Two ensembles of numbers: the difference of these two, and of their recipes."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.metrics import regression
 from ensemble.storage.predictions import StoredPredictions
 from simulations import real_members
-from simulations.comparisons import World, setting, these_ensembles
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.comparisons import World, setting
+from simulations.statement import VERDICT, Statement
 
 POPULATION = 20_000
 LIKELIHOOD = Gaussian(0.0, 1.0, -8.0, 8.0)
@@ -120,16 +119,15 @@ def _section(pair: list[Predicted]) -> dict[str, Any]:
     return recipe.score_recipes("CRPS", "members", *map(number_comparison.leave_one_out, pair))
 
 
-_WORLD = World("crps", _pair, draw, _difference, _section)
-
-
-def _these(terms: Callable[[Predicted], dict[str, NDArray]]) -> Callable[..., Replicate]:
-    return functools.partial(
-        these_ensembles,
-        _WORLD,
-        lambda pair: [regression.means(terms(one)) for one in pair],
-        lambda pair: number_comparison.paired_intervals(*map(terms, pair)),
-    )
+_WORLD = World(
+    "crps",
+    _pair,
+    draw,
+    _difference,
+    _section,
+    lambda terms, pair: [regression.means(terms(one)) for one in pair],
+    lambda terms, pair: number_comparison.paired_intervals(*map(terms, pair)),
+)
 
 
 _PLAIN, _UNEQUAL, _ALIKE = Kind(0.6, 0.2), Kind(0.3, 0.6), Kind(0.3, 0.1)
@@ -153,7 +151,7 @@ STATEMENTS = (
             "ensemble.metrics.jackknife.mean_difference_interval",
         ),
         settings=_PAIRS,
-        prepare=_these(_means),
+        prepare=functools.partial(_WORLD.these, _means),
     ),
     Statement(
         name="number_comparison.shares_of_these_ensembles",
@@ -161,7 +159,7 @@ STATEMENTS = (
         over="examples",
         made_by=("ensemble.metrics.jackknife.share_difference_interval",),
         settings=_PAIRS,
-        prepare=_these(_shares),
+        prepare=functools.partial(_WORLD.these, _shares),
         at_least=True,
     ),
     Statement(

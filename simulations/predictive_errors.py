@@ -10,12 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ensemble.draws import diagnostics
-from ensemble.draws.predictive_error import (
-    ERROR,
-    PredictiveError,
-    error_of_chains,
-    error_of_draws,
-)
+from ensemble.draws.predictive_error import ERROR, PredictiveError, error_of_chains, error_of_draws
 from ensemble.methods.mcmc.chain_monitor import has_converged
 from simulations.settings import named
 from simulations.statement import Outcome, Statement, holds, replication

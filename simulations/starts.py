@@ -87,8 +87,8 @@ _WORLD = World(
     draw,
     _difference,
     _section,
-    is_wrong,
-    (("kept", 0.9),),  # Kept: less noise.
+    is_wrong=is_wrong,
+    steady=(("kept", 0.9),),  # Less noise.
 )
 
 
