@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, one round")
     args = parser.parse_args()
     path = pathlib.Path(args.out)
+    if not path.exists():
+        parser.error(f"--out={path} is not there: benchmarks/compare.py rwm --out={path} writes it")
     content = json.loads(path.read_text())
     rounds = 1 if args.quick else args.rounds
     samples = [10**k for k in range(1, 5 if args.quick else 7)]
