@@ -46,7 +46,7 @@ versions: $(VENV)/requirements-dev  ## Tries every Python, and the lowest and hi
 	$(BIN)/python -m scripts.try_versions
 
 bench: $(VENV)/requirements  ## Measures training, evaluation and sampling against their peers.
-	for name in train_throughput evaluation hmc_gradient numpyro_nuts movielens_gradient scaling; do \
+	for name in train_throughput evaluation hmc_gradient numpyro_nuts movielens_gradient scaling rwm; do \
 	  $(BIN)/python benchmarks/compare.py $$name --out=benchmarks/results/$$name.json || exit 1; done
 	$(BIN)/python benchmarks/rwm.py --out=benchmarks/results/rwm.json --images=docs/images
 	PYTHONPATH=. $(BIN)/python benchmarks/scaling.py --image=docs/images/scaling.png

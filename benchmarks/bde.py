@@ -20,12 +20,9 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,13 +30,9 @@ import bde_page
 import numpy as np
 import side_by_side
 import tables_data
-from posteriordb import write
-from tables import provenance
+from rows import Results
 
-POSTERIORS = {
-    "posterior_8000": ("num_burn_in=200", "num_samples=200"),
-    "posterior_24000": (),
-}
+POSTERIORS = {"posterior_8000": ("num_burn_in=200", "num_samples=200"), "posterior_24000": ()}
 """Our posteriors by their steps, and what is not as in the configuration; a draw has 20 steps."""
 ENSEMBLES = {"ensemble": 10, "ensemble_300": 300}
 """Ours by their members; 300 cost about as much as the ten with the posterior of 24,000 steps."""
@@ -57,7 +50,6 @@ METHODS = (
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "bde.json"
 PAGE = side_by_side.ROOT / "docs" / "bde_table.md"
 CONFIG = "configs/tabular_posterior.py"
-PACKAGE, VERSION = "sklearn-contrib-bde", "1.0.2"
 NUM_SEEDS = 5
 UNSEEDED = ("least_squares",)
 
@@ -98,27 +90,14 @@ def plan(
 
 
 def run(commands: Sequence[Sequence[str]]) -> tuple[str, dict[str, float]]:
-    """Runs commands one after another, each in a fresh process with a cold compilation cache.
+    """Runs commands one after another.
 
     Returns:
         The output of the last one, and the seconds of all: wall clock and CPU.
-
-    Raises:
-        RuntimeError: one failed.
     """
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-    for command in commands:
-        completed = subprocess.run(
-            command, cwd=side_by_side.ROOT, env=environment, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-        if completed.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{completed.stderr[-2000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    seconds = time.perf_counter() - start
-    return completed.stdout, {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
+    runs = [side_by_side.run_child(command, side_by_side.ROOT) for command in commands]
+    costs = ("seconds", "cpu_seconds")
+    return runs[-1][0], {key: round(sum(cost[key] for _, cost in runs), 2) for key in costs}
 
 
 def our_commands(cell: Cell, data: pathlib.Path, folder: pathlib.Path) -> list[list[str]]:
@@ -145,44 +124,31 @@ def our_commands(cell: Cell, data: pathlib.Path, folder: pathlib.Path) -> list[l
     return [start, command("", cell.method, f"--config.init_from={folder / 'ensemble'}", *steps)]
 
 
-def measure(cell: Cell, data: pathlib.Path, bde_python: str) -> dict[str, Any]:
+def measure(cell: Cell, packages: str, bde_python: str) -> dict[str, Any]:
     """Runs a cell.
 
     Args:
         cell: to run.
-        data: file of the split.
+        packages: folder of the library bde, which has the tables.
         bde_python: the interpreter of bde's environment.
     """
-    if cell.method in (*ENSEMBLES, *POSTERIORS):
-        folder = pathlib.Path(tempfile.mkdtemp())
-        try:
+    with tempfile.TemporaryDirectory() as root:
+        folder = pathlib.Path(root)
+        data = folder / "split.npz"
+        np.savez(data, **tables_data.read_split(cell.table, cell.split, packages)._asdict())
+        if cell.method in (*ENSEMBLES, *POSTERIORS):
             _, cost = run(our_commands(cell, data, folder))
             report = json.loads((folder / cell.method / "report.json").read_text())
-        finally:
-            shutil.rmtree(folder)
-        test = report["test"]["ensemble"]
-        row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll")}
-        if "posterior" in report:
-            row |= {name: report["posterior"][name] for name in ("rhat_max", "num_gradients")}
-        return row | cost
-    python = bde_python if cell.method.startswith("bde") else sys.executable
-    script = str(side_by_side.ROOT / "benchmarks" / "bde_work.py")
-    # Without this folder among those of modules: its bde.py is not the library.
-    output, cost = run([[python, "-P", script, cell.method, str(data), str(cell.seed)]])
-    return json.loads(output.splitlines()[-1]) | cost
-
-
-def packages_of(python: str) -> str:
-    """The folder in which an interpreter finds the library bde, and its tables."""
-    line = (
-        "from importlib import metadata, util; "
-        f"assert metadata.version('{PACKAGE}') == '{VERSION}'; print(util.find_spec('bde').origin)"
-    )
-    try:
-        found = subprocess.check_output([python, "-P", "-c", line], stderr=subprocess.DEVNULL)
-    except (OSError, subprocess.CalledProcessError):
-        sys.exit(f"--bde_python={python} must be an interpreter that has {PACKAGE}=={VERSION}")
-    return str(pathlib.Path(found.decode().strip()).parent.parent)
+            test = report["test"]["ensemble"]
+            row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll")}
+            if "posterior" in report:
+                row |= {name: report["posterior"][name] for name in ("rhat_max", "num_gradients")}
+        else:
+            python = bde_python if cell.method.startswith("bde") else sys.executable
+            script = str(side_by_side.ROOT / "benchmarks" / "bde_work.py")
+            output, cost = run([[python, script, cell.method, str(data), str(cell.seed)]])
+            row = json.loads(output.splitlines()[-1])
+    return row | cost | {"cores": side_by_side.num_cores()}
 
 
 def main() -> None:
@@ -199,40 +165,15 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true", help="forget earlier runs of these")
     parser.add_argument("--page", action="store_true", help="write docs/bde_table.md only")
     args = parser.parse_args()
-    content = json.loads(args.out.read_text()) if args.out.exists() else {"rows": []}
-    rows = content["rows"]
     if args.page:
-        PAGE.write_text(bde_page.text(content))
+        PAGE.write_text(bde_page.text(json.loads(args.out.read_text())))
         return
     if not args.bde_python:
         parser.error("--bde_python is needed: its package has the tables")
-    cells = plan(args.methods, args.tables, args.splits, args.seeds)
-    if args.anew:
-        rows = [row for row in rows if Cell(*(row[key] for key in Cell._fields)) not in cells]
-    done = {Cell(*(row[key] for key in Cell._fields)) for row in rows}
     python = os.path.abspath(shutil.which(args.bde_python) or args.bde_python)
-    packages, commit = packages_of(python), provenance()["commit"]
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for cell in cells:
-        if cell in done:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            data = pathlib.Path(folder) / "split.npz"
-            split = tables_data.read_split(cell.table, cell.split, packages)
-            np.savez(data, **split._asdict())
-            try:
-                found = measure(cell, data, python)
-            except RuntimeError as error:  # Such as a lack of memory: the others go on.
-                print(f"FAILED: {cell}\n{error}", file=sys.stderr, flush=True)
-                failed += 1
-                continue
-        cores = {"cores": side_by_side.num_cores()}
-        rows.append(cell._asdict() | found | cores | provenance() | {"commit": commit})
-        write(args.out, rows)
-        print(rows[-1], file=sys.stderr, flush=True)
-    if failed:
-        sys.exit(f"{failed} of {len(cells)} cells failed; the same command tries them again")
+    packages = tables_data.packages_of(python)
+    keys = (one._asdict() for one in plan(args.methods, args.tables, args.splits, args.seeds))
+    Results(args.out).fill(keys, lambda **key: measure(Cell(**key), packages, python), args.anew)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """The page docs/bde_table.md, drawn from benchmarks/results/bde.json."""
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import price_summary
 import tables_data
+from side_by_side import as_table
 
 Row = Mapping[str, Any]
 
@@ -51,6 +51,11 @@ def of(rows: Sequence[Row], method: str, table: str) -> list[Row]:
     return [row for row in rows if (row["method"], row["table"]) == (method, table)]
 
 
+def published(rows: Sequence[Row], method: str, table: str) -> list[Row]:
+    """Those of the published split."""
+    return [row for row in of(rows, method, table) if row["split"] == 0]
+
+
 def shown(values: Sequence[float], digits: int = 4) -> str:
     """Mean, and the standard deviation where there are several."""
     text = f"{np.mean(values):.{digits}f}"
@@ -59,24 +64,23 @@ def shown(values: Sequence[float], digits: int = 4) -> str:
 
 def published_split(rows: Sequence[Row], table: str) -> str:
     """A line for each method: what it scored on the published split, and what it cost."""
-    lines = [
-        "| | seeds | RMSE | NLL by moments | NLL | seconds | CPU seconds | R-hat |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for method, name in NAMES.items():
-        mine = [row for row in of(rows, method, table) if row["split"] == 0]
+        mine = published(rows, method, table)
         if not mine:
             continue
-        cells = [name, str(len(mine))]
-        cells += [shown([row[score] for row in mine]) for score in SCORES]
+        cells = [shown([row[score] for row in mine]) for score in SCORES]
         cells += [
             f"{np.mean([row[key] for row in mine]):,.0f}" for key in ("seconds", "cpu_seconds")
         ]
         cells.append(spread([row["rhat_max"] for row in mine if row.get("rhat_max")]))
-        lines.append(f"| {' | '.join(cells)} |")
-    for name, rmse, nll, seconds in PUBLISHED[table]:
-        lines.append(f"| *published:* {name} | 5 | {rmse} | {nll} | | {seconds} | | |")
-    return "\n".join(lines)
+        lines.append([name, len(mine), *cells])
+    head = "| | seeds | RMSE | NLL by moments | NLL | seconds | CPU seconds | R-hat |"
+    others = [
+        f"| *published:* {name} | 5 | {rmse} | {nll} | | {seconds} | | |"
+        for name, rmse, nll, seconds in PUBLISHED[table]
+    ]
+    return "\n".join([as_table(head, lines), *others])
 
 
 def spread(values: Sequence[float]) -> str:
@@ -85,25 +89,9 @@ def spread(values: Sequence[float]) -> str:
     return " to ".join(ends[:1] + ends[1:][-1:])
 
 
-def interval(differences: Sequence[float]) -> tuple[float, float, float]:
-    """Mean of paired differences over random splits, and its 95% interval.
-
-    Training rows of the splits overlap, so their results are dependent: the variance is that of
-    Nadeau and Bengio (2003), "Inference for the generalization error", with Student's t.
-    """
-    count = len(differences)
-    error = math.sqrt((1 / count + TEST_SHARE) * np.var(differences, ddof=1))
-    half = float(scipy.stats.t.ppf(0.975, count - 1)) * error
-    mean = float(np.mean(differences))
-    return mean, mean - half, mean + half
-
-
 def paired(rows: Sequence[Row], table: str) -> str:
     """`OURS` less each method, over the splits that both have; empty without two of them."""
-    lines = [
-        f"| {NAMES[OURS]}, less | splits | RMSE | NLL by moments |",
-        "|---|---|---|---|",
-    ]
+    lines = []
 
     def by_split(method: str, score: str) -> dict[int, float]:
         mine = of(rows, method, table)
@@ -119,20 +107,19 @@ def paired(rows: Sequence[Row], table: str) -> str:
             common = sorted(ours.keys() & theirs.keys())
             if method == OURS or len(common) < 2:
                 break
-            mean, low, high = interval([ours[split] - theirs[split] for split in common])
-            cells.append(f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]")
+            differences = [ours[split] - theirs[split] for split in common]
+            low, high = price_summary.over_splits(differences, TEST_SHARE)
+            cells.append(f"{np.mean(differences):+.4f} [{low:+.4f}, {high:+.4f}]")
         else:
-            lines.append(f"| {name} | {len(common)} | {' | '.join(cells)} |")
-    return "\n".join(lines) if len(lines) > 2 else ""
+            lines.append([name, len(common), *cells])
+    head = f"| {NAMES[OURS]}, less | splits | RMSE | NLL by moments |"
+    return as_table(head, lines) if lines else ""
 
 
 def cost(rows: Sequence[Row], table: str) -> str:
     """What the methods cost on the published split, beside bde; empty without bde's seconds."""
-    found = {
-        method: mine
-        for method in NAMES
-        if (mine := [row for row in of(rows, method, table) if row["split"] == 0])
-    }
+    every = {method: published(rows, method, table) for method in NAMES}
+    found = {method: mine for method, mine in every.items() if mine}
     theirs = found.pop("bde_51000", None)
     if theirs is None or not found:
         return ""
@@ -185,20 +172,14 @@ def text(content: Mapping[str, Any]) -> str:
     rows = content["rows"]
     parts = [_INTRODUCTION.strip()]
     for table in tables_data.BDE_TABLES:
-        parts.append(f"## {table.capitalize()}")
-        parts.append(published_split(rows, table))
-        ratios = cost(rows, table)
-        parts += [ratios] if ratios else []
         difference = paired(rows, table)
-        if difference:
-            parts += [_PAIRED, difference]
-        missing = not_run(rows, table)
-        parts += [missing] if missing else []
+        parts += [f"## {table.capitalize()}", published_split(rows, table), cost(rows, table)]
+        parts += [_PAIRED * bool(difference), difference, not_run(rows, table)]
     if rows:
         commits = ", ".join(sorted({row["commit"] for row in rows}))
         dates = sorted(row["date"][:10] for row in rows)
         parts.append(f"{content['machine']}; {dates[0]} to {dates[-1]}; commits {commits}.")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 _INTRODUCTION = """

@@ -1,6 +1,6 @@
 """Worker of bde.py, for its peers: trains one on a split's training rows, prints a line of JSON.
 
-    python -P benchmarks/bde_work.py METHOD SPLIT.npz SEED
+    python benchmarks/bde_work.py METHOD SPLIT.npz SEED
 
 The file has `train_inputs` [N, F], `train_targets` [N], `test_inputs` [T, F] and `test_targets`
 [T], standardised on the training rows. `bde_N` is the library bde with the settings of its
@@ -9,15 +9,15 @@ tuning and 1,000 of sampling, of which every tenth is kept. It runs in an enviro
 with one XLA device for each core, as its table did.
 """
 
-import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from tables_data import Split, fit_line
 
-Arrays = Mapping[str, np.ndarray]
 HELD_OUT = 0.1
 NUM_SAMPLES = 1000
 
@@ -45,20 +45,13 @@ def mixture_scores(means: np.ndarray, sds: np.ndarray, targets: np.ndarray) -> d
     }
 
 
-def least_squares(data: Arrays, _: int) -> dict[str, float]:
+def least_squares(data: Split, _: int) -> dict[str, float]:
     """A line, and the standard deviation of the training rows around it."""
-    train, test = (
-        np.column_stack([data[name], np.ones(len(data[name]))])
-        for name in ("train_inputs", "test_inputs")
-    )
-    weights, _, rank, _ = np.linalg.lstsq(train, data["train_targets"], rcond=None)
-    rest = data["train_targets"] - train @ weights
-    sd = np.sqrt(np.sum(rest**2) / (len(rest) - rank))
-    mean = test @ weights
-    return mixture_scores(mean[None], np.full_like(mean, sd)[None], data["test_targets"])
+    mean, sd = fit_line(data)
+    return mixture_scores(mean[None], sd[None], data.test_targets)
 
 
-def hist_gradient_boosting(data: Arrays, seed: int) -> dict[str, float]:
+def hist_gradient_boosting(data: Split, seed: int) -> dict[str, float]:
     """scikit-learn's at its default settings, with one standard deviation for all rows.
 
     That is the root mean square error on a tenth of the training rows, of trees that have not
@@ -70,21 +63,22 @@ def hist_gradient_boosting(data: Arrays, seed: int) -> dict[str, float]:
     def fitted(inputs: np.ndarray, targets: np.ndarray) -> HistGradientBoostingRegressor:
         return HistGradientBoostingRegressor(random_state=seed).fit(inputs, targets)
 
-    inputs, targets = data["train_inputs"], data["train_targets"]
+    inputs, targets = data.train_inputs, data.train_targets
     train, held_out, train_targets, held_out_targets = train_test_split(
         inputs, targets, test_size=HELD_OUT, random_state=seed
     )
     errors = held_out_targets - fitted(train, train_targets).predict(held_out)
-    mean = fitted(inputs, targets).predict(data["test_inputs"])
+    mean = fitted(inputs, targets).predict(data.test_inputs)
     sd = np.full_like(mean, np.sqrt(np.mean(errors**2)))
-    return mixture_scores(mean[None], sd[None], data["test_targets"])
+    return mixture_scores(mean[None], sd[None], data.test_targets)
 
 
-def bde(data: Arrays, seed: int, num_steps: int) -> dict[str, float]:
+def bde(data: Split, seed: int, num_steps: int) -> dict[str, float]:
     """The library bde after so many steps of each of ten chains."""
     num_cores = len(os.sched_getaffinity(0))
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={num_cores}"
-    from bde import BdeRegressor  # type: ignore[attr-defined]  # Not the file beside this one.
+    del sys.path[0]  # This folder's own bde.py would hide the library.
+    from bde import BdeRegressor  # type: ignore[attr-defined]
     from bde.loss import GaussianNLL
 
     regressor = BdeRegressor(
@@ -102,16 +96,16 @@ def bde(data: Arrays, seed: int, num_steps: int) -> dict[str, float]:
         seed=seed,
     )
     start = time.perf_counter()
-    regressor.fit(x=data["train_inputs"], y=data["train_targets"])
+    regressor.fit(x=data.train_inputs, y=data.train_targets)
     seconds = time.perf_counter() - start
-    raw = np.asarray(regressor.predict(data["test_inputs"], raw=True), np.float64)  # [E, T, N, 2]
+    raw = np.asarray(regressor.predict(data.test_inputs, raw=True), np.float64)  # [E, T, N, 2]
     raw = raw.reshape(-1, *raw.shape[2:])
     sds = np.logaddexp(0, raw[..., 1]) + 1e-6  # As bde makes them of its second output.
-    scores = mixture_scores(raw[..., 0], sds, data["test_targets"])
+    scores = mixture_scores(raw[..., 0], sds, data.test_targets)
     return scores | {"fit_seconds": seconds}
 
 
-METHODS: Mapping[str, Callable[[Arrays, int], dict[str, float]]] = {
+METHODS: Mapping[str, Callable[[Split, int], dict[str, float]]] = {
     "least_squares": least_squares,
     "hist_gradient_boosting": hist_gradient_boosting,
     "bde_5000": lambda data, seed: bde(data, seed, 5_000),
@@ -119,17 +113,8 @@ METHODS: Mapping[str, Callable[[Arrays, int], dict[str, float]]] = {
 }
 
 
-def main() -> None:
-    """Scores one method on one split."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("method", choices=METHODS)
-    parser.add_argument("data")
-    parser.add_argument("seed", type=int)
-    args = parser.parse_args()
-    with np.load(args.data) as file:
-        data = dict(file)
-    print(json.dumps(METHODS[args.method](data, args.seed)), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    method, path, seed = sys.argv[1:]
+    with np.load(path) as file:
+        data = Split(**file)
+    print(json.dumps(METHODS[method](data, int(seed))))

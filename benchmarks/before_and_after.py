@@ -15,10 +15,8 @@ change them.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -67,18 +65,7 @@ def measure(
             f"--workdir={folder}/run",
             *(f"--config.{one}" for one in overrides),
         ]
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(
-            command,
-            cwd=checkout,
-            stdout=quiet,
-            stderr=quiet,
-            env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed in {checkout}")
+        _, cost = side_by_side.run_child(command, checkout)
         lines = pathlib.Path(folder, "run", "metrics.jsonl").read_text().splitlines()
     rates = [
         value
@@ -86,18 +73,7 @@ def measure(
         for name, value in json.loads(line).items()
         if name.endswith("per_second")
     ]
-    return {
-        "rate": statistics.median(rates),
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "mib": usage.ru_maxrss / 1024,
-    }
-
-
-def jax_version(python: str) -> str:
-    """The version of JAX that a Python would import."""
-    code = "import importlib.metadata; print(importlib.metadata.version('jax'))"
-    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    return cost | {"rate": statistics.median(rates)}
 
 
 def main() -> None:
@@ -109,10 +85,12 @@ def main() -> None:
     parser.add_argument("--only", choices=COMMANDS, help="one of the commands")
     parser.add_argument("--out", help="a JSON file")
     args = parser.parse_args()
-    git = ["git", "-C", str(args.before), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    commit = side_by_side.provenance(args.before)["commit"]
     sides = {"now": (side_by_side.ROOT, sys.executable), "before": (args.before, args.python)}
-    versions = {name: jax_version(python) for name, (_, python) in sides.items()}
+    versions = {
+        name: side_by_side.versions_of(python, ["jax"])["jax"]
+        for name, (_, python) in sides.items()
+    }
     rows = []
     for name, (config, *overrides) in COMMANDS.items():
         if args.only not in (None, name):

@@ -60,19 +60,12 @@ def main() -> None:
             print(name, json.dumps(found[name], indent=1), flush=True)
     rows = [
         side_by_side.compare(
-            f"rise of memory, {what}",
-            name,
-            "own parts",
-            [one[what]["largest_rise_by_own_part"]],
+            f"rise of memory, {what}", name, "own parts", [one[what]["largest_rise_by_own_part"]]
         )
         for name, one in found.items()
         for what in WORK
     ]
-    side_by_side.report(rows, args.out)
-    if args.out:
-        path = pathlib.Path(args.out)
-        content = json.loads(path.read_text()) | {"settings": found}
-        path.write_text(json.dumps(content, indent=2) + "\n")
+    side_by_side.report(rows, args.out, more={"settings": found})
 
 
 def run(**setting: Any) -> dict[str, Any]:

@@ -3,10 +3,12 @@
     python benchmarks/compare.py train_throughput --python torch=PYTHON --out=FILE.json
 
 `--help` says what each of them measures. What has been measured is kept beside --out, and the same
-command goes on with it. Rows of peers that cannot run are left out. Leave the machine alone.
+command goes on with it. Rows of peers that cannot run are left out, and so are contestants that are
+named by --without. Leave the machine alone.
 """
 
 import argparse
+import dataclasses
 import inspect
 import json
 import math
@@ -17,15 +19,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 import side_by_side
-from comparisons import COMPARISONS, LOWER_IS_BETTER, MODULES, Comparison, Line
+import tables_data
+from comparisons import COMPARISONS, LOWER_IS_BETTER, MODULES, Comparison, Line, Results
 from side_by_side import Measurement, Row
 
 MAX_RHAT = 1.05
-Results = Mapping[str, Sequence[Measurement]]
 
 
-def main() -> None:
-    """Measures, prints the table, writes the JSON."""
+def parse(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, Comparison]:
+    """What the command line asks for, which by default is that of the process."""
     texts = (f"{name}: {inspect.getdoc(one)}" for name, one in COMPARISONS.items())
     parser = argparse.ArgumentParser(
         description=f"{__doc__.splitlines()[0]}\n\n" + "\n\n".join(texts),
@@ -35,21 +37,42 @@ def main() -> None:
     parser.add_argument("--out", help="JSON file to write")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--python", nargs="+", default=[], metavar="NAME=PATH")
+    parser.add_argument("--without", nargs="+", default=[], metavar="CONTESTANT")
     parser.add_argument("--ess", nargs=2, type=pathlib.Path, metavar=("RUN", "NOTEBOOK"))
-    args = parser.parse_args()
-    comparison = COMPARISONS[args.name]()
+    make = COMPARISONS[parser.parse_known_args(argv)[0].name]
+    sizes = inspect.signature(make).parameters
+    for key, parameter in sizes.items():
+        parser.add_argument(f"--{key}", type=int, default=parameter.default)
+    args = parser.parse_args(argv)
+    comparison = make(**{key: getattr(args, key) for key in sizes})
+    if unknown := set(args.without) - set(comparison.commands):
+        parser.error(f"--without {unknown.pop()!r}: must be of {', '.join(comparison.commands)}")
+    args.arguments = [args.name, *(f"--{key}={getattr(args, key)}" for key in sizes)]
+    args.arguments += ["--without", *map(repr, args.without)] if args.without else []
+    left = {name: one for name, one in comparison.commands.items() if name not in args.without}
+    return args, dataclasses.replace(comparison, commands=left)
+
+
+def main() -> None:
+    """Measures, prints the table, writes the JSON."""
+    args, comparison = parse()
     # First: what has not converged is said before anything is measured.
     more = [compare_ess(*args.ess)] if args.ess else []
     pythons = interpreters(comparison, dict(one.split("=", 1) for one in args.python))
     results = measure(comparison, pythons, args.rounds, args.out)
     own = [f"{name}=PYTHON" for name in pythons if name != "ours"]
-    arguments = [args.name, *["--python"][: len(own)], *own, *["--ess RUN NOTEBOOK"] * len(more)]
+    arguments = [*args.arguments, *["--python"][: len(own)], *own]
     versions: dict[str, str] = {}
     for name, packages in comparison.packages.items():
         if name in pythons:
             versions |= side_by_side.versions_of(pythons[name], packages)
-    rows = make_rows(comparison.lines, results)
-    side_by_side.report([*rows, *more], args.out, " ".join(arguments), versions)
+    rows = [*make_rows(comparison.lines, results), *more]
+    found = comparison.more(results)
+    if args.out and pathlib.Path(args.out).exists():
+        stored = json.loads(pathlib.Path(args.out).read_text())
+        found = {**found, **{key: stored[key] for key in comparison.kept if key in stored}}
+    command = " ".join([*arguments, *["--ess RUN NOTEBOOK"] * len(more)])
+    side_by_side.report(rows, args.out, command, versions, found)
 
 
 def interpreters(comparison: Comparison, given: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +99,8 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         places = {"{folder}": folder}
         if any("{airfoil}" in command for command in comparison.commands.values()):
-            places["{airfoil}"] = find_table(pythons.get("bde", sys.executable))
+            packages = tables_data.packages_of(pythons.get("bde", sys.executable))
+            places["{airfoil}"] = f"{packages}/{tables_data.BDE_FILES['airfoil']}"
 
         def run(command: Sequence[str], number: int = 0) -> Measurement:
             values = places | {"{round}": str(number)}
@@ -114,6 +138,8 @@ def make_rows(lines: Sequence[Line], results: Results) -> list[Row]:
         if line.peer:
             peer = values(results, line.peer, line.peer_key or line.key)
             name = line.name or str(line.peer)
+        if not ours:
+            continue
         about = (line.measure, line.setting, line.unit)
         if line.peer and not peer:
             if any((row.measure, row.setting, row.unit) == about for row in rows):
@@ -130,18 +156,9 @@ def values(results: Results, names: str | Sequence[str], key: str) -> list[float
         above, _, below = key.partition("/")
         return [one[above] / (one[below] if below else 1) for one in results.get(names, ())]
     columns = [values(results, name, key) for name in names]
+    if not all(columns):
+        return []
     return [math.prod(row) ** (1 / len(names)) for row in zip(*columns, strict=True)]
-
-
-def find_table(python: str) -> str:
-    """The csv file of airfoil in the bde of an interpreter."""
-    program = "import bde.data, pathlib; print(pathlib.Path(bde.data.__file__).parent)"
-    completed = subprocess.run(
-        [python, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False
-    )
-    if completed.returncode:
-        sys.exit(f"{python} cannot import bde; pip install sklearn-contrib-bde==1.0.2 there")
-    return str(pathlib.Path(completed.stdout.splitlines()[-1]) / "airfoil.csv")
 
 
 def compare_ess(run: pathlib.Path, notebook: pathlib.Path) -> Row:

@@ -5,12 +5,25 @@ A worker is a script of this folder that measures one contestant and prints a JS
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from side_by_side import Measurement
+
+Results = Mapping[str, Sequence[Measurement]]
 
 LOWER_IS_BETTER = ("s", "GB", "MiB", "nats", "leapfrogs")
 """Units of which less is better."""
 
-MODULES = {"torch": "torch", "posteriors": "posteriors", "bde": "bde"}
+MODULES = {
+    "torch": "torch",
+    "posteriors": "posteriors",
+    "bde": "bde",
+    "torch_records": "torch, array_record",
+    "tf": "tensorflow, array_record",
+}
 """Requirements of peers alone, which an interpreter of their own may have: `--python NAME=PATH`."""
 
 
@@ -51,6 +64,8 @@ class Comparison:
         once: contestants that are measured in the first round alone.
         before: commands that fill the folder.
         packages: whose versions are noted, by interpreter.
+        more: what else the file has of the results; an error where they are wrong.
+        kept: what other programs have added to the file.
     """
 
     commands: Mapping[str, tuple[str, ...]]
@@ -58,6 +73,8 @@ class Comparison:
     once: tuple[str, ...] = ()
     before: tuple[tuple[str, ...], ...] = ()
     packages: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    more: Callable[[Results], Mapping[str, Any]] = lambda _: {}
+    kept: tuple[str, ...] = ()
 
 
 def train_throughput() -> Comparison:
@@ -73,7 +90,7 @@ def train_throughput() -> Comparison:
         commands[f"ours {size}"] = ("ours", "train_ours.py", "cnn", str(size))
         commands[f"how-to {size}"] = ("ours", "train_throughput_howto.py", "train", str(size))
         for dtype in ("float32", "bfloat16"):
-            script = ("torch", "train_throughput_pytorch.py", dtype, str(size))
+            script = ("torch", "torch_peers.py", "cnn", dtype, str(size))
             commands[f"pytorch {dtype} {size}"] = script
     for peer in ("how-to", "pytorch float32", "pytorch bfloat16"):
         for size in sizes:
@@ -84,11 +101,7 @@ def train_throughput() -> Comparison:
             setting = "M=4 and 8, geometric mean"
             lines.append(Line("training", setting, rate, ours, "rate", theirs, peer))
     lines.append(Line("compile time", "M=8", "s", "ours 8", "compile_seconds"))
-    return Comparison(
-        commands,
-        tuple(lines),
-        packages={"torch": ("torch",)},
-    )
+    return Comparison(commands, tuple(lines), packages={"torch": ("torch",)})
 
 
 def tables_throughput() -> Comparison:
@@ -102,7 +115,7 @@ def tables_throughput() -> Comparison:
     commands = {
         "ours": ("ours", "train_ours.py", "table"),
         "fit": ("ours", "train_ours.py", "fit"),
-        **{name: ("torch", "tables_throughput_torch.py", how) for name, how in peers.items()},
+        **{name: ("torch", "torch_peers.py", "table", how) for name, how in peers.items()},
     }
     return Comparison(
         commands,
@@ -139,10 +152,7 @@ def hmc_gradient() -> Comparison:
     lines.append(Line("mean acceptance", "1 chain", "", *once))
     commands["acceptance"] = ("ours", "hmc_gradient_acceptance.py")
     return Comparison(
-        commands,
-        tuple(lines),
-        once=("acceptance",),
-        packages={"ours": ("blackjax",)},
+        commands, tuple(lines), once=("acceptance",), packages={"ours": ("blackjax",)}
     )
 
 
@@ -157,31 +167,22 @@ def movielens_gradient() -> Comparison:
     commands: dict[str, tuple[str, ...]] = {}
     lines: list[Line] = []
     size, large, seconds = ("6040", "3706"), ("20000", "10000"), "5"
-    settings = {"users split": "1", "chains split": "2"}
-    for groups in settings.values():
-        for who in ("ours", "peer"):
+    settings: dict[str, tuple[str, ...]] = {}
+    for layout, groups in (("users split", "1"), ("chains split", "2")):
+        both = settings[f"{' x '.join(size)}, {layout}"] = (f"ours {groups}", f"peer {groups}")
+        for who, name in zip(("ours", "peer"), both, strict=True):
             script = ("ours", "movielens_gradient.py", who)
-            commands[f"{who} {groups}"] = (*script, *size, groups, seconds)
+            commands[name] = (*script, *size, groups, seconds)
+    settings[f"{' x '.join(large)}, users split"] = ("large",)
     commands["large"] = ("ours", "movielens_gradient.py", "ours", *large, "1", seconds)
-    named = {
-        f"{' x '.join(size)}, {layout}": (f"ours {k}", f"peer {k}")
-        for layout, k in settings.items()
-    }
-    for setting, (ours, *peers) in {
-        **named,
-        f"{' x '.join(large)}, users split": ("large",),
-    }.items():
+    for setting, (ours, *peers) in settings.items():
         for measure, unit, key in (
             ("leapfrog, 2 chains", "steps/s", "rate"),
             ("peak memory", "MiB", "peak_mebibytes"),
             ("error of a change", "nats", "error"),
         ):
             lines.append(Line(measure, setting, unit, ours, key, *peers, *["naive"] * len(peers)))
-    return Comparison(
-        commands,
-        tuple(lines),
-        once=("large",),
-    )
+    return Comparison(commands, tuple(lines), once=("large",))
 
 
 _POSTERIORS = {
@@ -209,8 +210,8 @@ def numpyro_nuts() -> Comparison:
     for name, chains, devices in [*settings, ("kidiq-kidscore_interaction", 16, 1)]:
         setting = f"{_POSTERIORS[name]}, {chains} chains, {devices} device(s)"
         for who in ("ours", "peer"):
-            arguments = (name, str(chains), str(devices), "{round}")
-            commands[f"{who}, {setting}"] = ("ours", f"numpyro_nuts_{who}.py", *arguments)
+            arguments = (who, name, str(chains), str(devices), "{round}")
+            commands[f"{who}, {setting}"] = ("ours", "numpyro_nuts.py", *arguments)
         for measure, unit, key in (
             ("least ESS, sampling", "1/s", "ess_min/sampling_seconds"),
             ("median ESS, sampling", "1/s", "ess_median/sampling_seconds"),
@@ -222,11 +223,7 @@ def numpyro_nuts() -> Comparison:
         ):
             both = (f"ours, {setting}", key, f"peer, {setting}")
             lines.append(Line(measure, setting, unit, *both, "NumPyro"))
-    return Comparison(
-        commands,
-        tuple(lines),
-        packages={"ours": ("numpyro",)},
-    )
+    return Comparison(commands, tuple(lines), packages={"ours": ("numpyro",)})
 
 
 def mclmc_steps() -> Comparison:
@@ -241,16 +238,16 @@ def mclmc_steps() -> Comparison:
     setting, lines = "10 chains, 4 x 16, 1202 rows", []
     for key, measure, unit in (
         ("rate", "MCLMC", "steps/s"),
-        ("steps_per_cpu_second", "MCLMC", "steps/s of CPU"),
+        ("cpu_rate", "MCLMC", "steps/s of CPU"),
         ("first_seconds", "MCLMC, start-up, ours with set-up", "s"),
     ):
         for peer in ("BlackJAX", "bde"):
             lines.append(Line(measure, setting, unit, "ours", key, peer))
     return Comparison(
         {
-            "ours": ("ours", "mclmc_steps_ours.py", "{airfoil}"),
-            "BlackJAX": ("ours", "mclmc_steps_blackjax.py", "{airfoil}"),
-            "bde": ("bde", "mclmc_steps_bde.py", "{airfoil}"),
+            "ours": ("ours", "mclmc_steps.py", "ours", "{airfoil}"),
+            "BlackJAX": ("ours", "mclmc_steps.py", "blackjax", "{airfoil}"),
+            "bde": ("bde", "mclmc_steps.py", "bde", "{airfoil}"),
         },
         tuple(lines),
         packages={"ours": ("blackjax",), "bde": ("sklearn-contrib-bde",)},
@@ -267,7 +264,7 @@ def sghmc() -> Comparison:
     return Comparison(
         {
             "ours": ("ours", "train_ours.py", "sghmc", "4"),
-            **{name: ("posteriors", "sghmc_posteriors.py", name, "4") for name in peers},
+            **{name: ("posteriors", "torch_peers.py", "sghmc", name, "4") for name in peers},
         },
         tuple(
             Line("sampling", "4 chains", "steps/s", "ours", "rate", peer, f"posteriors {peer}")
@@ -328,20 +325,132 @@ def scaling() -> Comparison:
             commands[name] = ("ours", "scaling_worker.py", kind, *layout, "whole")
             both = (name, "rate", f"{kind} 1 x 1", "one device")
             lines.append(Line(measure, f"{processes} x {devices}", unit, *both))
+    return Comparison(commands, tuple(lines))
+
+
+def streaming(num_examples: int = 100_000) -> Comparison:
+    """Training from records on disk: memory, waiting, and records per second beside other loaders.
+    Generated pictures of 64x64x3 are written into the system's temporary folder, unless they are
+    there from before: 100,000 take 1.2 GB of disk, --num_examples=1000000 12 GB. Reading: records
+    per second of shuffled batches of 128, as uint8 arrays, from the same files: by what training
+    reads with, by PyTorch's DataLoader with two workers (torch_records), and by tf.data (tf); both
+    interpreters need array_record, too. Waiting: the share of its time that training waits for
+    records, with the how-to's CNN and an MLP. Training: examples of members per second from
+    records, beside the same from arrays in memory, if the pictures take at most a tenth of it.
+    Memory: the largest resident size of a process that trains; the MLP sees 64,000 examples, the
+    CNN 6,400. Predicting: that of `python -m ensemble predict --out`, and its seconds, which writes
+    the predictions of two MLPs for all pictures to the disk. Read the files once before if the disk
+    is not to be measured. The slow ones can be left out: --without predicting "memory cnn".
+    """
+    folder, setting = (
+        f"{tempfile.gettempdir()}/streaming/{num_examples}",
+        f"{num_examples:,} pictures",
+    )
+    lines, waiting, ours = [], [], "streaming_ours.py"
+    commands: dict[str, tuple[str, ...]] = {}
+    for model, steps in (("cnn", 50), ("mlp", 500)):
+        commands[f"memory {model}"] = ("ours", ours, "memory", folder, model, str(steps))
+        seen = f"{setting}, {model}, {128 * steps:,} examples seen"
+        lines.append(Line("memory", seen, "GB", f"memory {model}", "gigabytes"))
+        commands[model] = ("ours", ours, "waiting", folder, model)
+        waiting.append(Line("waiting", model, "share of the time", model, "share"))
+        if fits_in_memory(num_examples):
+            commands[f"{model} in memory"] = ("ours", ours, "in_memory", folder, model)
+            both = (model, "rate", f"{model} in memory", "in memory")
+            waiting.append(Line("training", f"{setting}, {model}", "member-examples/s", *both))
+    commands |= {
+        "predicting": ("ours", ours, "predicting", folder),
+        "ours": ("ours", ours, "reading", folder),
+        "torch": ("torch_records", "streaming_peers.py", "torch", folder),
+        "tf": ("tf", "streaming_peers.py", "tf", folder),
+    }
+    for key, unit in (("gigabytes", "GB"), ("seconds", "s")):
+        lines.append(Line("predicting to disk", setting, unit, "predicting", key))
+    for peer, name in (("torch", "PyTorch DataLoader"), ("tf", "tf.data")):
+        waiting.append(Line("reading", setting, "records/s", "ours", "rate", peer, name))
+    write = ("ours", ours, "write", folder, str(num_examples))
+    return Comparison(commands, (*lines, *waiting), before=(write,))
+
+
+def fits_in_memory(num_examples: int) -> bool:
+    """Whether the pictures take at most a tenth of the memory, since training has copies."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 10 * num_examples * 64 * 64 * 3 <= whole
+
+
+MEAN, VARIANCE = 0.92, 9.7016
+"""Of the mixture of four normals that rwm samples."""
+MAX_ERRORS = 4.0
+
+
+def rwm(num_samples: int = 10**9) -> Comparison:
+    """A billion samples by random-walk Metropolis, beside those who did it before, on CPU.
+    "Massively parallel MCMC with JAX" (https://rlouf.github.io/post/jax-random-walk-metropolis/)
+    drew a billion samples of a mixture of four normals in 25 s. `rwm_peers.py` has the samplers.
+    Seconds are after compilation unless said; ours counts moments, histogram and R-hat in. Ours
+    draws --num_samples, and a peer a tenth, since its time is proportional to the samples by then.
+    Moments of ours must lie within four standard errors of the exact ones. `rwm.py` draws curves.
+    """
+    our_chains, peer_chains = 16_384, 10_000
+    ours, peers = num_samples // our_chains // 2 * 2, num_samples // 10 // peer_chains
+    sizes = dict.fromkeys(("ours", "ours_256", "ours_untuned"), (our_chains, ours))
+    sizes |= dict.fromkeys(("ours_correlated", "density_alone"), (our_chains, ours // 40 * 2))
+    sizes |= dict.fromkeys(("scan", "jax", "blackjax"), (peer_chains, peers))
+    sizes["numpy"] = (peer_chains, max(peers // 10, 2))
+    named = {"scan": "lax.scan", "jax": "published JAX", "blackjax": "BlackJAX", "numpy": "NumPy"}
+    lines, rate = [], "millions/seconds"
+    for name, setting in (("ours", "512-bit vectors if there are"), ("ours_256", "XLA's default")):
+        lines.append(Line("a billion samples", setting, "s", name, "seconds/billions"))
+        for peer, shown in named.items():
+            lines.append(Line("mixture", setting, "M/s", name, rate, peer, shown))
+    for measure, setting, key, one, other, shown in (
+        ("mixture", "with compilation", "millions/first_seconds", "ours", "jax", "published"),
+        (
+            "normal of 10 dimensions", "tuned", rate, "ours_correlated", "density_alone",
+            "its log density alone",
+        ),
+        ("effective samples", "tuned", "million_ess/seconds", "ours", "ours_untuned", "scale .1"),
+    ):  # fmt: skip
+        lines.append(Line(measure, setting, "M/s", one, key, other, shown))
     return Comparison(
-        commands,
+        {name: ("ours", "rwm_peers.py", name, *map(str, size)) for name, size in sizes.items()},
         tuple(lines),
+        packages={"ours": ("blackjax", "numpyro")},
+        more=lambda results: {"largest_error_in_mcse": check_moments(results), "runs": results},
+        kept=("seconds_by_samples", "seconds_by_chains"),
     )
 
 
-COMPARISONS: Mapping[str, Callable[[], Comparison]] = {
-    "evaluation": evaluation,
-    "hmc_gradient": hmc_gradient,
-    "mclmc_steps": mclmc_steps,
-    "movielens_gradient": movielens_gradient,
-    "numpyro_nuts": numpyro_nuts,
-    "scaling": scaling,
-    "sghmc": sghmc,
-    "tables_throughput": tables_throughput,
-    "train_throughput": train_throughput,
+def check_moments(results: Results) -> float:
+    """The largest distance of a moment of ours from the exact one, in its standard errors.
+
+    Raises:
+        ValueError: it is over 4.
+    """
+    errors = [
+        abs(run[name] - exact) / run[f"mcse_{name}"]
+        for contestant in ("ours", "ours_256")
+        for run in results.get(contestant, ())
+        for name, exact in (("mean", MEAN), ("variance", VARIANCE))
+    ]
+    if not max(errors, default=0.0) < MAX_ERRORS:
+        raise ValueError(f"a moment is {max(errors):.1f} standard errors from the exact one")
+    return max(errors, default=0.0)
+
+
+COMPARISONS: Mapping[str, Callable[..., Comparison]] = {
+    one.__name__: one
+    for one in (
+        evaluation,
+        hmc_gradient,
+        mclmc_steps,
+        movielens_gradient,
+        numpyro_nuts,
+        rwm,
+        scaling,
+        sghmc,
+        streaming,
+        tables_throughput,
+        train_throughput,
+    )
 }

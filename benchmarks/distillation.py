@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 import side_by_side
+from side_by_side import as_table
 
 LIKELIHOODS = ("categorical", "dirichlet")
 MAX_LOSS = 0.0015  # Nats of NLL that one network may lose.
@@ -44,18 +45,14 @@ def main() -> None:
         results[likelihood] = {**report["distillation"], "timing": report["timing"]}
     for line in table(results):
         print(line)
-    if args.out:
-        of_teacher = json.loads((teacher / "report.json").read_text())
-        content = {
-            "machine": side_by_side.describe_machine(),
-            **side_by_side.provenance(),
-            "config": args.config,
-            "epochs": args.epochs,
-            "blends": args.blends,
-            "teacher_timing": of_teacher["timing"],
-            "students": results,
-        }
-        pathlib.Path(args.out).write_text(json.dumps(content, indent=2) + "\n")
+    side_by_side.write(
+        args.out,
+        config=args.config,
+        epochs=args.epochs,
+        blends=args.blends,
+        teacher_timing=json.loads((teacher / "report.json").read_text())["timing"],
+        students=results,
+    )
 
 
 def train(*command: str) -> None:
@@ -68,17 +65,14 @@ def table(results: dict[str, dict[str, Any]]) -> list[str]:
     first = next(iter(results.values()))
     rows = [("teacher", first["teacher"]), ("its mean member", {"scores": first["mean_member"]})]
     rows += [(name, one["student"]) for name, one in results.items()]
-    lines = [
-        "| | accuracy % | NLL, nats | ECE | parameters | examples/s |",
-        "|---|---|---|---|---|---|",
-    ]
+    cells = []
     for name, row in rows:
-        scores = row["scores"]
-        parameters, rate = row.get("num_parameters", ""), row.get("examples_per_second")
-        lines.append(
-            f"| {name} | {100 * scores['accuracy']:.2f} | {scores['nll']:.4f} | "
-            f"{scores['ece']:.4f} | {parameters} | {f'{rate:,.0f}' if rate else ''} |"
-        )
+        scores, rate = row["scores"], row.get("examples_per_second")
+        shown = [f"{100 * scores['accuracy']:.2f}", f"{scores['nll']:.4f}", f"{scores['ece']:.4f}"]
+        rates = f"{rate:,.0f}" if rate else ""
+        cells.append([name, *shown, row.get("num_parameters", ""), rates])
+    head = "| | accuracy % | NLL, nats | ECE | parameters | examples/s |"
+    lines = [as_table(head, cells)]
     for name, one in results.items():
         loss = one["student"]["scores"]["nll"] - one["teacher"]["scores"]["nll"]
         verdict = "within" if loss <= MAX_LOSS else "NOT within"

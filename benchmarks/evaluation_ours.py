@@ -6,37 +6,25 @@ python benchmarks/evaluation_ours.py predict|evaluate|rescore WORKDIR
 
 import json
 import pathlib
-import resource
 import sys
 import time
 from typing import Any
 
 import numpy as np
+import rates
+import train_ours
 
 NUM_EXAMPLES = {"train": 1280, "validation": 100, "calibration": 5000, "test": 10_000}
 
 
-def generate_data(workdir: pathlib.Path) -> pathlib.Path:
-    """Writes noise of MNIST's shape with labels, beside the workdir."""
-    rng = np.random.default_rng(0)
-    arrays: dict[str, Any] = {}
-    for split, number in NUM_EXAMPLES.items():
-        arrays[f"{split}_inputs"] = rng.integers(0, 256, (number, 28, 28, 1), np.uint8)
-        arrays[f"{split}_labels"] = np.arange(number) % 10
-    path = workdir.with_suffix(".npz")
-    np.savez(path, **arrays)
-    return path
-
-
 def prepare(workdir: pathlib.Path, num_members: int) -> dict[str, float]:
-    """Trains an ensemble for one epoch."""
+    """Trains an ensemble for one epoch, on data that it writes beside the workdir."""
     import ensemble
 
-    config = {
-        "dataset": f"npz:{generate_data(workdir)}",
-        "ensemble_size": num_members,
-        "num_epochs": 1,
-    }
+    data = workdir.with_suffix(".npz")
+    arrays: dict[str, Any] = train_ours.generate_images(**NUM_EXAMPLES)
+    np.savez(data, **arrays)
+    config = {"dataset": f"npz:{data}", "ensemble_size": num_members, "num_epochs": 1}
     ensemble.train(config, workdir=str(workdir))
     return {}
 
@@ -51,15 +39,15 @@ def predict(workdir: pathlib.Path) -> dict[str, float]:
     predictor = ensemble.load(workdir)
     predictor(images[:1])
     first = time.monotonic() - startup.process_started()
-    rates = []
+    seen = []
     for _ in range(4):
         start = time.perf_counter()
         predictor(images)
-        rates.append(len(predictor.members) * len(images) / (time.perf_counter() - start))
+        seen.append(len(predictor.members) * len(images) / (time.perf_counter() - start))
     return {
-        "rate": float(np.median(rates[1:])),
+        "rate": float(np.median(seen[1:])),
         "first_prediction_seconds": first,
-        "peak_memory": peak_memory(),
+        "peak_memory": rates.peak_memory(),
     }
 
 
@@ -80,12 +68,7 @@ def rescore(workdir: pathlib.Path) -> dict[str, float]:
 
     ensemble.evaluate(workdir, datasets=[])
     seconds = time.monotonic() - startup.process_started()
-    return {"seconds": seconds, "peak_memory": peak_memory()}
-
-
-def peak_memory() -> float:
-    """Peak memory of this process, GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"seconds": seconds, "peak_memory": rates.peak_memory()}
 
 
 if __name__ == "__main__":

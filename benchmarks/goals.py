@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import price_summary
 import scipy.stats
+from side_by_side import as_table
 
 Content = Mapping[str, Any]
 WITHIN, ONE_SEED = ", within the interval", ", on one seed"
@@ -63,60 +64,59 @@ class Goal:
         return word + WITHIN * unsure + ONE_SEED * measured.is_of_one_seed
 
 
-def ratio(measure: str, *peers: str, unit: str = "") -> Callable[[Content], Measured | None]:
+Find = Callable[[Content], Measured | None]
+
+
+def finder(find: Callable[..., Measured | None]) -> Callable[..., Find]:
+    """Makes a goal's `find` of what the function is given beside the content."""
+    return lambda *values, **more: lambda content: find(content, *values, **more)
+
+
+@finder
+def ratio(content: Content, measure: str, *peers: str, unit: str = "") -> Measured | None:
     """The ratio to the better of some peers: the lowest median, with its rounds."""
-
-    def find(content: Content) -> Measured | None:
-        rows = [
-            row for row in content["rows"]
-            if row["measure"] == measure and row["peer_name"] in peers and unit in ("", row["unit"])
-        ]  # fmt: skip
-        if {row["peer_name"] for row in rows} != set(peers):
-            return None
-        row = min(rows, key=lambda one: one["ratio"]["median"])
-        found = row["ratio"]
-        return Measured(found["median"], (found["min"], found["max"]), f"{row['rounds']} rounds")
-
-    return find
+    rows = [
+        row for row in content["rows"]
+        if row["measure"] == measure and row["peer_name"] in peers and unit in ("", row["unit"])
+    ]  # fmt: skip
+    if {row["peer_name"] for row in rows} != set(peers):
+        return None
+    row = min(rows, key=lambda one: one["ratio"]["median"])
+    found = row["ratio"]
+    return Measured(found["median"], (found["min"], found["max"]), f"{row['rounds']} rounds")
 
 
-def over_models(measure: str, num_devices: int) -> Callable[[Content], Measured | None]:
+@finder
+def over_models(content: Content, measure: str, num_devices: int) -> Measured | None:
     """The geometric mean of the ratios of NumPyro models with 4 chains.
 
     Its interval has the geometric means of their lowest and of their highest, which is wider than
     from the lowest to the highest round.
     """
-
-    def find(content: Content) -> Measured | None:
-        found = [
-            row for row in content["rows"]
-            if row["measure"] == measure
-            and row["setting"].endswith(f", 4 chains, {num_devices} device(s)")
-        ]  # fmt: skip
-        if not found:
-            return None
-        low, middle, high = (
-            float(scipy.stats.gmean([row["ratio"][key] for row in found]))
-            for key in ("min", "median", "max")
-        )
-        of = f"means of the lowest and of the highest of {found[0]['rounds']} rounds"
-        return Measured(middle, (low, high), of)
-
-    return find
+    ending = f", 4 chains, {num_devices} device(s)"
+    found = [
+        row for row in content["rows"]
+        if row["measure"] == measure and row["setting"].endswith(ending)
+    ]  # fmt: skip
+    if not found:
+        return None
+    low, middle, high = (
+        float(scipy.stats.gmean([row["ratio"][key] for row in found]))
+        for key in ("min", "median", "max")
+    )
+    of = f"means of the lowest and of the highest of {found[0]['rounds']} rounds"
+    return Measured(middle, (low, high), of)
 
 
-def ours(measure: str, setting: str = "") -> Callable[[Content], Measured | None]:
+@finder
+def ours(content: Content, measure: str, setting: str = "") -> Measured | None:
     """The largest of our own figures of a measure, in settings that end so."""
-
-    def find(content: Content) -> Measured | None:
-        rows = [
-            row for row in content["rows"]
-            if row["measure"] == measure and row["setting"].endswith(setting)
-        ]  # fmt: skip
-        worst = max(rows, key=lambda row: row["ours"], default=None)
-        return worst and Measured(worst["ours"], None, worst["setting"])
-
-    return find
+    rows = [
+        row for row in content["rows"]
+        if row["measure"] == measure and row["setting"].endswith(setting)
+    ]  # fmt: skip
+    worst = max(rows, key=lambda row: row["ours"], default=None)
+    return worst and Measured(worst["ours"], None, worst["setting"])
 
 
 def bde_rows(content: Content, table: str) -> dict[str, list[Mapping[str, Any]]]:
@@ -128,19 +128,15 @@ def bde_rows(content: Content, table: str) -> dict[str, list[Mapping[str, Any]]]
     return found
 
 
-def bde_score(table: str, score: str) -> Callable[[Content], Measured | None]:
+@finder
+def bde_score(content: Content, table: str, score: str) -> Measured | None:
     """Our longest posterior's mean score over model seeds, on the published split."""
-
-    def find(content: Content) -> Measured | None:
-        rows = bde_rows(content, table)
-        for steps in (24000, 8000):
-            values = [row[score] for row in rows.get(f"posterior_{steps}", [])]
-            if values:
-                found = over_seeds(values)
-                return found._replace(of=f"{steps:,} steps, {found.of}")
-        return None
-
-    return find
+    rows = bde_rows(content, table)
+    for steps in (24000, 8000):
+        if values := [row[score] for row in rows.get(f"posterior_{steps}", [])]:
+            found = over_seeds(values)
+            return found._replace(of=f"{steps:,} steps, {found.of}")
+    return None
 
 
 def over_seeds(values: Sequence[float]) -> Measured:
@@ -196,20 +192,17 @@ def largest_rhat(content: Content) -> Measured | None:
     return Measured(max(values), None, f"the largest of {len(values)} runs")
 
 
-def images(problem: str, by_interval: bool) -> Callable[[Content], Measured | None]:
+@finder
+def images(content: Content, problem: str, by_interval: bool) -> Measured | None:
     """The posterior's NLL less the best ensemble's: the mean, or the interval's upper end."""
-
-    def find(content: Content) -> Measured | None:
-        one = price_summary.summarise(content["rows"]).get(problem)
-        if one is None:
-            return None
-        difference = one["difference"][one["best_other"]]
-        interval = difference["interval"]
-        if by_interval:
-            return Measured(interval[1], None, f"mean {difference['mean']:+.4f}")
-        return Measured(difference["mean"], tuple(interval), "95%")
-
-    return find
+    one = price_summary.summarise(content["rows"]).get(problem)
+    if one is None:
+        return None
+    difference = one["difference"][one["best_other"]]
+    interval = difference["interval"]
+    if by_interval:
+        return Measured(interval[1], None, f"mean {difference['mean']:+.4f}")
+    return Measured(difference["mean"], tuple(interval), "95%")
 
 
 GOALS = (
@@ -294,10 +287,9 @@ GOALS = (
 
 def table(contents: Mapping[str, Content]) -> str:
     """A line for each goal, in Markdown."""
-    lines = ["| what | goal | figure | verdict |", "|---|---|---|---|"]
+    lines = []
     for goal in GOALS:
-        content = contents.get(goal.file)
-        found = None if content is None else goal.find(content)
+        found = goal.find(contents[goal.file]) if goal.file in contents else None
         figure = f"{found.value:.3g}" if found else ""
         if found:
             low, high = found.interval or (0.0, 0.0)
@@ -306,9 +298,8 @@ def table(contents: Mapping[str, Content]) -> str:
         verdict = goal.verdict(found)
         threshold = f"{'≥' if goal.at_least else '≤'}\u00a0{goal.threshold:g}"
         about = goal.about + " (stretch)" * goal.is_stretch
-        cells = [about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict])
+    return as_table("| what | goal | figure | verdict |", lines)
 
 
 def counts(contents: Mapping[str, Content]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import rates
 
 STEP_SIZE = 1e-3
 NUM_LEAPFROG_STEPS = 20
@@ -25,6 +26,24 @@ def load_dataset() -> Any:
     from ensemble import sources
 
     return sources.load_dataset("mnist", hold_out=False)
+
+
+def make_density(num_groups: int) -> tuple[Any, Any]:
+    """The task of the logistic regression, and its log density over all devices."""
+    import jax
+
+    from ensemble import networks
+    from ensemble.methods.mcmc.log_density import make_log_density
+    from ensemble.priors import parse_prior
+    from ensemble.sharding.mesh import create_mesh
+    from ensemble.source import in_memory
+    from ensemble.tasks.supervised import classification
+
+    dataset, devices = load_dataset(), jax.devices()
+    network = networks.create("logistic_regression", len(dataset.class_names or ()))
+    task = classification(dataset, network, parse_prior("normal(1)"))
+    mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
+    return task, make_log_density(task, in_memory(dataset, "train"), mesh)
 
 
 def load_images() -> tuple[np.ndarray, np.ndarray]:
@@ -50,13 +69,12 @@ def measure(
     start = time.perf_counter()
     jax.block_until_ready(advance(positions, data))
     compile_seconds = time.perf_counter() - start
-    num_draws, start = 0, time.perf_counter()
-    while time.perf_counter() - start < SECONDS:
+
+    def work() -> int:
         jax.block_until_ready(advance(positions, data))
-        num_draws += 1
-    seconds = time.perf_counter() - start
-    gradients = num_draws * (NUM_LEAPFROG_STEPS + 1) * num_chains
-    return {"rate": gradients / seconds, "compile_seconds": compile_seconds}
+        return (NUM_LEAPFROG_STEPS + 1) * num_chains
+
+    return rates.measure(work, SECONDS) | {"compile_seconds": compile_seconds}
 
 
 def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
@@ -64,20 +82,10 @@ def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     import jax
     import jax.numpy as jnp
 
-    from ensemble import networks
     from ensemble.methods.mcmc.kernels import Settings, make_sampler
-    from ensemble.methods.mcmc.log_density import make_log_density
-    from ensemble.priors import parse_prior
-    from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-    from ensemble.source import in_memory
-    from ensemble.tasks.supervised import classification
+    from ensemble.sharding.mesh import ENSEMBLE
 
-    dataset = load_dataset()
-    network = networks.create("logistic_regression", len(dataset.class_names or ()))
-    task = classification(dataset, network, parse_prior("normal(1)"))
-    devices = jax.devices()
-    mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
-    density = make_log_density(task, in_memory(dataset, "train"), mesh)
+    _, density = make_density(num_groups)
     settings = Settings(
         "hmc", STEP_SIZE, num_leapfrog_steps=NUM_LEAPFROG_STEPS, jitter=0, num_warmup=0
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.special
-from hmc_gradient import load_dataset
+from hmc_gradient import make_density
 
 from ensemble.sharding import startup
 
@@ -44,21 +44,14 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     startup.configure(1)
     import jax
 
-    from ensemble import networks
     from ensemble.methods.mcmc.coordinates import kronecker
-    from ensemble.methods.mcmc.log_density import make_log_density
     from ensemble.methods.mcmc.start import find_map
-    from ensemble.priors import parse_prior
-    from ensemble.sharding.mesh import create_mesh
     from ensemble.source import in_memory
     from ensemble.tasks.linear_likelihood import split_bias
-    from ensemble.tasks.supervised import classification
 
-    dataset = load_dataset()
+    task, density = make_density(1)
+    dataset = task.dataset
     split = in_memory(dataset, "train")
-    network = networks.create("logistic_regression", len(dataset.class_names or ()))
-    task = classification(dataset, network, parse_prior("normal(1)"))
-    density = make_log_density(task, split, create_mesh(1, 1, jax.devices()))
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
     params = task.params_shapes()
     maximum = find_map(task, density, params)

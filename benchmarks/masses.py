@@ -9,45 +9,26 @@ command goes on where it was interrupted. The posteriors are expected in ../shar
 """
 
 import argparse
-import json
 import pathlib
-import sys
 from typing import Any
 
 import posteriordb
 import side_by_side
-from tables import provenance
+from rows import Results
+from side_by_side import as_table
 
 MASSES = ("diagonal", "low_rank", "dense")
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "masses.json"
 
 
-def run(name: str, mass: str) -> dict[str, Any]:
-    """Samples a posterior on one device.
-
-    Args:
-        name: of the posterior.
-        mass: of `MASSES`.
-    """
-    sys.path.insert(0, str(side_by_side.ROOT))
-    import ensemble
-    from tests import posteriordb_models as models
-
-    arguments, reference = models.read(name)
-    config = {"num_devices": 1, "sampler.mass": mass}
-    found = ensemble.sample(models.MODELS[name], arguments, config=config, show_progress=False)
-    posterior = found.report["posterior"]
-    z_scores = models.z_scores(found.draws, reference)
+def run(posterior: str, mass: str) -> dict[str, Any]:
+    """Samples a posterior with one of `MASSES`."""
+    found, row, z_scores = posteriordb.sample(posterior, **{"sampler.mass": mass})
     sampled = int(found.data.sample_stats["n_steps"].sum())
-    return {
-        "posterior": name,
-        "mass": mass,
-        "num_scalars": len(reference),
+    num_gradients = found.report["posterior"]["num_gradients"]
+    return row | {
         "worst_z": round(max(float(z) for one in z_scores.values() for z in one.values()), 2),
-        "rhat_max": round(posterior["rhat_max"], 4),
-        "ess_bulk_min": round(posterior["ess_bulk_min"]),
-        "divergences": posterior["divergences"],
-        "gradients_of_warm_up": posterior["num_gradients"] - sampled,
+        "gradients_of_warm_up": num_gradients - sampled,
         "gradients_of_draws": sampled,
     }
 
@@ -60,13 +41,12 @@ def ess_per_gradient(row: dict[str, Any]) -> float:
 def table(rows: list[dict[str, Any]]) -> str:
     """A line for each posterior, a column for each mass, in Markdown."""
     found = {(row["posterior"], row["mass"]): row for row in rows}
-    lines = [f"| posterior | scalars | {' | '.join(MASSES)} |", "|---" * (2 + len(MASSES)) + "|"]
+    lines = []
     for name in sorted({row["posterior"] for row in rows}):
         of_masses = [found.get((name, mass)) for mass in MASSES]
         cells = ["" if row is None else f"{ess_per_gradient(row):.1f}" for row in of_masses]
-        scalars = next(row["num_scalars"] for row in of_masses if row)
-        lines.append(f"| {name} | {scalars} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([name, next(row["num_scalars"] for row in of_masses if row), *cells])
+    return as_table(f"| posterior | scalars | {' | '.join(MASSES)} |", lines)
 
 
 def main() -> None:
@@ -75,18 +55,9 @@ def main() -> None:
     parser.add_argument("--posteriors", nargs="+", default=[])
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
     args = parser.parse_args()
-    rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
-    folder = side_by_side.ROOT.parent / "shared" / "posteriordb"
-    names = args.posteriors or sorted(path.parent.name for path in folder.glob("*/data.json"))
-    commit = provenance()["commit"]  # Before the results are written, which are tracked.
-    for name in names:
-        for mass in MASSES:
-            if any((row["posterior"], row["mass"]) == (name, mass) for row in rows):
-                continue
-            rows.append(run(name, mass) | provenance() | {"commit": commit})
-            posteriordb.write(args.out, rows)
-            print(rows[-1], file=sys.stderr, flush=True)
-    print(table(rows))
+    names = posteriordb.names_of(args.posteriors)
+    keys = [{"posterior": name, "mass": mass} for name in names for mass in MASSES]
+    print(table(Results(args.out).fill(keys, run)))
 
 
 if __name__ == "__main__":

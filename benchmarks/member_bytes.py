@@ -12,17 +12,16 @@ collectives in the compiled program.
 import argparse
 import json
 import math
-import os
-import pathlib
 import re
-import subprocess
 import sys
 from typing import Any
 
 import side_by_side
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+_COMMAND = "PYTHONPATH=. python benchmarks/member_bytes.py --out=FILE.json"
 _FLAGS = "--xla_backend_optimization_level=0"
+_NOT_SETTINGS = ("devices", "out", "worker")
 _BYTES = {"f32": 4, "bf16": 2, "f16": 2, "u8": 1, "s8": 1, "pred": 1, "s32": 4, "u32": 4, "f64": 8}
 
 
@@ -44,26 +43,12 @@ def main() -> None:
     rows = []
     for devices in options.devices:
         flags = f"--xla_force_host_platform_device_count={devices} {_FLAGS}"
-        environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         command = [sys.executable, *sys.argv, f"--worker={devices}"]
-        done = subprocess.run(
-            command, env=environment, check=True, stdout=subprocess.PIPE, text=True
-        )
-        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        output, _ = side_by_side.run_child(command, XLA_FLAGS=flags, JAX_PLATFORMS="cpu")
+        rows.append(json.loads(output.splitlines()[-1]))
         print(json.dumps(rows[-1]), flush=True)
-    if options.out:
-        content = {
-            "machine": side_by_side.describe_machine(),
-            "command": "PYTHONPATH=. python benchmarks/member_bytes.py --out=FILE.json",
-            **side_by_side.provenance(),
-            "settings": {
-                name: value
-                for name, value in vars(options).items()
-                if name not in ("devices", "out", "worker")
-            },
-            "rows": rows,
-        }
-        pathlib.Path(options.out).write_text(json.dumps(content, indent=2) + "\n")
+    settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
+    side_by_side.write(options.out, command=_COMMAND, settings=settings, rows=rows)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

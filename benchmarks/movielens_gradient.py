@@ -7,13 +7,12 @@ are split over the devices in `jax.shard_map(check_vma=True)`.
 """
 
 import json
-import resource
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import rates
 
 from ensemble.sharding import startup
 
@@ -112,21 +111,12 @@ def measure(
     import jax
 
     jax.block_until_ready(trajectory(positions, data))  # Compiles.
-    num_trajectories, start = 0, time.perf_counter()
-    while not num_trajectories or time.perf_counter() - start < seconds:
+
+    def work() -> int:
         jax.block_until_ready(trajectory(positions, data))
-        num_trajectories += 1
-    elapsed = time.perf_counter() - start
-    return {
-        "rate": num_trajectories * NUM_LEAPFROG_STEPS / elapsed,
-        "peak_mebibytes": peak_bytes() / 2**20,
-    }
+        return NUM_LEAPFROG_STEPS
 
-
-def peak_bytes() -> int:
-    """The most memory that this process has had resident."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return rates.measure(work, seconds) | {"peak_mebibytes": 1024 * rates.peak_memory()}
 
 
 def difference_error(

@@ -11,12 +11,14 @@ import ast
 import json
 import pathlib
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import goals
 import price_summary
 import soak_summary
+from comparisons import COMPARISONS
+from side_by_side import format_table
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGES = {
@@ -55,28 +57,6 @@ def is_side_by_side(content: Content) -> bool:
     return bool(content.get("rows")) and {"measure", "ratio"} <= content["rows"][0].keys()
 
 
-def number(value: float | None) -> str:
-    """Four digits."""
-    return "" if value is None else f"{value:.4g}"
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each row."""
-    lines = [
-        "| measure | setting | unit | ours | peer | | ratio (min to max) | rounds | as good |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        ratio = "{median:.2f}".format(**row["ratio"]) if row["ratio"] else ""
-        if ratio and row["rounds"] > 1:
-            ratio += " ({min:.2f} to {max:.2f})".format(**row["ratio"])
-        cells = [row["measure"], row["setting"], row["unit"], number(row["ours"])]
-        cells += [number(row["peer"]), row["peer_name"] or "", ratio, str(row["rounds"])]
-        cells.append(as_good(row))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def documented(name: str) -> str:
     """The first command that the docstring of a benchmark has for it; empty if there is none."""
     script = HERE / f"{name}.py"
@@ -90,19 +70,26 @@ def documented(name: str) -> str:
 _PATH = "PYTHONPATH=. "
 
 
+def command_of(name: str, content: Content) -> str:
+    """The command that measures it now: a comparison may have had a program of its own."""
+    command = content.get("command") or documented(name)
+    if name in COMPARISONS:
+        return command.replace(f"benchmarks/{name}.py", f"benchmarks/compare.py {name}")
+    if documented(name).startswith(_PATH) and not command.startswith(_PATH):
+        command = _PATH + command
+    return command
+
+
 def provenance(name: str, content: Content) -> str:
     """Machine, command, commits and dates, which a file or each of its rows has."""
     rows = [row for row in content.get("rows", ()) if "commit" in row] or [content]
     commits = sorted({row["commit"] for row in rows})
     dates = sorted({row["date"][:10] for row in rows})
-    command = content.get("command") or documented(name)
-    if documented(name).startswith(_PATH) and not command.startswith(_PATH):
-        command = _PATH + command
     when = f"{dates[0]} to {dates[-1]}" if len(dates) > 1 else "".join(dates)
     versions = ", ".join(f"{one} {which}" for one, which in content.get("versions", {}).items())
     parts = [
         f"Machine: {content['machine']}.",
-        textwrap.fill(f"Command: `{command}`.", 120, break_on_hyphens=False),
+        textwrap.fill(f"Command: `{command_of(name, content)}`.", 120, break_on_hyphens=False),
         *([f"Versions of peers: {versions}."] if versions else []),
         f"Date: {when}.",
         f"Commit: {', '.join(commits[:3])}"
@@ -117,7 +104,7 @@ def sections(contents: Mapping[str, Content]) -> Iterator[str]:
         yield f"## {name}"
         yield provenance(name, content)
         if is_side_by_side(content):
-            yield table(content["rows"])
+            yield format_table(content["rows"], as_good)
         elif name == "soak":
             yield soak_summary.format_all(content["rows"])
         else:

@@ -10,65 +10,66 @@ it was interrupted; --anew forgets the runs that are named. The posteriors are e
 """
 
 import argparse
-import json
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import posteriordb_page
 import side_by_side
-from tables import provenance
+from rows import Results
 
 METHODS = ("nuts", "hmc", "adjusted_mclmc")
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "posteriordb.json"
 PAGE = side_by_side.ROOT / "docs" / "posteriordb.md"
 
 
-def run(name: str, method: str) -> dict[str, Any]:
+def sample(name: str, **options: Any) -> tuple[Any, dict[str, Any], dict[str, dict[str, float]]]:
     """Samples a posterior on one device, and compares it.
 
     Args:
         name: of the posterior.
-        method: with default settings.
+        **options: of the configuration.
+
+    Returns:
+        What `ensemble.sample` returns, a row of its diagnostics, and z scores by statistic.
     """
     sys.path.insert(0, str(side_by_side.ROOT))
     import ensemble
     from tests import posteriordb_models as models
 
     arguments, reference = models.read(name)
-    started = time.process_time()
-    found = ensemble.sample(
-        models.MODELS[name],
-        arguments,
-        method=method,
-        config={"num_devices": 1},
-        show_progress=False,
-    )
-    seconds = time.process_time() - started
-    row: dict[str, Any] = {"posterior": name, "method": method, "num_scalars": len(reference)}
-    for statistic, of_names in models.z_scores(found.draws, reference).items():
-        worst = max(of_names, key=of_names.__getitem__)
-        row[f"z_{statistic}"] = {"value": round(float(of_names[worst]), 3), "of": worst}
+    config = {"num_devices": 1, **options}
+    found = ensemble.sample(models.MODELS[name], arguments, config=config, show_progress=False)
     posterior = found.report["posterior"]
-    return row | {
-        "converged": posterior["converged"],
+    row = {
+        "num_scalars": len(reference),
         "rhat_max": round(posterior["rhat_max"], 4),
         "ess_bulk_min": round(posterior["ess_bulk_min"]),
         "divergences": posterior["divergences"],
-        "num_gradients": posterior["num_gradients"],
-        "cpu_seconds": round(seconds, 1),
     }
+    return found, row, models.z_scores(found.draws, reference)
 
 
-def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes all rows, whole or not at all."""
-    content = {"machine": side_by_side.describe_machine(), "rows": rows}
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    part.replace(path)
+def run(posterior: str, method: str) -> dict[str, Any]:
+    """Samples a posterior by a method with default settings."""
+    started = time.process_time()
+    found, row, z_scores = sample(posterior, method=method)
+    seconds = time.process_time() - started
+    for statistic, of_names in z_scores.items():
+        worst = max(of_names, key=of_names.__getitem__)
+        row[f"z_{statistic}"] = {"value": round(float(of_names[worst]), 3), "of": worst}
+    kept = ("converged", "num_gradients")
+    row |= {key: found.report["posterior"][key] for key in kept}
+    return row | {"cpu_seconds": round(seconds, 1)}
+
+
+def names_of(given: Sequence[str]) -> list[str]:
+    """The posteriors that are given, or all that there are."""
+    folder = side_by_side.ROOT.parent / "shared" / "posteriordb"
+    return list(given) or sorted(path.parent.name for path in folder.glob("*/data.json"))
 
 
 def main() -> None:
@@ -80,24 +81,14 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true", help="forget earlier runs of these")
     parser.add_argument("--page", action="store_true", help="write docs/posteriordb.md only")
     args = parser.parse_args()
-    rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
+    results = Results(args.out)
     if args.page:
-        PAGE.write_text(posteriordb_page.text(rows))
+        PAGE.write_text(posteriordb_page.text(results.rows()))
         return
-    folder = side_by_side.ROOT.parent / "shared" / "posteriordb"
-    names = args.posteriors or sorted(path.parent.name for path in folder.glob("*/data.json"))
-    wanted = [(name, method) for method in args.only for name in names]
-    if args.anew:
-        rows = [row for row in rows if (row["posterior"], row["method"]) not in wanted]
+    names = names_of(args.posteriors)
+    keys = [{"posterior": name, "method": method} for method in args.only for name in names]
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # Every run costs what it costs alone.
-    commit = provenance()["commit"]  # Before the results are written, which are tracked.
-    for name, method in wanted:
-        if any((row["posterior"], row["method"]) == (name, method) for row in rows):
-            continue
-        rows.append(run(name, method) | provenance() | {"commit": commit})
-        write(args.out, rows)
-        print(rows[-1], file=sys.stderr, flush=True)
-    print(posteriordb_page.table(rows))
+    print(posteriordb_page.table(results.fill(keys, run, args.anew)))
 
 
 if __name__ == "__main__":

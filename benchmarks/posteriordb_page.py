@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import scipy.stats
+from side_by_side import as_table
 
 LIMIT = 4.0
 """Joint Monte Carlo errors within which a mean and a sd agree."""
@@ -29,46 +30,35 @@ def by_chance(num_scalars: int) -> float:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line for each posterior and method."""
-    lines = [
+    head = (
         "| posterior | method | worst z of a mean | of a sd | by chance | R-hat | bulk ESS | "
-        "divergent | converged | CPU s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+        "divergent | converged | CPU s |"
+    )
+    lines = []
     for row in sorted(rows, key=lambda one: (one["posterior"], one["method"])):
         of = [f"{row[key]['value']:.2f} ({row[key]['of']})" for key in ("z_mean", "z_sd")]
-        cells = [
-            row["posterior"],
-            row["method"],
-            *of,
-            f"{by_chance(row['num_scalars']):.2f}",
-            f"{row['rhat_max']:.3f}",
-            f"{row['ess_bulk_min']:,}",
-            str(row["divergences"]),
-            "yes" if has_converged(row) else "no, and says so",
-            f"{row['cpu_seconds']:.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [row["posterior"], row["method"], *of, f"{by_chance(row['num_scalars']):.2f}"]
+        cells += [f"{row['rhat_max']:.3f}", f"{row['ess_bulk_min']:,}", row["divergences"]]
+        cells.append("yes" if has_converged(row) else "no, and says so")
+        lines.append([*cells, f"{row['cpu_seconds']:.0f}"])
+    return as_table(head, lines)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """How often each method agrees, and says that it has converged."""
-    lines = [
+    head = (
         "| method | posteriors | agree | of these, converged | differ, and say so | "
-        "differ silently |",
-        "|---|---|---|---|---|---|",
-    ]
+        "differ silently |"
+    )
+    lines = []
     for method in sorted({row["method"] for row in rows}):
         mine = [row for row in rows if row["method"] == method]
         right = [row for row in mine if agrees(row)]
         differ = [row for row in mine if not agrees(row)]
-        silent = [row for row in differ if has_converged(row)]
-        cells = [
-            len(mine), len(right), sum(map(has_converged, right)),
-            len(differ) - len(silent), len(silent),
-        ]  # fmt: skip
-        lines.append(f"| {method} | {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        silent = sum(map(has_converged, differ))
+        cells = [method, len(mine), len(right), sum(map(has_converged, right))]
+        lines.append([*cells, len(differ) - silent, silent])
+    return as_table(head, lines)
 
 
 def text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -21,21 +21,19 @@ are those of the process while it trains, with compiling.
 """
 
 import argparse
-import datetime
-import fcntl
-import json
 import logging
 import os
 import pathlib
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import price_summary
-import side_by_side
-from price_problems import HELD_OUT, NO_LOGS, PROBLEMS, Problem, held_out
+from price_problems import HELD_OUT, PROBLEMS, Problem
+from rows import Results
+from tables_data import held_out
+from tables_ours import NO_LOGS
 
 import ensemble
 
@@ -63,14 +61,14 @@ class Split:
         first: the recipe of ensembles that posteriors start from.
     """
 
-    def __init__(self, results: "Results", folder: pathlib.Path, problem: str, number: int):
+    def __init__(self, results: Results, folder: pathlib.Path, problem: str, number: int):
         self._results = results
         self._key = {"problem": problem, "split": number}
         self._problem: Problem = PROBLEMS[problem]
         self.first = next(iter(self._problem.recipes))
         self._folder = folder / problem / str(number)
         whole = self._problem.read(number)
-        self._data = {"candidate": held_out(whole, number), "final": whole}
+        self._data = {"candidate": held_out(whole, HELD_OUT, number), "final": whole}
 
     def workdir(self, stage: str, name: str) -> pathlib.Path:
         """Of one run."""
@@ -100,13 +98,19 @@ class Split:
         if row:  # Its workdir was lost; its own seconds count.
             return row
         scores, posterior = report["test"]["ensemble"], report.get("posterior") or {}
-        row = key | {
+        found = {
             "scores": {one: value for one, value in scores.items() if isinstance(value, float)},
             "seconds": time.perf_counter() - clock,
             "cpu_seconds": time.process_time() - cpu,
             **{name: posterior.get(name) for name in ("rhat_max", "ess_bulk_min") if posterior},
         }
-        self._results.add(row)
+        return self._add(key, found)
+
+    def _add(self, key: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        row = self._results.add(key, found)
+        shown = [row[name] for name in ("problem", "split", "stage", "name")]
+        score = f"NLL {row['scores']['nll']:.4f}"
+        print(*shown, score, *row.get("verdict", ()), flush=True)
         return row
 
     def members(self, stage: str, name: str, shape: str, recipe: str, number: int) -> Any:
@@ -211,47 +215,7 @@ class Split:
             "share_of_seconds": shares,
         }
         verdict = [line for line in found["verdict"] if "starts from" in line]
-        self._results.add({**key, **row, "against": against, "verdict": verdict})
-
-
-class Results:
-    """The rows of the JSON, on disk after every run."""
-
-    def __init__(self, path: pathlib.Path):
-        self._path = path
-        self._commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=side_by_side.ROOT, capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All of them, those of other processes too."""
-        return json.loads(self._path.read_text())["rows"] if self._path.exists() else []
-
-    def find(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        """The row that has these values."""
-        return next((row for row in self.rows() if key == {one: row.get(one) for one in key}), None)
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Adds a row, and the summary that follows from all of them."""
-        date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        row = row | {"commit": self._commit, "date": date}
-        with self._path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            rows = [*self.rows(), row]
-            content: dict[str, Any] = {
-                "machine": side_by_side.describe_machine(),
-                "rule": RULE,
-                "rows": rows,
-            }
-            content["summary"] = price_summary.summarise(rows)
-            part = self._path.with_suffix(".part")
-            part.write_text(json.dumps(content, indent=1) + "\n")
-            part.replace(self._path)
-        shown = {name: row[name] for name in ("problem", "split", "stage", "name")}
-        print(
-            *shown.values(), f"NLL {row['scores']['nll']:.4f}", *row.get("verdict", ()), flush=True
-        )
+        self._add(key, {**row, "against": against, "verdict": verdict})
 
 
 def main() -> None:
@@ -265,8 +229,7 @@ def main() -> None:
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # Every run costs what it costs alone.
     logging.disable(logging.WARNING)  # Copies of rows, chains that mix slowly: in the reports.
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    results = Results(args.out)
+    results = Results(args.out, lambda rows: {"summary": price_summary.summarise(rows)}, rule=RULE)
     for number in range(args.splits):
         for problem in args.only:
             if number < PROBLEMS[problem].num_splits:

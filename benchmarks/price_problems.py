@@ -68,9 +68,6 @@ class SmallCNN(nn.Module):
 
 networks.register("price_cnn", SmallCNN)
 
-NO_LOGS = dict.fromkeys(
-    ("log_every_steps", "eval_every_epochs", "plot_every_epochs", "checkpoint_every_epochs"), 10**9
-)
 HE = "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)"
 WIDE = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
 """Of a network that averages over positions: with `HE` its outputs would hardly differ."""
@@ -175,16 +172,3 @@ PROBLEMS: Mapping[str, Problem] = {
     "mnist": _images("mnist", 2000, num_members=8, epochs=40),
     "fashion_mnist": _images("fashion_mnist", 10_000, num_members=10, epochs=20),
 }
-
-
-def held_out(arrays: Arrays, seed: int) -> Arrays:
-    """The training rows alone, `HELD_OUT` of which take the place of the test rows."""
-    names = {name.partition("_")[2] for name in arrays}
-    order = np.random.default_rng(seed).permutation(len(arrays["train_inputs"]))
-    first = round(HELD_OUT * len(order))
-    test, train = order[:first], order[first:]
-    return {
-        f"{split}_{name}": arrays[f"train_{name}"][rows]
-        for split, rows in (("train", train), ("test", test))
-        for name in names
-    }

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
+from side_by_side import as_table
 
 OTHERS = ("start", "equal_seconds", "best_network")
 
@@ -47,8 +48,9 @@ def _summarise(group: Sequence[Row]) -> dict[str, Any]:
             found[name][other] = float(np.mean(values))
     for other in OTHERS:
         differences = [-row["against"][other]["difference"]["nll"] for row in group]
-        interval = over_splits(differences, share)
-        if len(group) == 1:  # Over chains, members and test examples, as the evaluation says.
+        if len(group) > 1:
+            interval = over_splits(differences, share)
+        else:  # Over chains, members and test examples, as the evaluation says.
             against = group[0]["against"][other]
             by = "recipe_by_nll" if "recipe_by_nll" in against else "recipe"  # Of classes.
             low, high = against[by]["interval"]
@@ -59,16 +61,14 @@ def _summarise(group: Sequence[Row]) -> dict[str, Any]:
     return {**found, "best_other": best, "is_below_best": interval[1] < 0}
 
 
-def over_splits(differences: Sequence[float], share: float) -> tuple[float, float] | None:
-    """95% interval of a mean over splits; None of a single one, which does not tell.
+def over_splits(differences: Sequence[float], share: float) -> tuple[float, float]:
+    """95% interval of a mean over splits.
 
     Args:
-        differences: [S].
+        differences: [S], of at least two splits.
         share: test rows over training rows.
     """
     number = len(differences)
-    if number < 2:
-        return None
     error = float(np.std(differences, ddof=1)) * math.sqrt(1 / number + share)
     half_width = float(scipy.stats.t.ppf(0.975, number - 1)) * error
     mean = float(np.mean(differences))
@@ -77,19 +77,18 @@ def over_splits(differences: Sequence[float], share: float) -> tuple[float, floa
 
 def format_all(rows: Sequence[Row]) -> str:
     """The summary as Markdown."""
-    lines = [
+    head = (
         "| data | splits | R-hat of predictions up to | NLL: posterior | its start "
         "| same network, at most 100 | best network | posterior less the best of the three "
-        "| seconds of the last two |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+        "| seconds of the last two |"
+    )
+    lines = []
     for problem, one in summarise(rows).items():
         difference = one["difference"][one["best_other"]]
         low, high = difference["interval"]
         nll = [f"{one['nll'][name]:.3f}" for name in ("posterior", *OTHERS)]
-        cells = [problem, str(len(one["splits"])), f"{max(one['rhat_max']):.2f}", *nll]
-        cells.append(f"{difference['mean']:+.3f} [{low:+.3f}, {high:+.3f}]")
         shares = [np.mean(one["share_of_seconds"][name]) for name in OTHERS[1:]]
-        cells.append(", ".join(f"{share:.0%}" for share in shares))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [problem, len(one["splits"]), f"{max(one['rhat_max']):.2f}", *nll]
+        cells.append(f"{difference['mean']:+.3f} [{low:+.3f}, {high:+.3f}]")
+        lines.append([*cells, ", ".join(f"{share:.0%}" for share in shares)])
+    return as_table(head, lines)

@@ -1,4 +1,4 @@
-"""Worker of rwm.py: one sampler, timed.
+"""Worker of rwm: one sampler, timed.
 
     python benchmarks/rwm_peers.py NAME NUM_CHAINS NUM_SAMPLES
 
@@ -273,4 +273,7 @@ SAMPLERS: dict[str, Callable[..., dict[str, float]]] = {
 
 if __name__ == "__main__":
     name, num_chains, num_samples = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    print(json.dumps(SAMPLERS[name](num_chains, num_samples)))
+    found = SAMPLERS[name](num_chains, num_samples)
+    millions = num_chains * num_samples / 1e6
+    found |= {"millions": millions, "billions": millions / 1e3}
+    print(json.dumps(found | {"million_ess": found.get("ess", 0) / 1e6}))

@@ -9,7 +9,6 @@ table.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 import tempfile
@@ -18,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import posteriordb
 import side_by_side
+from rows import Results
+from side_by_side import as_table
 
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "sgmcmc_bias.json"
 COMMON = {
@@ -47,28 +47,23 @@ BATCHES = {
     "sgmcmc.num_samples": 400,
     "sgmcmc.steps_per_draw": 500,
 }
-CYCLES = {
-    "sgmcmc.schedule": "cyclical",
-    "sgmcmc.num_cycles": 8,
-    "sgmcmc.num_burn_in": 2500,
-    "sgmcmc.num_samples": 50,
-}
+CYCLES = {"num_cycles": 8, "num_burn_in": 2500, "num_samples": 50}
+SLOW, FAST = 0.003, 0.03
+
+
+def _keys(method: str, rate: float, **keys: Any) -> dict[str, Any]:
+    own = {f"sgmcmc.{name}": value for name, value in keys.items()}
+    return {"method": method, "learning_rate": rate, **own}
+
+
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "`hmc`, half of its chains against all": HMC,
-    "`sghmc`, .003": {"method": "sghmc", "learning_rate": 0.003},
-    "`sghmc`, .003, `rmsprop`": {
-        "method": "sghmc",
-        "learning_rate": 0.003,
-        "sgmcmc.preconditioner": "rmsprop",
-    },
-    "`sgld`, .03": {"method": "sgld", "learning_rate": 0.03},
-    "`sghmc`, .03": {"method": "sghmc", "learning_rate": 0.03},
-    "`sghmc`, .03, `polynomial`": {
-        "method": "sghmc",
-        "learning_rate": 0.03,
-        "sgmcmc.schedule": "polynomial",
-    },
-    "`sghmc`, .03, `cyclical`": {"method": "sghmc", "learning_rate": 0.03, **CYCLES},
+    "`sghmc`, .003": _keys("sghmc", SLOW),
+    "`sghmc`, .003, `rmsprop`": _keys("sghmc", SLOW, preconditioner="rmsprop"),
+    "`sgld`, .03": _keys("sgld", FAST),
+    "`sghmc`, .03": _keys("sghmc", FAST),
+    "`sghmc`, .03, `polynomial`": _keys("sghmc", FAST, schedule="polynomial"),
+    "`sghmc`, .03, `cyclical`": _keys("sghmc", FAST, schedule="cyclical", **CYCLES),
 }
 """Keys by the names of the table's rows; the first is what the others are compared with."""
 Row = Mapping[str, Any]
@@ -109,19 +104,18 @@ def bias(found: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, float]
 
 
 def measure(name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """A row of the table, by the moments that its first row has."""
-    start, config = time.process_time(), {**COMMON, **RUNS[name]}
-    if RUNS[name] is not HMC:
-        config = {**COMMON, **BATCHES, **RUNS[name]}
+    """A row of the table, by the moments that the first of `RUNS` has."""
+    start, is_known = time.process_time(), RUNS[name] is HMC
+    config = {**COMMON, **({} if is_known else BATCHES), **RUNS[name]}
     draws, posterior = sample(config)
     found = moments(draws)
-    if RUNS[name] is HMC:
+    if is_known:
         known, found = found, moments(draws[: len(draws) // 2])
         row: dict[str, Any] = {"moments": known}
     else:
-        known, row = rows[0]["moments"], {"temperature": posterior["draw_temperature"]}
+        (known,) = (one["moments"] for one in rows if "moments" in one)
+        row = {"temperature": posterior["draw_temperature"]}
     return {
-        "name": name,
         "config": config,
         "draws_of_a_chain": draws.shape[1],
         "ess_bulk_min": posterior["ess_bulk_min"],
@@ -139,23 +133,17 @@ def decimals(value: float) -> str:
 
 def format_table(rows: Sequence[Row]) -> str:
     """The table, in Markdown."""
-    lines = [
+    head = (
         "| method, learning rate | temperature | mean off by at most, in sd "
-        "| sd over the posterior's | least bulk ESS |",
-        "|---|---|---|---|---|",
-    ]
+        "| sd over the posterior's | least bulk ESS |"
+    )
+    lines = []
     for row in rows:
         heat = f"{row['temperature']:.3f}" if "temperature" in row else ""
         ratios = f"{decimals(row['sd_low'])} to {decimals(row['sd_high'])}"
-        cells = [
-            row["name"],
-            heat,
-            decimals(row["mean_off"]),
-            ratios,
-            f"{row['ess_bulk_min']:,.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [row["name"], heat, decimals(row["mean_off"]), ratios]
+        lines.append([*cells, f"{row['ess_bulk_min']:,.0f}"])
+    return as_table(head, lines)
 
 
 def main() -> None:
@@ -163,16 +151,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
     args = parser.parse_args()
-    rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else []
-    provenance = side_by_side.provenance()  # Before the results are written, which are tracked.
-    for name in RUNS:
-        if any(row["name"] == name for row in rows):
-            continue
-        date = side_by_side.provenance()["date"]
-        rows.append(measure(name, rows) | provenance | {"date": date})
-        posteriordb.write(args.out, rows)
-        print(format_table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-    print(format_table(rows))
+    results = Results(args.out)
+    keys = ({"name": name} for name in RUNS)
+    print(format_table(results.fill(keys, lambda name: measure(name, results.rows()))))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -47,50 +49,49 @@ class Row:
     rounds: int
 
 
-def run_worker(command: Sequence[str]) -> Measurement:
-    """Runs a worker in a fresh process, without compiled programs from earlier ones.
+def run_child(
+    command: Sequence[str], folder: pathlib.Path | None = None, **environment: str
+) -> tuple[str, Measurement]:
+    """Runs a program in a fresh process, without compiled programs from earlier ones.
 
     Args:
-        command: the interpreter, a script of this directory and its arguments.
+        command: the program and its arguments.
+        folder: in which it runs.
+        **environment: added to that of this process.
+
+    Returns:
+        Its output, and its seconds, seconds of CPU and most MiB of memory.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false", **environment}
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=errors
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        for file in (output, errors):
+            file.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{errors.read()[-2000:]}")
+        cost = {"seconds": seconds, "cpu_seconds": usage.ru_utime + usage.ru_stime}
+        return output.read(), cost | {"mib": usage.ru_maxrss / 1024}
+
+
+def run_worker(command: Sequence[str]) -> Measurement:
+    """Runs a worker: the interpreter, a script of this directory, its arguments.
 
     Returns:
         What its last line says.
-
-    Raises:
-        RuntimeError: the worker failed.
     """
     interpreter, script, *arguments = command
-    completed = subprocess.run(
-        [interpreter, str(ROOT / "benchmarks" / script), *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_ENABLE_COMPILATION_CACHE": "false"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if completed.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{completed.stderr[-2000:]}")
-    return json.loads(completed.stdout.splitlines()[-1])
-
-
-def measure_rounds(
-    commands: Mapping[str, Sequence[str]], num_rounds: int
-) -> dict[str, list[Measurement]]:
-    """Measures all contestants in turn, `num_rounds` times over.
-
-    Args:
-        commands: by contestant, for `run_worker`.
-        num_rounds: R.
-
-    Returns:
-        R measurements of each contestant.
-    """
-    results: dict[str, list[Measurement]] = {name: [] for name in commands}
-    for i in range(num_rounds):
-        for name, command in commands.items():
-            results[name].append(run_worker(command))
-            values = ", ".join(f"{key} {value:.4g}" for key, value in results[name][-1].items())
-            print(f"round {i + 1}/{num_rounds}  {name}: {values}", file=sys.stderr, flush=True)
-    return results
+    path = str(ROOT / "benchmarks" / script)
+    output, _ = run_child([interpreter, path, *arguments], PYTHONPATH=str(ROOT))
+    return json.loads(output.splitlines()[-1])
 
 
 def compare(
@@ -113,38 +114,52 @@ def compare(
         peer_name: who it is.
         higher_is_better: false for seconds and bytes.
     """
-    row = Row(measure, setting, unit, statistics.median(ours), None, None, None, len(ours))
+    about = (measure, setting, unit, statistics.median(ours))
     if peer is None:
-        return row
+        return Row(*about, None, None, None, len(ours))
     ratios = [a / b if higher_is_better else b / a for a, b in zip(ours, peer, strict=True)]
-    return dataclasses.replace(
-        row,
-        peer=statistics.median(peer),
-        peer_name=peer_name,
-        ratio={"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
-    )
+    ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    return Row(*about, statistics.median(peer), peer_name, ratio, len(ours))
 
 
-def format_table(rows: Sequence[Row]) -> str:
-    """Lays the rows out as a Markdown table."""
-    lines = [
-        "| measure | setting | unit | ours | peer | | ratio (min to max) |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def as_table(head: str, rows: Iterable[Iterable[object]]) -> str:
+    """Lays rows out as a Markdown table, whose head has a bar at either end of a column."""
+    lines = [head, "|" + "---|" * (head.count("|") - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, cells))} |" for cells in rows)])
+
+
+def number(value: float | None) -> str:
+    """Four digits."""
+    return "" if value is None else f"{value:.4g}"
+
+
+def format_table(
+    rows: Iterable[Mapping[str, Any]], verdict: Callable[[Mapping[str, Any]], str] | None = None
+) -> str:
+    """Lays the rows of a file out as a Markdown table.
+
+    Args:
+        rows: as `report` writes them.
+        verdict: on a row, in a last column; None for none.
+    """
+    lines = []
     for row in rows:
-        peer, ratio = "", ""
-        if row.peer is not None and row.ratio is not None:
-            peer = f"{row.peer:.4g}"
-            ratio = "{median:.2f} ({min:.2f} to {max:.2f})".format(**row.ratio)
-        lines.append(
-            f"| {row.measure} | {row.setting} | {row.unit} | {row.ours:.4g} | {peer} "
-            f"| {row.peer_name or ''} | {ratio} |"
-        )
-    return "\n".join(lines)
+        ratio = "{median:.2f}".format(**row["ratio"]) if row["ratio"] else ""
+        if ratio and row["rounds"] > 1:
+            ratio += " ({min:.2f} to {max:.2f})".format(**row["ratio"])
+        cells = [row["measure"], row["setting"], row["unit"], number(row["ours"])]
+        cells += [number(row["peer"]), row["peer_name"] or "", ratio, row["rounds"]]
+        lines.append(cells + ([verdict(row)] if verdict else []))
+    head = "| measure | setting | unit | ours | peer | | ratio (min to max) | rounds |"
+    return as_table(head + " as good |" * bool(verdict), lines)
 
 
 def report(
-    rows: Sequence[Row], out: str | None, arguments: str = "", versions: Mapping[str, str] = {}
+    rows: Sequence[Row],
+    out: str | None,
+    arguments: str = "",
+    versions: Mapping[str, str] = {},
+    more: Mapping[str, Any] = {},
 ) -> None:
     """Prints the table; writes it to the JSON file `out`, with command, commit and date.
 
@@ -153,28 +168,35 @@ def report(
         out: the file; None for none.
         arguments: of the command, beside `--out`.
         versions: of peers, by package.
+        more: what else the file has.
     """
-    print(f"{describe_machine()}\n\n{format_table(rows)}")
+    written = [dataclasses.asdict(row) for row in rows]
+    print(f"{describe_machine()}\n\n{format_table(written)}")
+    command = ["python", f"benchmarks/{pathlib.Path(sys.argv[0]).name}", arguments]
+    write(
+        out,
+        command=" ".join([*filter(None, command), "--out=FILE.json"]),
+        **({"versions": dict(versions)} if versions else {}),
+        rows=written,
+        **more,
+    )
+
+
+def write(out: str | None, **content: Any) -> None:
+    """Writes a JSON file, if one is named, with the machine, the commit and the date."""
     if out:
-        command = ["python", f"benchmarks/{pathlib.Path(sys.argv[0]).name}", arguments]
-        content: dict[str, Any] = {
-            "machine": describe_machine(),
-            "command": " ".join([*filter(None, command), "--out=FILE.json"]),
-            **({"versions": dict(versions)} if versions else {}),
-            **provenance(),
-            "rows": [dataclasses.asdict(row) for row in rows],
-        }
         path = pathlib.Path(out)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=2) + "\n")
+        whole = {"machine": describe_machine(), **provenance(), **content}
+        path.write_text(json.dumps(whole, indent=2) + "\n")
 
 
-def provenance() -> dict[str, str]:
+def provenance(root: pathlib.Path = ROOT) -> dict[str, str]:
     """The commit and the date of a measurement; results that it has written do not count."""
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     changed = git("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results")

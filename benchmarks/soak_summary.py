@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import side_by_side
+from side_by_side import as_table
 
 Row = Mapping[str, Any]
 RESULTS = pathlib.Path(__file__).parent / "results" / "soak.json"
@@ -51,27 +52,26 @@ def format_all(rows: Sequence[Row]) -> str:
     Args:
         rows: those of `benchmarks/results/soak.json`, a run each.
     """
-    lines = [
-        "| date | commit | tests of | passed | failed | skipped | minutes | minutes of CPU |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         cells = [row["date"][:10], row["commit"], " ".join(row["tests"]), row["passed"]]
-        cells += [row["failed"] + row["error"], row["skipped"]]
-        cells += [f"{row['seconds'] / 60:.0f}"]
+        cells += [row["failed"] + row["error"], row["skipped"], f"{row['seconds'] / 60:.0f}"]
         cells += [f"{row['cpu_seconds'] / 60:.0f}" if "cpu_seconds" in row else ""]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        lines.append(cells)
+    head = "| date | commit | tests of | passed | failed | skipped | minutes | minutes of CPU |"
+    runs = as_table(head, lines)
     totals: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for row in rows:
         for name, counts in row["counted"].items():
             totals[name].update(counts)
     if not totals:
-        return "\n".join(lines)
-    lines += ["", "Tests that passed have counted:", "", "| what | of these |", "|---|---|"]
-    for name in sorted(totals):
-        counts = ", ".join(f"{one} {number:,}" for one, number in totals[name].items())
-        lines.append(f"| {name} | {counts} |")
-    return "\n".join(lines)
+        return runs
+    counted = (
+        (name, ", ".join(f"{one} {number:,}" for one, number in totals[name].items()))
+        for name in sorted(totals)
+    )
+    table = as_table("| what | of these |", counted)
+    return f"{runs}\n\nTests that passed have counted:\n\n{table}"
 
 
 def main(junit: str, *tests: str) -> None:

@@ -1,5 +1,6 @@
-"""Worker of streaming.py: this project.
+"""Worker of streaming: this project.
 
+python benchmarks/streaming_ours.py write FOLDER NUM_EXAMPLES
 python benchmarks/streaming_ours.py reading FOLDER
 python benchmarks/streaming_ours.py waiting FOLDER MODEL
 python benchmarks/streaming_ours.py in_memory FOLDER MODEL
@@ -7,8 +8,10 @@ python benchmarks/streaming_ours.py memory FOLDER MODEL NUM_STEPS
 python benchmarks/streaming_ours.py predicting FOLDER
 """
 
+import functools
+import itertools
 import json
-import os
+import pathlib
 import resource
 import subprocess
 import sys
@@ -18,11 +21,47 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import rates
 
 from ensemble.sharding import startup
 
 BATCH_SIZE = 128
 SECONDS = 6.0
+SHAPE = (64, 64, 3)
+
+
+class Pictures:
+    """Pictures [N, 64, 64, 3] that are generated as they are read: a pattern of a class, noise."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, labels: np.ndarray):
+        self._labels = labels
+        self._patterns = np.random.default_rng(0).integers(0, 192, (10, *SHAPE), np.uint8)
+        self.shape = (len(labels), *SHAPE)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        labels = self._labels[where]
+        rng = np.random.default_rng(where.start or 0)
+        return self._patterns[labels] + rng.integers(0, 64, (len(labels), *SHAPE), np.uint8)
+
+
+def write(folder: str, num_examples: str) -> dict[str, float]:
+    """Writes the records, unless they are there from before."""
+    from ensemble.sources.given_data import OwnData
+    from ensemble.sources.records.conversion import write_records
+    from ensemble.sources.splitting import POOL
+
+    if not pathlib.Path(folder).is_dir():
+        labels = np.random.default_rng(1).integers(0, 10, int(num_examples), np.int32)
+        classes = tuple(map(str, range(10)))
+        pictures: Any = Pictures(labels)  # It has what of an array is needed.
+        given = OwnData({POOL: pictures}, {POOL: labels}, Pictures.dtype, classes)
+        write_records(given, pathlib.Path(folder))
+    return {}
 
 
 def read(folder: str) -> dict[str, float]:
@@ -34,14 +73,14 @@ def read(folder: str) -> dict[str, float]:
     source = load_dataset(f"records:{folder}", hold_out=False)
     config = validate({"batch_size": BATCH_SIZE, "num_steps": 10**6})
     ahead = Batches(config, source, BATCH_SIZE, config.num_steps).ahead((0,))
-    steps, began, cpu = 0, time.perf_counter(), os.times()
-    while time.perf_counter() - began < SECONDS:
-        assert ahead.get(steps).inputs.dtype == np.uint8
-        steps += 1
-    elapsed, now = time.perf_counter() - began, os.times()
-    used = now.user + now.system - cpu.user - cpu.system
-    count = steps * BATCH_SIZE
-    return {"rate": count / elapsed, "cpu_microseconds": used / count * 1e6}
+    steps = itertools.count()
+
+    def read_batch() -> int:
+        assert ahead.get(next(steps)).inputs.dtype == np.uint8
+        return BATCH_SIZE
+
+    found = rates.measure(read_batch, SECONDS)
+    return found | {"cpu_microseconds": 1e6 / found["cpu_rate"]}
 
 
 def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float]:
@@ -88,11 +127,6 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     }
 
 
-def wait_for_memory(folder: str, model: str) -> dict[str, float]:
-    """The same as `wait`, from arrays in memory."""
-    return wait(folder, model, is_in_memory=True)
-
-
 def _settings(folder: str, model: str, num_steps: int) -> dict[str, Any]:
     """Two members; the MLP has 32 hidden units."""
     config = {"dataset": f"records:{folder}", "model": model, "ensemble_size": 2}
@@ -107,7 +141,7 @@ def train(folder: str, model: str, num_steps: str) -> dict[str, float]:
     config = _settings(folder, model, int(num_steps))
     report = ensemble.train(config, show_progress=False).report
     return {
-        "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6 * 1.024,
+        "gigabytes": rates.peak_memory() * 2**30 / 1e9,
         "seconds": report["timing"]["seconds_total"],
         "examples": int(num_steps) * BATCH_SIZE,
     }
@@ -126,14 +160,15 @@ def predict(folder: str) -> dict[str, float]:
         seconds = time.perf_counter() - began
         with open(f"{root}/all.jsonl", "rb") as lines:
             count = sum(1 for _ in lines)
-    size = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"gigabytes": size / 1e6 * 1.024, "seconds": seconds, "lines": count}
+    size = rates.peak_memory(resource.RUSAGE_CHILDREN) * 2**30 / 1e9
+    return {"gigabytes": size, "seconds": seconds, "lines": count}
 
 
 WORK: dict[str, Callable[..., dict[str, float]]] = {
+    "write": write,
     "reading": read,
     "waiting": wait,
-    "in_memory": wait_for_memory,
+    "in_memory": functools.partial(wait, is_in_memory=True),
     "memory": train,
     "predicting": predict,
 }

@@ -17,19 +17,20 @@ side. The files of the UCI tables are expected in ../shared/uci.
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import threading
-from typing import Any
+import tempfile
 
 import side_by_side
 import tables_data
 import tables_summary
-from side_by_side import provenance
+from rows import Results
 
+PEER = "tables_peer.py"
 OURS = ("recipe", "defaults")
 PEERS = (
     "least_squares",
@@ -44,60 +45,31 @@ SLOW = {"realmlp": 3, "tabm": 3}
 """Peers that learn the first splits alone, and how many."""
 
 
-class Results:
-    """What has been scored, by method, table and split; on disk after every split."""
-
-    def __init__(self, path: pathlib.Path):
-        self._path = path
-        self._lock = threading.Lock()
-        self.content: dict[str, Any] = {"machine": side_by_side.describe_machine(), "rows": []}
-        if path.exists():
-            self.content = json.loads(path.read_text())
-
-    def missing(self, method: str, table: str, splits: range) -> list[int]:
-        """The splits that are yet to be scored."""
-        found = {
-            row["split"]
-            for row in self.content["rows"]
-            if (row["method"], row["table"]) == (method, table)
-        }
-        return [number for number in splits if number not in found]
-
-    def add(self, row: dict) -> None:
-        """Adds a row, and the tables that follow from all of them."""
-        with self._lock:
-            self.content["rows"].append(row)
-            self.content["summary"] = tables_summary.summarise(self.content["rows"])
-            part = self._path.with_suffix(".part")
-            part.write_text(json.dumps(self.content, indent=1) + "\n")
-            part.replace(self._path)
-
-
-def run(command: list[str], method: str, table: str, results: Results, commit: str) -> None:
+def run(command: list[str], method: str, table: str, results: Results) -> None:
     """Runs one worker, and keeps each line as it comes."""
     environment = os.environ | {
         "PYTHONPATH": str(side_by_side.ROOT),
         "OMP_NUM_THREADS": "1",
         "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
     }
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
         assert process.stdout is not None
-        errors: list[str] = []
-        reader = threading.Thread(target=errors.extend, args=(process.stderr,))
-        reader.start()
         for line in process.stdout:
             if not line.startswith("{"):
                 continue  # A peer's advertisement.
             scores = json.loads(line)
-            named = {"method": method, "table": table}
-            results.add(named | scores | provenance() | {"commit": commit})
+            results.add({"method": method, "table": table, "split": scores["split"]}, scores)
             shown = {name: round(value, 4) for name, value in scores.items()}
             print(f"{method} {table} {shown}", file=sys.stderr, flush=True)
-        reader.join()
-    if process.returncode:
-        print(f"FAILED: {' '.join(command)}\n{''.join(errors[-15:])}", file=sys.stderr, flush=True)
+        if process.wait():
+            errors.seek(0)
+            last = "".join(errors.readlines()[-15:])
+            print(f"FAILED: {' '.join(command)}\n{last}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -112,34 +84,24 @@ def main() -> None:
     parser.add_argument("--wheel", default="", help="sklearn-contrib-bde, for airfoil and bike")
     parser.add_argument("--jobs", type=int, default=side_by_side.num_cores())
     args = parser.parse_args()
-    results = Results(args.out)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    commit = provenance()["commit"]
+    results = Results(args.out, lambda rows: {"summary": tables_summary.summarise(rows)})
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for method in args.only:
-            for table in args.tables:
-                if table in tables_data.BDE_TABLES and not args.wheel:
-                    continue
-                most = min(
-                    tables_data.num_splits(table),
-                    SLOW.get(method, 10**9),
-                    args.splits or 10**9,
-                )
-                missing = results.missing(method, table, range(most))
-                ours = method in OURS
-                script = "tables_ours.py" if ours else "tables_peer.py"
-                command = [
-                    sys.executable if ours else args.peer_python,
-                    str(side_by_side.ROOT / "benchmarks" / script),
-                    method,
-                    table,
-                    args.wheel,
-                ]
-                for job in range(args.jobs):  # Splits that share a process share its imports.
-                    mine = [str(number) for number in missing[job :: args.jobs]]
-                    if mine:
-                        pool.submit(run, [*command, *mine], method, table, results, commit)
-    print(tables_summary.format_all(results.content["rows"]))
+        for method, table in itertools.product(args.only, args.tables):
+            if table in tables_data.BDE_TABLES and not args.wheel:
+                continue
+            most = (tables_data.num_splits(table), SLOW.get(method), args.splits)
+            ours = method in OURS
+            script = side_by_side.ROOT / "benchmarks" / ("tables_ours.py" if ours else PEER)
+            python = sys.executable if ours else args.peer_python
+            command = [python, str(script), method, table, args.wheel]
+            key = {"method": method, "table": table}
+            splits = range(min(one for one in most if one))
+            missing = [one for one in splits if results.find({**key, "split": one}) is None]
+            for job in range(args.jobs):  # Splits that share a process share its imports.
+                mine = [str(number) for number in missing[job :: args.jobs]]
+                if mine:
+                    pool.submit(run, [*command, *mine], method, table, results)
+    print(tables_summary.format_all(results.rows()))
 
 
 if __name__ == "__main__":

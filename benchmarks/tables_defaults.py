@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import side_by_side
-import tables
+import tables_summary
+from rows import Results
+from side_by_side import as_table
 from tables_ours import NO_LOGS
 
 import ensemble
@@ -65,20 +67,28 @@ def read_table(name: str, fold: int, kind: str) -> dict[str, np.ndarray]:
 def score(data: dict[str, np.ndarray], kind: str, keys: Mapping[str, Any]) -> dict[str, float]:
     """Scores of the test rows in the targets' units."""
     if keys.get("early_stopping_epochs") == 0:
-        held_out = [key for key in data if key.startswith("validation")]
-        for key in held_out:
-            train = key.replace("validation", "train")
-            data[train] = np.concatenate([data[train], data.pop(key)])
-    settings = {"num_devices": 1, "hold_out": False, **NO_LOGS, **keys}
-    settings["likelihood"] = "categorical" if kind == "labels" else "gaussian"
-    config = {**flatten(tabular.get_config()), **settings}
+        for name in ("inputs", kind):
+            parts = [data[f"train_{name}"], data.pop(f"validation_{name}")]
+            data[f"train_{name}"] = np.concatenate(parts)
+    likelihood = "categorical" if kind == "labels" else "gaussian"
+    own = {"num_devices": 1, "hold_out": False, "likelihood": likelihood}
+    config = {**flatten(tabular.get_config()), **own, **NO_LOGS, **keys}
     return ensemble.train(config, data, show_progress=False).report["test"]["ensemble"]
+
+
+def run(method: str, table: str, split: int) -> dict[str, float]:
+    """Scores a setting on a fold of a table."""
+    kind, _, name = method.partition(": ")
+    start = time.process_time()
+    found = score(read_table(table, split, kind), kind, SETTINGS[name])
+    line = {key: found[key] for key in ("rmse", "nll", "crps") if key in found}
+    return line | {"cpu_seconds": time.process_time() - start}
 
 
 def compared(rows: list[dict[str, Any]]) -> str:
     """Each setting beside the reference, over tables: a Markdown table."""
     kept = {(row["method"], row["table"], row["split"]): row for row in rows}
-    lines = ["| setting | fits | NLL, nats | log of the ratio of CRPS |", "|---|---|---|---|"]
+    lines = []
     for method in sorted({key[0] for key in kept}):
         kind = method.partition(": ")[0]
         pairs = [
@@ -86,13 +96,11 @@ def compared(rows: list[dict[str, Any]]) -> str:
             for key, row in kept.items()
             if key[0] == method and (f"{kind}: {REFERENCE}", *key[1:]) in kept
         ]
-        cells = [method, str(len(pairs))]
         # Differences of more than a nat are of few outliers: they count as one.
-        cells.append(_mean([np.clip(a["nll"] - b["nll"], -1, 1) for a, b in pairs]))
-        ratios = [math.log(a["crps"] / b["crps"]) for a, b in pairs if "crps" in a]
-        cells.append(_mean(ratios) if ratios else "")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        losses = _mean([np.clip(a["nll"] - b["nll"], -1, 1) for a, b in pairs])
+        ratios = _mean([math.log(a["crps"] / b["crps"]) for a, b in pairs if "crps" in a])
+        lines.append([method, len(pairs), losses, ratios])
+    return as_table("| setting | fits | NLL, nats | log of the ratio of CRPS |", lines)
 
 
 def _mean(values: list[float]) -> str:
@@ -110,24 +118,16 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=1)
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # Few rows, copies of rows: known of these tables.
-    results = tables.Results(args.out)
-    for fold in range(args.folds):
-        for kind in ("targets", "labels"):
-            for table in args.tables:
-                for name, keys in SETTINGS.items():
-                    method = f"{kind}: {name}"
-                    if kind == "labels" and name in NUMBERS_ONLY:
-                        continue
-                    if not results.missing(method, table, range(fold, fold + 1)):
-                        continue
-                    start = time.process_time()
-                    found = score(read_table(table, fold, kind), kind, keys)
-                    line = {key: found[key] for key in ("rmse", "nll", "crps") if key in found}
-                    seconds = time.process_time() - start
-                    row: dict[str, Any] = {"method": method, "table": table, "split": fold}
-                    row |= line | {"cpu_seconds": seconds} | tables.provenance()
-                    results.add(row)
-    print(compared(results.content["rows"]))
+    results = Results(args.out, lambda rows: {"summary": tables_summary.summarise(rows)})
+    keys = (
+        {"method": f"{kind}: {name}", "table": table, "split": fold}
+        for fold in range(args.folds)
+        for kind in ("targets", "labels")
+        for table in args.tables
+        for name in SETTINGS
+        if not (kind == "labels" and name in NUMBERS_ONLY)
+    )
+    print(compared(results.fill(keys, run)))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ configuration can be tried: so settings are chosen.
 """
 
 import argparse
-import json
 import logging
-import time
+from collections.abc import Sequence
 from typing import Any
 
 import tables_data
@@ -43,53 +42,34 @@ BDE = {"mlp.widths": "16,16,16,16", "ensemble_size": 10}
 """The network of bde's paper, and as many members as it has chains."""
 
 
-def score(method: str, table: str, split: tables_data.Split, keys: dict) -> dict[str, float]:
+SCORES = ("rmse", "nll", "nll_by_moments", "crps", "coverage_90")
+
+
+def score(
+    method: str, table: str, split: tables_data.Split, others: Sequence[str]
+) -> dict[str, float]:
     """Trains on a split's training rows, and scores its test rows in the targets' units."""
     if method == "defaults":
         regressor = ensemble.EnsembleRegressor(random_state=0, num_devices=1)
         regressor.fit(split.train_inputs, split.train_targets)
         predictor = regressor.predictor_
         arrays = predictor.member_arrays(split.test_inputs)
-        return predictor.likelihood.summarise(arrays, split.test_targets)["ensemble"]
+        scores = predictor.likelihood.summarise(arrays, split.test_targets)["ensemble"]
+        return {name: scores[name] for name in SCORES}
+    keys: dict[str, Any] = {}
+    for key, value in (one.removeprefix("--").split("=", 1) for one in others):
+        kind: type[Any] = type(RECIPE.get(key, ""))
+        keys[key] = kind(value)
     own = BDE if table in tables_data.BDE_TABLES else {"mlp.widths": "50"}
     if table in tables_data.WIDE:
         own = {"mlp.widths": "100"}
     config = RECIPE | NO_LOGS | own | keys
     result = ensemble.train(config, split._asdict(), show_progress=False)
-    return result.report["test"]["ensemble"]
-
-
-def main() -> None:
-    """Scores the splits that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("method", choices=("recipe", "defaults"))
-    parser.add_argument("table")
-    parser.add_argument("wheel")
-    parser.add_argument("splits", type=int, nargs="+")
-    parser.add_argument("--held_out", type=float, default=0)
-    args, others = parser.parse_known_args()
-    keys = {}
-    for one in others:
-        key, _, value = one.removeprefix("--").partition("=")
-        kind: type[Any] = type(RECIPE.get(key, ""))
-        keys[key] = kind(value)
-    if keys and not args.held_out:
-        parser.error("settings are tried on held-out training rows: give --held_out")
-    logging.disable(logging.WARNING)  # Copies of rows, few epochs: known of these tables.
-    for number in args.splits:
-        split = tables_data.read_split(args.table, number, args.wheel)
-        if args.held_out:
-            split = tables_data.held_out(split, args.held_out, number)
-        start, cpu = time.perf_counter(), time.process_time()
-        scores = score(args.method, args.table, split, keys)
-        line = {name: scores[name] for name in ("rmse", "nll", "nll_by_moments", "crps")} | {
-            "split": number,
-            "coverage_90": scores["coverage_90"],
-            "seconds": time.perf_counter() - start,
-            "cpu_seconds": time.process_time() - cpu,
-        }
-        print(json.dumps(line), flush=True)
+    return {name: result.report["test"]["ensemble"][name] for name in SCORES}
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--held_out", type=float)
+    logging.disable(logging.WARNING)  # Copies of rows, few epochs: known of these tables.
+    tables_data.work(parser, ("recipe", "defaults"), score)

@@ -9,8 +9,6 @@ the pinball losses at the middles of equal steps of probability.
 """
 
 import argparse
-import json
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -38,15 +36,9 @@ def normal_scores(mean: np.ndarray, sd: np.ndarray, targets: np.ndarray) -> dict
 
 def least_squares(split: tables_data.Split) -> dict[str, float]:
     """A line, and the standard deviation of the training rows around it."""
-    split = tables_data.Split(
-        *tables_data.standardised(split)[::2], split.train_targets, split.test_targets
-    )
-    train, test, targets, test_targets = split
-    train, test = (np.column_stack([one, np.ones(len(one))]) for one in (train, test))
-    weights, _, rank, _ = np.linalg.lstsq(train, targets, rcond=None)
-    rest = targets - train @ weights
-    sd = np.sqrt(np.sum(rest**2) / (len(rest) - rank))
-    return normal_scores(test @ weights, np.full(len(test), sd), test_targets)
+    train_inputs, _, test_inputs, _ = tables_data.standardised(split)
+    inputs = {"train_inputs": train_inputs, "test_inputs": test_inputs}
+    return normal_scores(*tables_data.fit_line(split._replace(**inputs)), split.test_targets)
 
 
 def hist_gradient_boosting(split: tables_data.Split) -> dict[str, float]:
@@ -75,7 +67,7 @@ def xgb_distribution(split: tables_data.Split) -> dict[str, float]:
     """
     from xgboost_distribution import XGBDistribution
 
-    inner = tables_data.held_out(split, HELD_OUT, seed=0)
+    inner = tables_data.Split(**tables_data.held_out(split._asdict(), HELD_OUT, seed=0))
     model = XGBDistribution(
         distribution="normal",
         n_estimators=500,
@@ -132,7 +124,7 @@ def tabm(split: tables_data.Split) -> dict[str, float]:
 
 def _with_errors(create: Callable[..., Any], split: tables_data.Split) -> dict[str, float]:
     """A predictor of numbers, with the errors on rows that chose its epoch."""
-    inner = tables_data.held_out(split, HELD_OUT, seed=0)
+    inner = tables_data.Split(**tables_data.held_out(split._asdict(), HELD_OUT, seed=0))
     model = create(device="cpu", random_state=0, n_threads=1, verbosity=0)
     model.fit(inner.train_inputs, inner.train_targets, inner.test_inputs, inner.test_targets)
     errors = inner.test_targets - np.ravel(model.predict(inner.test_inputs))
@@ -141,40 +133,14 @@ def _with_errors(create: Callable[..., Any], split: tables_data.Split) -> dict[s
     return normal_scores(mean, sd, split.test_targets)
 
 
-PEERS = {
-    one.__name__: one
-    for one in (
-        least_squares,
-        hist_gradient_boosting,
-        xgb_distribution,
-        catboost,
-        ngboost,
-        tabm,
-        realmlp,
-    )
-}
-
-
-def main() -> None:
-    """Scores the splits that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("peer", choices=PEERS)
-    parser.add_argument("table")
-    parser.add_argument("wheel")
-    parser.add_argument("splits", type=int, nargs="+")
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    for number in args.splits:
-        split = tables_data.read_split(args.table, number, args.wheel)
-        start, cpu = time.perf_counter(), time.process_time()
-        scores = PEERS[args.peer](split)
-        line = scores | {
-            "split": number,
-            "seconds": time.perf_counter() - start,
-            "cpu_seconds": time.process_time() - cpu,
-        }
-        print(json.dumps(line), flush=True)
+_ALL = (least_squares, hist_gradient_boosting, xgb_distribution, catboost, ngboost, tabm, realmlp)
+PEERS = {one.__name__: one for one in _ALL}
 
 
 if __name__ == "__main__":
-    main()
+    warnings.simplefilter("ignore")
+    tables_data.work(
+        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
+        PEERS,
+        lambda peer, _table, split, _others: PEERS[peer](split),
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tables_data
+from side_by_side import as_table
 
 SCORES = ("rmse", "nll_by_moments", "nll", "crps", "coverage_90", "seconds", "cpu_seconds")
 
@@ -101,19 +102,19 @@ def ranks(rows: Sequence[Row], score: str, seed: int = 0) -> dict[str, list[floa
 
 def format_all(rows: Sequence[Row]) -> str:
     """The tables as Markdown: scores by table and method, and mean ranks."""
-    lines = [
-        "| table | method | splits | RMSE | NLL by moments | NLL | CRPS | in 90% | CPU s a split |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    head = (
+        "| table | method | splits | RMSE | NLL by moments | NLL | CRPS | in 90% | CPU s a split |"
+    )
+    shown = ("rmse", "nll_by_moments", "nll", "crps", "coverage_90", "cpu_seconds")
+    lines = []
     for entry in sorted(summarise(rows), key=lambda one: one["table"]):
-        cells = [entry["table"], entry["method"], str(entry["splits"])]
-        for name in ("rmse", "nll_by_moments", "nll", "crps", "coverage_90", "cpu_seconds"):
-            value = entry.get(name)
-            cells.append("" if value is None else f"{value[0]:.4g} ± {value[1]:.2g}")
-        lines.append(f"| {' | '.join(cells)} |")
+        found = (entry.get(name) for name in shown)
+        cells = ["" if value is None else f"{value[0]:.4g} ± {value[1]:.2g}" for value in found]
+        lines.append([entry["table"], entry["method"], entry["splits"], *cells])
+    parts = [as_table(head, lines)]
     for score in ("crps", "nll", "nll_by_moments"):
-        found = sorted(ranks(rows, score).items(), key=lambda item: item[1][0])
-        if found:
-            shown = "; ".join(f"{name} {a:.2f} [{b:.2f}, {c:.2f}]" for name, (a, b, c) in found)
-            lines += ["", f"Mean rank by {score}, with 95% intervals over tables: {shown}"]
-    return "\n".join(lines)
+        ranked = sorted(ranks(rows, score).items(), key=lambda item: item[1][0])
+        if ranked:
+            text = "; ".join(f"{name} {a:.2f} [{b:.2f}, {c:.2f}]" for name, (a, b, c) in ranked)
+            parts.append(f"Mean rank by {score}, with 95% intervals over tables: {text}")
+    return "\n\n".join(parts)

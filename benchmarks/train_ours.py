@@ -7,13 +7,16 @@ python benchmarks/train_ours.py table|fit
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import rates
 
 from ensemble.sharding import startup
 
 BATCH_SIZE, TABLE_BATCH_SIZE, NUM_TABLE_MEMBERS = 128, 256, 10
+NUM_IMAGES = 100 * BATCH_SIZE
 CNN = {"model": "cnn", "batch_size": BATCH_SIZE}
 SGD = {"num_steps": 10**6}
 SGHMC = {
@@ -34,11 +37,11 @@ TABLE = {
 }
 
 
-def generate_images(num_test: int) -> dict[str, np.ndarray]:
-    """Noise of MNIST's shape, with labels."""
+def generate_images(**sizes: int) -> dict[str, np.ndarray]:
+    """Noise of MNIST's shape, with labels, by split."""
     rng = np.random.default_rng(0)
     data: dict[str, np.ndarray] = {}
-    for name, size in (("train", 100 * BATCH_SIZE), ("test", num_test)):
+    for name, size in sizes.items():
         data[f"{name}_inputs"] = rng.integers(0, 256, (size, 28, 28, 1), dtype=np.uint8)
         data[f"{name}_labels"] = np.arange(size) % 10
     return data
@@ -53,16 +56,29 @@ def generate_table(num_rows: int, num_columns: int = 20) -> dict[str, np.ndarray
 
 
 def advance(
-    config: dict[str, Any], data: dict[str, np.ndarray], seconds: float
+    config: dict[str, Any],
+    data: dict[str, np.ndarray],
+    seconds: float,
+    step_size: int,
+    fetched: Callable[[Any], Any] = lambda info: None,
 ) -> dict[str, float]:
     """Takes steps for some seconds, fetching each chunk's metrics during the next.
 
+    Args:
+        config: of the run.
+        data: arrays by split.
+        seconds: at least.
+        step_size: what a step counts.
+        fetched: what else is fetched of a chunk.
+
     Returns:
-        `rate` in steps per second, and `compile_seconds` of the first chunk.
+        `rate` and `cpu_rate`, `compile_seconds` of the first chunk, and `first_seconds` of it with
+        the set-up.
     """
     startup.configure(method=config.get("method", "sgd"))
     import jax
 
+    begin = time.perf_counter()
     from ensemble import registry
     from ensemble.config_rules import validate
     from ensemble.tasks import supervised
@@ -74,18 +90,21 @@ def advance(
     start = time.perf_counter()
     state, info = method.advance(state)
     method.scalars(info)
-    compile_seconds = time.perf_counter() - start
+    now = time.perf_counter()
+    found = {"compile_seconds": now - start, "first_seconds": now - begin}
     for _ in range(2):
         state, info = method.advance(state)
         method.scalars(info)
-    first, start = state.step, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        previous = info
+
+    def work() -> int:
+        nonlocal state, info
+        previous, before = info, state.step
         state, info = method.advance(state)
+        jax.device_get(fetched(previous))
         method.scalars(previous)
-    method.scalars(info)
-    rate = (state.step - first) / (time.perf_counter() - start)
-    return {"rate": rate, "compile_seconds": compile_seconds}
+        return (state.step - before) * step_size
+
+    return rates.measure(work, seconds, lambda: method.scalars(info)) | found
 
 
 def fit() -> dict[str, float]:
@@ -102,14 +121,18 @@ def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
     if what == "fit":
         return fit()
     if what == "cnn":
-        found = advance({**CNN, **SGD, "ensemble_size": size}, generate_images(10_000), 4.0)
-        examples = BATCH_SIZE
-    elif what == "sghmc":
-        found = advance({**CNN, **SGHMC, "num_chains": size}, generate_images(1000), 6.0)
-        examples = 1  # Steps are counted.
-    else:
-        found, examples = advance({**TABLE, **SGD}, generate_table(10_000), 5.0), TABLE_BATCH_SIZE
-    return found | {"rate": found["rate"] * examples * size}
+        config = {**CNN, **SGD, "ensemble_size": size}
+        return advance(
+            config, generate_images(train=NUM_IMAGES, test=10_000), 4.0, BATCH_SIZE * size
+        )
+    if what == "sghmc":  # Steps are counted.
+        return advance(
+            {**CNN, **SGHMC, "num_chains": size},
+            generate_images(train=NUM_IMAGES, test=1000),
+            6.0,
+            size,
+        )
+    return advance({**TABLE, **SGD}, generate_table(10_000), 5.0, TABLE_BATCH_SIZE * size)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ https://flax.readthedocs.io/en/latest/guides/parallel_training/ensembling.html
 
 import functools
 import json
-import resource
 import sys
 import time
 
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import rates
 from flax import jax_utils
 from flax import linen as nn
 from flax.training import train_state
@@ -112,29 +112,28 @@ def train(num_members: int) -> dict[str, float]:
     state = create_members(num_members)
     state, *_ = train_epoch(state, train_ds, BATCH_SIZE, jax.random.key(1))
     jax.block_until_ready(state)
-    epochs, start = 0, time.perf_counter()
-    while time.perf_counter() - start < SECONDS:
+
+    def epoch() -> int:
+        nonlocal state
         state, *_ = train_epoch(state, train_ds, BATCH_SIZE, jax.random.key(1))
-        epochs += 1
-    jax.block_until_ready(state)
-    images = epochs * 10 * BATCH_SIZE * num_members
-    return {"rate": images / (time.perf_counter() - start)}
+        return 10 * BATCH_SIZE * num_members
+
+    return rates.measure(epoch, SECONDS, lambda: jax.block_until_ready(state))
 
 
 def evaluate(num_members: int) -> dict[str, float]:
     """Evaluates as the how-to does: the whole test set through apply_model."""
     test_ds = jax_utils.replicate(generate_images(10_000))
     state = create_members(num_members)
-    rates = []
+    seen = []
     for _ in range(3):
         start = time.perf_counter()
         _, loss, accuracy = jax_utils.unreplicate(
             apply_model(state, test_ds["image"], test_ds["label"])
         )
         jax.block_until_ready((loss, accuracy))
-        rates.append(num_members * 10_000 / (time.perf_counter() - start))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"rate": float(np.median(rates[1:])), "peak_memory": peak}
+        seen.append(num_members * 10_000 / (time.perf_counter() - start))
+    return {"rate": float(np.median(seen[1:])), "peak_memory": rates.peak_memory()}
 
 
 if __name__ == "__main__":

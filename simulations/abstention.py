@@ -1,14 +1,13 @@
 """Thresholds of abstention, where the true error among accepted inputs is known."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation import thresholds
+from simulations.settings import named
 from simulations.statement import VERDICT, Outcome, Replicate, Statement
 
 NUM_INPUTS = 20_000
@@ -127,14 +126,7 @@ def sentence(spread: str, shape: str, max_error: float, num_examples: int) -> Re
     return replicate
 
 
-def _cases(spread: str, shape: str, max_error: float, num_examples: int) -> Mapping[str, Any]:
-    return {
-        "spread": spread,
-        "shape": shape,
-        "max_error": max_error,
-        "num_examples": num_examples,
-    }
-
+_cases = named("spread shape max_error num_examples")
 
 STATEMENTS = (
     Statement(
@@ -146,9 +138,7 @@ STATEMENTS = (
             "ensemble.metrics.abstention.error_bound",
         ),
         settings={
-            f"{spread}; {shape}": {"spread": spread, "shape": shape}
-            for spread in SPREADS
-            for shape in SHAPES
+            f"{spread}; {shape}": _cases(spread, shape) for spread in SPREADS for shape in SHAPES
         },
         prepare=promise,
         kind=VERDICT,

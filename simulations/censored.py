@@ -1,6 +1,6 @@
 """Predicted numbers whose targets are partly censored: what is said of their calibration."""
 
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -10,10 +10,11 @@ from ensemble.evaluation.numbers import known_rows
 from ensemble.metrics import regression
 from ensemble.storage.predictions import StoredPredictions
 from ensemble.target_rows import joined
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.settings import named, with_each
+from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 _SURE = 0.05
-NAMES = [f"coverage_{100 * level:.0f}" for level in regression.LEVELS]
+_LIKELIHOOD: Any = likelihoods.of_data("gaussian", np.linspace(-1, 1, 50), ())
 
 
 def draw(
@@ -37,55 +38,42 @@ def draw(
     return StoredPredictions(arrays, rows, np.arange(num_members)), y
 
 
-def calibration(width: float, **setting) -> Replicate:
+@replication
+def calibration(rng: np.random.Generator, width: float, **setting: Any) -> Outcome:
     """Whether the interval of a coverage holds that of new examples.
 
     Args:
+        rng: of the draws.
         width: factor on the predicted scale, 1 where it is right.
         **setting: of `draw`.
     """
-    likelihood: object = likelihoods.of_data("gaussian", np.linspace(-1, 1, 50), ())
-    halves = {f"coverage_{100 * one:.0f}": one / 2 for one in regression.LEVELS}
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        test, _ = draw(rng, **setting)
-        arrays = {**test.arrays, "scale": width * test.arrays["scale"]}
-        found = known_rows.score_censored(likelihood, test._replace(arrays=arrays))  # type: ignore[arg-type]
-        outcome: dict[str, bool | None] = {}
-        for name in NAMES:
-            reach = width * float(ndtri(0.5 + halves[name]))
-            truth = float(ndtr(reach) - ndtr(-reach))
-            low, high = found["interval"][name]
-            outcome[name] = bool(low <= truth <= high)
-        return outcome
-
-    return replicate
+    test, _ = draw(rng, **setting)
+    arrays = {**test.arrays, "scale": width * test.arrays["scale"]}
+    found = known_rows.score_censored(_LIKELIHOOD, test._replace(arrays=arrays))
+    outcome = {}
+    for level in regression.LEVELS:
+        name = f"coverage_{100 * level:.0f}"
+        reach = width * float(ndtri(0.5 + level / 2))
+        outcome[name] = holds(found["interval"][name], float(ndtr(reach) - ndtr(-reach)))
+    return outcome
 
 
-def uniformity(**setting) -> Replicate:
+@replication
+def uniformity(rng: np.random.Generator, **setting: Any) -> Outcome:
     """Whether distributions that are right are called wrong."""
-    likelihood: object = likelihoods.of_data("gaussian", np.linspace(-1, 1, 50), ())
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        test, _ = draw(rng, **setting)
-        found = known_rows.score_censored(likelihood, test)  # type: ignore[arg-type]
-        return {"pit": bool(found["pit"]["p_value"] < _SURE)}
-
-    return replicate
+    found = known_rows.score_censored(_LIKELIHOOD, draw(rng, **setting)[0])
+    return {"pit": bool(found["pit"]["p_value"] < _SURE)}
 
 
-def _setting(num_examples: int, num_members: int, *bounds: float) -> dict:
-    return {"num_examples": num_examples, "num_members": num_members, "bounds": bounds}
-
-
+_setting = named("num_examples num_members bounds")
 _SETTINGS = {
-    "N = 100, M = 2, a third censored": _setting(100, 2, 0.5, 1.0),
-    "N = 50, M = 4, few censored": _setting(50, 4, 2.0, 1.0),
-    "N = 50, M = 2, half censored": _setting(50, 2, 0.0, 1.0),
-    "N = 300, M = 4, few censored": _setting(300, 4, 2.0, 1.0),
-    "N = 300, M = 8, most censored": _setting(300, 8, -0.7, 0.7),
-    "N = 2000, M = 2, a third censored": _setting(2000, 2, 0.5, 1.0),
-    "N = 300, M = 16, bounds alike": _setting(300, 16, 0.5, 0.01),
+    "N = 100, M = 2, a third censored": _setting(100, 2, (0.5, 1.0)),
+    "N = 50, M = 4, few censored": _setting(50, 4, (2.0, 1.0)),
+    "N = 50, M = 2, half censored": _setting(50, 2, (0.0, 1.0)),
+    "N = 300, M = 4, few censored": _setting(300, 4, (2.0, 1.0)),
+    "N = 300, M = 8, most censored": _setting(300, 8, (-0.7, 0.7)),
+    "N = 2000, M = 2, a third censored": _setting(2000, 2, (0.5, 1.0)),
+    "N = 300, M = 16, bounds alike": _setting(300, 16, (0.5, 0.01)),
 }
 
 STATEMENTS = (
@@ -94,12 +82,7 @@ STATEMENTS = (
         claim="Intervals hold [low, high] of all targets, those that are censored too",
         over="examples",
         made_by=("ensemble.evaluation.numbers.known_rows.score_censored",),
-        settings={
-            title: {**one, "width": width}
-            for (title, one), width in zip(
-                _SETTINGS.items(), (1.0, 1.0, 0.7, 1.3, 1.0, 1.0, 0.7), strict=True
-            )
-        },
+        settings=with_each(_SETTINGS, "width", (1.0, 1.0, 0.7, 1.3, 1.0, 1.0, 0.7)),
         prepare=calibration,
         at_least=True,
     ),

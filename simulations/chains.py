@@ -1,7 +1,6 @@
 """Chains whose law is known: moments of random walks, and when their runs end."""
 
 import types
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +8,8 @@ from scipy.signal import lfilter
 
 from ensemble.methods.walk.moments import NUM_BINS, HostSums, Summary, summarise
 from ensemble.methods.walk.random_walk import has_converged
-from simulations.statement import Replicate, Statement
+from simulations.settings import named
+from simulations.statement import Outcome, Statement, holds, replication
 
 SEGMENT = 64
 """Draws between two looks at sums."""
@@ -48,26 +48,29 @@ def _sums(draws: NDArray, num_left_out: int) -> HostSums:
     )
 
 
-def _holds(found: Summary) -> dict[str, bool | None]:
+def _holds(found: Summary) -> Outcome:
     """Whether the intervals hold the moments of normal(0, 1)."""
     told = {"mean": (found.mean_interval, 0), "variance": (found.variance_interval, 1)}
     return {
-        name: None if np.isnan(ends).any() else bool(ends[0, 0] <= truth <= ends[0, 1])
+        name: holds(None if np.isnan(ends).any() else ends[0], truth)
         for name, (ends, truth) in told.items()
     }
 
 
+@replication
 def walk_moments(
+    rng: np.random.Generator,
     num_chains: int,
     num_superchains: int,
     num_draws: int,
     correlation: float,
     spread: float = 1.0,
     warmup: int = 64,
-) -> Replicate:
+) -> Outcome:
     """Whether the intervals of mean and variance hold those of the target.
 
     Args:
+        rng: of the draws.
         num_chains: C.
         num_superchains: K, groups from the same start.
         num_draws: of each chain that count.
@@ -75,22 +78,25 @@ def walk_moments(
         spread: standard deviation of the starts, of which the target's is 1.
         warmup: draws that do not count.
     """
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        starts = spread * rng.normal(size=num_superchains)
-        starts = np.repeat(starts, num_chains // num_superchains)
-        draws = autoregressive(rng, starts, warmup + num_draws, correlation)[:, warmup:]
-        return _holds(summarise(_sums(draws, warmup), num_superchains))
-
-    return replicate
+    starts = spread * rng.normal(size=num_superchains)
+    starts = np.repeat(starts, num_chains // num_superchains)
+    draws = autoregressive(rng, starts, warmup + num_draws, correlation)[:, warmup:]
+    return _holds(summarise(_sums(draws, warmup), num_superchains))
 
 
+@replication
 def walk_stop(
-    num_chains: int, num_superchains: int, correlation: float, ess: float, rhat: float = 0.0
-) -> Replicate:
+    rng: np.random.Generator,
+    num_chains: int,
+    num_superchains: int,
+    correlation: float,
+    ess: float,
+    rhat: float = 0.0,
+) -> Outcome:
     """Whether the intervals hold when a run ends by `config.stop_at`, looked at every 64 draws.
 
     Args:
+        rng: of the draws.
         num_chains: C.
         num_superchains: K, groups from the same start.
         correlation: of neighbouring draws.
@@ -100,43 +106,23 @@ def walk_stop(
     stop_at = types.SimpleNamespace(ess=ess, rhat=rhat)
     per_draw = num_chains * (1 - correlation) / (1 + correlation)
     most = SEGMENT * max(8, int(np.ceil(4 * max(ess, 5 * num_chains) / per_draw / SEGMENT)))
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        starts = np.repeat(2 * rng.normal(size=num_superchains), num_chains // num_superchains)
-        warmup = int(5 / (1 - correlation))
-        draws = autoregressive(rng, starts, warmup + most, correlation)[:, warmup:]
-        for end in range(SEGMENT, most + 1, SEGMENT):
-            found = summarise(_sums(draws[:, :end], warmup), num_superchains)
-            scalars = {
-                "posterior/ess_min": float(found.ess[0]),
-                "posterior/rhat_max": float(np.nan_to_num(found.rhat[0], nan=np.inf)),
-                "posterior/nested_rhat_max": float(found.nested_rhat[0]),
-            }
-            if has_converged(scalars, stop_at):
-                break
-        return _holds(found)
-
-    return replicate
+    starts = np.repeat(2 * rng.normal(size=num_superchains), num_chains // num_superchains)
+    warmup = int(5 / (1 - correlation))
+    draws = autoregressive(rng, starts, warmup + most, correlation)[:, warmup:]
+    for end in range(SEGMENT, most + 1, SEGMENT):
+        found = summarise(_sums(draws[:, :end], warmup), num_superchains)
+        scalars = {
+            "posterior/ess_min": float(found.ess[0]),
+            "posterior/rhat_max": float(np.nan_to_num(found.rhat[0], nan=np.inf)),
+            "posterior/nested_rhat_max": float(found.nested_rhat[0]),
+        }
+        if has_converged(scalars, stop_at):
+            break
+    return _holds(found)
 
 
-def _walk(num_chains: int, num_superchains: int, num_draws: int, *rest: float) -> dict:
-    names = ("correlation", "spread", "warmup")
-    return {
-        "num_chains": num_chains,
-        "num_superchains": num_superchains,
-        "num_draws": num_draws,
-        **dict(zip(names, rest, strict=False)),
-    }
-
-
-def _stop(num_chains: int, num_superchains: int, *rest: float) -> dict:
-    names = ("correlation", "ess", "rhat")
-    return {
-        "num_chains": num_chains,
-        "num_superchains": num_superchains,
-        **dict(zip(names, rest, strict=False)),
-    }
-
+_walk = named("num_chains num_superchains num_draws correlation spread warmup")
+_stop = named("num_chains num_superchains correlation ess rhat")
 
 STATEMENTS = (
     Statement(

@@ -4,86 +4,73 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation import class_evaluator, scoring, sentences, strata, verdict
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.source import Strata
-from simulations.class_scores import holds
+from simulations.class_scores import ROUNDING, UNEQUAL, answers, nll_change
 from simulations.populations import means_and_labels, population, sample
-from simulations.statement import VERDICT, Outcome, Replicate, Statement
+from simulations.settings import named, with_more
+from simulations.shifts import draw_hits
+from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 
-def temperature(num_examples: int, **setting: Any) -> Replicate:
+@replication
+def temperature(rng: np.random.Generator, num_examples: int, **setting: Any) -> Outcome:
     """Whether the advice on a temperature is the opposite of what it does to new examples."""
     everything = population(size=10_000, **setting)
-    mean = metrics.ensemble_log_probs(everything.log_probs)
-    before = metrics.nll(mean, everything.targets)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
-        section = scoring._score_temperature(*means_and_labels(test, held_out))
-        effect = sentences.effect(section)
-        if not effect:
-            return {"use it": None, "leave it out": None}
-        changed = metrics.apply_temperature(mean, section["value"])
-        change = metrics.nll(changed, everything.targets) - before
-        return {
-            "use it": effect < 0 < change if effect < 0 else None,
-            "leave it out": change < 0 if effect > 0 else None,
-        }
-
-    return replicate
+    test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
+    section = scoring._score_temperature(*means_and_labels(test, held_out))
+    effect = sentences.effect(section)
+    if not effect:
+        return {"use it": None, "leave it out": None}
+    change = nll_change(everything, section["value"])
+    return {
+        "use it": effect < 0 < change if effect < 0 else None,
+        "leave it out": change < 0 if effect > 0 else None,
+    }
 
 
-def majority(num_examples: int, prior: Sequence[float], recalls: Sequence[float]) -> Replicate:
+@replication
+def majority(
+    rng: np.random.Generator, num_examples: int, prior: Sequence[float], recalls: Sequence[float]
+) -> Outcome:
     """Whether the most frequent class is wrongly said to be better than the ensemble, or worse."""
-    shares = np.array(prior)
-    accuracy = float(shares @ np.array(recalls))
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        predictions, classes = _classes(rng, num_examples, prior, recalls)
-        test = {
-            "num_examples": num_examples,
-            "interval": scoring.all_intervals(predictions),
-        }
-        sentence = verdict.balance(test, classes)
-        if "may be chance" in sentence:
-            return {"sentence": None}
-        excess = accuracy - shares[int(classes["majority"]["name"])]
-        is_better = "which is better" in sentence
-        return {"sentence": excess >= -1e-12 if is_better else excess <= 1e-12}
-
-    return replicate
+    predictions, classes = _classes(rng, num_examples, prior, recalls)
+    test = {"num_examples": num_examples, "interval": scoring.all_intervals(predictions)}
+    sentence = verdict.balance(test, classes)
+    if "may be chance" in sentence:
+        return {"sentence": None}
+    excess = _accuracy(prior, recalls) - np.array(prior)[int(classes["majority"]["name"])]
+    is_better = "which is better" in sentence
+    return {"sentence": excess >= -ROUNDING if is_better else excess <= ROUNDING}
 
 
+def _accuracy(prior: Sequence[float], recalls: Sequence[float]) -> float:
+    return float(np.array(prior) @ np.array(recalls))
+
+
+@replication
 def majority_excess(
-    num_examples: int, prior: Sequence[float], recalls: Sequence[float]
-) -> Replicate:
+    rng: np.random.Generator, num_examples: int, prior: Sequence[float], recalls: Sequence[float]
+) -> Outcome:
     """Whether the interval holds the accuracy less the share of the most frequent class."""
-    truth = float(np.array(prior) @ np.array(recalls)) - max(prior)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        majority = _classes(rng, num_examples, prior, recalls)[1]["majority"]
-        return {"excess": holds(majority["excess_interval"], truth)}
-
-    return replicate
+    majority = _classes(rng, num_examples, prior, recalls)[1]["majority"]
+    truth = _accuracy(prior, recalls) - max(prior)
+    return {"excess": holds(majority["excess_interval"], truth, ROUNDING)}
 
 
+@replication
 def majority_power(
-    num_examples: int, prior: Sequence[float], recalls: Sequence[float]
-) -> Replicate:
+    rng: np.random.Generator, num_examples: int, prior: Sequence[float], recalls: Sequence[float]
+) -> Outcome:
     """Whether as many examples as are said to show the difference do show it."""
-    truth = abs(float(np.array(prior) @ np.array(recalls)) - max(prior))
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        majority = _classes(rng, num_examples, prior, recalls)[1]["majority"]
-        needed = metrics.num_to_see(truth, majority["excess_interval"], num_examples)
-        rarer, more = _classes(rng, needed, prior, recalls)[1]["majority"]["wins"]
-        return {"wins": more < 0.5 or rarer > 0.5}
-
-    return replicate
+    truth = abs(_accuracy(prior, recalls) - max(prior))
+    majority = _classes(rng, num_examples, prior, recalls)[1]["majority"]
+    needed = metrics.num_to_see(truth, majority["excess_interval"], num_examples)
+    rarer, more = _classes(rng, needed, prior, recalls)[1]["majority"]["wins"]
+    return {"wins": more < 0.5 or rarer > 0.5}
 
 
 def _classes(
@@ -91,157 +78,120 @@ def _classes(
 ) -> tuple[LabelledPredictions, dict[str, Any]]:
     """Predictions of one member with such recalls, and what is said of their classes."""
     labels = rng.choice(len(prior), size=num_examples, p=prior)
-    predictions = predict(labels, rng.random(num_examples) < np.array(recalls)[labels], rng)
+    hits = rng.random(num_examples) < np.array(recalls)[labels]
+    num_classes = int(labels.max()) + 2
+    other = (labels + rng.integers(1, num_classes, size=num_examples)) % num_classes
+    predictions = answers(np.where(hits, labels, other), labels, num_classes)
     return predictions, scoring.score_classes(predictions, [str(i) for i in range(len(prior))])
 
 
-def predict(labels: NDArray, hits: NDArray, rng: np.random.Generator) -> LabelledPredictions:
-    """One member that is right where asked for; else it says one of the other classes."""
-    num_classes = int(labels.max()) + 2
-    other = (labels + rng.integers(1, num_classes, size=len(labels))) % num_classes
-    probs = np.full((1, len(labels), num_classes), 0.1 / (num_classes - 1))
-    probs[0, np.arange(len(labels)), np.where(hits, labels, other)] = 0.9
-    return LabelledPredictions(np.log(probs), labels, np.arange(1))
-
-
-def shift(num_examples: int, accuracy: float, costs: Sequence[float], churn: float) -> Replicate:
+@replication
+def shift(
+    rng: np.random.Generator,
+    num_examples: int,
+    accuracy: float,
+    costs: Sequence[float],
+    churn: float,
+) -> Outcome:
     """Whether the sentence about shifts is wrong.
 
     Args:
+        rng: of the draws.
         num_examples: N.
         accuracy: without a shift.
         costs: accuracy that each shift costs.
         churn: share of the wrong predictions that a shift turns right, beside those that it costs.
     """
-    gained = churn * (1 - accuracy)
     names = [f"shift {i}" for i in range(len(costs))]
     hurts_most = [name for name, cost in zip(names, costs, strict=True) if cost == max(costs)]
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        hits = rng.random(num_examples) < accuracy
-        sections = {}
-        for name, cost in zip(names, costs, strict=True):
-            lost = (cost + gained) / accuracy
-            draws = rng.random(num_examples)
-            shifted = np.where(hits, draws >= lost, draws < churn)
-            interval = class_evaluator.cost_interval(1.0 * hits, 1.0 * shifted, len(costs))
-            sections[name] = {
-                "ensemble": {"accuracy": [shifted.mean()] * 5, "ece": [0.0] * 5},
-                "accuracy_cost_interval": [interval] * 5,
-            }
-        sentence = verdict.shift(sections)
-        most = next(name for name in (*names, "") if f"{name} hurts most" in sentence or not name)
-        lowest = next(name for name in names if name in sentence or "none of" in sentence)
-        known = sentence.rstrip(".").partition("Known to cost accuracy: ")[2]
-        costly = known.split(", ") if known else [lowest] * sentence.startswith("Of ")
-        return {
-            "none costs more than half a point": max(costs) > verdict.HARMLESS
-            if "half a point" in sentence
-            else None,
-            "it costs accuracy": any(costs[names.index(one)] <= 0 for one in costly)
-            if costly
-            else None,
-            "it hurts most": hurts_most != [most] if most else None,
+    hits = rng.random(num_examples) < accuracy
+    sections = {}
+    for name, cost in zip(names, costs, strict=True):
+        shifted = draw_hits(rng, hits, accuracy, cost, churn)
+        interval = class_evaluator.cost_interval(1.0 * hits, 1.0 * shifted, len(costs))
+        sections[name] = {
+            "ensemble": {"accuracy": [shifted.mean()] * 5, "ece": [0.0] * 5},
+            "accuracy_cost_interval": [interval] * 5,
         }
+    sentence = verdict.shift(sections)
+    most = next(name for name in (*names, "") if f"{name} hurts most" in sentence or not name)
+    lowest = next(name for name in names if name in sentence or "none of" in sentence)
+    known = sentence.rstrip(".").partition("Known to cost accuracy: ")[2]
+    costly = known.split(", ") if known else [lowest] * sentence.startswith("Of ")
+    is_harmless = "half a point" in sentence
+    is_free = any(costs[names.index(one)] <= 0 for one in costly)
+    return {
+        "none costs more than half a point": max(costs) > verdict.HARMLESS if is_harmless else None,
+        "it costs accuracy": is_free if costly else None,
+        "it hurts most": hurts_most != [most] if most else None,
+    }
 
-    return replicate
 
-
-def groups(sizes: Sequence[int], shares: Sequence[float]) -> Replicate:
+@replication
+def groups(rng: np.random.Generator, sizes: Sequence[int], shares: Sequence[float]) -> Outcome:
     """Whether groups that are alike are said to differ."""
     names = np.repeat([f"group {i}" for i in range(len(sizes))], sizes)
-    truth = np.repeat(shares, sizes)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        held = rng.random(len(names)) < truth
-        sections = strata.by_stratum(held, Strata("group", "group", names))
-        sentence = strata.sentence(sections, "group:group")
-        is_said = "which is more than chance" in sentence
-        return {"they differ": len(set(shares)) == 1 if is_said else None}
-
-    return replicate
+    held = rng.random(len(names)) < np.repeat(shares, sizes)
+    sections = strata.by_stratum(held, Strata("group", "group", names))
+    is_said = "which is more than chance" in strata.sentence(sections, "group:group")
+    return {"they differ": len(set(shares)) == 1 if is_said else None}
 
 
-def group_interval(num_examples: int, share: float) -> Replicate:
+@replication
+def group_interval(rng: np.random.Generator, num_examples: int, share: float) -> Outcome:
     """Whether a group's interval holds its share."""
     names = np.full(num_examples, "all")
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        held = rng.random(num_examples) < share
-        (section,) = strata.by_stratum(held, Strata("group", "group", names))
-        low, high = section["interval"]
-        return {"share": low <= share <= high}
-
-    return replicate
+    held = rng.random(num_examples) < share
+    (section,) = strata.by_stratum(held, Strata("group", "group", names))
+    return {"share": holds(section["interval"], share)}
 
 
+@replication
 def conformal(
-    num_held_out: int, num_examples: int, parts: Sequence[str], **setting: Any
-) -> Replicate:
+    rng: np.random.Generator,
+    num_held_out: int,
+    num_examples: int,
+    parts: Sequence[str],
+    **setting: Any,
+) -> Outcome:
     """Whether what is said of conformal sets holds.
 
     `coverage` and `mean_size`: on the population, of the sets as they were fitted; `range`: on this
     test split.
     """
     everything = population(**setting)
+    held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
+    section = scoring._score_conformal(
+        *means_and_labels(test, held_out), nonempty=False, strata=None
+    )
     mean = metrics.ensemble_log_probs(everything.log_probs)
-
-    def replicate(rng: np.random.Generator) -> Outcome:
-        held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
-        splits = means_and_labels(test, held_out)
-        section = scoring._score_conformal(*splits, nonempty=False, strata=None)
-        sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
-        low, high = section["coverage_range"]
-        found = {"range": low - 1e-12 <= section["coverage"] <= high + 1e-12}
-        for name, truth in (("coverage", sets.coverage), ("mean_size", sets.mean_size)):
-            low, high = section["interval"][name]
-            found[name] = low - 1e-12 <= truth <= high + 1e-12
-        return {part: found[part] for part in parts}
-
-    return replicate
+    sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
+    found = {"range": (section["coverage_range"], section["coverage"])}
+    for name, truth in (("coverage", sets.coverage), ("mean_size", sets.mean_size)):
+        found[name] = section["interval"][name], truth
+    return {part: holds(*found[part], ROUNDING) for part in parts}
 
 
-def _shift(num_examples: int, accuracy: float, costs: Sequence[float], churn: float) -> dict:
-    return {"num_examples": num_examples, "accuracy": accuracy, "costs": costs, "churn": churn}
-
-
-def _conformal_settings(*parts: str) -> dict[str, dict[str, Any]]:
-    settings: dict[str, dict[str, Any]] = {
-        "30 calibration, 100 test": {"num_held_out": 30, "num_examples": 100},
-        "150 calibration, 300 test": {"num_held_out": 150, "num_examples": 300},
-        "150, 300, 98% right": {"num_held_out": 150, "num_examples": 300, "signal": 3.5},
-        "300, 300, hard, 10 classes": {
-            "num_held_out": 300,
-            "num_examples": 300,
-            "signal": 1.0,
-            "num_classes": 10,
-        },
-        "300, 300, overconfident, M = 4": {
-            "num_held_out": 300,
-            "num_examples": 300,
-            "sharpness": 2.0,
-            "num_members": 4,
-        },
-        "500, 1000, unequal classes": {
-            "num_held_out": 500,
-            "num_examples": 1000,
-            "prior": (0.8, 0.15, 0.05),
-        },
-    }
-    return {title: {**setting, "parts": parts} for title, setting in settings.items()}
-
-
-_UNEQUAL: dict[str, dict[str, Any]] = {
-    "N = 300, 90% in one": {"num_examples": 300, "prior": (0.9, 0.1), "recalls": (0.98, 0.6)},
-    "N = 300": {"num_examples": 300, "prior": (0.65, 0.2, 0.15), "recalls": (0.85, 0.4, 0.35)},
-    "N = 1000": {"num_examples": 1000, "prior": (0.65, 0.2, 0.15), "recalls": (0.8, 0.45, 0.4)},
-    "N = 1000, 75% in one": {"num_examples": 1000, "prior": (0.75, 0.25), "recalls": (0.9, 0.35)},
-    "N = 1000, worse": {"num_examples": 1000, "prior": (0.95, 0.05), "recalls": (0.98, 0.2)},
-    "N = 2000, half in one": {
-        "num_examples": 2000,
-        "prior": (0.5, 0.3, 0.2),
-        "recalls": (0.7, 0.4, 0.3),
-    },
+_sized = named("num_examples")
+_shift = named("num_examples accuracy costs churn")
+_majority = named("num_examples prior recalls")
+_shares = named("sizes shares")
+_splits = named("num_held_out num_examples")
+_CONFORMAL = {
+    "30 calibration, 100 test": _splits(30, 100),
+    "150 calibration, 300 test": _splits(150, 300),
+    "150, 300, 98% right": _splits(150, 300, signal=3.5),
+    "300, 300, hard, 10 classes": _splits(300, 300, signal=1.0, num_classes=10),
+    "300, 300, overconfident, M = 4": _splits(300, 300, sharpness=2.0, num_members=4),
+    "500, 1000, unequal classes": _splits(500, 1000, prior=UNEQUAL),
+}
+_UNEQUAL = {
+    "N = 300, 90% in one": _majority(300, (0.9, 0.1), (0.98, 0.6)),
+    "N = 300": _majority(300, (0.65, 0.2, 0.15), (0.85, 0.4, 0.35)),
+    "N = 1000": _majority(1000, (0.65, 0.2, 0.15), (0.8, 0.45, 0.4)),
+    "N = 1000, 75% in one": _majority(1000, (0.75, 0.25), (0.9, 0.35)),
+    "N = 1000, worse": _majority(1000, (0.95, 0.05), (0.98, 0.2)),
+    "N = 2000, half in one": _majority(2000, (0.5, 0.3, 0.2), (0.7, 0.4, 0.3)),
 }
 
 STATEMENTS = (
@@ -254,22 +204,13 @@ STATEMENTS = (
             "ensemble.evaluation.sentences.effect",
         ),
         settings={
-            "N = 60": {"num_examples": 60, "sharpness": 0.8},
-            "N = 150": {"num_examples": 150, "sharpness": 0.8},
-            "N = 150, 98% right": {"num_examples": 150, "signal": 3.5, "sharpness": 0.8},
-            "N = 300, hard, 5 classes": {
-                "num_examples": 300,
-                "signal": 1.0,
-                "num_classes": 5,
-                "sharpness": 0.8,
-            },
-            "N = 300, slightly overconfident": {"num_examples": 300},
-            "N = 300, unequal classes": {
-                "num_examples": 300,
-                "prior": (0.8, 0.15, 0.05),
-                "sharpness": 0.8,
-            },
-            "N = 600, M = 4": {"num_examples": 600, "num_members": 4, "sharpness": 0.95},
+            "N = 60": _sized(60, sharpness=0.8),
+            "N = 150": _sized(150, sharpness=0.8),
+            "N = 150, 98% right": _sized(150, signal=3.5, sharpness=0.8),
+            "N = 300, hard, 5 classes": _sized(300, signal=1.0, num_classes=5, sharpness=0.8),
+            "N = 300, slightly overconfident": _sized(300),
+            "N = 300, unequal classes": _sized(300, prior=UNEQUAL, sharpness=0.8),
+            "N = 600, M = 4": _sized(600, num_members=4, sharpness=0.95),
         },
         prepare=temperature,
         kind=VERDICT,
@@ -280,24 +221,14 @@ STATEMENTS = (
         over="test examples",
         made_by=("ensemble.evaluation.verdict.balance",),
         settings={
-            "N = 30": {"num_examples": 30, "prior": (0.7, 0.2, 0.1), "recalls": (0.8, 0.5, 0.4)},
-            "N = 100": {"num_examples": 100, "prior": (0.9, 0.1), "recalls": (0.95, 0.45)},
-            "N = 300, 99% in one": {
-                "num_examples": 300,
-                "prior": (0.99, 0.01),
-                "recalls": (0.998, 0.198),
-            },
-            "N = 1000": {
-                "num_examples": 1000,
-                "prior": (0.7, 0.2, 0.1),
-                "recalls": (0.8, 0.5, 0.4),
-            },
-            "N = 1000, two frequent": {
-                "num_examples": 1000,
-                "prior": (0.45, 0.44, 0.11),
-                "recalls": (0.5, 0.42, 0.3654545454545454),
-            },
-            "N = 5000": {"num_examples": 5000, "prior": (0.9, 0.1), "recalls": (0.95, 0.45)},
+            "N = 30": _majority(30, (0.7, 0.2, 0.1), (0.8, 0.5, 0.4)),
+            "N = 100": _majority(100, (0.9, 0.1), (0.95, 0.45)),
+            "N = 300, 99% in one": _majority(300, (0.99, 0.01), (0.998, 0.198)),
+            "N = 1000": _majority(1000, (0.7, 0.2, 0.1), (0.8, 0.5, 0.4)),
+            "N = 1000, two frequent": _majority(
+                1000, (0.45, 0.44, 0.11), (0.5, 0.42, 0.3654545454545454)
+            ),
+            "N = 5000": _majority(5000, (0.9, 0.1), (0.95, 0.45)),
         },
         prepare=majority,
         kind=VERDICT,
@@ -344,12 +275,12 @@ STATEMENTS = (
         over="test examples",
         made_by=("ensemble.evaluation.strata.sentence",),
         settings={
-            "2 groups of 20": {"sizes": (20, 20), "shares": (0.9, 0.9)},
-            "5 groups of 20 to 100": {"sizes": (20, 40, 60, 80, 100), "shares": (0.9,) * 5},
-            "20 groups of 25": {"sizes": (25,) * 20, "shares": (0.9,) * 20},
-            "50 groups of 30, 98%": {"sizes": (30,) * 50, "shares": (0.98,) * 50},
-            "3 groups of 500 to 2000": {"sizes": (500, 1000, 2000), "shares": (0.9,) * 3},
-            "2 groups, 1000 and 20": {"sizes": (1000, 20), "shares": (0.9, 0.9)},
+            "2 groups of 20": _shares((20, 20), (0.9, 0.9)),
+            "5 groups of 20 to 100": _shares((20, 40, 60, 80, 100), (0.9,) * 5),
+            "20 groups of 25": _shares((25,) * 20, (0.9,) * 20),
+            "50 groups of 30, 98%": _shares((30,) * 50, (0.98,) * 50),
+            "3 groups of 500 to 2000": _shares((500, 1000, 2000), (0.9,) * 3),
+            "2 groups, 1000 and 20": _shares((1000, 20), (0.9, 0.9)),
         },
         prepare=groups,
         kind=VERDICT,
@@ -366,13 +297,8 @@ STATEMENTS = (
         ),
         settings={
             f"N = {n}, {100 * share:g}%": {"num_examples": n, "share": share}
-            for n, share in (
-                (20, 0.9),
-                (20, 0.5),
-                (100, 0.99),
-                (100, 0.9),
-                (1000, 0.999),
-                (5000, 0.9),
+            for n, share in zip(
+                (20, 20, 100, 100, 1000, 5000), (0.9, 0.5, 0.99, 0.9, 0.999, 0.9), strict=True
             )
         },
         prepare=group_interval,
@@ -387,7 +313,7 @@ STATEMENTS = (
             "ensemble.evaluation.scoring._score_conformal",
             "ensemble.evaluation.scoring.conformal_range",
         ),
-        settings=_conformal_settings("coverage", "range"),
+        settings=with_more(_CONFORMAL, parts=("coverage", "range")),
         prepare=conformal,
         at_least=True,
     ),
@@ -396,7 +322,7 @@ STATEMENTS = (
         claim="Sets have [low, high] classes on average",
         over="test examples",
         made_by=("ensemble.evaluation.scoring._score_conformal",),
-        settings=_conformal_settings("mean_size"),
+        settings=with_more(_CONFORMAL, parts=("mean_size",)),
         prepare=conformal,
     ),
 )

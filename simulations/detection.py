@@ -8,7 +8,8 @@ from scipy.special import ndtr, ndtri
 
 from ensemble import metrics
 from ensemble.evaluation import sentences
-from simulations.statement import VERDICT, Outcome, Replicate, Statement
+from simulations.settings import named
+from simulations.statement import VERDICT, Outcome, Replicate, Statement, holds, replication
 
 
 def detection_intervals(
@@ -20,7 +21,7 @@ def detection_intervals(
     def replicate(rng: np.random.Generator) -> Outcome:
         outside = distance + scale * rng.normal(size=num_out)
         found = metrics.rank(rng.normal(size=num_in), outside).intervals()
-        return {name: found[name][0] <= truth[name] <= found[name][1] for name in truth}
+        return {name: holds(found[name], truth[name]) for name in truth}
 
     return replicate
 
@@ -36,27 +37,28 @@ def _rates(distance: float, scale: float) -> dict[str, float]:
     }
 
 
-def detection(num_in: int, num_out: int, aurocs: Sequence[float]) -> Replicate:
+@replication
+def detection(
+    rng: np.random.Generator, num_in: int, num_out: int, aurocs: Sequence[float]
+) -> Outcome:
     """Whether the sentence about unfamiliar inputs is wrong of sets with these AUROCs."""
-    distances = np.sqrt(2) * ndtri(np.array(aurocs))
+    inside = rng.normal(size=num_in)
+    sections: dict[str, Any] = {}
+    for i, distance in enumerate(np.sqrt(2) * ndtri(np.array(aurocs))):
+        ranked = metrics.rank(inside, distance + rng.normal(size=num_out))
+        found = {**ranked.scores(), "interval": ranked.intervals()}
+        sections[f"set {i}"] = {"num_examples": num_out, "entropy": found}
+    sentence = sentences.detection(sections, "entropy", "entropy")
+    is_all, is_lower = "recognises all" in sentence, "is lower on" in sentence
+    worst = next(i for i in range(len(aurocs)) if f"set {i} " in sentence)
+    return {
+        "all are recognised": min(aurocs) < 0.99 if is_all else None,
+        "its entropy is lower": aurocs[worst] >= 0.5 if is_lower else None,
+    }
 
-    def replicate(rng: np.random.Generator) -> Outcome:
-        inside = rng.normal(size=num_in)
-        sections: dict[str, Any] = {}
-        for i, distance in enumerate(distances):
-            ranked = metrics.rank(inside, distance + rng.normal(size=num_out))
-            found = {**ranked.scores(), "interval": ranked.intervals()}
-            sections[f"set {i}"] = {"num_examples": num_out, "entropy": found}
-        sentence = sentences.detection(sections, "entropy", "entropy")
-        is_all, is_lower = "recognises all" in sentence, "is lower on" in sentence
-        worst = next(i for i in range(len(aurocs)) if f"set {i} " in sentence)
-        return {
-            "all are recognised": min(aurocs) < 0.99 if is_all else None,
-            "its entropy is lower": aurocs[worst] >= 0.5 if is_lower else None,
-        }
 
-    return replicate
-
+_normal = named("num_in num_out distance scale")
+_sets = named("num_in num_out aurocs")
 
 STATEMENTS = (
     Statement(
@@ -71,13 +73,13 @@ STATEMENTS = (
             "ensemble.evaluation.quantiles.quantile_scores.score_detections",
         ),
         settings={
-            "150 and 17": {"num_in": 150, "num_out": 17, "distance": 1.0},
-            "30 and 30": {"num_in": 30, "num_out": 30, "distance": 2.0},
-            "300 and 100, narrow": {"num_in": 300, "num_out": 100, "distance": 2.0, "scale": 0.3},
-            "300 and 1000, wide": {"num_in": 300, "num_out": 1000, "distance": 0.5, "scale": 2.0},
-            "1000 and 256, easy": {"num_in": 1000, "num_out": 256, "distance": 3.0},
-            "1000 and 200, chance": {"num_in": 1000, "num_out": 200, "distance": 0.0},
-            "1000 and 1000, apart": {"num_in": 1000, "num_out": 1000, "distance": 6.0},
+            "150 and 17": _normal(150, 17, 1.0),
+            "30 and 30": _normal(30, 30, 2.0),
+            "300 and 100, narrow": _normal(300, 100, 2.0, 0.3),
+            "300 and 1000, wide": _normal(300, 1000, 0.5, 2.0),
+            "1000 and 256, easy": _normal(1000, 256, 3.0),
+            "1000 and 200, chance": _normal(1000, 200, 0.0),
+            "1000 and 1000, apart": _normal(1000, 1000, 6.0),
         },
         prepare=detection_intervals,
         at_least=True,
@@ -88,16 +90,12 @@ STATEMENTS = (
         over="test examples and unfamiliar ones",
         made_by=("ensemble.evaluation.sentences.detection",),
         settings={
-            "30 and 20, chance": {"num_in": 30, "num_out": 20, "aurocs": (0.5,) * 4},
-            "300 and 17, chance": {"num_in": 300, "num_out": 17, "aurocs": (0.5,) * 8},
-            "300 and 300, chance": {"num_in": 300, "num_out": 300, "aurocs": (0.5,) * 4},
-            "300 and 300, one at 98.9%": {
-                "num_in": 300,
-                "num_out": 300,
-                "aurocs": (0.989, 0.9999, 0.9999, 0.9999),
-            },
-            "1000 and 256, all at 98.9%": {"num_in": 1000, "num_out": 256, "aurocs": (0.989,) * 3},
-            "1000 and 1000, one at 98.9%": {"num_in": 1000, "num_out": 1000, "aurocs": (0.989,)},
+            "30 and 20, chance": _sets(30, 20, (0.5,) * 4),
+            "300 and 17, chance": _sets(300, 17, (0.5,) * 8),
+            "300 and 300, chance": _sets(300, 300, (0.5,) * 4),
+            "300 and 300, one at 98.9%": _sets(300, 300, (0.989, 0.9999, 0.9999, 0.9999)),
+            "1000 and 256, all at 98.9%": _sets(1000, 256, (0.989,) * 3),
+            "1000 and 1000, one at 98.9%": _sets(1000, 1000, (0.989,)),
         },
         prepare=detection,
         kind=VERDICT,

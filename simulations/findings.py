@@ -18,7 +18,8 @@ from ensemble.report.findings import findings
 from ensemble.task import Scored
 from ensemble.tasks.distillation.beside_teacher import nll_over_mean_member
 from simulations.numbers import ERRORS, LIKELIHOOD
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.settings import Settings, named
+from simulations.statement import VERDICT, Outcome, Replicate, Statement, replication
 
 CLASSES = Categorical("abc")
 _TRAIN = np.linspace(-1.0, 1.0, 1001) * math.sqrt(3)  # Of mean 0 and variance 1.
@@ -62,21 +63,17 @@ def constant(num_members: int, num_examples: int, **setting: Any) -> Replicate:
     draw = _numbers if is_number else _labels
     train = _TRAIN if is_number else np.repeat([0, 1, 2], [4, 3, 3])
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+    def replicate(rng: np.random.Generator) -> Outcome:
         arrays, targets = draw(rng, num_members, num_examples, **setting)
         splits = {"train": train, "test": targets}
         scored = Scored(types.SimpleNamespace(targets=splits.get, train_weights=None), likelihood)  # type: ignore[arg-type]
+        summary = _summary(likelihood, arrays, targets)
+        members = {name: [value] * num_members for name, value in summary.items()}
         report = {
             "num_members": num_members,
             "live_members": list(range(num_members)),
             "failed_members": {},
-            "test": {
-                "ensemble": _summary(likelihood, arrays, targets),
-                "members": {
-                    name: [value] * num_members
-                    for name, value in _summary(likelihood, arrays, targets).items()
-                },
-            },
+            "test": {"ensemble": summary, "members": members},
         }
         found = findings(report, scored, {"test": arrays}, {}, "")
         low, high = advantage(
@@ -95,6 +92,14 @@ def _summary(likelihood: Any, arrays: Mapping[str, NDArray], targets: NDArray) -
     return regression.means({headline: terms.ensemble, "nll": terms.losses})
 
 
+def _logits(rng: np.random.Generator, number: int, signal: float) -> tuple[NDArray, NDArray]:
+    """Logits [N, 3], of which that of the right class is higher, and labels [N]."""
+    labels = rng.integers(3, size=number)
+    logits = rng.normal(size=(number, 3))
+    logits[np.arange(number), labels] += signal
+    return logits, labels
+
+
 def sureness(num_examples: int, signal: float) -> Replicate:
     """Whether probabilities that are worth as much as frequencies are called worse, or pass.
 
@@ -103,22 +108,16 @@ def sureness(num_examples: int, signal: float) -> Replicate:
         signal: what the logit of the right class is above the others.
     """
 
-    def draw(rng: np.random.Generator, number: int) -> tuple[NDArray, NDArray]:
-        labels = rng.integers(3, size=number)
-        logits = rng.normal(size=(number, 3))
-        logits[np.arange(number), labels] += signal
-        return logits, labels
-
     def nll(scale: float, logits: NDArray, labels: NDArray) -> NDArray:
         return -log_softmax(scale * logits, axis=-1)[np.arange(len(labels)), labels]
 
     # So sure that the NLL is that of the frequencies of three classes that are equally frequent.
-    many = draw(np.random.default_rng(0), 60_000)
+    many = _logits(np.random.default_rng(0), 60_000, signal)
     scale = scipy.optimize.brentq(lambda one: nll(one, *many).mean() - math.log(3), 0.5, 100.0)
     train = np.repeat([0, 1, 2], 10**6)
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        logits, labels = draw(rng, num_examples)
+    def replicate(rng: np.random.Generator) -> Outcome:
+        logits, labels = _logits(rng, num_examples, signal)
         arrays = {"log_probs": log_softmax(scale * logits, axis=-1)[None]}
         low, high = advantage(
             CLASSES.example_terms(arrays, labels), CLASSES.constant(train, labels)
@@ -128,41 +127,33 @@ def sureness(num_examples: int, signal: float) -> Replicate:
     return replicate
 
 
-def student(num_members: int, num_examples: int, noise: float) -> Replicate:
+@replication
+def student(rng: np.random.Generator, num_members: int, num_examples: int, noise: float) -> Outcome:
     """Whether a student that is as good as a member is called worse, or passes for better.
 
     Args:
+        rng: of the draws.
         num_members: M of its teacher.
         num_examples: N.
         noise: standard deviation of a member's own errors in its logits.
     """
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        labels = rng.integers(3, size=num_examples)
-        logits = rng.normal(size=(num_examples, 3))
-        logits[np.arange(num_examples), labels] += 2.0
-        alike = logits + noise * rng.normal(size=(num_members + 1, num_examples, 3))
-        log_probs = log_softmax(alike, axis=-1)
-        interval = nll_over_mean_member(
-            {"log_probs": log_probs[:1]}, {"log_probs": log_probs[1:]}, labels, (CLASSES, CLASSES)
-        )
-        said = text._beside_member(*interval)
-        return {
-            "a member does better": "a single member does better (" in said,
-            "passes for better": not said,
-        }
-
-    return replicate
-
-
-def _of(names: str, *values: tuple) -> dict[str, dict]:
-    keys = names.split()
+    logits, labels = _logits(rng, num_examples, 2.0)
+    alike = logits + noise * rng.normal(size=(num_members + 1, num_examples, 3))
+    log_probs = log_softmax(alike, axis=-1)
+    interval = nll_over_mean_member(
+        {"log_probs": log_probs[:1]}, {"log_probs": log_probs[1:]}, labels, (CLASSES, CLASSES)
+    )
+    said = text._beside_member(*interval)
     return {
-        ", ".join(f"{key} = {one}" for key, one in zip(keys, each, strict=True)): dict(
-            zip(keys, each, strict=True)
-        )
-        for each in values
+        "a member does better": "a single member does better (" in said,
+        "passes for better": not said,
     }
+
+
+def _of(names: str, *values: tuple) -> Settings:
+    """Settings by titles that say their values."""
+    made = (named(names)(*each) for each in values)
+    return {", ".join(f"{key} = {one}" for key, one in each.items()): each for each in made}
 
 
 STATEMENTS = (

@@ -1,6 +1,6 @@
 """Members that are drawn alike: what one more of them would bring."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ from scipy.special import log_softmax, logsumexp
 
 from ensemble.evaluation import next_member
 from simulations import real_members
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.settings import named, with_more
+from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 NUM_CLASSES = 5
 
@@ -57,7 +58,8 @@ def _generated(num_members: int, num_examples: int, *kind: float, num_new: int =
 def _real(num_members: int, num_examples: int) -> Drawn:
     def drawn(rng: np.random.Generator) -> tuple[NDArray, NDArray, float]:
         pool = real_members.digits()
-        chosen, found = real_members.draw(rng, pool, num_members + 1, num_examples)
+        chosen, _ = real_members.draw_pair(rng, (num_members + 1, 0))
+        (found,) = real_members.predicted(rng, pool, [chosen], num_examples)
         gain = _gain(pool["log_probs"][chosen], pool["targets"])
         return found["log_probs"], found["targets"], gain
 
@@ -88,66 +90,46 @@ def _stated(log_probs: NDArray, labels: NDArray) -> dict[str, Any]:
     return next_member.sizes_section(len(log_probs), len(labels), scores, log_prob)
 
 
-def next_gain(drawn: Drawn, on_new: bool) -> Replicate:
+@replication
+def next_gain(rng: np.random.Generator, drawn: Drawn, on_new: bool) -> Outcome:
     """Whether the interval holds what one further member brings."""
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        log_probs, labels, on_new_examples = drawn(rng)
-        gain = on_new_examples if on_new else _gain(log_probs, labels)
-        interval = _stated(log_probs[:-1], labels)["gain_interval"]
-        if interval is None or gain is None:
-            return {"nll": None}
-        return {"nll": bool(interval[0] <= gain <= interval[1])}
-
-    return replicate
+    log_probs, labels, on_new_examples = drawn(rng)
+    gain = on_new_examples if on_new else _gain(log_probs, labels)
+    interval = _stated(log_probs[:-1], labels)["gain_interval"]
+    return {"nll": None if gain is None else holds(interval, gain)}
 
 
-def next_verdict(drawn: Drawn, on_new: bool) -> Replicate:
+@replication
+def next_verdict(rng: np.random.Generator, drawn: Drawn) -> Outcome:
     """Whether the sentence says to stop where a member pays, or the other way round."""
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        log_probs, labels, on_new_examples = drawn(rng)
-        gain = on_new_examples if on_new else _gain(log_probs, labels)
-        found = _stated(log_probs[:-1], labels)
-        if gain is not None and "stop here" in found["sentence"]:
-            return {"sentence": gain >= next_member.SMALL_SHARE * found["mean"]["nll"][-1]}
-        if gain is not None and "members pay" in found["sentence"]:
-            return {"sentence": gain <= 0}
-        return {"sentence": None}
-
-    return replicate
+    log_probs, labels, _ = drawn(rng)
+    gain = _gain(log_probs, labels)
+    found = _stated(log_probs[:-1], labels)
+    if "stop here" in found["sentence"]:
+        return {"sentence": gain >= next_member.SMALL_SHARE * found["mean"]["nll"][-1]}
+    return {"sentence": gain <= 0 if "members pay" in found["sentence"] else None}
 
 
-_GENERATED: dict[str, dict[str, Any]] = {
-    "M = 4, N = 300, unequal members": {"drawn": _generated(4, 300, 1.0, 0.3, 3.0)},
-    "M = 2, N = 300": {"drawn": _generated(2, 300, 1.0, 0.0, 3.0)},
-    "M = 3, N = 1000, alike": {"drawn": _generated(3, 1000, 0.3, 0.1, 4.0)},
-    "M = 8, N = 300": {"drawn": _generated(8, 300, 1.0, 0.0, 3.0)},
-    "M = 8, N = 1000, hard": {"drawn": _generated(8, 1000, 1.0, 0.3, 2.0)},
-    "M = 16, N = 300, alike, hard": {"drawn": _generated(16, 300, 0.3, 0.1, 2.0)},
+_setting = named("drawn")
+_NEW = {
+    "M = 4, N = 300, unequal members": _setting(_generated(4, 300, 1.0, 0.3, 3.0, num_new=3000)),
 }
-_REAL: dict[str, dict[str, Any]] = {
-    "M = 4, N = 300, digits": {"drawn": _real(4, 300)},
-    "M = 2, N = 300, digits": {"drawn": _real(2, 300)},
-    "M = 3, N = 300, digits": {"drawn": _real(3, 300)},
-    "M = 4, N = 1000, digits": {"drawn": _real(4, 1000)},
-    "M = 8, N = 1000, digits": {"drawn": _real(8, 1000)},
-    "M = 16, N = 300, digits": {"drawn": _real(16, 300)},
+_GENERATED = {
+    "M = 4, N = 300, unequal members": _setting(_generated(4, 300, 1.0, 0.3, 3.0)),
+    "M = 2, N = 300": _setting(_generated(2, 300, 1.0, 0.0, 3.0)),
+    "M = 3, N = 1000, alike": _setting(_generated(3, 1000, 0.3, 0.1, 4.0)),
+    "M = 8, N = 300": _setting(_generated(8, 300, 1.0, 0.0, 3.0)),
+    "M = 8, N = 1000, hard": _setting(_generated(8, 1000, 1.0, 0.3, 2.0)),
+    "M = 16, N = 300, alike, hard": _setting(_generated(16, 300, 0.3, 0.1, 2.0)),
 }
-
-
-_NEW: dict[str, dict[str, Any]] = {
-    "M = 4, N = 300, unequal members": {
-        "drawn": _generated(4, 300, 1.0, 0.3, 3.0, num_new=3000),
-    },
+_REAL = {
+    "M = 4, N = 300, digits": _setting(_real(4, 300)),
+    "M = 2, N = 300, digits": _setting(_real(2, 300)),
+    "M = 3, N = 300, digits": _setting(_real(3, 300)),
+    "M = 4, N = 1000, digits": _setting(_real(4, 1000)),
+    "M = 8, N = 1000, digits": _setting(_real(8, 1000)),
+    "M = 16, N = 300, digits": _setting(_real(16, 300)),
 }
-
-
-def _settings(on_new: bool, *parts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {
-        title: {**setting, "on_new": on_new} for part in parts for title, setting in part.items()
-    }
-
 
 STATEMENTS = (
     Statement(
@@ -155,7 +137,7 @@ STATEMENTS = (
         claim="One further member lowers the NLL of these test examples by [low, high]",
         over="members",
         made_by=("ensemble.evaluation.next_member._gain_interval",),
-        settings=_settings(False, _GENERATED, _REAL),
+        settings=with_more(_GENERATED | _REAL, on_new=False),
         prepare=next_gain,
     ),
     Statement(
@@ -163,7 +145,7 @@ STATEMENTS = (
         claim="One further member lowers the NLL of all other examples by [low, high]",
         over="members and examples",
         made_by=("ensemble.evaluation.next_member._gain_interval",),
-        settings=_settings(True, _NEW, _REAL),
+        settings=with_more(_NEW | _REAL, on_new=True),
         prepare=next_gain,
         at_least=True,
     ),
@@ -172,7 +154,7 @@ STATEMENTS = (
         claim="One further member lowers the NLL of these test examples, or not by 1%",
         over="members",
         made_by=(),
-        settings=_settings(False, _GENERATED, _REAL),
+        settings=_GENERATED | _REAL,
         prepare=next_verdict,
         kind=VERDICT,
     ),

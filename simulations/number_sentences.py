@@ -1,7 +1,7 @@
 """Sentences about predicted numbers: how often is one wrong?"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,12 @@ from ensemble.evaluation.scoring import CONFORMAL_LEVEL
 from ensemble.likelihoods.counts import RATE
 from ensemble.likelihoods.poisson import Poisson
 from ensemble.metrics import number_calibration, regression
+from ensemble.number_likelihood import NumberLikelihood
 from ensemble.storage.predictions import StoredPredictions
 from simulations.numbers import ERRORS, LIKELIHOOD, MANY, World
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.statement import VERDICT, Interval, Outcome, Replicate, Statement, replication
 
 _COUNTS = Poisson.of_data(np.arange(100.0), ())
-_MIDDLE = 3  # Of the severities, after the test split itself.
 
 
 def _stored(arrays: Mapping[str, NDArray], targets: NDArray) -> StoredPredictions:
@@ -43,23 +43,56 @@ def _tested(arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, Any]:
     }
 
 
-def trust(num_examples: int, **settings: Any) -> Replicate:
+def simple_predictors(score: str, found: Iterable[tuple[float, Interval]]) -> dict[str, Any]:
+    """Sections of least squares and a constant, by their scores and the intervals of the excess."""
+    return {
+        name: {"ensemble": {score: value}, "excess_interval": {score: interval}}
+        for name, (value, interval) in zip(("least_squares", "constant"), found, strict=True)
+    }
+
+
+def tells_apart(squares: Iterable[NDArray], groups: NDArray | None = None) -> bool:
+    """Whether the first of three predictors is called better or worse, by squared errors [N]."""
+    ours, *others = squares
+    level = number_scores.EXCESS_LEVEL
+    found = ((1.0, number_intervals.of_rmse_difference(ours, one, level, groups)) for one in others)
+    said = number_verdict.beside({"num_examples": len(ours)}, simple_predictors("rmse", found))
+    return "is better" in said or "is worse" in said
+
+
+def shift_sentence(squares: Iterable[NDArray], groups: NDArray | None = None) -> str:
+    """What is said of shifts, by squared errors [N] without them and with each."""
+    plain, *shifted = squares
+    level = 1 - (1 - number_intervals.LEVEL) / len(shifted)
+    sections = {}
+    for k, one in enumerate(shifted):
+        interval = number_intervals.of_rmse_ratio(plain, one, level, groups)
+        scores = {"rmse": [math.sqrt(one.mean())] * 6, "coverage_90": [0.9] * 6}
+        sections[f"{k}"] = {"ensemble": scores, "rmse_ratio_interval": [interval] * 5}
+    return number_verdict.shift(sections)
+
+
+def is_advised(value: float, held_out: StoredPredictions, groups: NDArray | None = None) -> bool:
+    """Whether a factor is advised, by what it brings on folds of calibration examples."""
+    folds = calibrated_numbers._change_on_folds(LIKELIHOOD, held_out, groups)
+    scores = {"nll": 0.0, "coverage_90": 0.9}
+    section = {"value": value, "on_folds": folds, "ensemble": scores}
+    return "use it" in number_verdict.advice({"ensemble": scores}, section)
+
+
+@replication
+def trust(rng: np.random.Generator, num_examples: int, **settings: Any) -> Outcome:
     """Whether distributions that are right are called wrong."""
-    world = World(**settings)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        said = number_verdict.trust(_tested(*world.draw(rng, num_examples)))
-        words = ("is too sure: ", "too cautious: ", "not right: ")
-        return {"calibrated": any(one in said for one in words)}
-
-    return replicate
+    said = number_verdict.trust(_tested(*World(**settings).draw(rng, num_examples)))
+    words = ("is too sure: ", "too cautious: ", "not right: ")
+    return {"calibrated": any(one in said for one in words)}
 
 
 def power(num_examples: int) -> Replicate:
     """Whether a coverage is noticed that would be in four of five cases."""
     coverage = number_verdict.visible_coverage(num_examples)
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+    def replicate(rng: np.random.Generator) -> Outcome:
         if not coverage:
             return {"coverage": None}
         num_held = int(rng.binomial(num_examples, coverage))
@@ -90,78 +123,67 @@ def factor(num_held_out: int, **settings: Any) -> Replicate:
 
     plain = nll(1.0)
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+    def replicate(rng: np.random.Generator) -> Outcome:
         held_out = _stored(*world.draw(rng, num_held_out))
         try:
             value = LIKELIHOOD.fit_temperature(held_out.arrays, held_out.targets)
         except ValueError:
             return {"use it": None}
-        folds = calibrated_numbers._change_on_folds(LIKELIHOOD, held_out)
-        scores = {"nll": 0.0, "coverage_90": 0.9}
-        said = number_verdict.advice(
-            {"ensemble": scores}, {"value": value, "on_folds": folds, "ensemble": scores}
-        )
-        return {"use it": "use it" in said and nll(value) >= plain}
+        return {"use it": is_advised(value, held_out) and nll(value) >= plain}
 
     return replicate
 
 
-def _conformal(
-    rng: np.random.Generator, world: World, num_held_out: int, num_examples: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Conformal intervals and the test split, of predictions that are wrong."""
-    held_out, test = (_stored(*world.draw(rng, one)) for one in (num_held_out, num_examples))
-    sections = calibrated_numbers._score_conformal(LIKELIHOOD, test, held_out, None)
-    return sections, {"ensemble": {"width_90": 1.0}}
+def _may_differ(
+    likelihood: NumberLikelihood, held_out: StoredPredictions, test: StoredPredictions
+) -> Outcome:
+    sections = calibrated_numbers._score_conformal(likelihood, test, held_out, None)
+    said = number_verdict.conformal(sections, {"ensemble": {"width_90": 1.0}})
+    return {"may differ": "may differ" in said if said else None}
 
 
-def conformal(num_held_out: int, num_examples: int, **settings: Any) -> Replicate:
+@replication
+def conformal(
+    rng: np.random.Generator, num_held_out: int, num_examples: int, **settings: Any
+) -> Outcome:
     """Whether test and calibration examples, which are alike, are called different."""
     world = World(**settings)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        sections, test = _conformal(rng, world, num_held_out, num_examples)
-        said = number_verdict.conformal(sections, test)
-        return {"may differ": "may differ" in said if said else None}
-
-    return replicate
+    splits = (_stored(*world.draw(rng, one)) for one in (num_held_out, num_examples))
+    return _may_differ(LIKELIHOOD, *splits)
 
 
-def conformal_of_counts(num_held_out: int, num_examples: int, rate: float) -> Replicate:
+@replication
+def conformal_of_counts(
+    rng: np.random.Generator, num_held_out: int, num_examples: int, rate: float
+) -> Outcome:
     """Whether test and calibration examples, which are alike, are called different: of counts.
 
     Args:
+        rng: of the draws.
         num_held_out: calibration examples.
         num_examples: test examples.
         rate: median of the counts' means, which are predicted as they are.
     """
 
-    def draw(rng: np.random.Generator, number: int) -> StoredPredictions:
+    def draw(number: int) -> StoredPredictions:
         rates = rate * np.exp(rng.uniform(-0.5, 0.5, number))
         counts = rng.poisson(rates).astype(np.float64)
         return StoredPredictions({RATE: rates[None]}, counts, np.arange(1))
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        held_out, test = draw(rng, num_held_out), draw(rng, num_examples)
-        sections = calibrated_numbers._score_conformal(_COUNTS, test, held_out, None)
-        said = number_verdict.conformal(sections, {"ensemble": {"width_90": 1.0}})
-        return {"may differ": "may differ" in said if said else None}
-
-    return replicate
+    return _may_differ(_COUNTS, draw(num_held_out), draw(num_examples))
 
 
-def conformal_holds(num_held_out: int, num_examples: int, **settings: Any) -> Replicate:
+@replication
+def conformal_holds(
+    rng: np.random.Generator, num_held_out: int, num_examples: int, **settings: Any
+) -> Outcome:
     """Whether conformal intervals hold the target of one new example."""
     world = World(**settings)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        sections, _ = _conformal(rng, world, num_held_out, 1)
-        return {
-            name: one["coverage"] == 1 if "coverage" in one else None
-            for name, one in sections.items()
-        }
-
-    return replicate
+    held_out, test = (_stored(*world.draw(rng, one)) for one in (num_held_out, 1))
+    sections = calibrated_numbers._score_conformal(LIKELIHOOD, test, held_out, None)
+    return {
+        name: one["coverage"] == 1 if "coverage" in one else None for name, one in sections.items()
+    }
 
 
 def abstention(num_held_out: int, max_error: float, **settings: Any) -> Replicate:
@@ -170,7 +192,7 @@ def abstention(num_held_out: int, max_error: float, **settings: Any) -> Replicat
     many = world.draw(np.random.default_rng(0), MANY // 10)
     doubts, errors = LIKELIHOOD.abstention_terms(*many, rule.tolerance)
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+    def replicate(rng: np.random.Generator) -> Outcome:
         terms = LIKELIHOOD.abstention_terms(*world.draw(rng, num_held_out), rule.tolerance)
         try:
             fitted = metrics.fit_abstention(rule, *terms)
@@ -182,51 +204,31 @@ def abstention(num_held_out: int, max_error: float, **settings: Any) -> Replicat
     return replicate
 
 
-def uncertainty(num_examples: int, errors: str) -> Replicate:
+@replication
+def uncertainty(rng: np.random.Generator, num_examples: int, errors: str) -> Outcome:
     """Whether errors that do not depend on the predicted deviation are said to."""
-    world = World(errors=errors)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        arrays, targets = world.draw(rng, num_examples)
-        scale = rng.permuted(arrays["scale"], axis=1)
-        section = number_scores.score_uncertainty(
-            LIKELIHOOD, _stored({**arrays, "scale": scale}, targets)
-        )
-        said = number_verdict.uncertainty(section)
-        return {"errs more or less": "errs more:" in said or "errs less," in said}
-
-    return replicate
+    arrays, targets = World(errors=errors).draw(rng, num_examples)
+    scale = rng.permuted(arrays["scale"], axis=1)
+    section = number_scores.score_uncertainty(
+        LIKELIHOOD, _stored({**arrays, "scale": scale}, targets)
+    )
+    said = number_verdict.uncertainty(section)
+    return {"errs more or less": "errs more:" in said or "errs less," in said}
 
 
-def beside(num_examples: int, errors: str, noise: float) -> Replicate:
+@replication
+def beside(rng: np.random.Generator, num_examples: int, errors: str, noise: float) -> Outcome:
     """Whether one of three predictors that are equally good is called better or worse.
 
     Args:
+        rng: of the draws.
         num_examples: N.
         errors: of the targets, a name of `ERRORS`.
         noise: standard deviation of each predictor's own errors.
     """
-    world = World(errors=errors)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        arrays, targets = world.draw(rng, num_examples)
-        residuals = targets - arrays["loc"][0]
-        ours, *others = (residuals + noise * rng.normal(size=(3, num_examples))) ** 2
-        simple = {
-            name: {
-                "ensemble": {"rmse": math.sqrt(one.mean())},
-                "excess_interval": {
-                    "rmse": number_intervals.of_rmse_difference(
-                        ours, one, number_scores.EXCESS_LEVEL
-                    )
-                },
-            }
-            for name, one in zip(("least_squares", "constant"), others, strict=True)
-        }
-        said = number_verdict.beside({"num_examples": num_examples}, simple)
-        return {"better or worse": "is better" in said or "is worse" in said}
-
-    return replicate
+    residuals = World(errors=errors).residuals(rng, num_examples)
+    squares = (residuals + noise * rng.normal(size=(3, num_examples))) ** 2
+    return {"better or worse": tells_apart(squares)}
 
 
 def shift(num_examples: int, num_kinds: int, errors: str, noise: float) -> Replicate:
@@ -239,26 +241,15 @@ def shift(num_examples: int, num_kinds: int, errors: str, noise: float) -> Repli
         noise: of the predictions with a shift, and of those without.
     """
     world = World(errors=errors)
-    variance = float(ERRORS[errors].var()) * float(
-        np.mean(world.scale(np.linspace(0, 1, 9999)) ** 2)
-    )
     # One that raises the RMSE by just more than what is called harmless.
-    harm = math.sqrt((1.051**2 - 1) * (variance + noise**2))
+    harm = math.sqrt((1.051**2 - 1) * (world.variance(9999) + noise**2))
 
     def sentence(residuals: NDArray, rng: np.random.Generator, bias: float) -> str:
-        level = 1 - (1 - number_intervals.LEVEL) / num_kinds
         drawn = residuals + noise * rng.normal(size=(num_kinds + 1, len(residuals)))
-        plain, *shifted = (drawn + bias * np.r_[0, np.ones(num_kinds)][:, None]) ** 2
-        sections = {}
-        for k, one in enumerate(shifted):
-            interval = number_intervals.of_rmse_ratio(plain, one, level)
-            scores = {"rmse": [math.sqrt(one.mean())] * 6, "coverage_90": [0.9] * 6}
-            sections[f"{k}"] = {"ensemble": scores, "rmse_ratio_interval": [interval] * 5}
-        return number_verdict.shift(sections)
+        return shift_sentence((drawn + bias * np.r_[0, np.ones(num_kinds)][:, None]) ** 2)
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        arrays, targets = world.draw(rng, num_examples)
-        residuals = targets - arrays["loc"][0]
+    def replicate(rng: np.random.Generator) -> Outcome:
+        residuals = world.residuals(rng, num_examples)
         return {
             "changes the RMSE": "The shift changes" in sentence(residuals, rng, 0.0),
             "none raises it": "none of" in sentence(residuals, rng, harm),

@@ -1,8 +1,9 @@
 """Scores of predicted numbers: do their intervals hold what another test set would say?"""
 
+import functools
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from ensemble.evaluation.numbers import number_intervals, unfamiliar
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.metrics import regression
-from simulations.statement import Replicate, Statement
+from simulations.settings import named, with_more
+from simulations.statement import Outcome, Replicate, Statement, holds, replication
 
 LIKELIHOOD = Gaussian(0.0, 2.0, -6.0, 6.0)
 MANY = 200_000
@@ -75,6 +77,16 @@ class World(NamedTuple):
             targets += means[chosen, np.arange(num_examples)]
         return LIKELIHOOD.scaled({"loc": loc, "scale": scale}, self.factor), targets
 
+    def residuals(self, rng: np.random.Generator, num_examples: int) -> NDArray:
+        """Errors of the first member [N]."""
+        arrays, targets = self.draw(rng, num_examples)
+        return targets - arrays["loc"][0]
+
+    def variance(self, num_points: int = 100_001) -> float:
+        """Variance of the errors, over inputs of a grid."""
+        squares = self.scale(np.linspace(0, 1, num_points)) ** 2
+        return float(ERRORS[self.errors].var()) * float(np.mean(squares))
+
 
 def _terms(world: World, arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, NDArray]:
     """Of the scores: all of them of one member, of several those that need no quantiles."""
@@ -86,38 +98,36 @@ def _terms(world: World, arrays: Mapping[str, NDArray], targets: NDArray) -> dic
     return {name: one for name, one in found.items() if not name.endswith(("_50", "_95"))}
 
 
+@functools.cache
 def _truth(world: World) -> dict[str, float]:
     rng = np.random.default_rng(0)
     found = regression.means(_terms(world, *world.draw(rng, MANY, evenly=True)))
     if world.num_members == 1:  # Many examples do not suffice for heavy tails.
         scales = world.scale(np.linspace(0, 1, 100_001))
         variance = float(ERRORS[world.errors].var())
-        found["rmse"] = math.sqrt(variance * float(np.mean(scales**2)))
+        found["rmse"] = math.sqrt(world.variance())
         constant = 0.5 * math.log(math.tau) + float(np.mean(np.log(scales * world.factor)))
         found["nll"] = constant + variance / world.factor**2 / 2
     return found
 
 
-def scores(num_examples: int, is_exact: bool, **settings: float | str) -> Replicate:
+@replication
+def scores(rng: np.random.Generator, num_examples: int, is_exact: bool, **settings: Any) -> Outcome:
     """Whether intervals hold the scores on any number of examples.
 
     Args:
+        rng: of the draws.
         num_examples: N.
         is_exact: whether it is about the coverage, whose intervals are exact, or about the others.
         **settings: of `World`.
     """
-    world = World(**settings)  # type: ignore[arg-type]
-    truth = _truth(world)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        found = number_intervals.intervals(_terms(world, *world.draw(rng, num_examples)))
-        return {
-            name: None if one is None else one[0] - 1e-9 <= truth[name] <= one[1] + 1e-9
-            for name, one in found.items()
-            if name.startswith("coverage") is is_exact
-        }
-
-    return replicate
+    world = World(**settings)
+    found = number_intervals.intervals(_terms(world, *world.draw(rng, num_examples)))
+    return {
+        name: holds(one, _truth(world)[name], rounding=1e-9)
+        for name, one in found.items()
+        if name.startswith("coverage") is is_exact
+    }
 
 
 def excess(num_examples: int, errors: str, bias: float, noise: float) -> Replicate:
@@ -130,17 +140,14 @@ def excess(num_examples: int, errors: str, bias: float, noise: float) -> Replica
         noise: standard deviation of its own errors.
     """
     world = World(errors=errors)
-    variance = float(ERRORS[errors].var()) * float(
-        np.mean(world.scale(np.linspace(0, 1, 100_001)) ** 2)
-    )
+    variance = world.variance()
     truth = math.sqrt(variance + bias**2 + noise**2) - math.sqrt(variance)
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        arrays, targets = world.draw(rng, num_examples)
-        residuals = targets - arrays["loc"][0]
+    def replicate(rng: np.random.Generator) -> Outcome:
+        residuals = world.residuals(rng, num_examples)
         others = residuals + bias + noise * rng.normal(size=num_examples)
         found = number_intervals.of_rmse_difference(residuals**2, others**2)
-        return {"rmse": None if found is None else found[0] <= truth <= found[1]}
+        return {"rmse": holds(found, truth)}
 
     return replicate
 
@@ -161,43 +168,29 @@ def rank_correlation(num_examples: int, errors: str, slope: float) -> Replicate:
 
     truth = scipy.stats.spearmanr(*draw(np.random.default_rng(0), 5 * MANY)).statistic
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        low, high = number_intervals.of_rank_correlation(*draw(rng, num_examples))
-        return {"rank correlation": low <= truth <= high}
+    def replicate(rng: np.random.Generator) -> Outcome:
+        found = number_intervals.of_rank_correlation(*draw(rng, num_examples))
+        return {"rank correlation": holds(found, truth)}
 
     return replicate
 
 
-_SETTINGS: dict[str, dict] = {
-    "N = 30": {"num_examples": 30},
-    "N = 100, t with 5 degrees of freedom": {"num_examples": 100, "errors": "t5"},
-    "N = 100, log-normal": {"num_examples": 100, "errors": "log-normal"},
-    "N = 100, t with 3 degrees of freedom": {"num_examples": 100, "errors": "t3"},
-    "N = 1000, log-normal, too sure": {
-        "num_examples": 1000, "errors": "log-normal", "factor": 0.5,
-    },
-    "N = 1000, t with 3 degrees of freedom": {"num_examples": 1000, "errors": "t3"},
-    "N = 1000, t with 5 degrees of freedom": {"num_examples": 1000, "errors": "t5"},
-    "N = 5000": {"num_examples": 5000},
-    "N = 5000, t with 3 degrees of freedom": {"num_examples": 5000, "errors": "t3"},
-    "N = 100, M = 4": {"num_examples": 100, "num_members": 4, "is_mixture": True},
-    "N = 300, M = 16, too cautious": {
-        "num_examples": 300, "num_members": 16, "factor": 1.5, "is_mixture": True,
-    },
-}  # fmt: skip
-
-
-def _with(**more: bool) -> dict[str, dict]:
-    return {title: {**one, **more} for title, one in _SETTINGS.items()}
-
-
-def _excess(num_examples: int, errors: str, bias: float, noise: float) -> dict:
-    return {"num_examples": num_examples, "errors": errors, "bias": bias, "noise": noise}
-
-
-def _ranked(num_examples: int, errors: str, slope: float) -> dict:
-    return {"num_examples": num_examples, "errors": errors, "slope": slope}
-
+_setting = named("num_examples errors")
+_excess = named("num_examples errors bias noise")
+_ranked = named("num_examples errors slope")
+_SETTINGS = {
+    "N = 30": _setting(30),
+    "N = 100, t with 5 degrees of freedom": _setting(100, "t5"),
+    "N = 100, log-normal": _setting(100, "log-normal"),
+    "N = 100, t with 3 degrees of freedom": _setting(100, "t3"),
+    "N = 1000, log-normal, too sure": _setting(1000, "log-normal", factor=0.5),
+    "N = 1000, t with 3 degrees of freedom": _setting(1000, "t3"),
+    "N = 1000, t with 5 degrees of freedom": _setting(1000, "t5"),
+    "N = 5000": _setting(5000),
+    "N = 5000, t with 3 degrees of freedom": _setting(5000, "t3"),
+    "N = 100, M = 4": _setting(100, num_members=4, is_mixture=True),
+    "N = 300, M = 16, too cautious": _setting(300, num_members=16, factor=1.5, is_mixture=True),
+}
 
 STATEMENTS = (
     Statement(
@@ -211,7 +204,7 @@ STATEMENTS = (
             "ensemble.evaluation.numbers.unfamiliar.score_beyond",
             "ensemble.evaluation.numbers.widths._score",
         ),
-        settings=_with(is_exact=False),
+        settings=with_more(_SETTINGS, is_exact=False),
         prepare=scores,
     ),
     Statement(
@@ -222,7 +215,7 @@ STATEMENTS = (
             "ensemble.evaluation.numbers.number_intervals.intervals",
             "ensemble.evaluation.numbers.calibrated_numbers._score_intervals",
         ),
-        settings=_with(is_exact=True),
+        settings=with_more(_SETTINGS, is_exact=True),
         prepare=scores,
         at_least=True,
     ),

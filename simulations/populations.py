@@ -1,5 +1,6 @@
 """Large populations of predicted classes, whose scores are the truth that samples estimate."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from ensemble import metrics
 from ensemble.evaluation.class_predictions import LabelledPredictions
 
 
+@functools.lru_cache(maxsize=1)
 def population(
     num_members: int = 1,
     num_classes: int = 3,
@@ -57,10 +59,7 @@ def draw_labels(rng: np.random.Generator, log_probs: NDArray, gap: float) -> NDA
 
 
 def sample(
-    rng: np.random.Generator,
-    of: LabelledPredictions,
-    num_examples: int,
-    gap: float | None = None,
+    rng: np.random.Generator, of: LabelledPredictions, num_examples: int, gap: float | None = None
 ) -> LabelledPredictions:
     """So many examples, drawn with replacement.
 

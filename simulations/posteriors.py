@@ -1,7 +1,7 @@
 """Chains of samplers whose law is known: means, verdicts, and when runs end."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,47 +9,44 @@ from numpy.typing import NDArray
 from ensemble.draws import diagnostics
 from ensemble.methods.mcmc.chain_monitor import has_converged
 from simulations.chains import autoregressive
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.settings import named
+from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 NUM_DIMS = 4
 SEPARATION = 4.0
 """Standard deviations of a mode between two of them."""
 
 
-def posterior_mean(num_chains: int, num_draws: int, correlation: float) -> Replicate:
+@replication
+def posterior_mean(
+    rng: np.random.Generator, num_chains: int, num_draws: int, correlation: float
+) -> Outcome:
     """Whether the intervals of two means hold: of one of four parameters, and of the log density.
 
     Args:
+        rng: of the draws.
         num_chains: C.
         num_draws: T.
         correlation: of neighbouring draws.
     """
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        starts = rng.normal(size=NUM_DIMS * num_chains)
-        draws = autoregressive(rng, starts, num_draws, correlation)
-        of = {
-            "parameter": (draws[:num_chains], 0.0),
-            "log density": (-0.5 * np.square(draws).reshape(NUM_DIMS, num_chains, -1).sum(0), -2.0),
-        }
-        return {name: _holds(values, truth) for name, (values, truth) in of.items()}
-
-    return replicate
+    draws = autoregressive(rng, rng.normal(size=NUM_DIMS * num_chains), num_draws, correlation)
+    log_density = -0.5 * np.square(draws).reshape(NUM_DIMS, num_chains, -1).sum(0)
+    return {
+        "parameter": holds(diagnostics.mean_interval(draws[:num_chains]), 0.0),
+        "log density": holds(diagnostics.mean_interval(log_density), -2.0),
+    }
 
 
-def _holds(values: NDArray, truth: float) -> bool | None:
-    ends = diagnostics.mean_interval(values)
-    return None if ends is None else bool(ends[0] <= truth <= ends[1])
-
-
+@replication
 def verdict(
+    rng: np.random.Generator,
     num_chains: int,
     num_draws: int,
     correlation: float,
     num_scalars: int = 2,
     modes: bool = False,
     drift: float = 0.0,
-) -> Replicate:
+) -> Outcome:
     """Whether "agree" and "do not agree" are wrong.
 
     Chains of one law whose draws are worth 50 or more agree. Chains that stay in the mode they
@@ -57,6 +54,7 @@ def verdict(
     enough of them for a verdict without reserve.
 
     Args:
+        rng: of the draws.
         num_chains: C.
         num_draws: T.
         correlation: of neighbouring draws.
@@ -64,32 +62,39 @@ def verdict(
         modes: whether there are two modes, which chains never leave.
         drift: by how many standard deviations chains move in all.
     """
-    are_equal = not (modes or drift)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        starts = rng.normal(size=num_chains * num_scalars)
-        draws = autoregressive(rng, starts, num_draws, correlation)
-        draws = draws.reshape(num_scalars, num_chains, num_draws)
-        mode = rng.integers(2, size=num_chains) if modes else np.zeros(num_chains)
-        draws[0] += SEPARATION * mode[:, None] + drift * np.linspace(0, 1, num_draws)
-        found = diagnostics.summarise({str(i): one for i, one in enumerate(draws)})
-        told = diagnostics.judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
-        has_reserve = num_chains < diagnostics.MIN_CHAINS
-        is_split = modes and (not has_reserve or len(set(mode)) > 1)
-        return {
-            "agree": bool(is_split or drift) if told == diagnostics.AGREE else None,
-            "do not agree": are_equal if told == diagnostics.DISAGREE else None,
-        }
-
-    return replicate
+    draws = autoregressive(rng, rng.normal(size=num_chains * num_scalars), num_draws, correlation)
+    draws = draws.reshape(num_scalars, num_chains, num_draws)
+    mode = rng.integers(2, size=num_chains) if modes else np.zeros(num_chains)
+    draws[0] += SEPARATION * mode[:, None] + drift * np.linspace(0, 1, num_draws)
+    has_reserve = num_chains < diagnostics.MIN_CHAINS
+    is_split = modes and (not has_reserve or len(set(mode)) > 1)
+    return judged(draws, bool(is_split or drift), not (modes or drift))
 
 
+def judged(scalars: Iterable[NDArray], are_apart: bool, are_equal: bool) -> Outcome:
+    """Whether "agree" and "do not agree" are wrong of scalars [C, T], where they are said."""
+    found = diagnostics.summarise({str(i): one for i, one in enumerate(scalars)})
+    told = diagnostics.judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
+    return {
+        "agree": are_apart if told == diagnostics.AGREE else None,
+        "do not agree": are_equal if told == diagnostics.DISAGREE else None,
+    }
+
+
+@replication
 def stop(
-    num_chains: int, correlation: float, every: int, most: int, ess: float, rhat: float = 0.0
-) -> Replicate:
+    rng: np.random.Generator,
+    num_chains: int,
+    correlation: float,
+    every: int,
+    most: int,
+    ess: float,
+    rhat: float = 0.0,
+) -> Outcome:
     """Whether the intervals of means hold when a run ends by `config.stop_at`.
 
     Args:
+        rng: of the draws.
         num_chains: C.
         correlation: of neighbouring draws.
         every: draws between two looks.
@@ -106,29 +111,14 @@ def stop(
             scalars["posterior/rhat_max"] = diagnostics._rhat(values)
         return has_converged(scalars, stop_at)
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        draws = autoregressive(rng, 2 * rng.normal(size=num_chains), 100 + most, correlation)
-        draws = draws[:, 100:]
-        ends = range(every, most + 1, every)
-        end = next((one for one in ends if is_over(draws[:, :one])), most)
-        return {"parameter": _holds(draws[:, :end], 0.0)}
-
-    return replicate
+    draws = autoregressive(rng, 2 * rng.normal(size=num_chains), 100 + most, correlation)[:, 100:]
+    ends = range(every, most + 1, every)
+    end = next((one for one in ends if is_over(draws[:, :one])), most)
+    return {"parameter": holds(diagnostics.mean_interval(draws[:, :end]), 0.0)}
 
 
-def _chains(num_chains: int, num_draws: int, correlation: float, **others: float) -> dict:
-    return {
-        "num_chains": num_chains,
-        "num_draws": num_draws,
-        "correlation": correlation,
-        **others,
-    }
-
-
-def _stop(num_chains: int, *rest: float) -> dict:
-    names = ("correlation", "every", "most", "ess", "rhat")
-    return {"num_chains": num_chains, **dict(zip(names, rest, strict=False))}
-
+_chains = named("num_chains num_draws correlation")
+_stop = named("num_chains correlation every most ess rhat")
 
 STATEMENTS = (
     Statement(

@@ -1,6 +1,5 @@
 """Predicted quantiles: intervals of their scores, and sentences about them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,11 @@ from ensemble.evaluation.numbers import number_intervals
 from ensemble.evaluation.numbers.number_scores import EXCESS_LEVEL
 from ensemble.evaluation.quantiles import quantile_scores, quantile_verdict
 from ensemble.metrics import regression
+from ensemble.source import Strata
+from simulations.number_sentences import simple_predictors
 from simulations.numbers import ERRORS, MANY
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.settings import named, with_each
+from simulations.statement import VERDICT, Outcome, Replicate, Statement, holds, replication
 
 LEVELS = np.array([0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975])
 _BANDS = ((0, 6, "95"), (1, 5, "90"), (2, 4, "50"))
@@ -42,60 +44,57 @@ def scores(num_examples: int, errors: str) -> Replicate:
     many = law.ppf((np.arange(MANY) + 0.5) / MANY)
     truth = float(_pinball(many, quantiles).mean())
 
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
+    def replicate(rng: np.random.Generator) -> Outcome:
         drawn = law.ppf(rng.uniform(size=num_examples))
         found = number_intervals.intervals({"pinball": _pinball(drawn, quantiles)})["pinball"]
-        return {"pinball": None if found is None else bool(found[0] <= truth <= found[1])}
+        return {"pinball": holds(found, truth)}
 
     return replicate
 
 
-def sentences(num_examples: int, errors: str, noise: float) -> Replicate:
+def bands_section(terms: dict[str, NDArray], strata: Strata | None) -> dict[str, Any]:
+    """What sentences are about the bands of a test split, by whether they held targets [N]."""
+    return {
+        "num_examples": len(next(iter(terms.values()))),
+        "ensemble": regression.means(terms),
+        "interval": number_intervals.intervals(terms),
+        "together": quantile_scores.together(terms, strata),
+    }
+
+
+@replication
+def sentences(rng: np.random.Generator, num_examples: int, errors: str, noise: float) -> Outcome:
     """Whether right bands are called wrong, or one of three equal predictors better or worse.
 
     Args:
+        rng: of the draws.
         num_examples: N.
         errors: of the targets, a name of `ERRORS`.
         noise: standard deviation of each predictor's own errors.
     """
     law = ERRORS[errors]
     quantiles = law.ppf(LEVELS)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        drawn = law.ppf(rng.uniform(size=num_examples))
-        terms = _held(drawn, quantiles)
-        test: dict[str, Any] = {
-            "num_examples": num_examples,
-            "ensemble": regression.means(terms),
-            "interval": number_intervals.intervals(terms),
-            "together": quantile_scores.together(terms),
-        }
-        ours, *others = (
-            _pinball(drawn + noise * rng.normal(size=num_examples), quantiles) for _ in range(3)
-        )
-        simple = {
-            name: {
-                "ensemble": {"pinball": one.mean()},
-                "excess_interval": {"pinball": number_intervals.of_mean(one - ours, EXCESS_LEVEL)},
-            }
-            for name, one in zip(("least_squares", "constant"), others, strict=True)
-        }
-        beside = quantile_verdict._beside(test, simple)
-        return {
-            "bands are wrong": "Some of its bands" in quantile_verdict._trust(test),
-            "better or worse": "ensemble is better" in beside or "ensemble is worse" in beside,
-        }
-
-    return replicate
+    drawn = law.ppf(rng.uniform(size=num_examples))
+    test = bands_section(_held(drawn, quantiles), None)
+    ours, *others = (
+        _pinball(drawn + noise * rng.normal(size=num_examples), quantiles) for _ in range(3)
+    )
+    found = [(one.mean(), number_intervals.of_mean(one - ours, EXCESS_LEVEL)) for one in others]
+    beside = quantile_verdict._beside(test, simple_predictors("pinball", found))
+    return {
+        "bands are wrong": "Some of its bands" in quantile_verdict._trust(test),
+        "better or worse": "ensemble is better" in beside or "ensemble is worse" in beside,
+    }
 
 
+_setting = named("num_examples errors")
 _SETTINGS = {
-    "N = 30, normal": {"num_examples": 30, "errors": "normal"},
-    "N = 100, t with 3 degrees of freedom": {"num_examples": 100, "errors": "t3"},
-    "N = 100, log-normal": {"num_examples": 100, "errors": "log-normal"},
-    "N = 300, t with 5 degrees of freedom": {"num_examples": 300, "errors": "t5"},
-    "N = 1000, normal": {"num_examples": 1000, "errors": "normal"},
-    "N = 5000, log-normal": {"num_examples": 5000, "errors": "log-normal"},
+    "N = 30, normal": _setting(30, "normal"),
+    "N = 100, t with 3 degrees of freedom": _setting(100, "t3"),
+    "N = 100, log-normal": _setting(100, "log-normal"),
+    "N = 300, t with 5 degrees of freedom": _setting(300, "t5"),
+    "N = 1000, normal": _setting(1000, "normal"),
+    "N = 5000, log-normal": _setting(5000, "log-normal"),
 }
 
 STATEMENTS = (
@@ -119,12 +118,7 @@ STATEMENTS = (
             "ensemble.evaluation.quantiles.quantile_scores.together",
             "ensemble.evaluation.quantiles.quantile_scores.score_simple",
         ),
-        settings={
-            title: {**one, "noise": noise}
-            for (title, one), noise in zip(
-                _SETTINGS.items(), (0.5, 0.3, 0.1, 1.0, 0.1, 0.3), strict=True
-            )
-        },
+        settings=with_each(_SETTINGS, "noise", (0.5, 0.3, 0.1, 1.0, 0.1, 0.3)),
         prepare=sentences,
         kind=VERDICT,
     ),

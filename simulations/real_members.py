@@ -79,22 +79,23 @@ def _friedman() -> tuple[NDArray, NDArray]:
     return inputs.astype(np.float32), targets.astype(np.float32)
 
 
-def draw(
-    rng: np.random.Generator, pool: Arrays, num_members: int, num_examples: int
-) -> tuple[NDArray, Arrays]:
-    """Members, and examples that they predict.
+def draw_pair(rng: np.random.Generator, members: tuple[int, int]) -> list[NDArray]:
+    """Numbers of the members of two ensembles, all different."""
+    chosen = rng.choice(NUM_MEMBERS, sum(members), replace=False)
+    return np.split(chosen, [members[0]])
 
-    Args:
-        rng: of the draws.
-        pool: members and examples.
-        num_members: M, all different.
-        num_examples: N.
 
-    Returns:
-        Numbers of the members [M], and their predictions of examples, as the pool has them.
-    """
-    chosen = rng.choice(NUM_MEMBERS, num_members, replace=False)
-    rows = rng.integers(len(pool["targets"]), size=num_examples)
-    return chosen, {
-        name: one[rows] if name == "targets" else one[chosen][:, rows] for name, one in pool.items()
-    }
+def predicted(
+    rng: np.random.Generator, pool: Arrays, pair: list[NDArray], num_examples: int | None
+) -> list[Arrays]:
+    """What two ensembles predict of the same examples, or of all that there are, with targets."""
+    rows: Any = slice(None)
+    if num_examples is not None:
+        rows = rng.integers(len(pool["targets"]), size=num_examples)
+    return [
+        {
+            name: one[rows] if name == "targets" else one[chosen][:, rows]
+            for name, one in pool.items()
+        }
+        for chosen in pair
+    ]

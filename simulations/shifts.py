@@ -1,70 +1,77 @@
 """Shifts: whether the intervals of what they change hold together, over all kinds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ensemble.evaluation import class_evaluator
+from ensemble.evaluation.class_evaluator import cost_interval
 from ensemble.evaluation.numbers import number_intervals
 from simulations.numbers import ERRORS
-from simulations.statement import Replicate, Statement
+from simulations.settings import named
+from simulations.statement import Outcome, Statement, holds, replication
 
 
-def costs(num_examples: int, accuracy: float, losses: Sequence[float], churn: float) -> Replicate:
+@replication
+def costs(
+    rng: np.random.Generator,
+    num_examples: int,
+    accuracy: float,
+    losses: Sequence[float],
+    churn: float,
+) -> Outcome:
     """Whether the intervals of the accuracy that shifts cost all hold it.
 
     Args:
+        rng: of the draws.
         num_examples: N.
         accuracy: without a shift.
         losses: accuracy that each shift costs.
         churn: share of the wrong predictions that a shift turns right.
     """
-    gained = churn * (1 - accuracy)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        hits, held = rng.random(num_examples) < accuracy, True
-        for loss in losses:
-            draws = rng.random(num_examples)
-            shifted = np.where(hits, draws >= (loss + gained) / accuracy, draws < churn)
-            low, high = class_evaluator.cost_interval(1.0 * hits, 1.0 * shifted, len(losses))
-            held &= low <= loss <= high
-        return {"accuracy": held}
-
-    return replicate
+    hits, held = rng.random(num_examples) < accuracy, True
+    for loss in losses:
+        shifted = draw_hits(rng, hits, accuracy, loss, churn)
+        held &= bool(holds(cost_interval(1.0 * hits, 1.0 * shifted, len(losses)), loss))
+    return {"accuracy": held}
 
 
-def ratios(num_examples: int, errors: str, biases: Sequence[float]) -> Replicate:
+def draw_hits(
+    rng: np.random.Generator, hits: NDArray, accuracy: float, cost: float, churn: float
+) -> NDArray:
+    """Whether predictions [N] are right with a shift, that were where `hits` says so."""
+    draws = rng.random(len(hits))
+    lost = (cost + churn * (1 - accuracy)) / accuracy
+    return np.where(hits, draws >= lost, draws < churn)
+
+
+@replication
+def ratios(
+    rng: np.random.Generator, num_examples: int, errors: str, biases: Sequence[float]
+) -> Outcome:
     """Whether the intervals of the RMSE with a shift over that without all hold it.
 
     Args:
+        rng: of the draws.
         num_examples: N.
         errors: of the targets, a name of `ERRORS`.
         biases: of each shift; shifted predictions have errors of their own, too.
     """
     law = ERRORS[errors]
     level, variance = 1 - (1 - number_intervals.LEVEL) / len(biases), float(law.var())
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        residuals, held = law.ppf(rng.uniform(size=num_examples)), True
-        for bias in biases:
-            shifted = residuals + bias + 0.3 * rng.normal(size=num_examples)
-            interval = number_intervals.of_rmse_ratio(residuals**2, shifted**2, level)
-            if interval is None:
-                return {"RMSE": None}
-            held &= interval[0] <= math.sqrt(1 + (bias**2 + 0.09) / variance) <= interval[1]
-        return {"RMSE": held}
-
-    return replicate
+    residuals, held = law.ppf(rng.uniform(size=num_examples)), True
+    for bias in biases:
+        shifted = residuals + bias + 0.3 * rng.normal(size=num_examples)
+        interval = number_intervals.of_rmse_ratio(residuals**2, shifted**2, level)
+        if interval is None:
+            return {"RMSE": None}
+        held &= bool(holds(interval, math.sqrt(1 + (bias**2 + 0.09) / variance)))
+    return {"RMSE": held}
 
 
-def _costs(num_examples: int, accuracy: float, losses: Sequence[float], churn: float) -> dict:
-    return {"num_examples": num_examples, "accuracy": accuracy, "losses": losses, "churn": churn}
-
-
-def _ratios(num_examples: int, errors: str, *biases: float) -> dict:
-    return {"num_examples": num_examples, "errors": errors, "biases": biases}
-
+_costs = named("num_examples accuracy losses churn")
+_ratios = named("num_examples errors biases")
 
 STATEMENTS = (
     Statement(
@@ -89,12 +96,12 @@ STATEMENTS = (
         over="examples",
         made_by=("ensemble.evaluation.numbers.number_intervals.of_rmse_ratio",),
         settings={
-            "N = 30, 3 kinds": _ratios(30, "normal", 0.0, 0.5, 2.0),
-            "N = 100, 1 kind, log-normal": _ratios(100, "log-normal", 0.5),
-            "N = 100, 5 kinds": _ratios(100, "normal", 0.0, 0.1, 0.3, 1.0, 3.0),
-            "N = 300, 5 kinds, t with 5 degrees": _ratios(300, "t5", 0.0, 0.1, 0.3, 1.0, 3.0),
-            "N = 1000, 3 kinds": _ratios(1000, "normal", 0.0, 0.1, 1.0),
-            "N = 5000, 5 kinds, log-normal": _ratios(5000, "log-normal", 0.0, 0.1, 0.3, 1.0, 3.0),
+            "N = 30, 3 kinds": _ratios(30, "normal", (0.0, 0.5, 2.0)),
+            "N = 100, 1 kind, log-normal": _ratios(100, "log-normal", (0.5,)),
+            "N = 100, 5 kinds": _ratios(100, "normal", (0.0, 0.1, 0.3, 1.0, 3.0)),
+            "N = 300, 5 kinds, t with 5 degrees": _ratios(300, "t5", (0.0, 0.1, 0.3, 1.0, 3.0)),
+            "N = 1000, 3 kinds": _ratios(1000, "normal", (0.0, 0.1, 1.0)),
+            "N = 5000, 5 kinds, log-normal": _ratios(5000, "log-normal", (0.0, 0.1, 0.3, 1.0, 3.0)),
         },
         prepare=ratios,
         at_least=True,

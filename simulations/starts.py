@@ -3,7 +3,6 @@
 Every chain keeps a share of what its start does wrong, so that members are alike in pairs.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,15 +12,15 @@ from numpy.typing import NDArray
 from ensemble.evaluation import recipe
 from ensemble.evaluation.next_member import SMALL_GAIN
 from ensemble.metrics import regression
+from simulations.comparisons import World, setting
 from simulations.number_comparisons import LIKELIHOOD, Kind
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.statement import VERDICT, Statement
 
 
 def draw(
     rng: np.random.Generator,
-    num_members: int,
+    pair: tuple[int, tuple[Kind, Kind]],
     num_examples: int,
-    kinds: tuple[Kind, Kind],
     kept: float,
     freedom: float = np.inf,
 ) -> list[NDArray]:
@@ -29,12 +28,12 @@ def draw(
 
     Args:
         rng: of the draws.
-        num_members: M, of either.
+        pair: M of either, and the kinds of the chains and of their starts.
         num_examples: N.
-        kinds: of the chains, and of their starts.
         kept: correlation of a chain's own errors with those of its start.
         freedom: degrees of freedom of the targets' errors, which have Student's t distribution.
     """
+    num_members, kinds = pair
     shape = num_members, num_examples
     start, moved = (
         (rng.normal(size=(num_members, kinds[0].num_inputs)), rng.normal(size=shape))
@@ -57,17 +56,9 @@ def draw(
     return found
 
 
-@functools.cache
-def _truth(num_members: int, kinds: tuple[Kind, Kind], freedom: float) -> float:
-    """The NLL that the starts' ensembles have on average above the posteriors'."""
-    if kinds[0] == kinds[1]:
-        return 0.0
-    rng, found = np.random.default_rng(1), []
-    for _ in range(400):
-        ours, theirs = draw(rng, num_members, 1000, kinds, 0.9, freedom)  # Kept: less noise.
-        change = regression.mixture_log_density(ours) - regression.mixture_log_density(theirs)
-        found.append(change.mean())
-    return float(np.mean(found))
+def _difference(pair: list[NDArray]) -> float:
+    ours, theirs = map(regression.mixture_log_density, pair)
+    return float((ours - theirs).mean())
 
 
 def _section(pair: list[NDArray]) -> dict[str, Any]:
@@ -82,36 +73,27 @@ def _section(pair: list[NDArray]) -> dict[str, Any]:
     )
 
 
-def intervals(**setting: Any) -> Replicate:
-    """Whether the interval holds the difference of other posteriors and their starts."""
-    truth = _truth(setting["num_members"], setting["kinds"], setting.get("freedom", np.inf))
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        interval = _section(draw(rng, **setting)).get("interval")
-        return {"nll": None if interval is None else bool(interval[0] <= truth <= interval[1])}
-
-    return replicate
+def is_wrong(section: Mapping[str, Any], truth: float) -> bool | None:
+    """Whether the sentence on a posterior and its start is wrong, as `comparisons.is_wrong`."""
+    sentence = recipe.sentence({"is_start": True, "recipe_by_nll": section, "workdir": "it"})
+    if sentence.startswith("The posterior is better"):
+        return truth <= 0
+    return truth >= 0 if sentence.startswith("The posterior is worse") else None
 
 
-def verdicts(**setting: Any) -> Replicate:
-    """Whether the sentence on a posterior and its start is wrong."""
-    truth = _truth(setting["num_members"], setting["kinds"], setting.get("freedom", np.inf))
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        section = _section(draw(rng, **setting))
-        sentence = recipe.sentence({"is_start": True, "recipe_by_nll": section, "workdir": "it"})
-        if sentence.startswith("The posterior is better"):
-            return {"sentence": truth <= 0}
-        return {"sentence": truth >= 0 if sentence.startswith("The posterior is worse") else None}
-
-    return replicate
+_WORLD = World(
+    "nll",
+    lambda rng, members, kinds: (members[0], kinds),
+    draw,
+    _difference,
+    _section,
+    is_wrong=is_wrong,
+    steady=(("kept", 0.9),),  # Less noise.
+)
 
 
-def _setting(
-    num_members: int, num_examples: int, kept: float, ours: Kind, theirs: Kind, **rest: float
-) -> dict[str, Any]:
-    sizes = {"num_members": num_members, "num_examples": num_examples}
-    return {**sizes, "kept": kept, "kinds": (ours, theirs), **rest}
+def _setting(number: int, num_examples: int, kept: float, *kinds: Kind, **rest: Any) -> dict:
+    return setting((number, number), num_examples, *kinds, kept=kept, **rest)
 
 
 _PLAIN, _UNEQUAL, _ALIKE = Kind(0.6, 0.2), Kind(0.3, 0.6), Kind(0.3, 0.1)
@@ -134,7 +116,7 @@ STATEMENTS = (
             ),
             "M = 3, N = 300, worse, half is kept": _setting(3, 300, 0.5, _UNEQUAL, _ALIKE),
         },
-        prepare=intervals,
+        prepare=_WORLD.recipes,
         at_least=True,
     ),
     Statement(
@@ -153,7 +135,7 @@ STATEMENTS = (
             "M = 8, N = 300, better, half is kept": _setting(8, 300, 0.5, _ALIKE, _PLAIN),
             "M = 3, N = 50, worse, half is kept": _setting(3, 50, 0.5, _UNEQUAL, _ALIKE),
         },
-        prepare=verdicts,
+        prepare=_WORLD.verdicts,
         kind=VERDICT,
     ),
 )

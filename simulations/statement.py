@@ -1,6 +1,7 @@
 """The contract of simulations: a statement, the settings it is tried in, and one replication."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ Outcome = Mapping[str, bool | None]
 it is about, or a verdict was wrong; None where nothing was stated."""
 
 Replicate = Callable[[np.random.Generator], Outcome]
+Interval = tuple[float, float] | None
 
 INTERVAL, VERDICT = "interval", "verdict"
 LOW, HIGH = 0.92, 0.975
@@ -55,3 +57,15 @@ class Statement:
             return 0.0, MOST_WRONG
         slack_low, slack_high = 0.95 - LOW, HIGH - 0.95
         return self.level - slack_low, 1.0 if self.at_least else min(self.level + slack_high, 1.0)
+
+
+def replication(outcome: Callable[..., Outcome]) -> Callable[..., Replicate]:
+    """Makes a `prepare` of a replication `(rng, **setting)` that needs no preparation."""
+    return lambda **setting: functools.partial(outcome, **setting)
+
+
+def holds(interval: Interval, truth: float, rounding: float = 0.0) -> bool | None:
+    """Whether the truth lies within, but for rounding; None of no interval."""
+    if interval is None:
+        return None
+    return bool(interval[0] - rounding <= truth <= interval[1] + rounding)

@@ -6,7 +6,7 @@ are drawn anew each time. The chains are those of `make_sampler`.
 
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,12 +19,14 @@ from ensemble.draws import diagnostics
 from ensemble.methods.mcmc.chain_monitor import has_converged
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.metrics.analytic_intervals import mean_interval
-from simulations.statement import VERDICT, Replicate, Statement
+from simulations.posteriors import judged
+from simulations.settings import named
+from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 NUM_DIMS, NUM_TRAINED, NUM_TRACKED = 2, 20, 4
 NUM_AVERAGED = 300
 """Draws of which predictions are averaged, at most."""
-NUM_LEFT_OUT = 30
+NUM_LEFT_OUT, NUM_TUNED = 30, 500
 _LOG_TAU = float(np.log(2 * np.pi))
 
 
@@ -76,7 +78,9 @@ def draw_problem(rng: np.random.Generator, num_examples: int) -> Problem:
 @functools.cache
 def _sampler(method: str, step_size: float, steps: int, num_draws: int) -> Callable[..., jax.Array]:
     """Draws [C, T, D] of chains by keys, starts, and the posterior's mean and precision."""
-    settings = Settings(method, step_size, steps, num_warmup=0)
+    is_tuned = method == "mclmc"
+    settings = Settings(method, step_size, steps, num_warmup=NUM_TUNED * is_tuned)
+    num_left_out = 0 if is_tuned else NUM_LEFT_OUT
 
     def chain(key: Any, start: jax.Array, mean: jax.Array, precision: jax.Array) -> jax.Array:
         def log_density(position: jax.Array) -> jax.Array:
@@ -89,13 +93,18 @@ def _sampler(method: str, step_size: float, steps: int, num_draws: int) -> Calla
             return state, state.state.position
 
         first = sampler.init(key, start)
-        return jax.lax.scan(step, first, jnp.arange(NUM_LEFT_OUT + num_draws))[1][NUM_LEFT_OUT:]
+        if is_tuned and sampler.tune is not None:
+            first = sampler.tune(first)
+        return jax.lax.scan(step, first, jnp.arange(num_left_out + num_draws))[1][num_left_out:]
 
     return jax.jit(jax.vmap(chain, (0, 0, None, None)))
 
 
 class Chains(NamedTuple):
-    """How chains are drawn: C, of at most T draws, by a method with a step size and a length."""
+    """How chains are drawn: C, of at most T draws, by a method with a step size and a length.
+
+    Those of mclmc are tuned at once, whatever the step size.
+    """
 
     num_chains: int
     most: int
@@ -138,12 +147,19 @@ def _end(scalars: list[NDArray], every: int, stop_at: Any) -> int:
     return most
 
 
+@replication
 def stop(
-    num_examples: int, chains: Chains, every: int, ess: float = 0.0, rhat: float = 0.0
-) -> Replicate:
+    rng: np.random.Generator,
+    num_examples: int,
+    chains: Chains,
+    every: int,
+    ess: float = 0.0,
+    rhat: float = 0.0,
+) -> Outcome:
     """Whether intervals hold when a run ends by what it says of its test labels.
 
     Args:
+        rng: of the draws.
         num_examples: N of the test split.
         chains: how they are drawn.
         every: draws between two looks.
@@ -151,52 +167,38 @@ def stop(
         rhat: that is asked for.
     """
     stop_at = types.SimpleNamespace(ess=ess, rhat=rhat, predictive_error=0.0)
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        problem = draw_problem(rng, num_examples)
-        draws = chains.draw(rng, problem)
-        draws = draws[:, : _end(_tracked(problem, draws), every, stop_at)]
-        nll = problem.nll(draws)
-        flat = nll.reshape(-1, num_examples)
-        flat = flat[:: -(-len(flat) // NUM_AVERAGED)]
-        surprisals = np.log(len(flat)) - logsumexp(-flat, axis=0)
-        found = {
-            "parameter": diagnostics.mean_interval(draws[..., 0]),
-            "NLL of single draws": diagnostics.mean_interval(nll.mean(axis=-1)),
-            "NLL on new examples": mean_interval(surprisals),
-        }
-        truths = problem.truths()
-        return {
-            name: None if one is None else bool(one[0] <= truths[name] <= one[1])
-            for name, one in found.items()
-        }
-
-    return replicate
+    problem = draw_problem(rng, num_examples)
+    draws = chains.draw(rng, problem)
+    draws = draws[:, : _end(_tracked(problem, draws), every, stop_at)]
+    nll = problem.nll(draws)
+    flat = nll.reshape(-1, num_examples)
+    flat = flat[:: -(-len(flat) // NUM_AVERAGED)]
+    surprisals = np.log(len(flat)) - logsumexp(-flat, axis=0)
+    found = {
+        "parameter": diagnostics.mean_interval(draws[..., 0]),
+        "NLL of single draws": diagnostics.mean_interval(nll.mean(axis=-1)),
+        "NLL on new examples": mean_interval(surprisals),
+    }
+    truths = problem.truths()
+    return {name: holds(one, truths[name]) for name, one in found.items()}
 
 
-def verdict(chains: Chains, missed: int = 0) -> Replicate:
+@replication
+def verdict(rng: np.random.Generator, chains: Chains, missed: int = 0) -> Outcome:
     """Whether "agree" and "do not agree" are wrong of real chains.
 
     Args:
+        rng: of the draws.
         chains: how they are drawn; those of one posterior agree.
         missed: how many of them sample a posterior that lies elsewhere.
     """
-
-    def replicate(rng: np.random.Generator) -> Mapping[str, bool | None]:
-        problem = draw_problem(rng, NUM_TRACKED)
-        draws = chains.draw(rng, problem)
-        draws[:missed] += 2 * np.sqrt(np.diag(problem.covariance))
-        scalars = dict(enumerate(_tracked(problem, draws)))
-        found = diagnostics.summarise({str(name): one for name, one in scalars.items()})
-        told = diagnostics.judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
-        return {
-            "agree": bool(missed) if told == diagnostics.AGREE else None,
-            "do not agree": not missed if told == diagnostics.DISAGREE else None,
-        }
-
-    return replicate
+    problem = draw_problem(rng, NUM_TRACKED)
+    draws = chains.draw(rng, problem)
+    draws[:missed] += 2 * np.sqrt(np.diag(problem.covariance))
+    return judged(_tracked(problem, draws), bool(missed), not missed)
 
 
+_setting = named("num_examples chains every ess rhat")
 STATEMENTS = (
     Statement(
         name="posterior.stop_at_on_test_labels",
@@ -205,26 +207,16 @@ STATEMENTS = (
         over="chains, or test examples",
         made_by=("ensemble.methods.mcmc.chain_monitor.has_converged",),
         settings={
-            "hmc, C = 4, N = 50, R-hat 1.01, ESS 400": {
-                "num_examples": 50, "chains": Chains(4, 600, "hmc"), "every": 100,
-                "ess": 400.0, "rhat": 1.01,
-            },
-            "nuts, C = 4, N = 50, ESS 200": {
-                "num_examples": 50, "chains": Chains(4, 200), "every": 25, "ess": 200.0,
-            },
-            "nuts, C = 4, N = 20, R-hat 1.01": {
-                "num_examples": 20, "chains": Chains(4, 300), "every": 50, "rhat": 1.01,
-            },
-            "nuts, C = 2, N = 300, R-hat 1.05": {
-                "num_examples": 300, "chains": Chains(2, 400), "every": 50, "rhat": 1.05,
-            },
-            "hmc, C = 1, N = 50, ESS 150": {
-                "num_examples": 50, "chains": Chains(1, 1500, "hmc"), "every": 100, "ess": 150.0,
-            },
-            "hmc, C = 8, slow, N = 300, ESS 200": {
-                "num_examples": 300, "chains": Chains(8, 400, "hmc", 0.1, 2), "every": 50,
-                "ess": 200.0,
-            },
+            "hmc, C = 4, N = 50, R-hat 1.01, ESS 400": _setting(
+                50, Chains(4, 600, "hmc"), 100, 400.0, 1.01
+            ),
+            "nuts, C = 4, N = 50, ESS 200": _setting(50, Chains(4, 200), 25, 200.0),
+            "nuts, C = 4, N = 20, R-hat 1.01": _setting(20, Chains(4, 300), 50, rhat=1.01),
+            "nuts, C = 2, N = 300, R-hat 1.05": _setting(300, Chains(2, 400), 50, rhat=1.05),
+            "hmc, C = 1, N = 50, ESS 150": _setting(50, Chains(1, 1500, "hmc"), 100, 150.0),
+            "hmc, C = 8, slow, N = 300, ESS 200": _setting(
+                300, Chains(8, 400, "hmc", 0.1, 2), 50, 200.0
+            ),
         },
         prepare=stop,
     ),
@@ -246,4 +238,4 @@ STATEMENTS = (
         prepare=verdict,
         kind=VERDICT,
     ),
-)  # fmt: skip
+)

@@ -1,56 +1,25 @@
 """All statements that are simulated, and how many replications came out how."""
 
+import importlib
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from simulations import (
-    abstention,
-    censored,
-    chains,
-    class_decisions,
-    class_scores,
-    comparisons,
-    detection,
-    findings,
-    group_sentences,
-    groups,
-    members,
-    number_comparisons,
-    number_sentences,
-    numbers,
-    posteriors,
-    predictive_errors,
-    quantile_sentences,
-    shifts,
-    starts,
-    stopping,
-)
 from simulations.statement import Statement
 
-STATEMENTS: tuple[Statement, ...] = (
-    *members.STATEMENTS,
-    *abstention.STATEMENTS,
-    *censored.STATEMENTS,
-    *chains.STATEMENTS,
-    *class_decisions.STATEMENTS,
-    *detection.STATEMENTS,
-    *class_scores.STATEMENTS,
-    *comparisons.STATEMENTS,
-    *findings.STATEMENTS,
-    *groups.STATEMENTS,
-    *group_sentences.STATEMENTS,
-    *number_comparisons.STATEMENTS,
-    *number_sentences.STATEMENTS,
-    *numbers.STATEMENTS,
-    *posteriors.STATEMENTS,
-    *predictive_errors.STATEMENTS,
-    *quantile_sentences.STATEMENTS,
-    *shifts.STATEMENTS,
-    *starts.STATEMENTS,
-    *stopping.STATEMENTS,
+MODULES = (
+    "members abstention censored chains class_decisions detection class_scores comparisons "
+    "findings groups number_comparisons number_sentences numbers posteriors predictive_errors "
+    "quantile_sentences shifts starts stopping"
+)
+"""Those that have statements, in the order of the page."""
+
+STATEMENTS: tuple[Statement, ...] = tuple(
+    statement
+    for module in MODULES.split()
+    for statement in importlib.import_module(f"simulations.{module}").STATEMENTS
 )
 
 

@@ -85,6 +85,6 @@ def test_the_page_says_how_far_chains_agree_and_how_unlike_the_costs_are(module)
 
 
 def test_an_interval_allows_for_training_rows_in_common(module):
-    mean, low, high = module("bde_page").interval([0.0, 2.0])
+    low, high = module("price_summary").over_splits([0.0, 2.0], share=0.25)
     # Student's t of one degree of freedom, and a variance of 2 times 1/2 + 1/4.
-    assert (mean, low, high) == pytest.approx((1, 1 - 12.7062 * 1.5**0.5, 1 + 12.7062 * 1.5**0.5))
+    assert (low, high) == pytest.approx((1 - 12.7062 * 1.5**0.5, 1 + 12.7062 * 1.5**0.5))

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shlex
 import subprocess
 import sys
 
@@ -32,7 +33,8 @@ def test_what_is_at_least_as_good(page):
     rows = [row(1.0, 1.2), row(0.9, 1.1), row(0.8, 0.9), row(0.5, 0.6, peer_name="before")]
     rows.append(row(4.0, 4.0) | {"rounds": 1})
     assert [page.as_good(one) for one in rows] == ["yes", "not in every round", "no", "", ""]
-    assert [line.split(" | ")[6] for line in page.table(rows).splitlines()[-2:]] == [
+    last = page.format_table(rows, page.as_good).splitlines()[-2:]
+    assert [line.split(" | ")[6] for line in last] == [
         "0.55 (0.50 to 0.60)", "4.00",
     ]  # fmt: skip
     content = {"machine": "a machine", "commit": "abc", "date": "2026-01-02T03", "rows": rows}
@@ -142,8 +144,10 @@ def test_a_file_without_a_command_has_that_of_its_script(page):
     assert "`python benchmarks/distillation.py --workdir=" in page.provenance(
         "distillation", content
     )
+    shown = page.provenance("member_bytes", content | {"command": "python benchmarks/x.py"})
+    assert "Command: `PYTHONPATH=. python benchmarks/x.py`." in shown
     shown = page.provenance("streaming", content | {"command": "python benchmarks/streaming.py"})
-    assert "Command: `PYTHONPATH=. python benchmarks/streaming.py`." in shown
+    assert "Command: `python benchmarks/compare.py streaming`." in shown
     assert all(one.get("command") or page.documented(name) for name, one in page.stored().items())
 
 
@@ -170,25 +174,44 @@ class AnyKey(dict):
         return 2.0
 
 
-def test_the_registry_makes_the_rows_that_are_stored(page):
-    compare = importlib.import_module("compare")
-    for name, make in compare.COMPARISONS.items():
-        comparison = make()
+def test_the_registry_makes_the_rows_that_are_stored(page, monkeypatch):
+    compare, comparisons = map(importlib.import_module, ("compare", "comparisons"))
+    monkeypatch.setattr(comparisons, "fits_in_memory", lambda num_examples: False)
+    for name in compare.COMPARISONS:
+        stored = page.stored()[name]
+        _, program, *argv = shlex.split(page.command_of(name, stored))
+        assert program == "benchmarks/compare.py"
+        args, comparison = compare.parse(argv)
         results = {contestant: [AnyKey()] for contestant in comparison.commands}
         rows = compare.make_rows(comparison.lines, results)
-        stored = page.stored()[name]
         found = [identity(one) for one in stored["rows"] if one["measure"] != "least bulk ESS"]
         assert sorted(identity(vars(one)) for one in rows) == sorted(found)
-        assert stored["command"].startswith(f"python benchmarks/compare.py {name} ")
+        assert args.name == name
         assert {*comparison.once} <= {*comparison.commands}
         for _, script, *_ in [*comparison.commands.values(), *comparison.before]:
             assert (ROOT / "benchmarks" / script).is_file()
 
 
+def test_contestants_that_are_left_out_are_known(page, capsys):
+    compare = importlib.import_module("compare")
+    with pytest.raises(SystemExit):
+        compare.parse(["sghmc", "--without", "nuts"])
+    assert "--without 'nuts': must be of ours, baoa, sghmc" in capsys.readouterr().err
+
+
+def test_moments_that_are_wrong_are_found(page):
+    rwm = importlib.import_module("compare").COMPARISONS["rwm"]()
+    right = {"mean": 0.93, "mcse_mean": 0.01, "variance": 9.7016, "mcse_variance": 0.1}
+    found = rwm.more({"ours": [right], "numpy": [{}]})
+    assert found["largest_error_in_mcse"] == pytest.approx(1)
+    with pytest.raises(ValueError, match=r"4\.0 standard errors from the exact"):
+        rwm.more({"ours": [right | {"mean": 0.9604}]})
+
+
 def test_peers_that_did_not_run_leave_ours_alone(page):
     compare = importlib.import_module("compare")
     lines = compare.COMPARISONS["mclmc_steps"]().lines
-    one = {"rate": 1.0, "steps_per_cpu_second": 1.0}
+    one = {"rate": 1.0, "cpu_rate": 1.0}
     seconds = {"ours": 10.0, "BlackJAX": 5.0, "bde": 2.5}
     results = {name: [one | {"first_seconds": value}] for name, value in seconds.items()}
     rows = compare.make_rows(lines, results)

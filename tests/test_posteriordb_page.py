@@ -1,6 +1,6 @@
 """The page of posteriordb's posteriors is that of the results, which keep what is promised."""
 
-import importlib.util
+import importlib
 import json
 
 import pytest
@@ -9,13 +9,10 @@ from conftest import ROOT
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "posteriordb.json").read_text())["rows"]
 
 
-@pytest.fixture(scope="module")
-def page():
-    path = ROOT / "benchmarks" / "posteriordb_page.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def page(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("posteriordb_page")
 
 
 def test_the_page_is_that_of_the_results(page):

@@ -1,19 +1,16 @@
 """What a posterior's price is said to be follows from its rows, and the docs say what these do."""
 
-import importlib.util
+import importlib
 import json
 
 import pytest
 from conftest import ROOT
 
 
-@pytest.fixture(scope="module")
-def price():
-    path = ROOT / "benchmarks" / "price_summary.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def price(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("price_summary")
 
 
 def make_row(split, nll, others):
