@@ -273,6 +273,18 @@ SOURCES: Mapping[str, SourceEntry] = {
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
+NETWORKS: Mapping[str, str] = {
+    "cnn": "ensemble.networks.cnn:CNN",
+    "lenet5": "ensemble.networks.lenet5:LeNet5",
+    "logistic_regression": "ensemble.networks.logistic_regression:LogisticRegression",
+    "matrix_factorisation": "ensemble.networks.matrix_factorisation:MatrixFactorisation",
+    "mlp": "ensemble.networks.mlp:mlp",
+    "resnet20": "ensemble.networks.resnet:ResNet20",
+    "resnet50": "ensemble.networks.resnet50:ResNet50",
+    "vit": "ensemble.networks.vit:vit",
+}
+"""Factories of the networks that are there, which `ensemble.networks.register` adds to."""
+
 MODELS: Mapping[str, str] = {
     "mlp": "ensemble.network_keys:MLP",
     "vit": "ensemble.network_keys:VIT",
