@@ -14,7 +14,6 @@ from absl import flags
 from ml_collections import config_flags
 
 import ensemble
-from ensemble import explain
 from ensemble.commands import command_line
 from ensemble.config import add_missing, all_keys, default_config, flatten, unknown_key
 from ensemble.config_rules import check, log_choices, refuse, validate
@@ -67,6 +66,8 @@ def _explain(config: Any, by_hand: Collection[str], has_file: bool) -> None:
 
     Without a file it is the default one, which does not say how long to train: that may be so.
     """
+    from ensemble import explain  # Seldom asked for.
+
     checked = check(config, by_hand)
     if not checked.task:
         refuse(checked.conflicts)

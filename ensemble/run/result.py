@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from ensemble.pictures import tabular
 from ensemble.report import text
 from ensemble.storage.workdir import Workdir
 
@@ -36,6 +35,8 @@ class Result(_Returned):
         return "\n\n".join(filter(None, parts))
 
     def _repr_html_(self) -> str | None:
+        from ensemble.pictures import tabular  # Of notebooks alone.
+
         if not self.report:
             return None
         parts = [
@@ -49,6 +50,8 @@ class Result(_Returned):
         return tabular.page([*parts, *map(tabular.paragraph, lines), *self._pictures()])
 
     def _pictures(self) -> list[str]:
+        from ensemble.pictures import tabular  # As in `_repr_html_`.
+
         if self.workdir is None:
             return []
         files = sorted(Workdir(self.workdir).plots.glob("*.png"))

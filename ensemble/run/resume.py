@@ -17,7 +17,6 @@ from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
 from ensemble.sharding import agreement, processes
 from ensemble.sharding.signals import resume_line
-from ensemble.sources.features import check_same_backbone
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
@@ -226,6 +225,8 @@ def check_resumable(
             "restore the data or choose another --workdir (a run from before exact copies were "
             "kept in one split can be evaluated, but not resumed)"
         )
+    from ensemble.sources.features import check_same_backbone  # Where a run goes on alone.
+
     check_same_backbone(then, now, str(work.path))
     if now.get("teacher") != then.get("teacher"):
         raise UserError(

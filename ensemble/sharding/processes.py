@@ -27,7 +27,6 @@ from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 
 from ensemble.errors import PeerLost, StoreAway, UserError
-from ensemble.sharding.rendezvous import Peer, meet
 
 logger = logging.getLogger("ensemble")
 
@@ -89,6 +88,8 @@ def start(
     assert coordinator_address is not None
     assert num_processes is not None
     assert process_id is not None
+    from ensemble.sharding.rendezvous import Peer, meet  # Of several processes alone.
+
     meet(coordinator_address, Peer(process_id, num_processes, dict(settings)), join_seconds)
     jax.distributed.initialize(
         coordinator_address,
