@@ -363,15 +363,3 @@ def task_of(config: Mapping[str, Any]) -> str:
 def predicts(config: Mapping[str, Any]) -> bool:
     """Whether a run leaves something that predicts examples, by its method and its task."""
     return METHODS[config["method"]].predicts and bool(TASKS[task_of(config)].restore)
-
-
-def xla_flags(method: str | None) -> dict[str, str]:
-    """XLA's flags of a method; none of one that is not known."""
-    entry = METHODS.get(method) if method else None
-    return dict(entry.xla_flags) if entry else {}
-
-
-def has_one_arena(method: str | None) -> bool:
-    """Whether `MethodEntry.one_arena` holds; so it does of a method that is not known."""
-    entry = METHODS.get(method) if method else None
-    return entry is None or entry.one_arena

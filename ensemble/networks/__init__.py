@@ -136,7 +136,9 @@ def create(
             "or register your own with ensemble.networks.register(name, factory); programs "
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
-    factory = _factory(name)
+    factory = _factories[name]
+    if isinstance(factory, str):
+        factory = registry.load(factory)
     _check_factory(factory, name)
     if settings:
         try:
@@ -158,12 +160,6 @@ def create(
             "what ensemble.networks.from_nnx returns"
         ) from error
     return as_network(made, name)
-
-
-def _factory(name: str) -> Factory:
-    """The factory that is registered as `name`."""
-    found = _factories[name]
-    return registry.load(found) if isinstance(found, str) else found
 
 
 def _check_factory(factory: Any, name: str) -> None:

@@ -111,9 +111,10 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
             f"config.num_devices={num_devices!r} must be a whole number from 1 to {MAX_DEVICES}; "
             "leave it out to have all that there are"
         )
-    _keep_freed_memory(registry.has_one_arena(method))
+    entry = registry.METHODS.get(method or "")
+    _keep_freed_memory(entry is None or entry.one_arena)
     older = _BEFORE_0_11_2 if _jaxlib_version() < (0, 11, 2) else {}
-    _set_xla_flags(older | _XLA_FLAGS | registry.xla_flags(method))
+    _set_xla_flags(older | _XLA_FLAGS | (dict(entry.xla_flags) if entry else {}))
 
     try:
         jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
