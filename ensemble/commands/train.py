@@ -5,6 +5,7 @@ The same command resumes a run that was interrupted, and enlarges a finished one
 configuration asks for more members or epochs.
 """
 
+import contextlib
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from ensemble.errors import UserError
 from ensemble.notes import shown_with_the_result
 from ensemble.own_modules import importable
 from ensemble.report import text
-from ensemble.sharding import heartbeats, processes, signals, startup
+from ensemble.sharding import processes, signals, startup
 
 
 def main(argv: Sequence[str]) -> None:
@@ -42,7 +43,11 @@ def main(argv: Sequence[str]) -> None:
         | {key: value for key, value in flatten(config).items() if key != "data_dir"},
         values.join_seconds,
     )
-    alive = heartbeats.heard(signals.program())
+    alive: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if processes.count() > 1:
+        from ensemble.sharding import heartbeats  # One process has no other to listen to.
+
+        alive = heartbeats.heard(signals.program())
     with processes.losses_noticed(), alive, shown_with_the_result():
         result = ensemble.train(config, workdir=values.workdir, started=startup.process_started())
     if processes.is_main():

@@ -113,7 +113,8 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
         )
     entry = registry.METHODS.get(method or "")
     _keep_freed_memory(entry is None or entry.one_arena)
-    older = _BEFORE_0_11_2 if _jaxlib_version() < (0, 11, 2) else {}
+    jaxlib = tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
+    older = _BEFORE_0_11_2 if jaxlib < (0, 11, 2) else {}
     _set_xla_flags(older | _XLA_FLAGS | (dict(entry.xla_flags) if entry else {}))
 
     try:
@@ -177,10 +178,6 @@ def _keep_freed_memory(one_arena: bool) -> None:
         return
     for parameter, value in (_MALLOC_PARAMETERS | (_ONE_ARENA if one_arena else {})).items():
         mallopt(parameter, value)
-
-
-def _jaxlib_version() -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
 
 
 def _set_xla_flags(chosen: Mapping[str, str]) -> None:

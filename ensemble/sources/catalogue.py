@@ -105,7 +105,7 @@ def load_dataset(
     request = Request(
         data_dir, seed, hold_out, size=size, copies_together=copies_together, table=table
     )
-    return _load(name, request)
+    return registry.load(_entry(name, request).loader)(name, request)
 
 
 def source_of(data: Any, request: Request, has_table: bool = True, name: str = "arrays") -> Source:
@@ -188,7 +188,8 @@ def load_test_inputs(
     """
     entry = find_entry(name)
     size = size if entry and entry.can_resize else None
-    source = _load(name, Request(data_dir, hold_out=False, only_test=True, size=size))
+    request = Request(data_dir, hold_out=False, only_test=True, size=size)
+    source = registry.load(_entry(name, request).loader)(name, request)
     return SplitInputs(source, "test" if "test" in source.sizes else "train")
 
 
@@ -254,11 +255,6 @@ def _check_is_chosen(name: str) -> None:
             f"config.dataset={name!r} names no data yet: set --config.dataset={prefix}:..., with "
             "the path of yours"
         )
-
-
-def _load(name: str, request: Request) -> Source:
-    source: Source = registry.load(_entry(name, request).loader)(name, request)
-    return source
 
 
 def _entry(name: str, request: Request) -> SourceEntry:
