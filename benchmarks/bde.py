@@ -141,7 +141,7 @@ def our_commands(cell: Cell, data: pathlib.Path, folder: pathlib.Path) -> list[l
         return [command(":start", cell.method, f"--config.ensemble_size={size}")]
     start = command(":start", "ensemble")
     keys = (*POSTERIORS[cell.method], f"step_size={STEP_SIZES[cell.table]:.4f}")
-    steps = [f"--config.hmc.{one}" for one in keys]
+    steps = [f"--config.sampler.{one}" for one in keys]
     return [start, command("", cell.method, f"--config.init_from={folder / 'ensemble'}", *steps)]
 
 

@@ -27,13 +27,17 @@ import side_by_side
 COMMANDS = {
     "training, CNN": ["clutter_ensemble", "num_epochs=3"],
     "training, MLP": ["digits_ensemble", "model=mlp", "num_epochs=60", "eval_every_epochs=30"],
-    "sampling, regression": ["digits_logreg_hmc", "hmc.num_warmup=300", "hmc.num_samples=900"],
+    "sampling, regression": [
+        "digits_logreg_hmc",
+        "sampler.num_warmup=300",
+        "sampler.num_samples=900",
+    ],
     "sampling, CNN": [
         "digits_hmc",
         "init_from=prior",
-        "hmc.num_warmup=4",
-        "hmc.num_samples=12",
-        "hmc.num_leapfrog_steps=5",
+        "sampler.num_warmup=4",
+        "sampler.num_samples=12",
+        "sampler.num_leapfrog_steps=5",
         "log_every_steps=4",
     ],
     "walks": ["mixture_rwm"],

@@ -34,7 +34,7 @@ def run(name: str, mass: str) -> dict[str, Any]:
     from tests import posteriordb_models as models
 
     arguments, reference = models.read(name)
-    config = {"num_devices": 1, "hmc.mass": mass}
+    config = {"num_devices": 1, "sampler.mass": mass}
     found = ensemble.sample(models.MODELS[name], arguments, config=config, show_progress=False)
     posterior = found.report["posterior"]
     z_scores = models.z_scores(found.draws, reference)

@@ -39,10 +39,10 @@ def create_method(path: str):
             "init_from": "prior",
             "num_chains": NUM_CHAINS,
             "log_every_steps": DRAWS_PER_CHUNK,
-            "hmc.step_size": STEP_SIZE,
-            "hmc.num_leapfrog_steps": STEPS_PER_DRAW,
-            "hmc.num_warmup": 0,
-            "hmc.num_samples": 10**6,
+            "sampler.step_size": STEP_SIZE,
+            "sampler.num_leapfrog_steps": STEPS_PER_DRAW,
+            "sampler.num_warmup": 0,
+            "sampler.num_samples": 10**6,
         }
     )
     return Sampling(config, supervised.create(config, data))

@@ -92,12 +92,15 @@ def _table(name: str, step_size: float) -> Problem:
         },
         chains={
             "method": "mclmc",
-            "hmc.num_leapfrog_steps": 40,
-            "hmc.num_warmup": 0,
-            "hmc.step_size": step_size,
-            "hmc.num_burn_in": 200,
+            "sampler.num_leapfrog_steps": 40,
+            "sampler.num_warmup": 0,
+            "sampler.step_size": step_size,
+            "sampler.num_burn_in": 200,
         },
-        by_stage={"candidate": {"hmc.num_samples": 100}, "final": {"hmc.num_samples": 1300}},
+        by_stage={
+            "candidate": {"sampler.num_samples": 100},
+            "final": {"sampler.num_samples": 1300},
+        },
         shapes={"50": {"mlp.widths": "50"}, "16,16": {"mlp.widths": "16,16"}},
         densities=(
             {"prior": "normal(1)"},

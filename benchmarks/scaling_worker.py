@@ -61,18 +61,18 @@ def measure(
             "eval_every_epochs": 100,
             "early_stopping_epochs": 0,  # Predictions of validation data would count.
         },
-        "hmc": {
+        "sampler": {
             "method": "hmc",
             "model": "logistic_regression",
             "prior": "normal(1)",
             "init_from": "prior",
             "num_chains": 8,
             "log_every_steps": num_steps // 4,
-            "hmc.num_warmup": 0,
-            "hmc.step_size": 1e-4,
-            "hmc.num_samples": num_steps,
-            "hmc.num_leapfrog_steps": 2,
-            "hmc.thin": 1,
+            "sampler.num_warmup": 0,
+            "sampler.step_size": 1e-4,
+            "sampler.num_samples": num_steps,
+            "sampler.num_leapfrog_steps": 2,
+            "sampler.thin": 1,
         },
     }[kind]
     report = ensemble.train(config, data, show_progress=False).report

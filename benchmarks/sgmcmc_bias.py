@@ -33,12 +33,12 @@ COMMON = {
 }
 HMC = {
     "method": "hmc",
-    "hmc.mass": "kronecker",
-    "hmc.step_size": 0.3,
-    "hmc.num_leapfrog_steps": 8,
-    "hmc.num_warmup": 200,
-    "hmc.num_samples": 1500,
-    "hmc.thin": 3,
+    "sampler.mass": "kronecker",
+    "sampler.step_size": 0.3,
+    "sampler.num_leapfrog_steps": 8,
+    "sampler.num_warmup": 200,
+    "sampler.num_samples": 1500,
+    "sampler.thin": 3,
 }
 BATCHES = {
     "batch_size": 50,

@@ -36,7 +36,7 @@ def make_predict(
     """Returns `predict(variables, inputs, keep=in_memory)`, compiled once per batch shape.
 
     Args:
-        predict_fn: `Predictive.predict` of a task.
+        predict_fn: `PredictingTask.predict` of a task.
         placement: of the members.
 
     The returned function takes `variables` on the devices, [num_places, ...], and raw `inputs`

@@ -23,6 +23,9 @@ FORMAT = 1
 
 MAX_SEED = 2**32 - 1
 
+RENAMED = {"hmc": "sampler"}
+"""Blocks of keys that had other names in earlier versions, with those they have now."""
+
 RUN = Block(
     {
         "method": Key("sgd", "how members move", named_in(registry.METHODS)),
@@ -186,8 +189,12 @@ def keys_in_block(block: str, known: Iterable[str]) -> list[str]:
 def unknown_key(key: str, known: Mapping[str, Any]) -> str:
     """Returns the line that names an unknown key and the nearest or all of the known ones.
 
-    Of a block, such as `augment`, it names the keys in it.
+    Of a block, such as `augment`, it names the keys in it. Of a key that had another name in
+    earlier versions it names the one of today.
     """
+    block, dot, rest = key.partition(".")
+    if block in RENAMED:
+        return f"config.{key} has another name now: config.{RENAMED[block]}{dot}{rest}"
     own = keys_in_block(key, known)
     if own:
         return f"config.{key} is a block of keys and takes no value itself; set {', '.join(own)}"

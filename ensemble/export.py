@@ -24,7 +24,7 @@ posterior the members are draws, at most 100, evenly spread over its chains.
 
 An ensemble of a table takes the inputs [N, F] that its columns become. What these are is written
 beside the file as `model.bin.table.json`, with the program that makes them, `read_table.py`, which
-needs NumPy alone: `inputs, remarks = encode(read_csv("new.csv"), json.load(open(...)))`.
+needs NumPy alone: `inputs, warnings = encode(read_csv("new.csv"), json.load(open(...)))`.
 """
 
 import importlib.util

@@ -103,7 +103,7 @@ class Block:
     """The keys of a method, of a task, or of every run.
 
     Attributes:
-        keys: by name, such as `hmc.step_size`.
+        keys: by name, such as `sampler.step_size`.
         conflicts: called with the flat values of the whole configuration, each of which keeps its
             own rule; returns those that cannot stand together.
         instead: what to use in place of keys of other methods or tasks, by their names.

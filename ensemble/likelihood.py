@@ -1,9 +1,9 @@
 """The contract of likelihoods: what a network's outputs say of a target.
 
-`ensemble.likelihoods` has the tenants, by the name that `config.likelihood` says. A member's
-prediction is a dict of named arrays, the parameters of its predictive distribution, [B, ...] on the
-devices and [M, N, ...] of M members in files. An ensemble's prediction is the equally weighted
-mixture of its members' distributions; a chain is the mixture over its draws.
+`ensemble.likelihoods` has the implementations, by the name that `config.likelihood` says. A
+member's prediction is a dict of named arrays, the parameters of its predictive distribution,
+[B, ...] on the devices and [M, N, ...] of M members in files. An ensemble's prediction is the
+equally weighted mixture of its members' distributions; a chain is the mixture over its draws.
 """
 
 from __future__ import annotations

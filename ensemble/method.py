@@ -162,7 +162,7 @@ class Spread(Protocol[StateIn]):
 
 
 @runtime_checkable
-class Predicting(Protocol[StateIn]):
+class PredictingMethod(Protocol[StateIn]):
     """A method whose members predict the examples of splits."""
 
     def has_predictions(self, state: StateIn) -> bool:
@@ -200,7 +200,7 @@ class Diagnosed(Protocol[StateIn]):
 
 
 @runtime_checkable
-class Sampled(Protocol):
+class ToArviz(Protocol):
     """A method whose draws may be those of a model, which ArviZ takes."""
 
     def inference_data(self) -> Any:
@@ -249,7 +249,7 @@ class Recorded(Protocol[StateIn, InfoIn]):
 class Growing(Protocol[StateT, InfoT]):
     """A method whose ensemble may get more members later."""
 
-    def newcomers(self, counters: Mapping[str, int]) -> Method[StateT, InfoT] | None:
+    def new_members(self, counters: Mapping[str, int]) -> Method[StateT, InfoT] | None:
         """The method of the members that a checkpoint with these counters lacks.
 
         They take as many steps as the others have taken. None where no member is lacking.
@@ -259,9 +259,9 @@ class Growing(Protocol[StateT, InfoT]):
         self,
         arrays: Mapping[str, Any],
         counters: Mapping[str, int],
-        newcomers: Mapping[str, Any],
+        new_members: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A checkpoint's `(arrays, counters)` together with the arrays of newcomers."""
+        """A checkpoint's `(arrays, counters)` together with the arrays of new_members."""
 
 
 def describe(method: Method[StateT, InfoT]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The contract of networks: a pair of pure functions of variables and inputs.
 
-`ensemble.networks` has the tenants, one adapter for each library, and takes whatever else has these
-two functions. Nothing outside that folder knows which library a network is written in.
+`ensemble.networks` has the implementations, one adapter for each library, and takes whatever else
+has these two functions. Nothing outside that folder knows which library a network is written in.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Predictive
+from ensemble.task import PredictingTask
 
 logger = logging.getLogger("ensemble")
 
@@ -40,10 +40,10 @@ class Predictor:
         variables: host tree [M, ...] of the live members' variables.
         members: their numbers.
         num_devices: to use; None for all.
-        temperature: that calibrates `Prediction.probs`; None leaves them as they are.
+        temperature: that calibrates `ClassPrediction.probs`; None leaves them as they are.
         num_draws: K: of a posterior, `variables` are [M * K, ...], K draws of every chain.
         identity: of the run whose ensemble it is.
-        abstention: what `Prediction.accepted` goes by; None accepts everything.
+        abstention: what `ClassPrediction.accepted` goes by; None accepts everything.
         member_devices: over which a member was split; it is again, over as many as divide these.
 
     Attributes:
@@ -57,7 +57,7 @@ class Predictor:
 
     def __init__(
         self,
-        task: Predictive,
+        task: PredictingTask,
         variables: Any,
         members: Sequence[int],
         num_devices: int | None = None,
@@ -138,7 +138,7 @@ class Predictor:
         data were so. A data frame's columns are taken by name if the training data were one.
 
         Returns:
-            Of classes a `ensemble.likelihoods.classes.Prediction`; else what the
+            Of classes a `ensemble.likelihoods.classes.ClassPrediction`; else what the
             likelihood's `prediction` says.
 
         Raises:
@@ -312,9 +312,9 @@ def load(
         num_devices: to predict on; None for all.
         calibrated: whether to fit a temperature on the finished run's calibration split. It stays
             1, with a warning, where that split determines none.
-        abstain: fits there what `Prediction.accepted` goes by: `max_error=0.02`, at most this error
-            among accepted examples with 95% confidence, or `coverage=0.9`, the share to accept;
-            None accepts everything.
+        abstain: fits there what `ClassPrediction.accepted` goes by: `max_error=0.02`, at most
+            this error among accepted examples with 95% confidence, or `coverage=0.9`, the share to
+            accept; None accepts everything.
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be

@@ -53,7 +53,7 @@ class TaskEntry:
         block: its keys of the configuration, an `ensemble.keys.Block`.
         restore: called as `restore(config, description, params)`, with a workdir's configuration,
             what `Task.describe` has said, and its members' parameters [M, ...], which it checks;
-            returns an `ensemble.task.Predictive`. Empty where nothing predicts.
+            returns an `ensemble.task.PredictingTask`. Empty where nothing predicts.
         models: values of `config.model` that mean this task; what follows a colon stands for what
             the user writes there.
         key: of the configuration, that means this task where it is set; empty: none does.
@@ -227,7 +227,7 @@ _TABLE = SourceEntry(
 _TFDS = "ensemble.sources.image_sets:load_images"
 _IS_PREPARED = "ensemble.sources.image_sets:is_prepared"
 _MOVIELENS = SourceEntry(
-    "ensemble.sources.watches:load_movielens", models=TASKS["factorisation"].models
+    "ensemble.sources.movielens:load_movielens", models=TASKS["factorisation"].models
 )
 
 SOURCES: Mapping[str, SourceEntry] = {
@@ -268,7 +268,7 @@ SOURCES: Mapping[str, SourceEntry] = {
     "movielens/1m-ratings": _MOVIELENS,
     "movielens/100k-ratings": _MOVIELENS,
     "watches:USERSxMOVIES": SourceEntry(
-        "ensemble.sources.watches:load_generated", models=TASKS["factorisation"].models
+        "ensemble.sources.movielens:load_generated", models=TASKS["factorisation"].models
     ),
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
@@ -322,7 +322,7 @@ PRIORS: Mapping[str, str] = {
     "student_t": "ensemble.priors.student_t_prior:StudentT",
     "correlated_normal": "ensemble.priors.correlated_normal:CorrelatedNormal",
 }
-"""Families of `config.prior`: an `ensemble.priors.family.Family` each."""
+"""Families of `config.prior`: an `ensemble.priors.family.PriorFamily` each."""
 
 RESTORE = "ensemble.predictor:restore"
 """What reads the ensemble of a workdir, for tasks that learn from one."""

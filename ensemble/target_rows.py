@@ -1,4 +1,4 @@
-"""What the target of an example is: a class, a number, several numbers, or a number with a remark.
+"""What the target of an example is: a class, one or several numbers, a number with annotations.
 
 Most targets are arrays [N], of several numbers [N, D]. Where more is known of a number, targets are
 a structured array [N] with the columns `VALUE` and `CENSORED` or `ERROR` or both. It is taken apart
@@ -17,14 +17,14 @@ CENSORED = "censored"
 """Bool: of the target is known only that it is at least the value."""
 ERROR = "target_errors"
 """The standard deviation of the value's measurement error, float32, in the target's units."""
-REMARKS = (CENSORED, ERROR)
+ANNOTATIONS = (CENSORED, ERROR)
 
 
 def joined(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """Rows of columns [N] by name; where there is only `VALUE`, that array itself."""
     if columns.keys() == {VALUE}:
         return columns[VALUE]
-    kinds = [(name, columns[name].dtype) for name in (VALUE, *REMARKS) if name in columns]
+    kinds = [(name, columns[name].dtype) for name in (VALUE, *ANNOTATIONS) if name in columns]
     rows = np.empty(len(columns[VALUE]), kinds)
     for name, _ in kinds:
         rows[name] = columns[name]
@@ -50,7 +50,7 @@ def values(targets: Any) -> Any:
     return columns(targets)[VALUE]
 
 
-def remark(targets: Any, name: str) -> Any:
+def annotation(targets: Any, name: str) -> Any:
     """`CENSORED` or `ERROR` [N]; None where the targets have no such column."""
     return columns(targets).get(name)
 
@@ -63,5 +63,5 @@ def scored(score: str, targets: Any, mask: Any) -> Any:
         targets: [B].
         mask: [B], bool or 0 and 1.
     """
-    censored = remark(targets, CENSORED)
+    censored = annotation(targets, CENSORED)
     return mask if censored is None or score == "nll" else mask * ~censored

@@ -1,8 +1,9 @@
 """The contract of tasks: what is learned, or sampled.
 
-`ensemble.tasks` has the tenants, by the names of `ensemble.registry.TASKS`. The loop knows a
-`Task`. SGD and samplers take a `Learned`, whose parameters have a likelihood and a prior. Random
-walks take a `Sampled`, which is a log density. A program that predicts needs a `Predictive` only.
+`ensemble.tasks` has the implementations, by the names of `ensemble.registry.TASKS`. The loop knows
+a `Task`. SGD and samplers take a `Learned`, whose parameters have a likelihood and a prior. Random
+walks take a `DensityTask`, which is a log density. A program that predicts needs a
+`PredictingTask` only.
 
 What only some tasks have is asked for by a method, and never by the task's class. A task that
 inherits from `Defaults` writes no more of that than it has.
@@ -74,7 +75,7 @@ class TargetDensity(Protocol):
         """Draws overdispersed starts [C, D]."""
 
 
-class Sampled(Task, TargetDensity, Protocol):
+class DensityTask(Task, TargetDensity, Protocol):
     """A density that is sampled as it is."""
 
     @property
@@ -82,7 +83,7 @@ class Sampled(Task, TargetDensity, Protocol):
         """Of the density."""
 
 
-class Predictive(Protocol):
+class PredictingTask(Protocol):
     """What predicts with the variables of members."""
 
     @property
@@ -102,7 +103,7 @@ class Predictive(Protocol):
         It is pure, and can be vmapped over members and exported.
         """
 
-    def without_examples(self) -> Predictive:
+    def without_examples(self) -> PredictingTask:
         """Returns the same for predictions alone, which can be pickled if the network can."""
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
@@ -138,7 +139,7 @@ class OwnLogLikelihood(NamedTuple):
         num_parts: how many of them there are.
         layout: of the parameters: which are split over the devices.
         predict: `(params, inputs) -> prediction` of one draw whose parameters are split; None:
-            `Predictive.predict`.
+            `PredictingTask.predict`.
     """
 
     place: Callable[[], Any]
@@ -182,7 +183,7 @@ class DrawReport(NamedTuple):
     needs_maximum: bool = False
 
 
-class Learned(Task, Predictive, Protocol):
+class Learned(Task, PredictingTask, Protocol):
     """What is learned by parameters."""
 
     @property
@@ -334,7 +335,7 @@ class Comparing(Protocol):
 
 
 class Defaults:
-    """What `Learned` and `Predictive` ask for and most tasks have not."""
+    """What `Learned` and `PredictingTask` ask for and most tasks have not."""
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
         """Takes inputs as they are."""

@@ -74,7 +74,7 @@ def attempt(combination: str, folder: pathlib.Path) -> str | None:
          "--config.model=mlp", "--config.ensemble_size=2", *_SMALL, members],
         ["evaluate.py", members, "--datasets="],
         ["train.py", "--config=configs/digits_logreg_hmc.py", "--config.num_chains=2",
-         "--config.hmc.num_warmup=20", "--config.hmc.num_samples=20", *_SMALL, chains],
+         "--config.sampler.num_warmup=20", "--config.sampler.num_samples=20", *_SMALL, chains],
         # Old packages are deprecated by new ones: their warnings are no errors here.
         ["-m", "pytest", "-q", "-n0", "-o", "filterwarnings=default", "-p", "no:cacheprovider",
          f"--basetemp={folder / 'tests'}", *(f"tests/ensemble/{one}" for one in _TESTS)],

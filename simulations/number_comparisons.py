@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ensemble.evaluation import recipe
 from ensemble.evaluation.numbers import number_comparison
-from ensemble.evaluation.numbers.number_comparison import Predicted
+from ensemble.evaluation.numbers.number_comparison import Compared
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.metrics import regression
 from ensemble.storage.predictions import StoredPredictions
@@ -49,7 +49,7 @@ def draw(
     num_examples: int,
     freedom: float = np.inf,
     groups: NDArray | None = None,
-) -> list[Predicted]:
+) -> list[Compared]:
     """What two ensembles predict of the same examples, which all members misjudge alike, too.
 
     Args:
@@ -76,12 +76,12 @@ def draw(
     return found
 
 
-def _predicted(arrays: dict[str, NDArray], targets: NDArray) -> Predicted:
+def _predicted(arrays: dict[str, NDArray], targets: NDArray) -> Compared:
     numbers = np.arange(len(arrays["loc"]))
-    return Predicted(LIKELIHOOD, StoredPredictions(arrays, targets, numbers))
+    return Compared(LIKELIHOOD, StoredPredictions(arrays, targets, numbers))
 
 
-def _real(rng: np.random.Generator, members: tuple[int, int], num_examples: int) -> list[Predicted]:
+def _real(rng: np.random.Generator, members: tuple[int, int], num_examples: int) -> list[Compared]:
     _, found = real_members.draw(rng, real_members.friedman(), sum(members), num_examples)
     parts = {name: np.split(found[name], [members[0]]) for name in ("loc", "scale")}
     return [
@@ -90,7 +90,7 @@ def _real(rng: np.random.Generator, members: tuple[int, int], num_examples: int)
 
 
 def these_ensembles(
-    terms: Callable[[Predicted], dict[str, NDArray]],
+    terms: Callable[[Compared], dict[str, NDArray]],
     members: tuple[int, int],
     num_examples: int,
     kinds: tuple[Kind, Kind],
@@ -111,7 +111,7 @@ def these_ensembles(
     return replicate
 
 
-def _means(predicted: Predicted) -> dict[str, NDArray]:
+def _means(predicted: Compared) -> dict[str, NDArray]:
     """Terms of scores that are quickly computed."""
     test = predicted.test
     found = predicted.likelihood.distribution(test.arrays)
@@ -122,7 +122,7 @@ def _means(predicted: Predicted) -> dict[str, NDArray]:
     }
 
 
-def _shares(predicted: Predicted) -> dict[str, NDArray]:
+def _shares(predicted: Compared) -> dict[str, NDArray]:
     test = predicted.test
     found = predicted.likelihood.distribution(test.arrays)
     low, high = found.quantiles(np.array([0.05, 0.95]))
@@ -139,7 +139,7 @@ def _recipes(
     num_examples: int,
     kinds: tuple[Kind, Kind] | None,
     freedom: float = np.inf,
-) -> list[Predicted]:
+) -> list[Compared]:
     """Two ensembles, members and examples drawn anew."""
     if kinds is None:
         return _real(rng, members, num_examples)
@@ -164,7 +164,7 @@ def _truth(
     return float(np.mean(found))
 
 
-def _section(pair: list[Predicted]) -> dict[str, Any]:
+def _section(pair: list[Compared]) -> dict[str, Any]:
     return recipe.score_recipes("CRPS", "members", *map(number_comparison.leave_one_out, pair))
 
 

@@ -18,7 +18,7 @@ SAMPLER = {
     "init_from": "prior",
     "num_chains": 4,
     "log_every_steps": 10,
-    "hmc.num_leapfrog_steps": 4,
+    "sampler.num_leapfrog_steps": 4,
 }
 
 
@@ -41,10 +41,10 @@ SMALL = {
         "num_steps": 20,
         "batch_size": 16,
         "num_chains": 2,
-        "hmc.num_leapfrog_steps": 4,
-        "hmc.step_size": 0.1,
-        "hmc.num_warmup": 4,
-        "hmc.num_samples": 12,
+        "sampler.num_leapfrog_steps": 4,
+        "sampler.step_size": 0.1,
+        "sampler.num_warmup": 4,
+        "sampler.num_samples": 12,
         "sgmcmc.num_burn_in": 4,
         "sgmcmc.num_samples": 8,
         "sgmcmc.steps_per_draw": 2,
@@ -67,12 +67,12 @@ OF_MODEL = {
     "num_chains": 4,
     "log_every_steps": 4,
     "eval_every_epochs": 1,
-    "hmc.mass": "low_rank",
-    "hmc.step_size": 0.1,
-    "hmc.num_leapfrog_steps": 4,
-    "hmc.thin": 1,
-    "hmc.num_warmup": 20,
-    "hmc.num_samples": 20,
+    "sampler.mass": "low_rank",
+    "sampler.step_size": 0.1,
+    "sampler.num_leapfrog_steps": 4,
+    "sampler.thin": 1,
+    "sampler.num_warmup": 20,
+    "sampler.num_samples": 20,
 }
 
 
@@ -111,7 +111,7 @@ def runs(stage):
     """Configurations and data by name, up to a stage, one of `PARTS`."""
     part = PARTS[stage]
     sgd = small_config(num_devices=None, num_epochs=None, num_steps=4 * part)
-    hmc = {**SAMPLER, "hmc.num_warmup": 4, "hmc.num_samples": 2 * part, "hmc.thin": 2}
+    hmc = {**SAMPLER, "sampler.num_warmup": 4, "sampler.num_samples": 2 * part, "sampler.thin": 2}
     walk = {
         "method": "rwm",
         "num_chains": 200,
@@ -145,9 +145,9 @@ def runs(stage):
                 **SAMPLER,
                 "model": "explosive",
                 "num_chains": 8,
-                "hmc.num_warmup": 0,
-                "hmc.num_samples": 24,
-                "hmc.step_size": 0.01,
+                "sampler.num_warmup": 0,
+                "sampler.num_samples": 24,
+                "sampler.step_size": 0.01,
             },
             make_blobs(),
         ),

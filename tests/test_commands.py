@@ -12,7 +12,7 @@ from conftest import ROOT
 
 import ensemble
 import input_pipeline
-from ensemble.likelihoods.classes import Prediction
+from ensemble.likelihoods.classes import ClassPrediction
 
 pytestmark = pytest.mark.check
 
@@ -47,9 +47,9 @@ def digits(tmp_path_factory):
 def posterior(tmp_path_factory):
     """The posterior of a regression, resumed with more draws."""
     workdir = tmp_path_factory.mktemp("logreg") / "run"
-    short = ["hmc.num_warmup=40", "hmc.num_leapfrog_steps=4", "num_chains=2"]
-    train("digits_logreg_hmc.py", workdir, *short, "hmc.num_samples=20")
-    done = train("digits_logreg_hmc.py", workdir, *short, "hmc.num_samples=40")
+    short = ["sampler.num_warmup=40", "sampler.num_leapfrog_steps=4", "num_chains=2"]
+    train("digits_logreg_hmc.py", workdir, *short, "sampler.num_samples=20")
+    done = train("digits_logreg_hmc.py", workdir, *short, "sampler.num_samples=40")
     assert "Resuming" in done.stderr
     return workdir
 
@@ -67,7 +67,7 @@ def test_an_ensemble_predicts(digits, tmp_path):
     np.savez(tmp_path / "new.npz", inputs=inputs)
     flags = [f"--workdir={digits}", tmp_path / "new.npz", "--calibrated", "--json"]
     document = json.loads(run("predict.py", *flags).stdout)
-    expected: Prediction = ensemble.load(digits, calibrated=True)(inputs)
+    expected: ClassPrediction = ensemble.load(digits, calibrated=True)(inputs)
     for found in document["predictions"]:
         np.testing.assert_allclose(found["probs"], expected.probs[int(found["input"])], atol=1e-4)
 
@@ -82,7 +82,12 @@ def test_both_are_exported(kind, tmp_path, request):
 
 @pytest.mark.soak
 def test_who_watches_what_is_learned_and_recommended(tmp_path):
-    few = ["dataset=watches:50x30", "num_factors=2", "hmc.num_warmup=20", "hmc.num_samples=20"]
+    few = [
+        "dataset=watches:50x30",
+        "num_factors=2",
+        "sampler.num_warmup=20",
+        "sampler.num_samples=20",
+    ]
     train("movielens_hmc.py", tmp_path, *few)
     done = run("recommend.py", f"--workdir={tmp_path}", "--user=u7", "--top=5")
     assert len(done.stdout.splitlines()) == 2 + 2 + 5

@@ -32,9 +32,12 @@ def test_the_seed_s_protocol_is_as_published():
     config = movielens_hmc.get_config("seed")
     assert config.dataset == "movielens/1m-ratings"
     assert (config.num_factors, config.num_chains, config.init_from) == (20, 2, "prior")
-    assert (config.hmc.step_size, config.hmc.num_leapfrog_steps) == (0.01, 100)
-    assert (config.hmc.num_warmup, config.hmc.num_burn_in) == (800, 200)  # 80% of 1,000 adapt.
-    assert config.hmc.num_samples == 500
+    assert (config.sampler.step_size, config.sampler.num_leapfrog_steps) == (0.01, 100)
+    assert (config.sampler.num_warmup, config.sampler.num_burn_in) == (
+        800,
+        200,
+    )  # 80% of 1,000 adapt.
+    assert config.sampler.num_samples == 500
 
 
 def test_the_notebook_s_protocol_is_as_published():
@@ -42,7 +45,7 @@ def test_the_notebook_s_protocol_is_as_published():
     assert (config.num_chains, config.init_from, config.prior) == (1, "prior", "normal(1)")
     assert (config.hold_out, config.temperature) == (False, 1.0)
     assert set(config.stop_at.to_dict().values()) == {0.0}
-    assert config.hmc.to_dict() == {
+    assert config.sampler.to_dict() == {
         "step_size": 0.01,
         "num_leapfrog_steps": 100,
         "jitter": 0.0,

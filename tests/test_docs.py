@@ -77,14 +77,14 @@ def test_predicting(page):
 def test_numpyro(page):
     sampling, splitting, *_ = page("numpyro")
     # As many draws as a test can wait for.
-    quick = '"runs/schools", config={"hmc.num_warmup": 100, "hmc.num_samples": 50}'
+    quick = '"runs/schools", config={"sampler.num_warmup": 100, "sampler.num_samples": 50}'
     namespace = {}
     exec(compile(sampling.replace('"runs/schools"', quick), "numpyro.md", "exec"), namespace)
     assert namespace["found"].draws["theta"].shape == (4, 50, 8)
     assert pathlib.Path("runs/schools/posterior.nc").exists()
     exec(
         splitting.replace(
-            '"num_chains": 1', '"num_chains": 1, "hmc.num_warmup": 20, "hmc.num_samples": 9'
+            '"num_chains": 1', '"num_chains": 1, "sampler.num_warmup": 20, "sampler.num_samples": 9'
         ),
         namespace,
     )
@@ -94,7 +94,7 @@ def test_numpyro(page):
 @pytest.mark.soak
 def test_discrete_latents(page):
     *_, sampling, drawing = page("numpyro")
-    quick = 'rows, config={"hmc.num_warmup": 100, "hmc.num_samples": 50})'
+    quick = 'rows, config={"sampler.num_warmup": 100, "sampler.num_samples": 50})'
     namespace = {"np": np, "numpyro": numpyro, "dist": dist, "ensemble": ensemble}
     exec(compile(sampling.replace("rows)", quick), "numpyro.md", "exec"), namespace)
     exec(drawing, namespace)
@@ -106,7 +106,7 @@ def test_discrete_latents(page):
 @pytest.mark.soak
 def test_posteriors(page):
     (tempering,) = page("posteriors")
-    quick = 'method="tempering", config={"hmc.num_warmup": 200, "hmc.num_samples": 200}'
+    quick = 'method="tempering", config={"sampler.num_warmup": 200, "sampler.num_samples": 200}'
     namespace = {}
     exec(tempering.replace('method="tempering"', quick), namespace)
     assert abs(namespace["found"].report["ladder"]["log_evidence"]) < 1
@@ -119,7 +119,7 @@ def test_worked_models(page):
         # As many draws as a test can wait for.
         quick = re.sub(
             r'(workdir="[^"]+")',
-            r'\1, config={"hmc.num_warmup": 100, "hmc.num_samples": 50}',
+            r'\1, config={"sampler.num_warmup": 100, "sampler.num_samples": 50}',
             block,
         )
         quick = quick.replace(', config={"num_chains": 2}', "")

@@ -1,4 +1,4 @@
-"""The tenants of docs/extending.md join a copy of the package and train together."""
+"""The plug-ins of docs/extending.md join a copy of the package and train together."""
 
 import json
 import os
@@ -57,8 +57,8 @@ def test_the_tenants_of_the_page_train_and_are_evaluated(extended):
 
 def test_the_page_has_a_tenant_of_every_kind():
     first_lines = [block.partition("\n")[0] for block in python_blocks(PAGE)]
-    rooms = [re.search(r"# (?:ensemble/)?(\w+)", line)[1] for line in first_lines]
-    assert rooms == ["likelihoods", "sources", "methods", "train_waves"]
+    packages = [re.search(r"# (?:ensemble/)?(\w+)", line)[1] for line in first_lines]
+    assert packages == ["likelihoods", "sources", "methods", "train_waves"]
     assert all(block.count("\n") <= 30 for block in python_blocks(PAGE))
 
 

@@ -1,6 +1,6 @@
 """Imports inside functions hide what a module needs: each says why it is there.
 
-What a run does not use is not imported: neither other tenants than its own nor what is slow.
+What a run does not use is not imported: no other methods, sources and networks, nothing slow.
 """
 
 import ast
@@ -55,9 +55,9 @@ RUNS = {
     "hmc": {
         "model": "logistic_regression",
         "num_chains": 1,
-        "hmc.num_warmup": 10,
-        "hmc.step_size": 1e-4,
-        "hmc.num_samples": 20,
+        "sampler.num_warmup": 10,
+        "sampler.step_size": 1e-4,
+        "sampler.num_samples": 20,
     },
 }
 UNUSED = {
@@ -104,12 +104,12 @@ OTHERS = [
     "ensemble.tasks.faults",
     "ensemble.tasks.probabilistic.model_task",
 ]
-"""Tenants and rooms that a run on digits has no use for."""
+"""Methods, sources, networks and packages that a run on digits has no use for."""
 
 
 @pytest.mark.check
 @pytest.mark.parametrize("method", RUNS)
-def test_a_run_on_digits_imports_no_other_tenants(method, tmp_path):
+def test_a_run_on_digits_imports_nothing_of_others(method, tmp_path):
     config = {**DIGITS, "method": method, **RUNS[method]}
     code = (
         "import json, sys, ensemble\n"

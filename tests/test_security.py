@@ -30,7 +30,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style, tabular
 from ensemble.run.writer import Writer
 from ensemble.sources import folders, own_arrays
-from ensemble.storage import claims, npz, schema
+from ensemble.storage import checkpoint, memory, npz, schema
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir, check_links
 from ensemble.tasks.learning_data import described_dataset
@@ -145,7 +145,7 @@ def model():
 def test_files_that_a_workdir_names_do_not_run(tmp_path, monkeypatch, blobs):
     monkeypatch.chdir(tmp_path)
     config = {"model": "numpyro:model.py:model", "method": "nuts", "num_chains": 2}
-    config |= {"hmc.num_warmup": 10, "hmc.num_samples": 10, "hmc.thin": 1}
+    config |= {"sampler.num_warmup": 10, "sampler.num_samples": 10, "sampler.thin": 1}
     (tmp_path / "model.py").write_text(MODEL)
     ensemble.train(config, workdir="run", show_progress=False)
     harm = "import pathlib; pathlib.Path('harm').touch()"
@@ -206,8 +206,8 @@ def test_what_arrays_claim_is_not_believed(tmp_path, member):
 def test_an_archive_that_unpacks_to_more_than_was_allowed_is_not_unpacked(
     tmp_path, monkeypatch, method
 ):
-    monkeypatch.setattr(npz, "memory_bytes", lambda: 50_000_000)
-    monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)
+    for module in (memory, npz, own_arrays):
+        monkeypatch.setattr(module, "memory_bytes", lambda: 50_000_000)
     member = header((2, 1000, 1000)) + bytes(16_000_000)
     path = write_member(tmp_path / "bomb.npz", member, method)
     assert path.stat().st_size < 100_000
@@ -348,9 +348,9 @@ def test_links_to_folders_whose_content_nobody_checks_are_refused(run, tmp_path,
 
     def resume():
         with Workdir(run).opened():
-            newcomers = Workdir(run).of_newcomers(4, 7)
-            newcomers.path.mkdir()
-            Writer(newcomers, {"run.out.tfevents.1": 0}).close()
+            new_members = Workdir(run).of_new_members(4, 7)
+            new_members.path.mkdir()
+            Writer(new_members, {"run.out.tfevents.1": 0}).close()
 
     with pytest.raises(UserError, match=f"{re.escape(str(link))} is a link to the folder"):
         resume()
@@ -412,7 +412,7 @@ def test_a_link_within_a_checkpoint_is_not_followed(trained, caplog):
 
 def test_what_is_only_too_large_for_this_machine_is_not_moved_aside(trained, blobs, monkeypatch):
     before = sorted(path.name for path in (trained / "checkpoints").iterdir())
-    monkeypatch.setattr(claims, "memory_bytes", lambda: 100)
+    monkeypatch.setattr(checkpoint, "memory_bytes", lambda: 100)
     with pytest.raises(UserError, match=r"none of the \d checkpoints can be read"):
         ensemble.train(small_config(), data=blobs, workdir=str(trained), show_progress=False)
     assert sorted(path.name for path in (trained / "checkpoints").iterdir()) == before

@@ -104,7 +104,7 @@ def test_a_line_of_the_registry_makes_a_task_of_a_file(blobs, tmp_path, monkeypa
         "num_chains": 2,
         "num_devices": 2,
         "log_every_steps": 40,
-        "hmc": {"num_warmup": 40, "num_samples": 40, "thin": 10, "num_leapfrog_steps": 4},
+        "sampler": {"num_warmup": 40, "num_samples": 40, "thin": 10, "num_leapfrog_steps": 4},
     }
     result = ensemble.train(config, blobs, str(tmp_path), show_progress=False)
     assert result.report["test"]["ensemble"]["accuracy"] > 0.6

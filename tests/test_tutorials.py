@@ -19,8 +19,8 @@ QUICK = {
     "images": ("--config.num_epochs=1", "--config.ensemble_size=2"),
     "tabular": ("--config.num_epochs=2", "--config.ensemble_size=2"),
     "tabular_posterior:start": ("--config.num_epochs=2",),
-    "tabular_posterior": ("--config.hmc.num_burn_in=10", "--config.hmc.num_samples=20"),
-    "digits_logreg_hmc": ("--config.hmc.num_warmup=100",),
+    "tabular_posterior": ("--config.sampler.num_burn_in=10", "--config.sampler.num_samples=20"),
+    "digits_logreg_hmc": ("--config.sampler.num_warmup=100",),
     "configs/digits_ensemble.py": ("--config.ensemble_size=2",),
 }
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -9,8 +9,9 @@ from etils import epath
 
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.storage.files import write_json
+from ensemble.storage.files import write_file
 from ensemble.storage.predictions import MemberPredictions, write_predictions
+from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir
 
 
@@ -38,7 +39,7 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
     work.predictions.mkdir(parents=True)
     rng = np.random.default_rng(0)
     config = validate(config)
-    write_json(work.config, {"format": 1, "config": config.to_dict()})
+    write_file(work.config, to_json({"format": 1, "config": config.to_dict()}))
     for split in ("test", "calibration"):
         logits = rng.normal(size=(4, 20, len(class_names)))
         log_probs = (logits - scipy.special.logsumexp(logits, -1, keepdims=True)).astype(np.float32)
@@ -74,5 +75,5 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
         "failed_members": {},
         **entries,
     }
-    write_json(work.report, content)
+    write_file(work.report, to_json(content))
     return work

@@ -17,7 +17,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from ensemble import configs
-from ensemble.config import all_keys, keys_in_block, unknown_key
+from ensemble.config import RENAMED, all_keys, keys_in_block, unknown_key
 from ensemble.errors import (
     Interrupted,
     PeerLost,
@@ -67,7 +67,7 @@ def run(
             return _leave(1)
         where = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error)
-        _print_line(f"{program}: {where}{reason}; mend that and run the same command")
+        _print_line(f"{program}: {where}{reason}; fix that and run the same command")
         return _leave(2)
     except KeyboardInterrupt:
         print(f"{program}: interrupted; the same command starts again", file=sys.stderr)
@@ -255,9 +255,9 @@ def cannot_load(what: str, error: BaseException) -> UserError:
     """The line for a config file that raised an error, with the place in it where it did."""
     place = place_in_own_code(error)
     says = f"{type(error).__name__}: {error}"
-    override = re.match(r"Could not override field '(\w+)'", str(error))  # Of ml_collections.
-    if override and keys_in_block(override[1], all_keys()):
-        says = unknown_key(override[1], all_keys())
+    named = re.match(r"(?:Could not override field |\")'(\w+)'", str(error))  # By ml_collections.
+    if named and (named[1] in RENAMED or keys_in_block(named[1], all_keys())):
+        says = unknown_key(named[1], all_keys())
     return UserError(f"{what} cannot be loaded{f' (at {place})' if place else ''}: {_line(says)}")
 
 

@@ -18,8 +18,7 @@ from absl import flags
 
 from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
-from ensemble.run.display import open_display
-from ensemble.run.progress import Progress
+from ensemble.run.progress import Progress, open_display
 from ensemble.source import Request, TableKeys
 from ensemble.sources.catalogue import find_entry, given_examples, prefix_of_path
 from ensemble.sources.image_form import parse_size

@@ -28,8 +28,7 @@ from ensemble.commands import command_line
 from ensemble.errors import UserError, shown
 from ensemble.pictures import tabular
 from ensemble.predictor import Predictor, check_is_workdir
-from ensemble.run.display import Display, open_display
-from ensemble.run.progress import Progress
+from ensemble.run.progress import Display, Progress, open_display
 from ensemble.source import block_size
 from ensemble.sources.folders import unlabelled
 from ensemble.sources.image_form import parse_size

@@ -40,10 +40,10 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
         config.method = "hmc"
         config.prior = "*kernel=normal(1/sqrt(fan_in)), *=normal(0.3)"
         config.num_chains = 4
-        config.hmc.num_leapfrog_steps = 32
-        config.hmc.num_warmup = 200
-        config.hmc.num_samples = 400
-        config.hmc.thin = 10
+        config.sampler.num_leapfrog_steps = 32
+        config.sampler.num_warmup = 200
+        config.sampler.num_samples = 400
+        config.sampler.thin = 10
         return config
     config.ensemble_size = 8
     config.num_epochs = 100

@@ -27,10 +27,10 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.prior = "*bias=normal(1), *kernel=normal(1.4142/sqrt(fan_in))"
     config.init_from = "runs/digits"
     config.num_chains = 4
-    config.hmc.step_size = 0.01
-    config.hmc.num_leapfrog_steps = 50
-    config.hmc.num_warmup = 40
-    config.hmc.num_samples = 60
-    config.hmc.thin = 4
+    config.sampler.step_size = 0.01
+    config.sampler.num_leapfrog_steps = 50
+    config.sampler.num_warmup = 40
+    config.sampler.num_samples = 60
+    config.sampler.thin = 4
     config.log_every_steps = 10
     return config

@@ -24,10 +24,10 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.prior = "normal(1)"
     config.init_from = "map"
     config.num_chains = 4
-    config.hmc.mass = "kronecker"
-    config.hmc.step_size = 0.5
-    config.hmc.num_leapfrog_steps = 6
-    config.hmc.num_warmup = 200
-    config.hmc.num_samples = 1000
+    config.sampler.mass = "kronecker"
+    config.sampler.step_size = 0.5
+    config.sampler.num_leapfrog_steps = 6
+    config.sampler.num_warmup = 200
+    config.sampler.num_samples = 1000
     config.log_every_steps = 100
     return config

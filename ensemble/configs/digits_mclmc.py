@@ -17,6 +17,6 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Returns the experiment, which has no variant."""
     config = digits_hmc.get_config(variant)
     config.method = "mclmc"
-    config.hmc.num_leapfrog_steps = 25  # Two gradients each.
-    config.hmc.num_warmup = 1000
+    config.sampler.num_leapfrog_steps = 25  # Two gradients each.
+    config.sampler.num_warmup = 1000
     return config

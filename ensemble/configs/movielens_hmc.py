@@ -34,21 +34,21 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.prior = "normal(1)"
     config.init_from = "prior"
     config.num_chains = 2
-    config.hmc.step_size = 0.01
-    config.hmc.num_leapfrog_steps = 32
-    config.hmc.num_warmup = 300
-    config.hmc.num_samples = 1000
+    config.sampler.step_size = 0.01
+    config.sampler.num_leapfrog_steps = 32
+    config.sampler.num_warmup = 300
+    config.sampler.num_samples = 1000
     config.log_every_steps = 50
     if variant == "seed":
         config.dataset = "movielens/1m-ratings"
         config.num_factors = 20
         config.log_every_steps = 10
-        config.hmc.num_leapfrog_steps = 100
-        config.hmc.jitter = 0.0
-        config.hmc.num_warmup = 800
-        config.hmc.num_burn_in = 200
-        config.hmc.num_samples = 500
-        config.hmc.target_acceptance = 0.75
+        config.sampler.num_leapfrog_steps = 100
+        config.sampler.jitter = 0.0
+        config.sampler.num_warmup = 800
+        config.sampler.num_burn_in = 200
+        config.sampler.num_samples = 500
+        config.sampler.target_acceptance = 0.75
     elif variant:
         raise ValueError(f"variant {variant!r} is unknown; known is 'seed'")
     return config

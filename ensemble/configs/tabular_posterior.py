@@ -47,11 +47,11 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.prior = "normal(1)"
     config.init_from = "runs/start"
     config.num_chains = 10
-    config.hmc.num_leapfrog_steps = 20  # Two gradients each.
-    config.hmc.num_warmup = (
+    config.sampler.num_leapfrog_steps = 20  # Two gradients each.
+    config.sampler.num_warmup = (
         0  # The tuning finds smaller steps, and predictions improve more slowly.
     )
-    config.hmc.step_size = 0.05
-    config.hmc.num_burn_in = 400
-    config.hmc.num_samples = 800
+    config.sampler.step_size = 0.05
+    config.sampler.num_burn_in = 400
+    config.sampler.num_samples = 800
     return config

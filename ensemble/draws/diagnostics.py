@@ -17,7 +17,7 @@ import scipy
 from etils import epath
 from flax.traverse_util import flatten_dict
 
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 
 MIN_DRAWS = 4
 """Draws of a chain without which nothing can be said about it."""
@@ -341,7 +341,7 @@ def write_netcdf(path: epath.Path, data: Any) -> None:
     with tempfile.TemporaryDirectory() as directory:
         local = epath.Path(directory) / "posterior.nc"
         data.to_netcdf(os.fspath(local), engine="h5netcdf")
-        write_bytes(path, local.read_bytes())
+        write_file(path, local.read_bytes())
 
 
 @functools.cache

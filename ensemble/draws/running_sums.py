@@ -10,7 +10,7 @@ from flax import struct
 from ensemble import target_rows
 from ensemble.likelihood import Likelihood
 from ensemble.sharding import transfer
-from ensemble.sharding.placed_split import PlacedSplit
+from ensemble.sharding.transfer import PlacedSplit
 
 _HUGE = 1e30  # Of the logarithm of nothing.
 

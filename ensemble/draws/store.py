@@ -13,9 +13,10 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble.errors import UserError, first_line
 from ensemble.method import Stacked
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 from ensemble.storage.identity import UNKNOWN, check
-from ensemble.storage.npz import memory_bytes, read_arrays
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.npz import read_arrays
 
 logger = logging.getLogger("ensemble")
 
@@ -103,7 +104,7 @@ class Draws:
         # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
         np.savez(content, **arrays)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_bytes(chunk.path, content.getvalue())
+        write_file(chunk.path, content.getvalue())
         chunks.append(chunk)
 
     def truncate(self, end: int) -> None:

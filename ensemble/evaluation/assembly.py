@@ -16,9 +16,9 @@ from ensemble.errors import UserError
 from ensemble.evaluation import chain_error, derived
 from ensemble.evaluation.beside import Beside, lay_beside
 from ensemble.evaluation.evaluation import Evaluation
-from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.evaluator import Options, PredictedSets
 from ensemble.evaluation.subject import Subject
-from ensemble.storage.files import write_text, write_together
+from ensemble.storage.files import write_file, write_together
 from ensemble.storage.paths import is_remote
 from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir, check_links
@@ -98,7 +98,7 @@ def evaluate(
 
 def score(
     subject: Subject,
-    predicted: Predicted,
+    predicted: PredictedSets,
     beside: Beside,
     options: Options,
 ) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _output_directory(subject: Subject, out: str | os.PathLike[str] | None) -> e
             check_links(directory)
             if (directory / "predictions").is_dir():
                 check_links(directory / "predictions", within=directory)
-        write_text(directory / ".writable", "Can a file be written?")
+        write_file(directory / ".writable", "Can a file be written?")
         (directory / ".writable").unlink(missing_ok=True)  # Two evaluations may try at once.
     except OSError as error:
         raise UserError(

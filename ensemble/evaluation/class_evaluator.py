@@ -13,7 +13,7 @@ from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.class_predictions import ClassPredictions, LabelledPredictions
 from ensemble.evaluation.comparison import compare
-from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.evaluator import Options, PredictedSets
 from ensemble.evaluation.next_member import score_sizes
 from ensemble.evaluation.out_of_distribution import (
     CONSTANT,
@@ -73,7 +73,9 @@ class ClassEvaluator:
         """Compares two workdirs, as `comparison.compare` says."""
         return compare(subject, other)
 
-    def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
+    def sections(
+        self, subject: Subject, predicted: PredictedSets, options: Options
+    ) -> dict[str, Any]:
         """Scores, classes, calibration, abstention, members, shift and other data."""
         test = LabelledPredictions.of(subject.test)
         held_out = subject.calibration
@@ -100,7 +102,9 @@ class ClassEvaluator:
         """Sums an evaluation up, as `verdict.verdict` says."""
         return verdict(evaluation)
 
-    def render(self, evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+    def render(
+        self, evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
+    ) -> str:
         """The page of an evaluation."""
         from ensemble.evaluation.page import render  # It imports Matplotlib: a second.
 
@@ -138,7 +142,7 @@ class ClassEvaluator:
         return drawn
 
 
-def _of_classes(predicted: Predicted) -> dict[str, ClassPredictions]:
+def _of_classes(predicted: PredictedSets) -> dict[str, ClassPredictions]:
     """Predictions of classes by set, but for profiles, of which numbers are drawn."""
     return {
         name: ClassPredictions.of(one.arrays)

@@ -29,8 +29,7 @@ from ensemble.evaluation.table_shift import (
     shifts_of,
 )
 from ensemble.likelihood import Likelihood
-from ensemble.run.display import open_display
-from ensemble.run.progress import Progress
+from ensemble.run.progress import Progress, open_display
 from ensemble.source import (
     AnyInputs,
     MadeInputs,
@@ -49,7 +48,7 @@ from ensemble.sources.catalogue import (
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.tables.table_files import rows_of_files
 from ensemble.sources.tfds_records import set_name
-from ensemble.storage.npz import max_bytes
+from ensemble.storage.memory import max_bytes
 from ensemble.storage.paths import is_remote
 from ensemble.storage.predictions import (
     MemberPredictions,

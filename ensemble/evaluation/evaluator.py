@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ensemble.evaluation.subject import Subject
     from ensemble.source import Source
 
-Predicted = Mapping[str, MemberPredictions]
+PredictedSets = Mapping[str, MemberPredictions]
 """What the members say of everything beside the test split, by the names of `derived.plan`."""
 
 
@@ -63,13 +63,17 @@ class Evaluator(Protocol):
             UserError: they were not.
         """
 
-    def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
+    def sections(
+        self, subject: Subject, predicted: PredictedSets, options: Options
+    ) -> dict[str, Any]:
         """The evaluator's own sections of evaluation.json; `test` is one."""
 
     def verdict(self, evaluation: Mapping[str, Any]) -> list[str]:
         """Sums an evaluation up in sentences, the most important first."""
 
-    def render(self, evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+    def render(
+        self, evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
+    ) -> str:
         """The page of an evaluation as HTML."""
 
     def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

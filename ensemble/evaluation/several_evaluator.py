@@ -11,7 +11,7 @@ from ensemble import likelihoods, metrics, registry
 from ensemble.errors import UserError
 from ensemble.evaluation import recipe, sentences
 from ensemble.evaluation.comparison import members_of
-from ensemble.evaluation.evaluator import Evaluator, Options, Predicted
+from ensemble.evaluation.evaluator import Evaluator, Options, PredictedSets
 from ensemble.evaluation.next_member import SMALL_GAIN, sizes_section
 from ensemble.evaluation.strata import OVER, groups_of, in_groups, strata_of, too_few
 from ensemble.likelihoods.several_targets import SeveralTargets, of_target
@@ -99,7 +99,9 @@ class SeveralEvaluator:
             )
         return found
 
-    def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
+    def sections(
+        self, subject: Subject, predicted: PredictedSets, options: Options
+    ) -> dict[str, Any]:
         """The NLL of all targets under `test`, one more member, and `targets`: those of each."""
         kind = _kind(subject.config)
         parts = [
@@ -131,7 +133,9 @@ class SeveralEvaluator:
             found.append(f"The report has the other {len(parts) - MAX_SHOWN} targets.")
         return [one for one in [*found, *sentences.closing(evaluation)] if one]
 
-    def render(self, evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+    def render(
+        self, evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
+    ) -> str:
         """The page of an evaluation, with a part for each target."""
         from ensemble.evaluation import several_page  # It imports Matplotlib: a second.
 
@@ -246,7 +250,7 @@ def _joint(subject: Subject) -> dict[str, Any]:
     return {"test": grouped, "next_member": sizes}
 
 
-def _predicted(predicted: Predicted, d: int) -> Predicted:
+def _predicted(predicted: PredictedSets, d: int) -> PredictedSets:
     """Predictions of one target by set."""
     return {name: MemberPredictions(of_target(one.arrays, d)) for name, one in predicted.items()}
 

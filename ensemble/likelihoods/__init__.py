@@ -12,7 +12,7 @@ import numpy as np
 from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
-from ensemble.target_rows import CENSORED, ERROR, REMARKS, columns, remark
+from ensemble.target_rows import ANNOTATIONS, CENSORED, ERROR, annotation, columns
 
 
 def named(name: str) -> type[Likelihood]:
@@ -45,7 +45,7 @@ def of_data(
     kind = named(name)
     check_remarks(kind, name, targets)
     if targets.ndim == 1:
-        return _with_remarks(kind.of_data(targets, class_names, **settings), columns(targets))
+        return _with_annotations(kind.of_data(targets, class_names, **settings), columns(targets))
     return _several().of_data(kind, targets, class_names, **settings)
 
 
@@ -59,27 +59,27 @@ def described(name: str, description: Mapping[str, Any]) -> Likelihood:
     kind = named(name)
     if "targets" in description:
         return _several().described(kind, description)
-    remarks = description.get("target_remarks", [])
-    if not isinstance(remarks, list) or not all(one in REMARKS for one in remarks):
-        raise ValueError(f"dataset.target_remarks must be some of {', '.join(REMARKS)}")
-    return _with_remarks(kind.described(description), remarks)
+    annotations = description.get("target_remarks", [])
+    if not isinstance(annotations, list) or not all(one in ANNOTATIONS for one in annotations):
+        raise ValueError(f"dataset.target_remarks must be some of {', '.join(ANNOTATIONS)}")
+    return _with_annotations(kind.described(description), annotations)
 
 
-def _with_remarks(likelihood: Any, names: Iterable[str]) -> Likelihood:
-    """The same likelihood, which knows of which remarks it has learned."""
-    remarks = tuple(name for name in REMARKS if name in names)
-    if remarks:
-        likelihood.remarks = remarks
+def _with_annotations(likelihood: Any, names: Iterable[str]) -> Likelihood:
+    """The same likelihood, which knows of which annotations it has learned."""
+    annotations = tuple(name for name in ANNOTATIONS if name in names)
+    if annotations:
+        likelihood.annotations = annotations
     return likelihood
 
 
 def check_remarks(kind: type[Likelihood], name: str, targets: np.ndarray) -> None:
-    """Refuses remarks on training targets [N] that a likelihood cannot take.
+    """Refuses annotations on training targets [N] that a likelihood cannot take.
 
     Raises:
-        UserError: they have such remarks, or all are censored.
+        UserError: they have such annotations, or all are censored.
     """
-    censored, error = remark(targets, CENSORED), remark(targets, ERROR)
+    censored, error = annotation(targets, CENSORED), annotation(targets, ERROR)
     if censored is not None and not getattr(kind, "can_be_censored", False):
         raise UserError(
             f"config.likelihood={name!r} cannot learn censored targets: leave out 'censored', or "

@@ -36,10 +36,10 @@ LOG_PROBS, ENTROPIES = "log_probs", "entropies"
 """Entries of predictions: [M, N, C], of a chain the log of the mean over its draws; and, of chains
 alone, [M, N] nats, the mean over the draws, for it does not follow from the other."""
 UNCERTAINTIES = ("total", "aleatoric", "epistemic")
-"""Parts of the predictive entropy, by the names of `Prediction`."""
+"""Parts of the predictive entropy, by the names of `ClassPrediction`."""
 
 
-class Prediction(NamedTuple):
+class ClassPrediction(NamedTuple):
     """What an ensemble says of N inputs.
 
     Attributes:
@@ -95,7 +95,7 @@ class Prediction(NamedTuple):
 
 
 class Classes:
-    """Targets are classes 0..C-1; a tenant says how C log-probabilities follow from its outputs.
+    """Targets are classes 0..C-1; a subclass says how C log-probabilities follow from its outputs.
 
     Args:
         class_names: one for each class.
@@ -377,7 +377,7 @@ class Classes:
 
     def prediction(
         self, arrays: Arrays, temperature: float | None, threshold: float = metrics.ACCEPT_ALL
-    ) -> Prediction:
+    ) -> ClassPrediction:
         """What an ensemble says of N inputs.
 
         Args:
@@ -390,7 +390,7 @@ class Classes:
         accepted = metrics.one_minus_max(mean) < threshold  # Before the temperature.
         if temperature is not None:
             mean = metrics.apply_temperature(mean, temperature)
-        return Prediction(
+        return ClassPrediction(
             probs=np.exp(mean),
             label=mean.argmax(axis=-1),
             member_log_probs=log_probs,
@@ -399,11 +399,11 @@ class Classes:
             **metrics.uncertainty(log_probs, arrays.get(ENTROPIES)),
         )
 
-    def uncertainty(self, prediction: Prediction) -> np.ndarray:
+    def uncertainty(self, prediction: ClassPrediction) -> np.ndarray:
         """The total uncertainty [N], nats."""
         return prediction.total
 
-    def entry(self, prediction: Prediction, i: int) -> dict[str, Any]:
+    def entry(self, prediction: ClassPrediction, i: int) -> dict[str, Any]:
         """Label, class, probabilities and uncertainties of prediction i, JSON-ready."""
         label = int(prediction.label[i])
         return {
@@ -417,7 +417,7 @@ class Classes:
         """The names of the classes."""
         return {"class_names": self.class_names}
 
-    def cells(self, prediction: Prediction, i: int) -> list[tuple[str, str | float]]:
+    def cells(self, prediction: ClassPrediction, i: int) -> list[tuple[str, str | float]]:
         """The two most probable classes of prediction i, and its uncertainties."""
         return prediction.cells(i)
 

@@ -1,6 +1,6 @@
 """A number whose distribution is of a location-scale family, such as the Gaussian.
 
-A tenant says which location and scale of a standardised target follow from its outputs, and the
+A subclass says which location and scale of a standardised target follow from its outputs, and the
 density and the CDF of the family at location 0 and scale 1.
 """
 
@@ -19,12 +19,12 @@ _REACH = 1e4  # Scales: no quantile that is asked for lies farther from the loca
 
 
 class Continuous(Parametric):
-    """A tenant maps K outputs to a location and a scale of a standardised target."""
+    """A subclass maps K outputs to a location and a scale of a standardised target."""
 
     parts = (LOC, SCALE)
     positive_parts = (SCALE,)
 
-    # What a tenant says, of standardised targets, by the names of `predict`.
+    # What a subclass says, of standardised targets, by the names of `predict`.
 
     def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
         """The parameters of the distribution [B], `loc` and `scale` among them."""

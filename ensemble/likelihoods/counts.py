@@ -34,7 +34,7 @@ _EXACT = 1e3  # Up to which JAX's functions are good to some 1e-3.
 
 
 class Counts(Parametric):
-    """A tenant maps K outputs to a distribution of counts with the mean `RATE`."""
+    """A subclass maps K outputs to a distribution of counts with the mean `RATE`."""
 
     is_of_counts = True
     parts: tuple[str, ...] = (RATE,)

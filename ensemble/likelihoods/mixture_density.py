@@ -26,7 +26,7 @@ _OF_GRID = ("crps", "mae", "width", "interval_score")  # Scores of chains that a
 _MAX_BEYOND = 0.005  # Probability beyond a chain's grid, above which they are not known.
 
 
-class Family(Protocol):
+class MemberDistribution(Protocol):
     """What must be known of the members' distributions; parts are [M, N] by name."""
 
     @property
@@ -71,7 +71,7 @@ class MixtureDensity:
         is_of_chains: whether the members are chains.
     """
 
-    def __init__(self, family: Family, arrays: Arrays):
+    def __init__(self, family: MemberDistribution, arrays: Arrays):
         self.family = family
         self.arrays = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
         self.is_of_chains = GRID in arrays

@@ -1,6 +1,6 @@
 """The base of all likelihoods of a number, which a network sees standardised.
 
-What a tenant predicts, and how that is scored, is its own; `parametric.py` has what those share
+What a subclass predicts, and how that is scored, is its own; `parametric.py` has what those share
 whose outputs are the parameters of a distribution.
 """
 
@@ -18,7 +18,7 @@ from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, Panel
 from ensemble.metrics import regression
 from ensemble.pictures import member_scores
-from ensemble.target_rows import CENSORED, ERROR, remark, values
+from ensemble.target_rows import CENSORED, ERROR, annotation, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,7 @@ class Numbers:
     is_of_counts = False
     can_be_censored: bool = False
     can_have_errors: bool = False
-    remarks: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
     """On training targets, of `ensemble.target_rows`."""
     why_not_evaluated = ""
     evaluator = "ensemble.evaluation.numbers.number_evaluator:NumberEvaluator"
@@ -63,7 +63,7 @@ class Numbers:
         Args:
             targets: of the training examples.
             class_names: empty.
-            **settings: of a tenant that has keys in the configuration.
+            **settings: of a subclass that has keys in the configuration.
 
         Raises:
             UserError: the targets are classes, or all alike, or not finite, or none of this kind.
@@ -81,7 +81,7 @@ class Numbers:
         """Checks targets [N] of any split; any finite numbers can be targets.
 
         Raises:
-            UserError: of tenants whose targets are of one kind: some are of another.
+            UserError: of subclasses whose targets are of one kind: some are of another.
         """
 
     @classmethod
@@ -106,7 +106,7 @@ class Numbers:
 
     @classmethod
     def described_settings(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of `of_data` that a tenant has put into its description.
+        """The settings of `of_data` that a subclass has put into its description.
 
         Raises:
             ValueError: the description is damaged or forged.
@@ -120,10 +120,10 @@ class Numbers:
             "target_scale": self.scale,
             "target_low": self.low,
             "target_high": self.high,
-            **({"target_remarks": list(self.remarks)} if self.remarks else {}),
+            **({"target_remarks": list(self.annotations)} if self.annotations else {}),
         }
 
-    # Of remarks on targets, as functions of arrays of NumPy or of JAX.
+    # Of annotations on targets, as functions of arrays of NumPy or of JAX.
 
     def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
         """Log probability of y or more, in the target's units, of those that `can_be_censored`."""
@@ -141,7 +141,7 @@ class Numbers:
     # On the devices.
 
     def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
-        """No parameters beside the network's, unless a tenant has some."""
+        """No parameters beside the network's, unless a subclass has some."""
         return {}
 
     # On the host.
@@ -159,7 +159,7 @@ class Numbers:
         Beside probabilities of counts it has no NLL; where targets are censored, neither NLL nor
         coverage.
         """
-        censored = remark(targets, CENSORED)
+        censored = annotation(targets, CENSORED)
         known = np.ones(len(targets), bool) if censored is None else ~censored
         left_out = ("nll",) if self.is_of_counts else () if known.all() else ("nll", "coverage")
         terms = regression.gaussian_terms(mean[known], deviation[known], values(targets)[known])
@@ -186,11 +186,11 @@ class Numbers:
         return {name: one.reshape(-1, *one.shape[2:]) for name, one in arrays.items()}
 
     def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Unless a tenant has a scale to calibrate, a `UserError`."""
+        """Unless a subclass has a scale to calibrate, a `UserError`."""
         raise UserError(f"config.likelihood={self.name!r} has no scale to calibrate")
 
     def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
-        """Unless a tenant says how wide intervals are, a `ValueError`."""
+        """Unless a subclass says how wide intervals are, a `ValueError`."""
         raise ValueError(f"config.likelihood={self.name!r} says nothing of how unsure it is")
 
 
@@ -225,7 +225,7 @@ def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
 
 def normal_constant(mean: float, deviation: float, targets: np.ndarray) -> Constant:
     """Scores the normal distribution of the training targets on other targets [N]."""
-    censored, error = remark(targets, CENSORED), remark(targets, ERROR)
+    censored, error = annotation(targets, CENSORED), annotation(targets, ERROR)
     errors = np.asarray(values(targets), np.float64) - mean
     total = deviation if error is None else np.hypot(deviation, error)
     nll = 0.5 * (errors / total) ** 2 + np.log(total * math.sqrt(math.tau))

@@ -1,6 +1,7 @@
 """The base of likelihoods of a number whose outputs are the parameters of a distribution.
 
-A tenant says which distribution follows from its outputs: its density, its CDF and its two moments.
+A subclass says which distribution follows from its outputs: its density, its CDF and its two
+moments.
 A member's prediction is the parameters of its distribution; a chain's is what remains of the
 mixture over its draws: the density and the CDF at the target, two moments, and the CDF on a fixed
 grid.
@@ -34,7 +35,7 @@ from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
-from ensemble.target_rows import CENSORED, ERROR, on_devices, remark, values
+from ensemble.target_rows import CENSORED, ERROR, annotation, on_devices, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +54,7 @@ _MOST = 2_000  # Targets that a constant is fitted to, evenly spaced among all.
 
 
 class Parametric(Numbers):
-    """A tenant maps K outputs to the parameters of a distribution in the target's units."""
+    """A subclass maps K outputs to the parameters of a distribution in the target's units."""
 
     num_outputs: int
     columns: Mapping[str, Column] = {
@@ -72,7 +73,7 @@ class Parametric(Numbers):
     positive_parts: tuple[str, ...] = ()
     part_ndim = 2
 
-    # What a tenant says; its parameters are `parts` by name, and these functions take them as
+    # What a subclass says; its parameters are `parts` by name, and these functions take them as
     # arrays of NumPy or of JAX: `xp` is `numpy` or `jax.numpy`, `special` the SciPy of the same.
 
     def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
@@ -317,7 +318,7 @@ class Parametric(Numbers):
     def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
         """How wide the 90% interval is, w / (w + scale), and whether the median errs, [N] each."""
         low, middle, high = self.distribution(arrays).quantiles(np.array([0.05, 0.5, 0.95]))
-        if remark(targets, CENSORED) is not None:
+        if annotation(targets, CENSORED) is not None:
             raise ValueError("how wrong predictions of censored targets are is not known")
         errors = np.abs(middle - values(targets).astype(np.float64)) > self.tolerance(tolerance)
         return self._doubts(high - low), errors
@@ -444,7 +445,7 @@ def positive(raw: jax.Array, start: float = 1.0) -> jax.Array:
 
 def as_measured(family: Parametric, parts: Mapping[str, Any], targets: Any) -> Mapping[str, Any]:
     """The parameters [..., N] of what was measured, where the targets [N] say how well."""
-    error = remark(targets, ERROR)
+    error = annotation(targets, ERROR)
     return parts if error is None else family.with_error(parts, error)
 
 
@@ -462,7 +463,7 @@ def row_log_prob(
     """
     parts, y = as_measured(family, parts, targets), values(targets)
     log_density = family.log_density(parts, y, xp, special)
-    censored = remark(targets, CENSORED)
+    censored = annotation(targets, CENSORED)
     if censored is None:
         return log_density
     return xp.where(censored, family.log_survival(parts, y, xp, special), log_density)
@@ -473,7 +474,7 @@ def row_log_prob(
 
 def with_errors(family: Parametric, arrays: Arrays, targets: np.ndarray) -> Arrays:
     """Predictions [M, N, ...] of what was measured, where the targets [N] say how well."""
-    error = remark(targets, ERROR)
+    error = annotation(targets, ERROR)
     if error is None:
         return arrays
     if GRID in arrays:  # Chains: all but the moments is as measured.
@@ -492,7 +493,7 @@ def observed(family: Parametric, arrays: Arrays, targets: np.ndarray) -> tuple[A
     Returns:
         Predictions [M, K, ...], and the numbers [K].
     """
-    arrays, censored = with_errors(family, arrays, targets), remark(targets, CENSORED)
+    arrays, censored = with_errors(family, arrays, targets), annotation(targets, CENSORED)
     if censored is None:
         return arrays, values(targets)
     known = ~censored
@@ -524,7 +525,7 @@ def row_scores(family: Parametric, arrays: Arrays, targets: np.ndarray) -> dict[
 
 def row_terms(family: Parametric, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
     """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
-    means, censored = family.distribution(arrays).member_means(), remark(targets, CENSORED)
+    means, censored = family.distribution(arrays).member_means(), annotation(targets, CENSORED)
     errors = np.asarray(values(targets), np.float64) - np.stack([means.mean(axis=0), *means])
     squares = errors**2 if censored is None else np.where(censored, math.nan, errors**2)
     log_probs = row_log_probs(family, arrays, targets)

@@ -98,7 +98,7 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
     log_probs, labels = as_predictions(log_probs, labels)
     rows = np.arange(len(labels))
     if np.isneginf(log_probs[rows, labels]).any():
-        raise ValueError("a label has probability 0, which no temperature can mend")
+        raise ValueError("a label has probability 0, which no temperature can correct")
 
     def nll(log_temperature: float) -> float:  # Of `apply_temperature`, at the labels alone.
         logits = log_probs / np.exp(log_temperature)

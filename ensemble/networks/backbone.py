@@ -55,7 +55,7 @@ class FunctionBackbone(Backbone):
             )
         features = features.astype(np.float32, copy=False)
         if not np.isfinite(features).all():
-            raise UserError(f"the backbone {self.name} returns NaN or infinities; mend it")
+            raise UserError(f"the backbone {self.name} returns NaN or infinities; fix it")
         return features
 
     def traced(self, inputs: jax.Array) -> jax.Array:

@@ -9,8 +9,8 @@ A group is a pattern of the shell's kind over the parameter's path, such as `Den
 first that fits counts. A scale may be divided by the root of the fan-in, the product of all axes
 but the last (1 for vectors), as in Neal 1996, so that wider layers say the same.
 
-A family of densities is a file here, with the members of `ensemble.priors.family.Family`, and a
-line in `ensemble.registry.PRIORS`.
+A family of densities is a file here, with the members of `ensemble.priors.family.PriorFamily`, and
+a line in `ensemble.registry.PRIORS`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ensemble import registry
 from ensemble.errors import UserError
 
 if TYPE_CHECKING:
-    from ensemble.priors.family import Family
+    from ensemble.priors.family import PriorFamily
 
 NONE = "none"
 _SMALLEST, _LARGEST = 1e-15, 1e15  # The squares of what is beyond would leave float32.
@@ -74,9 +74,9 @@ class Prior(NamedTuple):
         return self.scale / math.sqrt(math.prod(shape[:-1])) if self.is_over_fan_in else self.scale
 
 
-def named(family: str) -> Family:
+def named(family: str) -> PriorFamily:
     """Returns a family by its name in the registry."""
-    found: Family = registry.load(registry.PRIORS[family])()
+    found: PriorFamily = registry.load(registry.PRIORS[family])()
     return found
 
 

@@ -24,7 +24,7 @@ class Setting(NamedTuple):
     example: str
 
 
-class Family(Protocol):
+class PriorFamily(Protocol):
     """A family of densities; `setting` below is NaN where the family has none."""
 
     setting: Setting | None

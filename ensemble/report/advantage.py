@@ -47,6 +47,6 @@ def advantage(terms: ExampleTerms, constant: Constant) -> Advantage:
 def _interval(gains: np.ndarray) -> Interval:
     """Of a mean; anything is possible where there are fewer than two examples that have a score."""
     known = gains[~np.isnan(gains)]
-    if np.isneginf(known).any():  # A target of probability 0: no other examples mend that.
+    if np.isneginf(known).any():  # A target of probability 0: no other examples change that.
         return (-math.inf, -math.inf)
     return mean_interval(known) if len(known) > 1 else (-math.inf, math.inf)

@@ -135,8 +135,8 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any], told: s
 
     live, is_model = report["live_members"], "sites" in report
     longer = posterior.get("remedy") or (
-        f"Raise config.hmc.num_samples={posterior['num_samples']}, or in a new workdir "
-        f"config.hmc.num_warmup={posterior['num_warmup']}"
+        f"Raise config.sampler.num_samples={posterior['num_samples']}, or in a new workdir "
+        f"config.sampler.num_warmup={posterior['num_warmup']}"
     )
     accepted = posterior.get("accept_by_chain") or []
     idle = [live[i] for i, rate in enumerate(accepted) if rate < _IDLE]
@@ -156,12 +156,12 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any], told: s
     num_draws = len(live) * posterior.get("num_samples", np.inf)
     if told != DISAGREE and least_ess(posterior) > _GOOD_SHARE * num_draws:
         return f"Each draw is worth much, and they are too few. {longer}."
-    mass = report.get("config", {}).get("hmc", {}).get("mass")
+    mass = report.get("config", {}).get("sampler", {}).get("mass")
     is_one = len(report.get("sites", {})) == 1
     # A ladder has a diagonal mass.
     may_help = not (mass in ("low_rank", "dense") or is_one or "ladder" in report)
     others = (
-        ("with hmc and nuts set config.hmc.mass='low_rank', " if may_help else "")
+        ("with hmc and nuts set config.sampler.mass='low_rank', " if may_help else "")
         + "or write the model in another form, without centring for one "
         "(numpyro.infer.reparam.LocScaleReparam)"
         if is_model
@@ -208,7 +208,7 @@ def _ladder(report: Mapping[str, Any]) -> list[str]:
     return [
         f"Replicas {place} and {place + 1} of chain {chain} swapped in "
         f"only {rates.min():.1%} of attempts: the ladder is too coarse to carry draws between "
-        f"modes; raise config.ladder.num_replicas={number}, or config.hmc.num_warmup."
+        f"modes; raise config.ladder.num_replicas={number}, or config.sampler.num_warmup."
     ]
 
 
@@ -220,9 +220,10 @@ def _diverged(report: Mapping[str, Any]) -> list[str]:
     if "energy_variance" in posterior:  # Every step is accepted, whatever acceptance is asked for.
         remedy = "Compare with config.method='adjusted_mclmc'."
     else:
+        target = report["config"]["sampler"]["target_acceptance"]
         remedy = (
-            f"Raise config.hmc.target_acceptance={report['config']['hmc']['target_acceptance']:g} "
-            f"to such as 0.95{', or write the model without centring' * ('sites' in report)}."
+            f"Raise config.sampler.target_acceptance={target:g} to such as 0.95"
+            f"{', or write the model without centring' * ('sites' in report)}."
         )
     return [
         f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "

@@ -18,7 +18,7 @@ from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.report.posterior import posterior_section
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Modelled, SiteDraws
 
@@ -105,7 +105,7 @@ class ModelResults:
         """Writes pictures, and `posterior.nc` with all groups of ArviZ."""
         work.plots.mkdir(parents=True, exist_ok=True)
         for name, figure in self._figures().items():
-            write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
+            write_file(work.plots / f"{name}.png", figure_to_png(figure))
         diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
 
     def _figures(self) -> dict[str, Any]:

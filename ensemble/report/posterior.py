@@ -24,7 +24,7 @@ from ensemble.draws.store import (
 from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.pictures import chain_plots
 from ensemble.pictures.plot_style import figure_to_png
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 from ensemble.storage.workdir import Workdir
 
 _MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
@@ -86,8 +86,8 @@ def posterior_section(
         "gradients_per_second": gradients_per_second,
         "ess_per_second": found.ess_bulk_min / seconds if seconds else None,
         "ess_per_gradient": found.ess_bulk_min / num_gradients,
-        "num_warmup": config.hmc.num_warmup,
-        "num_burn_in": config.hmc.num_burn_in,
+        "num_warmup": config.sampler.num_warmup,
+        "num_burn_in": config.sampler.num_burn_in,
         "num_chains": config.num_chains,
         "temperature": config.temperature,
         "tracked_split": tracked_split,
@@ -227,7 +227,7 @@ def write_posterior(
     """Writes the pictures, and the live chains as `posterior.nc` for ArviZ."""
     work.plots.mkdir(parents=True, exist_ok=True)
     for name, figure in posterior_figures(draws, first, live, found, tracked_split, traced).items():
-        write_bytes(work.plots / f"{name}.png", figure_to_png(figure))
+        write_file(work.plots / f"{name}.png", figure_to_png(figure))
     counted = draws.scalars(first)
     positions, numbers = draws.positions(MAX_DRAWS)
     data = diagnostics.to_inference_data(

@@ -7,11 +7,11 @@ import ml_collections
 
 from ensemble.config import FORMAT
 from ensemble.errors import RunFailed
-from ensemble.method import FAILURES, Examined, Info, Method, Predicting, State, Status
+from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, State, Status
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.report.simple_predictors import simple_scores
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.workdir import Workdir
@@ -39,7 +39,7 @@ def live_predictions(
         RunFailed: no member is live.
     """
     predictions = {}
-    if isinstance(method, Predicting):
+    if isinstance(method, PredictingMethod):
         predictions = {name: method.predict_split(state, name) for name in splits}
     status = method.status(state)
     for one in predictions.values():
@@ -140,7 +140,7 @@ def write_results(
                 fingerprint=report["dataset"]["fingerprint"],
             )
         for name, figure in final_figures(workdir, scored, report, predictions).items():
-            write_bytes(workdir.plots / f"{name}.png", figure_to_png(figure))
+            write_file(workdir.plots / f"{name}.png", figure_to_png(figure))
     workdir.write_report(report)
 
 

@@ -26,7 +26,7 @@ def untuned(report: Mapping[str, Any]) -> list[str]:
     if posterior.get("converged", True) or not posterior.get("num_warmup"):  # SGHMC has none.
         return []
     step_sizes = np.array(posterior["step_size"], float)
-    target = report["config"]["hmc"]["target_acceptance"]
+    target = report["config"]["sampler"]["target_acceptance"]
     lost = np.flatnonzero(~(np.isfinite(step_sizes) & (step_sizes > 0)))
     variance = posterior.get("energy_variance")
     if len(lost):
@@ -47,8 +47,9 @@ def untuned(report: Mapping[str, Any]) -> list[str]:
     else:
         return []
     return [
-        f"The run did not converge, because {why}. In a new workdir raise config.hmc.num_warmup="
-        f"{posterior['num_warmup']}, or start elsewhere with config.init_from."
+        f"The run did not converge, because {why}. In a new workdir raise "
+        f"config.sampler.num_warmup={posterior['num_warmup']}, or start elsewhere with "
+        "config.init_from."
     ]
 
 
@@ -58,7 +59,7 @@ def too_long(report: Mapping[str, Any]) -> list[str]:
     Args:
         report: the content of report.json.
     """
-    posterior, own = report.get("posterior", {}), report.get("config", {}).get("hmc")
+    posterior, own = report.get("posterior", {}), report.get("config", {}).get("sampler")
     if not own or posterior.get("num_warmup", 1) > 0:  # Walks and minibatches have other steps.
         return []
     size, variance = own["step_size"], posterior.get("energy_variance")
@@ -80,6 +81,6 @@ def too_long(report: Mapping[str, Any]) -> list[str]:
             )
     return [
         f"The steps are too long for the posterior: {' and '.join(seen)}, and with "
-        "config.hmc.num_warmup=0 nothing tunes them. In a new workdir lower config.hmc.step_size="
-        f"{size:g} to {lower:.2g}, {why}, and look at this again."
+        "config.sampler.num_warmup=0 nothing tunes them. In a new workdir lower "
+        f"config.sampler.step_size={size:g} to {lower:.2g}, {why}, and look at this again."
     ]

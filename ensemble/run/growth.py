@@ -47,23 +47,23 @@ def enlarge(
     Returns:
         The new checkpoint, or the old one if no member is lacking.
     """
-    newcomers = method.newcomers(saved.counters) if isinstance(method, Growing) else None
-    if newcomers is None or not isinstance(method, Growing):
+    new_members = method.new_members(saved.counters) if isinstance(method, Growing) else None
+    if new_members is None or not isinstance(method, Growing):
         processes.from_main(lambda: _remove(work))  # Nobody is to join any more.
         return saved
-    first, last = newcomers.indices[0], newcomers.indices[-1]
-    inner = work.of_newcomers(first, last)
+    first, last = new_members.indices[0], new_members.indices[-1]
+    inner = work.of_new_members(first, last)
     with contextlib.ExitStack() as stack:
         inner_checkpointer = stack.enter_context(
             Checkpointer(inner.checkpoints, method.config.keep_checkpoints, checkpointer.is_shared)
         )
         processes.from_main(lambda: _check_newcomers(work, inner))
-        before = restore(inner, inner_checkpointer, newcomers)
+        before = restore(inner, inner_checkpointer, new_members)
         processes.from_main(lambda: _begin(work, inner, method))
         clock = Clock(started, **(saved if before is None else before).clock)
         logger.info("Members %d to %d train alone until they are level.", first, last)
-        state, _ = advance(newcomers, inner, inner_checkpointer, before, clock)
-        arrays = newcomers.to_host(state)[0]
+        state, _ = advance(new_members, inner, inner_checkpointer, before, clock)
+        arrays = new_members.to_host(state)[0]
     with work.checkpoint_errors():
         joined = Saved(
             *method.joined(saved.arrays, saved.counters, arrays),
@@ -109,12 +109,12 @@ def _check_newcomers(work: Workdir, inner: Workdir) -> None:
 
 
 def _remove(work: Workdir) -> None:
-    if work.newcomers.exists():
-        work.newcomers.rmtree()
+    if work.new_members.exists():
+        work.new_members.rmtree()
 
 
 def _of_members(record: dict[str, Any], first: int, last: int) -> dict[str, Any]:
-    """A line of the newcomers' metrics for those of the ensemble, which they are only a part of."""
+    """A line of the new members' metrics for those of the ensemble, of which they are a part."""
     kept = {
         key: value
         for key, value in record.items()

@@ -16,18 +16,16 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.errors import Interrupted
-from ensemble.method import Diagnosed, Info, Method, Predicting, Recorded, Sampled, State
+from ensemble.method import Diagnosed, Info, Method, PredictingMethod, Recorded, State, ToArviz
 from ensemble.notes import collected, conclude
 from ensemble.predictor import Predictor
 from ensemble.report import results
 from ensemble.report.findings import findings
 from ensemble.report.running_statistics import stale_statistics
-from ensemble.run.display import Display, open_display
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
 from ensemble.run.own_data import with_defaults, with_likelihood
-from ensemble.run.pace import Pace
-from ensemble.run.progress import Clock, Progress
+from ensemble.run.progress import Clock, Display, Progress, open_display
 from ensemble.run.result import Result
 from ensemble.run.resume import (
     Ending,
@@ -43,9 +41,9 @@ from ensemble.sharding.signals import Stop, resume_line, stop_signals
 from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
-from ensemble.storage.shared_folder import is_shared
+from ensemble.storage.part_files import is_shared
 from ensemble.storage.workdir import Workdir, write_error
-from ensemble.task import Comparing, Learned, Predictive, Task
+from ensemble.task import Comparing, Learned, PredictingTask, Task
 
 logger = logging.getLogger("ensemble")
 
@@ -162,7 +160,9 @@ def _train_and_evaluate(
     way: _Way,
 ) -> Result:
     """Advances a method until it has finished, and scores its members."""
-    method = _create_method(config, task)
+    # Loaded here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
+    create = registry.load(registry.METHODS[config.method].factory)
+    method: Method[State, Info] = create(config, task)
     with contextlib.ExitStack() as stack:
         checkpointer = stack.enter_context(
             _create_checkpointer(work, config.keep_checkpoints, way.keep)
@@ -187,7 +187,9 @@ def _train_and_evaluate(
             report |= method.report_sections(state, draws, timing)
         remedy = results.remedy(method, state) if report["failed_members"] else ""
         live = report["live_members"]
-        found = method.predictive(state, live, draws) if isinstance(method, Predicting) else None
+        found = (
+            method.predictive(state, live, draws) if isinstance(method, PredictingMethod) else None
+        )
         if processes.is_main():
             arrays = {name: one.arrays for name, one in predictions.items()}
             losses = last_losses(work.metrics)
@@ -200,7 +202,7 @@ def _train_and_evaluate(
         predictor = None
         if found is not None and processes.is_main():
             predictor = Predictor(
-                cast(Predictive, task),
+                cast(PredictingTask, task),
                 found.variables,
                 live,
                 config.num_devices,
@@ -218,7 +220,7 @@ def _train_and_evaluate(
         if not processes.is_main():
             return Result({}, None)
         result = Result(report, predictor)
-        if isinstance(method, Sampled):
+        if isinstance(method, ToArviz):
             result.data = method.inference_data()
         return result
 
@@ -259,10 +261,7 @@ def _advance(
         stack.callback(writer.close)
         progress = Progress(state.step, method.num_steps, display=way.display)
         stack.enter_context(progress)
-        pace = Pace()
-        monitor = Monitor(
-            method, method.task.scored(), writer, progress, clock, pace, draws, others_live
-        )
+        monitor = Monitor(method, method.task.scored(), writer, progress, clock, draws, others_live)
         if saved is not None:
             monitor.note_resumed(state)
         elif not others_live:
@@ -274,7 +273,7 @@ def _advance(
         if not done and processes.is_main():
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
-            state, info = method.advance(state, processes.tell(pace.limit))
+            state, info = method.advance(state, processes.tell(monitor.pace.limit))
             monitor.chunk_dispatched(info, state)  # Writes the one before: devices are busy.
             done = method.finished(state) or monitor.may_end
             every_epoch = 0 if info.is_cut else method.steps_per_epoch
@@ -351,11 +350,3 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
     entry = registry.TASKS[registry.task_of(config)]
     task: Task = registry.load(entry.create)(config, data)
     return task
-
-
-def _create_method(config: ml_collections.FrozenConfigDict, task: Task) -> Method[State, Info]:
-    # Imported here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
-    method: Method[State, Info] = registry.load(registry.METHODS[config.method].factory)(
-        config, task
-    )
-    return method

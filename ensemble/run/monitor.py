@@ -1,7 +1,8 @@
-"""What a run shows while it lives: scalars, pictures, progress, members that fail."""
+"""The monitor of a run shows how it goes: scalars, pictures, progress, members that fail."""
 
 import logging
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,14 +18,13 @@ from ensemble.method import (
     Illustrated,
     Info,
     Method,
-    Predicting,
+    PredictingMethod,
     Recorded,
     State,
     Status,
 )
 from ensemble.pictures import plot_style
 from ensemble.report import results
-from ensemble.run.pace import Pace
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
@@ -32,6 +32,42 @@ from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 
 logger = logging.getLogger("ensemble")
+
+CHUNK_SECONDS = 8.0
+"""That a chunk should take at most: a second one may be in line when a run is asked to stop."""
+
+
+class Pace:
+    """Chooses a limit for the next chunk from how long the last ones took.
+
+    The first chunk is of one step, and so is the one after it, since the first compiles. From then
+    on the limit may double with each chunk, so that a few quick steps do not vouch for many.
+
+    Attributes:
+        limit: steps that the next chunk may have.
+    """
+
+    def __init__(self) -> None:
+        self.limit = 1
+        self._since = time.monotonic()
+
+    def resume(self) -> None:
+        """Starts or restarts the measurement after other work, with nothing left on the devices."""
+        self._since = time.monotonic()
+
+    def chunk_done(self, num_steps: int, compiles: bool) -> None:
+        """Notes that a chunk has just ended.
+
+        Args:
+            num_steps: that it had.
+            compiles: whether its time says nothing of steps.
+        """
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        if compiles or not num_steps:
+            return
+        seconds_per_step = max(seconds, 1e-9) / num_steps
+        self.limit = max(1, min(2 * self.limit, int(CHUNK_SECONDS / seconds_per_step)))
 
 
 class Monitor:
@@ -43,10 +79,14 @@ class Monitor:
         writer: of metrics and events.
         progress: bar and log.
         clock: of the run.
-        pace: of its chunks.
         draws: where the draws of a sampler go.
         may_all_fail: whether the run goes on, with members that are not under way, when all that
             are have failed.
+
+    Attributes:
+        pace: says how many steps the next chunk may have.
+        may_end: whether all members have stopped or failed, or chains have converged as was asked.
+        headline_tags: tags of the scalars by which runs are compared.
     """
 
     def __init__(
@@ -56,7 +96,6 @@ class Monitor:
         writer: Writer,
         progress: Progress,
         clock: Clock,
-        pace: Pace,
         draws: Draws,
         may_all_fail: bool = False,
     ):
@@ -66,9 +105,9 @@ class Monitor:
         self._writer = writer
         self._progress = progress
         self._clock = clock
-        self._pace = pace
         self._draws = draws
         self._may_all_fail = may_all_fail
+        self.pace = Pace()
         self._pending: Info | None = None
         self._state: State | None = None  # The newest.
         self._last: dict[str, float] = {}
@@ -76,7 +115,6 @@ class Monitor:
         self._skips_rate = False
         self._failed: set[int] = set()
         self.may_end = False
-        """Whether all members have stopped or failed, or chains have converged as was asked."""
         self._split = method.tracked_split
         self.headline_tags = [
             f"{self._split}/ensemble/{name}"
@@ -130,7 +168,7 @@ class Monitor:
     def resume(self) -> None:
         """Starts or restarts the measurement of chunks after other work."""
         self._clock.resume()
-        self._pace.resume()
+        self.pace.resume()
 
     def flush(self) -> None:
         """Waits for the chunk on the devices and writes its diagnostics.
@@ -142,7 +180,7 @@ class Monitor:
         if info is None:
             return
         status = self._method.status(info)  # Waits.
-        self._pace.chunk_done(info.step - info.first, self._compiling or info.compiles)
+        self.pace.chunk_done(info.step - info.first, self._compiling or info.compiles)
         if self._compiling:
             self._clock.compiled()
             self._progress.compiled(info.step)
@@ -182,36 +220,36 @@ class Monitor:
 
     def evaluate(self, state: State) -> None:
         """Scores the live members and their mean on the tracked split, and draws pictures."""
+        method, scored, split = self._method, self._scored, self._split
         self.flush()
         self._state = state
-        if self._may_all_fail and self._failed.issuperset(self._method.indices):
+        if self._may_all_fail and self._failed.issuperset(method.indices):
             return  # None is left to score.
         scalars = self._found(state)
         self.may_end = self.may_end or self._has_converged(scalars)
         shown = {}
-        if isinstance(self._method, Diagnosed):
-            shown = self._method.headline(self._last | scalars)
-        scored = self._scored
-        if scored is None or not self._may_score(state):
+        if isinstance(method, Diagnosed):
+            shown = method.headline(self._last | scalars)
+        predicts = isinstance(method, PredictingMethod) and method.has_predictions(state)
+        if scored is None or split is None or not predicts:
             self._write(state, scalars)
             self._progress.log(state.step, self._shown_epoch(state.step), shown)
-            if isinstance(self._method, Illustrated) and self._draws_now(state):
-                self._write_images(state.step, self._method.figures(state))
+            if isinstance(method, Illustrated) and self._draws_now(state):
+                self._write_images(state.step, method.figures(state))
             return
-        assert self._split is not None
-        predictions, status = results.live_predictions(self._method, state, [self._split])
+        predictions, status = results.live_predictions(method, state, [split])
         self._note_failures(state.step, status)
-        arrays, likelihood = predictions[self._split].arrays, scored.likelihood
-        targets = scored.dataset.targets(self._split)
+        arrays, likelihood = predictions[split].arrays, scored.likelihood
+        targets = scored.dataset.targets(split)
         summary = likelihood.summarise(arrays, targets)
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
-            f"{self._split}/member_{k:02d}/{name}": summary["members"][name][i]
+            f"{split}/member_{k:02d}/{name}": summary["members"][name][i]
             for name in likelihood.columns
             for i, k in enumerate(numbers)
         }
         for group in ("ensemble", "diversity"):
-            scalars |= {f"{self._split}/{group}/{name}": v for name, v in summary[group].items()}
+            scalars |= {f"{split}/{group}/{name}": v for name, v in summary[group].items()}
         self._write(state, scalars)
         loss = likelihood.loss
         shown_loss = {"nll": "NLL"}.get(loss, loss)
@@ -219,17 +257,13 @@ class Monitor:
             state.step,
             self._epoch(state.step),
             {
-                f"{self._split} {likelihood.headline[0]}": summary["ensemble"][
-                    likelihood.headline[0]
-                ],
+                f"{split} {likelihood.headline[0]}": summary["ensemble"][likelihood.headline[0]],
                 shown_loss: summary["ensemble"][loss],
-                f"mean {self._method.noun}'s {shown_loss}": float(
-                    np.mean(summary["members"][loss])
-                ),
+                f"mean {method.noun}'s {shown_loss}": float(np.mean(summary["members"][loss])),
                 **shown,
             },
         )
-        self._draw(state, scored, predictions[self._split])
+        self._draw(state, scored, split, predictions[split])
 
     def _has_converged(self, scalars: Mapping[str, float]) -> bool:
         """What the main process, which has seen all draws, makes of its scalars."""
@@ -244,21 +278,17 @@ class Monitor:
         rate = self._clock.timing()["member_examples_per_second"]
         return self._method.monitor_scalars(state, self._draws, rate)
 
-    def _draw(self, state: State, scored: Scored, predictions: MemberPredictions) -> None:
+    def _draw(
+        self, state: State, scored: Scored, split: str, predictions: MemberPredictions
+    ) -> None:
         if not processes.is_main() or not self._draws_now(state):
             return
-        assert self._split is not None
-        figures = results.split_figures(scored, self._split, predictions)
+        figures = results.split_figures(scored, split, predictions)
         self._write_images(
-            state.step, {f"{self._split}/{name}": figure for name, figure in figures.items()}
+            state.step, {f"{split}/{name}": figure for name, figure in figures.items()}
         )
         name, values = scored.likelihood.spread(predictions.arrays)
-        self._writer.histogram(state.step, f"{self._split}/{name}", values)
-
-    def _may_score(self, state: State) -> bool:
-        if self._split is None or not isinstance(self._method, Predicting):
-            return False
-        return self._method.has_predictions(state)
+        self._writer.histogram(state.step, f"{split}/{name}", values)
 
     def _epoch(self, step: int) -> float:
         return step / self._method.steps_per_epoch

@@ -1,9 +1,24 @@
 """What `ensemble.train` returns."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ensemble.report import text
 from ensemble.storage.workdir import Workdir
+
+
+def as_text(report: Mapping[str, Any], workdir: str | None) -> str:
+    """Returns what a run shows of itself in a program.
+
+    Args:
+        report: the content of report.json; empty in other processes than the main one.
+        workdir: where the run lives; None where nothing was kept.
+    """
+    if not report:
+        return "The main process has the result."
+    where = "" if workdir is None else f"Results: {workdir}"
+    parts = [text.format_table(report), text.summary_sentence(report), text.notes(report), where]
+    return "\n\n".join(filter(None, parts))
 
 
 class _Returned(NamedTuple):
@@ -25,14 +40,7 @@ class Result(_Returned):
     data: Any = None
 
     def __repr__(self) -> str:
-        if not self.report:
-            return "The main process has the result."
-        where = "" if self.workdir is None else f"Results: {self.workdir}"
-        parts = [
-            text.format_table(self.report), text.summary_sentence(self.report),
-            text.notes(self.report), where,
-        ]  # fmt: skip
-        return "\n\n".join(filter(None, parts))
+        return as_text(self.report, self.workdir)
 
     def _repr_html_(self) -> str | None:
         from ensemble.pictures import tabular  # Of notebooks alone.

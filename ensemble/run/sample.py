@@ -13,8 +13,8 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.configs import numpyro_nuts
 from ensemble.errors import UserError, shown
-from ensemble.report import text
 from ensemble.run.loop import train_given
+from ensemble.run.result import as_text
 from ensemble.sharding import processes
 
 
@@ -49,14 +49,7 @@ class Samples:
         return found
 
     def __repr__(self) -> str:
-        if not self.report:
-            return "The main process has the result."
-        where = "" if self.workdir is None else f"Results: {self.workdir}"
-        parts = [
-            text.format_table(self.report), text.summary_sentence(self.report),
-            text.notes(self.report), where,
-        ]  # fmt: skip
-        return "\n\n".join(filter(None, parts))
+        return as_text(self.report, self.workdir)
 
 
 def sample(
@@ -81,8 +74,9 @@ def sample(
             resumed, on any devices. None keeps nothing.
         start: of a log density, an array or a tree of arrays. Each chain starts within 2 of it in
             every coordinate.
-        config: more keys of the configuration, such as `{"num_chains": 8, "hmc.num_samples": 500}`;
-            what is left out is as in `configs/numpyro_nuts.py`.
+        config: more keys of the configuration, such as
+            `{"num_chains": 8, "sampler.num_samples": 500}`; what is left out is as in
+            `configs/numpyro_nuts.py`.
         show_progress: as of `ensemble.train`.
 
     Returns:

@@ -18,7 +18,7 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
-from ensemble.storage.files import write_bytes, write_text
+from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir, check_size
 
@@ -54,7 +54,7 @@ class Writer:
         self._events: tuple[EventsWriter, pathlib.Path] | None = None
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
         content = _whole_records(self._path, sizes.get(self._path.name, 0))
-        write_text(self._path, content.decode())
+        write_file(self._path, content)
         self._num_bytes = len(content)
         self._content = bytearray() if self._append else bytearray(content)
         if self._append:
@@ -144,7 +144,7 @@ class Writer:
     def flush(self) -> None:
         """Puts everything where another process can read it."""
         if not self._append:
-            write_text(self._path, self._content.decode())
+            write_file(self._path, bytes(self._content))
         if self._events is not None:
             events, path = self._events
             events.flush()
@@ -264,7 +264,7 @@ def _truncate(path: epath.Path, size: int) -> None:
     """Cuts a file; one of several names, of a copy by links perhaps, is written anew."""
     if os.stat(path).st_nlink > 1:
         check_size(path)
-        write_bytes(path, path.read_bytes()[:size])
+        write_file(path, path.read_bytes()[:size])
     else:
         os.truncate(path, size)
 

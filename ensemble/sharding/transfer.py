@@ -6,14 +6,16 @@ A dimension that is spread over devices must be a multiple of their number. It i
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, Sharding
 
+from ensemble import target_rows
 from ensemble.sharding import processes
+from ensemble.sharding.mesh import DATA, named_sharding
 from ensemble.sharding.parts import Distant
 
 
@@ -145,3 +147,23 @@ def pad(array: Any, size: int, axis: int = 0, fill: float | None = 0) -> Any:
 def strip(array: Any, size: int, axis: int = 0) -> Any:
     """The inverse of `pad`: the first `size` places of an axis."""
     return array[(slice(None),) * axis + (slice(size),)]
+
+
+class PlacedSplit(NamedTuple):
+    """A split whose examples are spread over the shards; the mask is false for padding."""
+
+    inputs: jax.Array
+    targets: Any
+    mask: jax.Array
+
+
+def place_split(inputs: np.ndarray, targets: np.ndarray, mesh: Mesh) -> PlacedSplit:
+    """Puts a split on the devices; the last example pads, for zeros may be no input."""
+    num_places = padded_size(len(targets), mesh, DATA)
+
+    def padded(tree: Any) -> Any:
+        return jax.tree.map(lambda one: pad(np.asarray(one), num_places, fill=None), tree)
+
+    rows = padded(target_rows.on_devices(targets))
+    arrays = (padded(inputs), rows, np.arange(num_places) < len(targets))
+    return PlacedSplit(*put(arrays, named_sharding(mesh, "example")))

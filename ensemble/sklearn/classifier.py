@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ensemble.errors import UserError
-from ensemble.likelihoods.classes import Prediction
+from ensemble.likelihoods.classes import ClassPrediction
 from ensemble.sklearn.estimator import Estimator
 
 
@@ -122,22 +122,23 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         probs = self.predict_uncertainty(X).probs.astype(np.float64)
         return probs / probs.sum(axis=1, keepdims=True)
 
-    def predict_uncertainty(self, X: ArrayLike) -> Prediction:
+    def predict_uncertainty(self, X: ArrayLike) -> ClassPrediction:
         """Returns all that the ensemble says of each example: how sure it is, and why not.
 
         Args:
             X: [N, ...], like what was learned.
 
         Returns:
-            A `Prediction`: `probs` [N, C], `label` [N] among `classes_`, and in nats [N] `total`,
-            `aleatoric` and `epistemic` uncertainty; the last is what the members disagree on.
+            A `ClassPrediction`: `probs` [N, C], `label` [N] among `classes_`, and in nats [N]
+            `total`, `aleatoric` and `epistemic` uncertainty; the last is what the members disagree
+            on.
 
         Raises:
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned.
         """
         whole, num_examples = self._predict(X)
-        return Prediction(
+        return ClassPrediction(
             probs=whole.probs[:num_examples],
             label=self.classes_[whole.label[:num_examples]],
             total=whole.total[:num_examples],

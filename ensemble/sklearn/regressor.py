@@ -99,8 +99,8 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             Interrupted: SIGTERM or Ctrl-C.
         """
         inputs, targets = self._checked(X, y, y_numeric=True, multi_output=True)
-        remarks = {"train_censored": censored, "train_target_errors": target_errors}
-        given = {name: np.asarray(one) for name, one in remarks.items() if one is not None}
+        annotations = {"train_censored": censored, "train_target_errors": target_errors}
+        given = {name: np.asarray(one) for name, one in annotations.items() if one is not None}
         check_consistent_length(targets, *given.values())
         self._train({"train_inputs": inputs, "train_targets": targets, **given}, sample_weight)
         return self

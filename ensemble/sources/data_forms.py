@@ -14,7 +14,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.sources.labels import are_classes
 from ensemble.sources.splitting import split_of
-from ensemble.target_rows import REMARKS, VALUE
+from ensemble.target_rows import ANNOTATIONS, VALUE
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
@@ -107,8 +107,8 @@ def _tables_by_split(data: Mapping[Any, Any], target: str, kind: str | None) -> 
 
 def _renamed(data: Mapping[Any, Any], kind: str | None) -> dict[str, Any]:
     """A mapping under the names of `own_arrays`; what has another name keeps it."""
-    if any(_parted(str(key))[1] in REMARKS for key in data):
-        kind = VALUE  # Labels have no remarks.
+    if any(_parted(str(key))[1] in ANNOTATIONS for key in data):
+        kind = VALUE  # Labels have no annotations.
     found: dict[str, Any] = {}
     for key, values in data.items():
         split, rest = _parted(str(key))
@@ -130,7 +130,7 @@ def _parted(key: str) -> tuple[str, str]:
     if rest and split_of(first):
         return split_of(first), rest
     rest, _, last = key.rpartition("_")
-    if rest in (*_INPUTS, *_TARGETS, *REMARKS) and split_of(last):
+    if rest in (*_INPUTS, *_TARGETS, *ANNOTATIONS) and split_of(last):
         return split_of(last), rest
     return "", key
 

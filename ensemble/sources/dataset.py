@@ -1,4 +1,4 @@
-"""The tenant that most data are: arrays in host memory."""
+"""The source that most data are: arrays in host memory."""
 
 from __future__ import annotations
 

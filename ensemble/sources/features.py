@@ -1,4 +1,4 @@
-"""The tenant for frozen backbones: features of another source, computed once and kept on disk.
+"""The source for frozen backbones: features of another source, computed once and kept on disk.
 
 They lie in `flax-ensembles/features` in the user's cache folder, in a folder for each pair of data
 and backbone, and are mapped into memory. Whoever has the same data and backbone reads them from

@@ -4,7 +4,7 @@ import io
 import os
 
 from ensemble.errors import UserError
-from ensemble.storage.npz import memory_bytes
+from ensemble.storage.memory import memory_bytes
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.

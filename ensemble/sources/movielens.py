@@ -15,7 +15,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ensemble.errors import UserError
+from ensemble.source import Examples, Request
 from ensemble.sources import prepare_dataset, tfds_records
+from ensemble.sources.dataset import Dataset
 from ensemble.storage.memory import check_memory
 
 NOT_WATCHED, WATCHED, HELD_OUT = 0, 1, 2
@@ -339,3 +341,44 @@ def _int32(parts: Sequence[np.ndarray]) -> np.ndarray:
 def _check_seed(seed: int) -> None:
     if seed < 0:
         raise UserError(f"seed={seed} must not be negative; use any whole number from 0")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WatchDataset(Dataset):
+    """Pairs of a user and a movie, of class 1 if the user watched the movie.
+
+    The split `train` has those that were watched, all others are known not to have been; `test` has
+    those that are held out.
+
+    Attributes:
+        watches: the users, the movies, and who has watched what.
+        observed: [N, M] uint8, 1 where user i has watched movie j, 2 where that is held out.
+    """
+
+    watches: Watches
+    observed: np.ndarray
+
+
+def load_movielens(name: str, request: Request) -> WatchDataset:
+    """Reads watches of MovieLens, and holds a tenth of each user's out."""
+    return _held_out(read_movielens(name, request.data_dir), request.seed)
+
+
+def load_generated(name: str, request: Request) -> WatchDataset:
+    """Generates watches, and holds a tenth of each user's out."""
+    return _held_out(generate_watches(name, request.seed), request.seed)
+
+
+def _held_out(watches: Watches, seed: int) -> WatchDataset:
+    observed, held_out = hold_out(watches, seed)
+    pairs = np.argwhere(observed == 1).astype(np.int32)
+    train = Examples(pairs, np.ones(len(pairs), np.int32))
+    return WatchDataset(
+        name=watches.name,
+        splits={"train": train, "test": Examples(held_out.pairs, held_out.targets)},
+        class_names=("not watched", "watched"),
+        shift=np.zeros((), np.float32),
+        scale=np.ones((), np.float32),
+        watches=watches,
+        observed=observed,
+    )

@@ -1,4 +1,4 @@
-"""The tenant for inputs that are on disk, and may be larger than the memory.
+"""The source for inputs that are on disk, and may be larger than the memory.
 
 Labels, and the indices of splits that are carved, are in memory. What inputs are read from says
 `OwnData.inputs`: maps of npy files, or records.

@@ -27,14 +27,15 @@ from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
 from ensemble.rounding import note_rounding
 from ensemble.source import Source, block_size, blocks
+from ensemble.sources.annotations import tell, with_annotations
 from ensemble.sources.given_data import OwnData
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
-from ensemble.sources.remarks import tell, with_remarks
 from ensemble.sources.splitting import POOL, SPLITS
-from ensemble.storage.npz import Pickled, memory_bytes, read_arrays
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.npz import Pickled, read_arrays
 from ensemble.storage.paths import is_remote
-from ensemble.target_rows import REMARKS, VALUE
+from ensemble.target_rows import ANNOTATIONS, VALUE
 
 WEIGHTS = "sample_weight"
 
@@ -135,7 +136,7 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
     Raises:
         UserError: naming the first array that cannot be used, and why.
     """
-    prefixes, kind, remarks = _check_keys(arrays, name)
+    prefixes, kind, annotations = _check_keys(arrays, name)
     inputs = {p: _numeric(arrays[f"{p}inputs"], f"{name}: {p}inputs") for p in prefixes}
     given = {f"{name}: {p}{kind}": arrays[f"{p}{kind}"] for p in prefixes}
     class_names = None
@@ -151,8 +152,8 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
                 f"{len(targets[prefix])}; each example needs one {kind[:-1]}"
             )
     for prefix in prefixes:
-        said = {remark: arrays[f"{prefix}{remark}"] for remark in remarks}
-        targets[prefix] = with_remarks(targets[prefix], said, f"{name}: {prefix}")
+        said = {annotation: arrays[f"{prefix}{annotation}"] for annotation in annotations}
+        targets[prefix] = with_annotations(targets[prefix], said, f"{name}: {prefix}")
     tell(targets, name)
     first = next(iter(inputs.values()))
     is_uint8 = all(_fits_uint8(array) for array in inputs.values())
@@ -178,20 +179,20 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
 
 def _check_keys(arrays: Mapping[str, Any], name: str) -> tuple[list[str], str, list[str]]:
     """The prefixes of the parts that are given, `['']` or `['train_', ...]`; labels or targets; and
-    which remarks these have."""
+    which annotations these have."""
     kind = "targets" if {"targets", "train_targets"} & set(arrays) else "labels"
     found = set(arrays) - ({"class_names", WEIGHTS} if kind == "labels" else {WEIGHTS})
     given = [split for split in SPLITS if {f"{split}_inputs", f"{split}_{kind}"} & found]
     prefixes = [f"{split}_" for split in given] if "train" in given else [""]
-    remarks = [remark for remark in REMARKS if any(key.endswith(remark) for key in found)]
-    columns = ("inputs", kind, *(remarks if kind == VALUE else ()))
+    annotations = [one for one in ANNOTATIONS if any(key.endswith(one) for key in found)]
+    columns = ("inputs", kind, *(annotations if kind == VALUE else ()))
     expected = {f"{prefix}{what}" for prefix in prefixes for what in columns}
     if found != expected:
         raise UserError(
             f"{name} has the arrays {', '.join(sorted(map(str, arrays))) or '(none)'}; "
             f"expected are {EXPECTED_KEYS}"
         )
-    return prefixes, kind, remarks
+    return prefixes, kind, annotations
 
 
 def _numeric(values: Any, what: str) -> np.ndarray:

@@ -27,7 +27,7 @@ from ensemble.sources.tfds_records import (
     read_shards,
     read_text,
 )
-from ensemble.storage.npz import memory_bytes
+from ensemble.storage.memory import memory_bytes
 
 _AT_ONCE = 1024  # Records whose labels are read together.
 _MAX_SIDE, _MAX_CLASSES = 2**16, 2**17  # Of an image in pixels; of a set.

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import logging
 import math
 import os
@@ -18,8 +19,8 @@ from ensemble.config import FORMAT
 from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.sharding import processes
 from ensemble.sharding.parts import Parts, whole_parts
-from ensemble.storage import claims, part_files
-from ensemble.storage.checksum import checksum_of_shares
+from ensemble.storage import part_files
+from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED, cannot_write, check_format
 
@@ -36,6 +37,9 @@ _STATE = "state"
 
 _TRIES = 20
 """How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
+
+_MAX_DESCRIPTION = 100_000_000
+"""Bytes of a file of a checkpoint that holds no arrays; ours have some kilobytes."""
 
 _REASONS = {
     os.strerror(errno.ENOSPC): errno.ENOSPC,
@@ -61,7 +65,11 @@ _PASSING = (
     errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT,
     errno.EACCES, errno.EPERM,
 )  # fmt: skip
-"""What passes, or can be mended, without a change of the file."""
+"""What passes, or can be fixed, without a change of the file."""
+
+
+class TooLarge(ValueError):
+    """A checkpoint that this machine cannot hold, be it sound or not."""
 
 
 class Checkpointer:
@@ -106,8 +114,8 @@ class Checkpointer:
         meta |= {"format": FORMAT}
         parts = jax.tree.map(self._parts, arrays)
         shares = self._shares(parts)
-        meta[_OF_ARRAYS] = checksum_of_shares(parts, shares)  # Which earlier versions look for.
-        meta[_WHOLE] = checksum_of_shares(parts, shares, meta)
+        meta[_OF_ARRAYS] = part_files.checksum_of_shares(parts, shares)  # For earlier versions.
+        meta[_WHOLE] = part_files.checksum_of_shares(parts, shares, meta)
 
         def number() -> int:
             leaves = jax.tree.leaves(parts)
@@ -121,7 +129,10 @@ class Checkpointer:
             manager.save(
                 self.from_main(number),
                 args=ocp.args.Composite(
-                    state=part_files.save_args(parts), meta=ocp.args.JsonSave(meta)
+                    state=ocp.args.PyTreeSave(
+                        parts, ocdbt_target_data_file_size=2 * part_files.PIECE_BYTES
+                    ),
+                    meta=ocp.args.JsonSave(meta),
                 ),
             )
         except (UserError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
@@ -249,7 +260,7 @@ class Checkpointer:
 
     def _restore_newest(self, read_only: bool) -> tuple[int, Any, dict[str, Any]] | None:
         reason = ""
-        claims.check_listing(self._directory)
+        _check_listing(self._directory)
         try:
             numbers = sorted(self._open().all_steps(), reverse=True)
         except (OSError, ValueError, TypeError, RecursionError) as error:  # None of Orbax's files.
@@ -268,7 +279,7 @@ class Checkpointer:
                 if _is_of_system(error):  # Not the checkpoint's fault.
                     raise UserError(
                         f"{self._directory / str(number)} cannot be read: {in_one_line(error)}; "
-                        "mend that and run the same command"
+                        "fix that and run the same command"
                     ) from None
                 reason = in_one_line(error)
                 logger.warning(
@@ -277,7 +288,7 @@ class Checkpointer:
                     self._directory,
                     first_line(error),
                 )
-                if not read_only and not isinstance(error, claims.TooLarge):
+                if not read_only and not isinstance(error, TooLarge):
                     self._move_aside(number)
             else:
                 return number, arrays, meta
@@ -289,11 +300,11 @@ class Checkpointer:
         return None
 
     def _restore(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        claims.check_sizes(self._directory / str(number))
+        _check_sizes(self._directory / str(number))
         manager = self._open()
         meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
         check_format(self._directory / str(number), meta["format"])
-        claims.check_arrays(self._directory / str(number) / _STATE, whole=not self._reads_parts)
+        _check_arrays(self._directory / str(number) / _STATE, whole=not self._reads_parts)
         if self._reads_parts:
             arrays = part_files.distant(self._directory / str(number) / _STATE)
         else:
@@ -301,11 +312,10 @@ class Checkpointer:
                 number, args=ocp.args.Composite(state=ocp.args.PyTreeRestore())
             )
             arrays = jax.tree.map(np.asarray, restored.state)
-        shares = [part_files.share_of(one) for one in jax.tree.leaves(arrays)]
         said = {key: value for key, value in meta.items() if key != _WHOLE}
         is_old = _WHOLE not in meta and "identity" not in meta
         told = meta[_OF_ARRAYS] if is_old else meta[_WHOLE]
-        if told != checksum_of_shares(arrays, shares, None if is_old else said):
+        if told != part_files.checksum(arrays, None if is_old else said):
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
 
@@ -351,7 +361,9 @@ class Checkpointer:
                     async_options=ocp.AsyncOptions(
                         create_directories_asynchronously=False,
                         barrier_sync_fn=part_files.barrier(writers),
-                        post_finalization_callback=part_files.flusher(self._directory),
+                        post_finalization_callback=functools.partial(
+                            part_files.flush_unfinished, self._directory
+                        ),
                     ),
                     # All are named, for without names Orbax would let devices meet in a thread.
                     multiprocessing_options=ocp.options.MultiprocessingOptions(
@@ -372,6 +384,93 @@ class Checkpointer:
         number = next(numbers, None)
         reason = first_line(error) if number is None else os.strerror(number)
         return cannot_write(self._directory.parent, reason)
+
+
+# TensorStore and Orbax would end the process where files or arrays are too large.
+
+
+def _check_listing(directory: epath.Path) -> None:
+    """Refuses what Orbax reads of all checkpoints at once, where that is huge.
+
+    Args:
+        directory: of all checkpoints.
+
+    Raises:
+        UserError: it is.
+    """
+    if is_remote(directory):
+        return
+    for path in (*directory.glob("_*"), *directory.glob("*/_*")):
+        if path.is_file() and path.stat().length > _MAX_DESCRIPTION:
+            raise UserError(
+                f"{path} has {path.stat().length:,} bytes, more than {_MAX_DESCRIPTION:,}; "
+                "remove it, or choose another --workdir"
+            )
+
+
+def _check_sizes(checkpoint: epath.Path) -> None:
+    """Raises ValueError where files are larger than ours are.
+
+    Args:
+        checkpoint: the folder of one.
+    """
+    if is_remote(checkpoint):
+        return
+    limit = memory_bytes() // 2
+    for folder, folders, names in os.walk(checkpoint):
+        for name in (*names, *folders):
+            path = os.path.join(folder, name)
+            if os.path.islink(path):
+                raise ValueError(f"{name} is a link")
+        for name in names:
+            path = os.path.join(folder, name)
+            size = os.stat(path).st_size
+            most = limit if os.path.basename(folder) == "d" else _MAX_DESCRIPTION
+            if size > most:
+                raise TooLarge(f"{name} has {size:,} bytes, more than {most:,}")
+
+
+def _check_arrays(state: epath.Path, whole: bool) -> None:
+    """Raises ValueError where memory cannot hold the arrays.
+
+    Args:
+        state: the folder of the arrays of a checkpoint.
+        whole: whether all will be read, and not a piece at a time.
+    """
+    described = ocp.StandardCheckpointHandler().metadata(state)
+    leaves = jax.tree.leaves(described.tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
+    sizes = [
+        max(math.prod(leaf.shape) if whole else 1, math.prod(leaf.storage.chunk_shape))
+        * np.dtype(leaf.dtype).itemsize
+        for leaf in leaves
+        if hasattr(leaf, "shape")
+    ]
+    claimed = sum(sizes) if whole else max(sizes, default=0)
+    if claimed > memory_bytes() // 2:
+        raise TooLarge(f"its arrays claim {claimed:,} bytes, more than this machine has for it")
+
+
+def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
+    """Refuses restored arrays that are not as a state has them, such as those of a forged file.
+
+    Args:
+        arrays: a tree.
+        template: of the same structure, with shapes and types; keys are not looked at.
+        of_members: whether the leading axes count members, which may be others.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for leaf, one in zip(jax.tree.leaves(arrays), jax.tree.leaves(template), strict=True):
+        is_key = jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
+        if not is_key and np.shape(leaf)[of_members:] != one.shape[of_members:]:
+            raise ValueError(f"an array has the shape {np.shape(leaf)}, not {one.shape}")
+        if not is_key and _dtype(leaf) != one.dtype:
+            raise ValueError(f"an array is of {_dtype(leaf)}, not {one.dtype}")
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
 
 def without_newcomers(

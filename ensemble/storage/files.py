@@ -10,20 +10,19 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import fsspec
 from etils import epath
 
 from ensemble.storage.paths import is_remote
-from ensemble.storage.schema import to_json
 
 logger = logging.getLogger("ensemble")
 
 
-def write_text(path: epath.Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    write_bytes(path, text.encode())
+def write_file(path: epath.Path, content: bytes | str) -> None:
+    """Writes a file whole or not at all, also where the power fails: beside its place first."""
+    write_together({path: content})
 
 
 def write_bytes(path: epath.Path, content: bytes) -> None:
@@ -157,11 +156,6 @@ def flush_folders(folders: Iterable[epath.Path]) -> None:
 
 _NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 """Of disks that flush no folders, and of folders that may be written to and not be read."""
-
-
-def write_json(path: epath.Path, content: Mapping[str, Any]) -> None:
-    """Writes a mapping as JSON, whole or not at all."""
-    write_text(path, to_json(content))
 
 
 def open_lock(path: epath.Path) -> IO[str]:

@@ -1,11 +1,48 @@
-"""Refuses, before anything is computed, what this machine's memory cannot hold."""
+"""The memory of this machine: what it cannot hold is refused before anything is computed."""
 
+import contextlib
+import os
+import pathlib
+import resource
 from collections.abc import Sequence
 
 import jax
 
 from ensemble.errors import UserError
-from ensemble.storage.npz import memory_bytes
+
+_CGROUPS = pathlib.Path("/sys/fs/cgroup")
+_OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
+
+
+def memory_bytes() -> int:
+    """The memory of this machine, or what of it this process may take for itself."""
+    there_are = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    own = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    return min([there_are, *own, *_cgroup_limits()])
+
+
+def _cgroup_limits() -> list[int]:
+    """What Linux's control groups allow, as containers and Slurm set it: version 2, then 1."""
+    files = []
+    with contextlib.suppress(OSError):
+        for line in _OWN_CGROUP.read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            root = _CGROUPS / ("memory" if kinds else "")
+            name = "memory.limit_in_bytes" if kinds else "memory.max"
+            if not kinds or "memory" in kinds.split(","):
+                inner = root / path.lstrip("/")
+                files += [folder / name for folder in (inner, *inner.parents)]
+    found = []
+    for file in files:
+        with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
+            found.append(int(file.read_text()))
+    return found
+
+
+def max_bytes() -> int:
+    """What the arrays of one file may take: scoring predictions takes some ten times as much."""
+    return memory_bytes() // 16
 
 
 def check_memory(

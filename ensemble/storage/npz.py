@@ -4,18 +4,16 @@ What an archive and the headers of its arrays claim is checked before memory is 
 alone believes both: a file of some kilobytes could ask for all there is.
 """
 
-import contextlib
 import io
 import math
 import os
-import pathlib
-import resource
 import zipfile
 from typing import IO, Any, Literal
 
 import numpy as np
 
 from ensemble.errors import in_one_line
+from ensemble.storage.memory import max_bytes, memory_bytes
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """As NumPy compresses. Others may take gigabytes to decompress a byte."""
@@ -25,41 +23,6 @@ _MAX_HEADER = 10_000  # As NumPy has it.
 
 class Pickled(ValueError):
     """An array of Python objects: reading it would run code."""
-
-
-_CGROUPS = pathlib.Path("/sys/fs/cgroup")
-_OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
-
-
-def memory_bytes() -> int:
-    """The memory of this machine, or what of it this process may take for itself."""
-    there_are = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    own = [limit for limit in limits if limit != resource.RLIM_INFINITY]
-    return min([there_are, *own, *_cgroup_limits()])
-
-
-def _cgroup_limits() -> list[int]:
-    """What Linux's control groups allow, as containers and Slurm set it: version 2, then 1."""
-    files = []
-    with contextlib.suppress(OSError):
-        for line in _OWN_CGROUP.read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            root = _CGROUPS / ("memory" if kinds else "")
-            name = "memory.limit_in_bytes" if kinds else "memory.max"
-            if not kinds or "memory" in kinds.split(","):
-                inner = root / path.lstrip("/")
-                files += [folder / name for folder in (inner, *inner.parents)]
-    found = []
-    for file in files:
-        with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
-            found.append(int(file.read_text()))
-    return found
-
-
-def max_bytes() -> int:
-    """What the arrays of one file may take: scoring predictions takes some ten times as much."""
-    return memory_bytes() // 16
 
 
 def read_arrays(

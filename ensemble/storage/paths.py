@@ -47,15 +47,16 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
     return expanded
 
 
-def new_file(path: str, flag: str) -> epath.Path:
+def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> epath.Path:
     """The path of a file to write, as a user gives it; a bucket has no folders that must exist.
 
     Args:
         path: of the file.
         flag: that gives it, for messages.
+        endings: of which the file must have one; none: any will do.
 
     Raises:
-        UserError: no file can be there.
+        UserError: no file can be there, or one is.
     """
     found = user_path(path, flag)
     store, separator, name = os.fspath(found).partition("://")
@@ -63,16 +64,6 @@ def new_file(path: str, flag: str) -> epath.Path:
     if path.endswith("/") or found.is_dir() or not folder.is_dir():
         kind = "bucket" if separator else "folder"
         raise UserError(f"{flag}={path} must name a file in a {kind} that exists")
-    return found
-
-
-def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> epath.Path:
-    """As `new_file`, of a file that is not there yet and has one of some endings, if there are any.
-
-    Raises:
-        UserError: as said.
-    """
-    found = new_file(path, flag)
     if endings and found.suffix.lower() not in endings:
         raise UserError(
             f"{flag}={path} must end in {' or '.join(endings)}, the form that is written"

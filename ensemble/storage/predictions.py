@@ -14,14 +14,15 @@ from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Arrays, Likelihood
 from ensemble.storage.files import write_by
 from ensemble.storage.identity import UNKNOWN, check
-from ensemble.storage.npz import map_arrays, max_bytes, read_arrays
+from ensemble.storage.memory import max_bytes
+from ensemble.storage.npz import map_arrays, read_arrays
 from ensemble.storage.paths import is_remote
 from ensemble.storage.schema import checked_config, parse
 from ensemble.storage.workdir import check_size
 
 _BYTES_PER_PAIR = 64
 """Of members or of classes: a number in an array, in a list, and as text."""
-_COLUMNS = (target_rows.VALUE, *target_rows.REMARKS)
+_COLUMNS = (target_rows.VALUE, *target_rows.ANNOTATIONS)
 _BINDING = ("identity", "split", "fingerprint")
 
 
@@ -193,7 +194,7 @@ def read_predictions(
 def _checked_targets(columns: dict[str, np.ndarray]) -> np.ndarray:
     """Targets of columns that were read from a file."""
     num_examples = len(columns[target_rows.VALUE])
-    for name in target_rows.REMARKS:
+    for name in target_rows.ANNOTATIONS:
         if name in columns and columns[name].shape != (num_examples,):
             raise ValueError(f"{name} {columns[name].shape} must be one for each target")
     if columns.get(target_rows.CENSORED, np.zeros(0, bool)).dtype != bool:

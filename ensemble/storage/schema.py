@@ -17,6 +17,7 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate_stored
 from ensemble.errors import Unregistered, in_one_line
 from ensemble.priors import families
+from ensemble.storage import old
 
 MAX_BYTES = 100_000_000
 """Of a JSON file; ours have some kilobytes."""
@@ -103,6 +104,7 @@ def checked_config(config: Any) -> dict[str, Any]:
     """
     if not isinstance(config, dict):
         raise ValueError("its config is no object")
+    config = old.in_todays_words(config)
     unknown = _unknown_names(config)
     if unknown:
         raise Unregistered(

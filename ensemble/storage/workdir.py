@@ -14,9 +14,9 @@ from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import Unregistered, UserError, in_one_line, shown
-from ensemble.storage import identity, schema
-from ensemble.storage.files import open_lock, write_json, write_text
-from ensemble.storage.npz import max_bytes
+from ensemble.storage import identity, old, schema
+from ensemble.storage.files import open_lock, write_file
+from ensemble.storage.memory import max_bytes
 from ensemble.storage.paths import is_remote, user_path
 
 logger = logging.getLogger("ensemble")
@@ -50,12 +50,12 @@ class Workdir:
         self.predictions = self.path / "predictions"
         self.plots = self.path / "plots"
         self.draws = self.path / "draws"
-        self.newcomers = self.path / "newcomers"
+        self.new_members = self.path / "newcomers"
         self._identity: str | None = None  # As this process has written it.
 
-    def of_newcomers(self, first: int, last: int) -> "Workdir":
+    def of_new_members(self, first: int, last: int) -> "Workdir":
         """The workdir of members that are yet to join; their events are a run of TensorBoard."""
-        inner = Workdir(self.newcomers)
+        inner = Workdir(self.new_members)
         inner.events = self.events / f"members_{first:02d}-{last:02d}"
         return inner
 
@@ -83,7 +83,7 @@ class Workdir:
                     logger.warning(_NO_LOCK, self.path)
                 elif self._lock(stack.enter_context(open_lock(self.path / ".lock"))):
                     self._remove_unfinished()
-                write_text(self.path / ".writable", "Can a file be written?")
+                write_file(self.path / ".writable", "Can a file be written?")
                 (self.path / ".writable").unlink()
             except OSError as error:
                 raise UserError(
@@ -108,7 +108,7 @@ class Workdir:
 
     def _remove_unfinished(self) -> None:
         """Removes checkpoints that a kill interrupted: Orbax only does if it saves that step."""
-        for directory in (self.checkpoints, self.newcomers / self.checkpoints.name):
+        for directory in (self.checkpoints, self.new_members / self.checkpoints.name):
             for left in directory.glob(f"*{UNFINISHED}*"):
                 left.rmtree() if left.is_dir() else left.unlink()
 
@@ -157,8 +157,10 @@ class Workdir:
         values = config.to_dict()
         is_new = not owner.config.exists()
         entry = identity.create(values, fingerprint) if is_new else owner._identity_entry()
-        content = {"format": FORMAT, "config": values}
-        write_json(self.config, content if entry is None else {**content, "identity": entry})
+        content: dict[str, Any] = {"format": FORMAT, "config": old.as_it_began(values, entry)}
+        if entry is not None:
+            content["identity"] = entry
+        write_file(self.config, schema.to_json(content))
         self._identity = identity.read(entry, content["config"])
 
     def check_links(self) -> None:
@@ -173,7 +175,7 @@ class Workdir:
         if self.is_remote or not self.path.is_dir():
             return
         folders = [self.events, self.checkpoints, self.predictions, self.plots, self.draws]
-        folders.append(self.newcomers)
+        folders.append(self.new_members)
         folders += [self.path / name for name in ("evaluation", "unreadable_checkpoints")]
         check_links(self.path)
         for path in (self.config, self.report, self.metrics):
@@ -266,7 +268,8 @@ class Workdir:
     def write_report(self, report: Mapping[str, Any]) -> None:
         """Writes report.json, with the run's identity."""
         content = {"identity": self.identity(), **report}
-        write_json(self.report, {**content, "checksum": schema.checksum(content)})
+        content["checksum"] = schema.checksum(content)
+        write_file(self.report, schema.to_json(content))
 
 
 def check_links(directory: epath.Path, within: epath.Path | None = None) -> None:
@@ -370,7 +373,7 @@ def write_error(workdir: epath.Path, error: OSError) -> UserError:
     reason = error.strerror or str(error)
     where = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
     if where and os.path.isabs(where) and not where.startswith(os.fspath(workdir)):
-        return UserError(f"{shown(where)} cannot be used: {in_one_line(reason)}; mend that")
+        return UserError(f"{shown(where)} cannot be used: {in_one_line(reason)}; fix that")
     return cannot_write(workdir, reason)
 
 
@@ -384,7 +387,7 @@ def cannot_write(workdir: epath.Path, reason: str) -> UserError:
             "run the same command, or start the run again"
         )
     return UserError(
-        f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'mend that'} there "
+        f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'fix that'} there "
         "and run the same command: it resumes from the last whole checkpoint"
     )
 

@@ -16,7 +16,7 @@ from ensemble.network import Backbone
 from ensemble.source import Examples, Request, Source, TableKeys
 from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize, source_of
 from ensemble.sources.dataset import Dataset
-from ensemble.task import Predictive
+from ensemble.task import PredictingTask
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 logger = logging.getLogger("ensemble")
@@ -150,7 +150,9 @@ def described_dataset(description: Mapping[str, Any], backbone: Backbone | None 
     return described_features(raw, backbone, description)
 
 
-def check_params(params: Any, expected: Any, config: Mapping[str, Any], task: Predictive) -> None:
+def check_params(
+    params: Any, expected: Any, config: Mapping[str, Any], task: PredictingTask
+) -> None:
     """Refuses the parameters of a workdir that are not those of its task.
 
     Args:

@@ -11,8 +11,7 @@ from typing import NoReturn
 
 from ensemble.errors import UserError, shown
 from ensemble.pictures.plot_style import figure_to_png
-from ensemble.run.display import open_display
-from ensemble.run.progress import Progress
+from ensemble.run.progress import Progress, open_display
 from ensemble.sharding import startup
 from ensemble.storage.files import write_together
 from ensemble.storage.paths import user_path

@@ -81,7 +81,7 @@ SAMPLER = {"method": "hmc", "prior": "normal(1)"}
 def test_limits_may_be_reached():
     validate({"num_steps": 2**31 - 1, "seed": 2**32 - 1, "learning_rate": 1e15, "momentum": 0.0})
     draws = {"num_warmup": 1, "num_burn_in": 1, "num_samples": 2**31 - 3}
-    validate(SAMPLER | {"num_chains": 2**20, "hmc": draws})
+    validate(SAMPLER | {"num_chains": 2**20, "sampler": draws})
     validate({"method": "rwm", "num_chains": 2**21})
 
 
@@ -91,6 +91,7 @@ def test_limits_may_be_reached():
         ({"num_epochs": 0}, "set exactly one of the two, the other to 0"),
         ({}, "num_epochs=None and config.num_steps=None: set exactly one"),
         ({"num_epochs": 1, "num_steps": 1}, "set exactly one of the two"),
+        ({"hmc": {"thin": 2}}, "config.hmc.thin has another name now: config.sampler.thin"),
         ({"num_epoch": 1}, "config.num_epoch is not a key .* did you mean num_epochs?"),
         ({"zzz": 1}, "config.zzz is not a key .* the keys are augment.flip, "),
         ({"augment": {"rotate": 1}}, "config.augment.rotate is not a key"),
@@ -124,7 +125,10 @@ def test_limits_may_be_reached():
             "config.ensemble_size=1048577 must be at most 1048576",
         ),
         ({"num_epochs": 1, "seed": None}, "config.seed=None must have a value; leave it out for 0"),
-        (SAMPLER | {"hmc": {"thin": None}}, "config.hmc.thin=None must have a value; leave it"),
+        (
+            SAMPLER | {"sampler": {"thin": None}},
+            "config.sampler.thin=None must have a value; leave it",
+        ),
         ({"num_steps": 2**31}, "config.num_steps=2147483648 must be at most 2147483647"),
         (
             {"num_epochs": 1, "learning_rate": 1e308},
@@ -133,13 +137,16 @@ def test_limits_may_be_reached():
         ({"num_epochs": 1, "weight_decay": 1e-300}, "config.weight_decay=1e-300 must be from"),
         (SAMPLER | {"num_chains": 2**20 + 1}, "num_chains=1048577 must be at most 1048576 with"),
         (
-            SAMPLER | {"hmc": {"num_leapfrog_steps": 2**20 + 1}},
-            "config.hmc.num_leapfrog_steps=1048577 must be at most 1048576",
+            SAMPLER | {"sampler": {"num_leapfrog_steps": 2**20 + 1}},
+            "config.sampler.num_leapfrog_steps=1048577 must be at most 1048576",
         ),
-        (SAMPLER | {"hmc": {"num_warmup": 2**20 + 1}}, "hmc.num_warmup=1048577 must be at most"),
         (
-            SAMPLER | {"hmc": {"num_warmup": 0, "num_burn_in": 1, "num_samples": 2**31 - 1}},
-            "config.hmc has 2147483648 draws of each chain in all, which must be at most 214748364",
+            SAMPLER | {"sampler": {"num_warmup": 2**20 + 1}},
+            "sampler.num_warmup=1048577 must be at most",
+        ),
+        (
+            SAMPLER | {"sampler": {"num_warmup": 0, "num_burn_in": 1, "num_samples": 2**31 - 1}},
+            "config.sampler has 2147483648 draws of each chain in all, which must be at most",
         ),
         ({"num_epochs": 1, "batching": "mixed"}, "must be one of shared, independent"),
     ],
@@ -233,27 +240,27 @@ def test_the_keys_are_listed_before_jax_is_imported():
         (
             {"num_epochs": 1},
             {"seed", "model", "learning_rate", "augment.flip"},
-            {"hmc.", "rwm.", "num_factors", "density", "num_chains", "temperature", "stop_at."},
+            {"sampler.", "rwm.", "num_factors", "density", "num_chains", "temperature", "stop_at."},
         ),
         (
             {"num_epochs": 1, "model": "mlp"},
             {"seed", "model", "learning_rate", "mlp.widths", "mlp.activation"},
-            {"hmc.", "rwm.", "num_factors", "density", "num_chains"},
+            {"sampler.", "rwm.", "num_factors", "density", "num_chains"},
         ),
         (
             {"method": "nuts"},
-            {"seed", "model", "prior", "hmc.thin", "num_chains", "stop_at.ess"},
+            {"seed", "model", "prior", "sampler.thin", "num_chains", "stop_at.ess"},
             {"rwm.", "num_factors", "density", "learning_rate", "augment.", "class_w", "mlp."},
         ),
         (
             {"method": "hmc", "model": "matrix_factorisation"},
-            {"seed", "model", "prior", "hmc.thin", "num_factors"},
+            {"seed", "model", "prior", "sampler.thin", "num_factors"},
             {"rwm.", "density", "learning_rate", "num_epochs"},
         ),
         (
             {"method": "rwm"},
             {"seed", "density", "num_chains", "stop_at.rhat", "rwm.scale"},
-            {"hmc.", "model", "prior", "dataset", "data_dir", "learning_rate", "num_f", "mlp."},
+            {"sampler.", "model", "prior", "dataset", "data_dir", "learning_rate", "num_f", "mlp."},
         ),
     ],
 )
@@ -349,7 +356,13 @@ def test_a_prior_that_the_file_has_set_stays(caplog):
 
 
 def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
-    hand = {"learning_rate": 0.5, "num_epochs": 3, "rwm.scale": 2.0, "hmc.thin": 0, "prior": "none"}
+    hand = {
+        "learning_rate": 0.5,
+        "num_epochs": 3,
+        "rwm.scale": 2.0,
+        "sampler.thin": 0,
+        "prior": "none",
+    }
     with pytest.raises(UserError) as error:
         validate(swapped("hmc", **hand), by_hand=["method", *hand])
     line = str(error.value)
@@ -357,11 +370,11 @@ def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
     assert line.startswith("5 settings cannot stand: (1) ")
     for part in (
         "config.num_epochs=3 is for config.method='sgd', and this run has config.method='hmc': "
-        "leave it out, or choose config.method='sgd'; config.hmc.num_samples says how long",
+        "leave it out, or choose config.method='sgd'; config.sampler.num_samples says how long",
         "config.learning_rate=0.5 is for config.method='sgd', 'sgld' or 'sghmc', and this run has",
         "config.rwm.scale=2.0 is for config.method='rwm', and this run has config.method='hmc': "
         "leave it out, or choose config.method='rwm'",
-        "config.hmc.thin=0 must be positive",
+        "config.sampler.thin=0 must be positive",
         "config.prior='none' does not have; set it to such as 'normal(1)', or leave it out",
     ):
         assert part in line
@@ -429,8 +442,8 @@ def test_a_key_of_another_task_names_what_the_run_would_have_to_change(config, l
 
 def test_what_breaks_its_own_rule_is_not_told_twice():
     with pytest.raises(UserError) as error:
-        validate({"method": "hmc", "hmc.num_samples": 0, "hmc.thin": 2000})
-    assert str(error.value) == "config.hmc.num_samples=0 must be positive"
+        validate({"method": "hmc", "sampler.num_samples": 0, "sampler.thin": 2000})
+    assert str(error.value) == "config.sampler.num_samples=0 must be positive"
 
 
 def test_a_method_that_cannot_learn_what_the_model_means_is_refused():
@@ -441,12 +454,12 @@ def test_a_method_that_cannot_learn_what_the_model_means_is_refused():
 
 def test_a_stored_configuration_with_every_key_loses_those_of_others_quietly(caplog):
     stored = flatten(default_config())
-    stored |= {"num_epochs": 2, "hmc.step_size": "forged", "density": 3, "temperature": 2.0}
+    stored |= {"num_epochs": 2, "sampler.step_size": "forged", "density": 3, "temperature": 2.0}
     found = validate_stored(stored)
     assert found.to_dict() == validate({"num_epochs": 2}).to_dict()
     assert caplog.messages == []
     with pytest.raises(UserError, match=r"config.prior='none' does not have"):
-        validate_stored({**stored, "method": "hmc", "hmc.step_size": 0.1, "temperature": 1.0})
+        validate_stored({**stored, "method": "hmc", "sampler.step_size": 0.1, "temperature": 1.0})
 
 
 def test_of_two_methods_the_keys_of_both_are_compared():

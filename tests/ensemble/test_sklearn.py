@@ -251,10 +251,10 @@ def test_fitting_is_quiet(wine, capfd):
 def test_one_word_samples_instead(blobs):
     hmc = {"num_warmup": 4, "num_samples": 12, "num_leapfrog_steps": 2, "thin": 4}
     classifier = EnsembleClassifier(
-        2, model="tiny", num_devices=2, random_state=0, method="hmc", config={"hmc": hmc}
+        2, model="tiny", num_devices=2, random_state=0, method="hmc", config={"sampler": hmc}
     )
     classifier.fit(blobs["inputs"], blobs["labels"])
-    assert classifier.report_["config"]["hmc"]["thin"] == 4
+    assert classifier.report_["config"]["sampler"]["thin"] == 4
     assert classifier.predictor_.description == "6 draws of 2 chains"
     assert classifier.predict_proba(blobs["inputs"][:5]).shape == (5, 3)
     with pytest.raises(UserError, match=r"config.batch_size=8 is for config.method='sgd'"):
@@ -296,7 +296,7 @@ def test_network_weights_and_method_are_parameters(wine):
         model="logistic_regression",
         num_devices=1,
         random_state=0,
-        config={"hmc.num_warmup": 60, "hmc.num_samples": 60, "log_every_steps": 60},
+        config={"sampler.num_warmup": 60, "sampler.num_samples": 60, "log_every_steps": 60},
     )
     assert sampled.fit(inputs, labels).score(test_inputs, test_labels) > 0.9
     assert sampled.report_["config"]["num_chains"] == 2

@@ -1,4 +1,4 @@
-"""The contract of data, by its tenants: what every one of them has to do alike."""
+"""The contract of data, by its implementations: what every one of them has to do alike."""
 
 import dataclasses
 
@@ -36,10 +36,17 @@ def _own_arrays(folder):
     return {"npz:PATH": npz, "npy:FOLDER": f"npy:{folder}", "records:FOLDER": records}
 
 
-TENANTS = ["digits", "npz:PATH", "npy:FOLDER", "records:FOLDER", "watches:20x30", "diabetes"]
+IMPLEMENTATIONS = [
+    "digits",
+    "npz:PATH",
+    "npy:FOLDER",
+    "records:FOLDER",
+    "watches:20x30",
+    "diabetes",
+]
 
 
-@pytest.fixture(params=TENANTS)
+@pytest.fixture(params=IMPLEMENTATIONS)
 def source(request, tmp_path):
     return load_dataset(_own_arrays(tmp_path).get(request.param, request.param))
 
@@ -104,7 +111,7 @@ def test_blocks_are_all_examples_in_order(source, monkeypatch):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Squares(Source):
-    """A tenant that has no data: example k is k and its square."""
+    """A source that has no data: example k is k and its square."""
 
     count: int
     name: str = "squares"

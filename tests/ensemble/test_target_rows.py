@@ -23,7 +23,7 @@ def test_numbers_alone_stay_an_array():
     assert target_rows.joined({"targets": NUMBERS}) is NUMBERS
     assert target_rows.on_devices(NUMBERS) is NUMBERS
     assert target_rows.values(NUMBERS) is NUMBERS
-    assert target_rows.remark(NUMBERS, "censored") is None
+    assert target_rows.annotation(NUMBERS, "censored") is None
 
 
 def test_all_but_the_nll_leave_out_censored_rows():

@@ -1,4 +1,4 @@
-"""The contract of tasks, by its tenants: what every one of them has to do alike."""
+"""The contract of tasks, by its implementations: what every one of them has to do alike."""
 
 import json
 
@@ -14,7 +14,7 @@ from ensemble.methods.mcmc.coordinates import as_regression
 from ensemble.run.loop import create_task
 from ensemble.sharding.mesh import create_mesh
 from ensemble.source import in_memory
-from ensemble.task import Defaults, Learned, Predictive, Scored
+from ensemble.task import Defaults, Learned, PredictingTask, Scored
 
 KEY = jax.random.key(3)
 RUNS = {
@@ -174,7 +174,7 @@ def test_only_logistic_regression_has_a_known_curvature():
 
 def test_defaults_are_all_of_the_contract():
     """A name that the contract does not ask for would never be called."""
-    asked = {name for one in (Learned, Predictive) for name in vars(one)}
+    asked = {name for one in (Learned, PredictingTask) for name in vars(one)}
     assert {name for name in vars(Defaults) if not name.startswith("_")} <= asked
 
 

@@ -14,7 +14,7 @@ import ensemble
 from ensemble.commands import recommend
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError
-from ensemble.storage import claims
+from ensemble.storage import checkpoint
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
 
@@ -28,10 +28,10 @@ WATCHES = {
     "init_from": "prior",
     "prior": "normal(1)",
     "log_every_steps": 4,
-    "hmc.num_warmup": 2,
-    "hmc.num_samples": 4,
-    "hmc.num_leapfrog_steps": 2,
-    "hmc.thin": 2,
+    "sampler.num_warmup": 2,
+    "sampler.num_samples": 4,
+    "sampler.num_leapfrog_steps": 2,
+    "sampler.thin": 2,
 }
 
 
@@ -143,7 +143,7 @@ def test_training_goes_on_from_no_forged_checkpoint(blobs_run, tmp_path, blobs, 
 
 
 def test_arrays_that_claim_more_than_the_memory_are_not_restored(blobs_run, monkeypatch):
-    monkeypatch.setattr(claims, "memory_bytes", lambda: 100)
+    monkeypatch.setattr(checkpoint, "memory_bytes", lambda: 100)
     with pytest.raises(UserError, match=r"none of the .* checkpoints can be read"):
         ensemble.load(blobs_run)
 

@@ -15,10 +15,10 @@ SAMPLED = {
     "model": "tiny",
     "num_chains": 2,
     "num_devices": 2,
-    "hmc.num_warmup": 2,
-    "hmc.num_samples": 4,
-    "hmc.thin": 2,
-    "hmc.num_leapfrog_steps": 2,
+    "sampler.num_warmup": 2,
+    "sampler.num_samples": 4,
+    "sampler.thin": 2,
+    "sampler.num_leapfrog_steps": 2,
 }
 FILES = {
     "config": "config.json",

@@ -28,7 +28,7 @@ SETTINGS = [
     ({"batch_size": 1, "num_epochs": 3}, ""),
     ({"num_epochs": np.int64(20), "learning_rate": np.float32(5e-3)}, ""),
     ({"num_devices": 64}, "num_devices"),
-    ({"hmc.num_samples": 10}, "hmc.num_samples"),
+    ({"sampler.num_samples": 10}, "sampler.num_samples"),
     ({"model": "cnn"}, "cnn|image"),
     ({"model": "resnet50"}, "resnet50.*(mlp|known)"),
     ({"likelihood": "gaussian"}, "likelihood|labels|targets"),
@@ -41,14 +41,14 @@ SETTINGS = [
     ({"weight_decay": 100.0}, "always answering|weight_decay"),
 ]
 HMC = {
-    "method": "hmc", "model": "logistic_regression", "num_chains": 2, "hmc.num_warmup": 60,
-    "hmc.num_samples": 60,
+    "method": "hmc", "model": "logistic_regression", "num_chains": 2, "sampler.num_warmup": 60,
+    "sampler.num_samples": 60,
 }
 SAMPLED = [
     ({}, "chains|R-hat|ESS|converge"),
-    ({"hmc.num_samples": 5, "hmc.num_warmup": 0}, "chains|R-hat|ESS|draws"),
+    ({"sampler.num_samples": 5, "sampler.num_warmup": 0}, "chains|R-hat|ESS|draws"),
     ({"learning_rate": 0.1}, "learning_rate"),
-    ({"hmc.step_size": 1e3, "hmc.num_warmup": 0}, "chains|accept|diverg|R-hat"),
+    ({"sampler.step_size": 1e3, "sampler.num_warmup": 0}, "chains|accept|diverg|R-hat"),
     ({"prior": "gauss(1)"}, "prior"),
 ]
 RESUMED = [

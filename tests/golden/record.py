@@ -27,10 +27,10 @@ SAMPLER = {
     "prior": "normal(1)",
     "num_chains": 4,
     "log_every_steps": 25,
-    "hmc.num_leapfrog_steps": 4,
-    "hmc.num_warmup": 30,
-    "hmc.num_samples": 50,
-    "hmc.thin": 5,
+    "sampler.num_leapfrog_steps": 4,
+    "sampler.num_warmup": 30,
+    "sampler.num_samples": 50,
+    "sampler.thin": 5,
 }
 WATCHES = {
     **SAMPLER,
@@ -80,7 +80,7 @@ WORKDIRS = {
     "hmc": {**LITTLE, **SAMPLER, "method": "hmc"},
     "nuts": {**LITTLE, **SAMPLER, "method": "nuts"},
     "mclmc": {**LITTLE, **SAMPLER, "method": "mclmc"},
-    "factorisation": {**LITTLE, **WATCHES, "method": "hmc", "hmc.num_samples": 20},
+    "factorisation": {**LITTLE, **WATCHES, "method": "hmc", "sampler.num_samples": 20},
     "rwm": {**LITTLE, **RANDOM_WALK, "method": "rwm"},
 }
 """Configurations of the workdirs that are kept as the releases of their time wrote them."""

@@ -58,9 +58,9 @@ _CHAINS = {
 _BY_ALL_DATA = {
     **_CHAINS,
     "init_from": "prior",
-    "hmc.step_size": 0.02,
-    "hmc.num_warmup": 20,
-    "hmc.num_samples": 20,
+    "sampler.step_size": 0.02,
+    "sampler.num_warmup": 20,
+    "sampler.num_samples": 20,
 }
 _BY_BATCHES = {
     **_CHAINS,
@@ -72,7 +72,7 @@ _BY_BATCHES = {
 
 METHODS = {
     "sgd": {"method": "sgd", **MEMBERS},
-    "hmc": {"method": "hmc", **_BY_ALL_DATA, "hmc.num_leapfrog_steps": 4},
+    "hmc": {"method": "hmc", **_BY_ALL_DATA, "sampler.num_leapfrog_steps": 4},
     "nuts": {"method": "nuts", **_BY_ALL_DATA},
     "mclmc": {"method": "mclmc", **_BY_ALL_DATA},
     "adjusted_mclmc": {"method": "adjusted_mclmc", **_BY_ALL_DATA},

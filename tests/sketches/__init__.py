@@ -1,1 +1,1 @@
-"""The shortest tenants of the contracts that do something; `make lint` checks their types."""
+"""The shortest implementations of the contracts that do something; `make lint` checks them."""

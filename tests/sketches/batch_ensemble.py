@@ -11,7 +11,7 @@ import jax
 from ensemble.likelihood import Likelihood
 from ensemble.network import Variables
 from ensemble.source import Source
-from ensemble.task import Defaults, Predictive
+from ensemble.task import Defaults, PredictingTask
 from ensemble.tasks.supervised import Supervised
 
 
@@ -33,7 +33,7 @@ class BatchEnsemble(Defaults):
     def describe(self) -> dict[str, Any]:
         return self.task.describe()
 
-    def without_examples(self) -> Predictive:
+    def without_examples(self) -> PredictingTask:
         return dataclasses.replace(self, task=self.task.without_examples())
 
     def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
@@ -42,6 +42,6 @@ class BatchEnsemble(Defaults):
         return self.likelihood.predict({}, outputs)
 
 
-def predictive(ensemble: BatchEnsemble) -> Predictive:
+def predictive(ensemble: BatchEnsemble) -> PredictingTask:
     """For the type checker."""
     return ensemble

@@ -1,4 +1,4 @@
-"""The tenants of the package, for the type checker: each function says what fits what."""
+"""The implementations in the package, for the type checker: each function says what fits what."""
 
 from ensemble.likelihood import Likelihood
 from ensemble.likelihoods.categorical import Categorical
@@ -8,9 +8,9 @@ from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.networks.nnx_modules import NNXNetwork
 from ensemble.source import Source
+from ensemble.sources.movielens import WatchDataset
 from ensemble.sources.on_disk import OnDisk
-from ensemble.sources.watches import WatchDataset
-from ensemble.task import Learned, Predictive, Sampled, TargetDensity, Task
+from ensemble.task import DensityTask, Learned, PredictingTask, TargetDensity, Task
 from ensemble.tasks.densities import Density
 from ensemble.tasks.factorisation.watch_task import Factorisation, Factors
 from ensemble.tasks.supervised import Supervised
@@ -27,12 +27,12 @@ def learned(supervised: Supervised, watches: Factorisation) -> list[Learned]:
     return [supervised, watches]
 
 
-def predictive(supervised: Supervised, factors: Factors) -> list[Predictive]:
+def predictive(supervised: Supervised, factors: Factors) -> list[PredictingTask]:
     """What is restored from a workdir."""
     return [supervised, factors]
 
 
-def sampled(target: Target) -> Sampled:
+def sampled(target: Target) -> DensityTask:
     """What a random walk takes."""
     return target
 

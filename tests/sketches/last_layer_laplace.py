@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ensemble.likelihood import Likelihood
 from ensemble.network import Variables
 from ensemble.source import Source
-from ensemble.task import Defaults, Predictive
+from ensemble.task import Defaults, PredictingTask
 from ensemble.tasks.supervised import Supervised
 
 
@@ -35,7 +35,7 @@ class LastLayerLaplace(Defaults):
     def describe(self) -> dict[str, Any]:
         return self.task.describe()
 
-    def without_examples(self) -> Predictive:
+    def without_examples(self) -> PredictingTask:
         return dataclasses.replace(self, task=self.task.without_examples())
 
     def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
@@ -52,6 +52,6 @@ class LastLayerLaplace(Defaults):
         return {"log_probs": mean}
 
 
-def predictive(laplace: LastLayerLaplace) -> Predictive:
+def predictive(laplace: LastLayerLaplace) -> PredictingTask:
     """For the type checker."""
     return laplace

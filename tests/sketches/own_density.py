@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ensemble.task import Sampled
+from ensemble.task import DensityTask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,4 +37,4 @@ class Ring:
         return 2 * self.radius * jax.random.normal(rng_key, (num_chains, self.num_dims))
 
 
-task: Sampled = Ring(2.0)
+task: DensityTask = Ring(2.0)

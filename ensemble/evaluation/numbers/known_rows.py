@@ -17,12 +17,12 @@ from ensemble.likelihoods import parametric
 from ensemble.metrics import censoring, regression
 from ensemble.number_likelihood import NumberLikelihood
 from ensemble.storage.predictions import StoredPredictions
-from ensemble.target_rows import CENSORED, ERROR, remark, values
+from ensemble.target_rows import CENSORED, ERROR, annotation, values
 
 
 def is_known(targets: NDArray) -> NDArray:
     """Whether each target is known, and not only bounded, bool [N]."""
-    censored = remark(targets, CENSORED)
+    censored = annotation(targets, CENSORED)
     return np.ones(len(targets), bool) if censored is None else ~np.asarray(censored)
 
 
@@ -66,7 +66,7 @@ def pit_of(likelihood: NumberLikelihood, stored: StoredPredictions) -> NDArray:
 
 def describe_remarks(stored: StoredPredictions) -> dict[str, Any]:
     """How many targets are `num_censored`, and `num_measured` with an error; empty: none are."""
-    error = remark(stored.targets, ERROR)
+    error = annotation(stored.targets, ERROR)
     num_censored = int((~is_known(stored.targets)).sum())
     found = {"num_censored": num_censored} if num_censored else {}
     return found if error is None else {**found, "num_measured": int((error > 0).sum())}

@@ -22,7 +22,7 @@ from ensemble.number_likelihood import NumberLikelihood
 from ensemble.storage.predictions import StoredPredictions
 
 
-class Predicted(NamedTuple):
+class Compared(NamedTuple):
     """What one of the two says.
 
     Attributes:
@@ -54,7 +54,7 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
     likelihoods = [cast(NumberLikelihood, one.likelihood) for one in (subject, other)]
     stored = [subject.test, other.test]
     ours, theirs = (
-        Predicted(one, known_rows(one, test)) for one, test in zip(likelihoods, stored, strict=True)
+        Compared(one, known_rows(one, test)) for one, test in zip(likelihoods, stored, strict=True)
     )
     known, groups = is_known(subject.test.targets), groups_of(strata_of(subject.dataset))
     groups = None if groups is None else groups[known]
@@ -90,8 +90,8 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
 
 
 def compare_predictions(
-    ours: Predicted,
-    theirs: Predicted,
+    ours: Compared,
+    theirs: Compared,
     members: str = "members",
     groups: NDArray | None = None,
 ) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _surprisals(
     return recipe.leave_one_out(terms, len(test.members))
 
 
-def leave_one_out(predicted: Predicted) -> jackknife.LeaveOneOut | None:
+def leave_one_out(predicted: Compared) -> jackknife.LeaveOneOut | None:
     """CRPS of an ensemble, and of those without one of its members.
 
     Args:

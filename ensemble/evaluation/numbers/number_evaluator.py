@@ -10,7 +10,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
-from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.evaluator import Options, PredictedSets
 from ensemble.evaluation.next_member import SMALL_GAIN, Subset, sizes_section
 from ensemble.evaluation.numbers import number_scores, unfamiliar
 from ensemble.evaluation.numbers.calibrated_numbers import score_calibrated
@@ -75,7 +75,9 @@ class NumberEvaluator:
         """Compares two workdirs, as `number_comparison.compare` says."""
         return compare(subject, other)
 
-    def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
+    def sections(
+        self, subject: Subject, predicted: PredictedSets, options: Options
+    ) -> dict[str, Any]:
         """Scores, calibration, abstention, members, shift and other data."""
         likelihood, test, source = self._likelihood(subject), subject.test, subject.dataset
         beside = test
@@ -103,7 +105,9 @@ class NumberEvaluator:
         """Sums an evaluation up, as `number_verdict.verdict` says."""
         return verdict(evaluation)
 
-    def render(self, evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+    def render(
+        self, evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
+    ) -> str:
         """The page of an evaluation."""
         from ensemble.evaluation.numbers.number_page import (
             render,  # It imports Matplotlib: a second.

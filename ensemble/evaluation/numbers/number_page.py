@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ensemble.evaluation.evaluator import Predicted
+from ensemble.evaluation.evaluator import PredictedSets
 from ensemble.evaluation.numbers.known_rows import is_known, known_rows, pit_of
 from ensemble.evaluation.numbers.number_evaluator import SIZE_TITLES
 from ensemble.evaluation.numbers.unfamiliar import DETECTION
@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, Column] = {
 """The scores of the tables."""
 
 
-def render(evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+def render(evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets) -> str:
     """Returns the page as HTML; whatever comes from data or paths is escaped.
 
     Args:
@@ -59,7 +59,7 @@ def render(evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted
 
 
 def draw(
-    evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted
+    evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
 ) -> dict[str, Figure]:
     """Draws every picture that there are data for, by name."""
     likelihood, test = cast(NumberLikelihood, subject.likelihood), subject.test
@@ -94,7 +94,7 @@ def draw(
 
 
 def _draw_unfamiliar(
-    evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted
+    evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
 ) -> dict[str, Figure]:
     """How far members disagree on the test split, and on what is unlike it."""
     likelihood = cast(NumberLikelihood, subject.likelihood)

@@ -10,7 +10,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.comparison import OVER, check_comparable
-from ensemble.evaluation.evaluator import Options, Predicted
+from ensemble.evaluation.evaluator import Options, PredictedSets
 from ensemble.evaluation.numbers.number_comparison import paired_intervals
 from ensemble.evaluation.out_of_distribution import CONSTANT, UNIFORM
 from ensemble.evaluation.quantiles import quantile_scores, quantile_verdict
@@ -85,7 +85,9 @@ class QuantileEvaluator:
             "interval_over": OVER,
         }
 
-    def sections(self, subject: Subject, predicted: Predicted, options: Options) -> dict[str, Any]:
+    def sections(
+        self, subject: Subject, predicted: PredictedSets, options: Options
+    ) -> dict[str, Any]:
         """Scores, conformalised bands, shift and other data."""
         likelihood, test, source = _likelihood(subject), subject.test, subject.dataset
         strata, targets = strata_of(source), test.targets
@@ -109,7 +111,9 @@ class QuantileEvaluator:
         """Sums an evaluation up, as `quantile_verdict.verdict` says."""
         return quantile_verdict.verdict(evaluation)
 
-    def render(self, evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted) -> str:
+    def render(
+        self, evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
+    ) -> str:
         """The page of an evaluation."""
         from ensemble.evaluation.quantiles import quantile_page  # It imports Matplotlib: a second.
 

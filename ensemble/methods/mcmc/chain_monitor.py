@@ -102,7 +102,7 @@ def note_untuned(found: MCLMCAdaptationState, config: ml_collections.FrozenConfi
         note(
             f"The tuning of mclmc has found no step size for {len(lost)} of {config.num_chains} "
             f"chains, which stay where they are: {', '.join(map(str, lost))}; raise "
-            f"config.hmc.num_warmup={config.hmc.num_warmup}, start elsewhere with "
+            f"config.sampler.num_warmup={config.sampler.num_warmup}, start elsewhere with "
             "config.init_from, or use config.method='nuts'."
         )
 

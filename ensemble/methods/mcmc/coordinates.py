@@ -94,12 +94,12 @@ def check_kronecker(task: Learned) -> Supervised:
     regression = as_regression(task)
     if regression is None:
         raise UserError(
-            "hmc.mass='kronecker' needs a linear model: config.model='logistic_regression'; use "
-            "identity, diagonal, low_rank or dense"
+            "sampler.mass='kronecker' needs a linear model: config.model='logistic_regression'; "
+            "use identity, diagonal, low_rank or dense"
         )
     if not regression.priors:
         raise UserError(
-            "hmc.mass='kronecker' needs a prior, for the likelihood alone is flat along some "
+            "sampler.mass='kronecker' needs a prior, for the likelihood alone is flat along some "
             "directions; set config.prior='normal(1)'"
         )
     return regression
@@ -249,7 +249,7 @@ def _curvature(
     trace = np.trace(fisher)
     if not math.isfinite(trace) or trace <= 0:
         raise UserError(
-            f"hmc.mass='kronecker': the likelihood's curvature at the MAP is {trace}, and must be "
-            "positive; use identity, diagonal, low_rank or dense"
+            f"sampler.mass='kronecker': the likelihood's curvature at the MAP is {trace}, and must "
+            "be positive; use identity, diagonal, low_rank or dense"
         )
     return moment / trace, fisher

@@ -75,7 +75,7 @@ class Settings:
         rules = [
             (name, rule.holds(getattr(self, name)), rule.text)
             for name in _NUMBERS
-            for rule in [BLOCK.keys[f"hmc.{name}"].rule]
+            for rule in [BLOCK.keys[f"sampler.{name}"].rule]
         ]
         rules += [
             ("method", self.method in SAMPLERS, f"must be one of {', '.join(SAMPLERS)}"),

@@ -19,7 +19,7 @@ from ensemble.errors import UserError
 from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA, spec
-from ensemble.sharding.placed_split import PlacedSplit, place_split
+from ensemble.sharding.transfer import PlacedSplit, place_split
 from ensemble.source import Examples
 from ensemble.task import Learned, Modelled, OwnLogLikelihood
 

@@ -35,7 +35,7 @@ from ensemble.methods.mcmc.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
-from ensemble.sharding.placed_split import PlacedSplit, place_split
+from ensemble.sharding.transfer import PlacedSplit, place_split
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned, Modelled
@@ -64,7 +64,7 @@ class Programs:
         self.sizes = dict(task.sizes)
         if isinstance(task, Modelled):
             # Another mass joins all parameters to one vector.
-            may_split = config.hmc.mass in ("identity", "diagonal")
+            may_split = config.sampler.mass in ("identity", "diagonal")
             may_split &= SAMPLERS[config.method].may_split
             self.density, in_memories = log_density_of_model(task, self.mesh, may_split), {}
         else:
@@ -81,18 +81,21 @@ class Programs:
         self._predict = self.density.predict
         self._make_metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
-            mask, is_identity = self.layout.mask(self.padded_shapes), config.hmc.mass == "identity"
+            mask, is_identity = (
+                self.layout.mask(self.padded_shapes),
+                config.sampler.mass == "identity",
+            )
             self._make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
-        self.num_left_out = config.hmc.num_warmup + config.hmc.num_burn_in
-        self.num_draws = self.num_left_out + config.hmc.num_samples
+        self.num_left_out = config.sampler.num_warmup + config.sampler.num_burn_in
+        self.num_draws = self.num_left_out + config.sampler.num_samples
         self._settings = Settings(
             method=config.method,
-            step_size=config.hmc.step_size,
-            num_leapfrog_steps=config.hmc.num_leapfrog_steps,
-            jitter=config.hmc.jitter,
-            num_warmup=config.hmc.num_warmup,
-            target_acceptance=config.hmc.target_acceptance,
-            mass="identity" if config.hmc.mass == "kronecker" else config.hmc.mass,
+            step_size=config.sampler.step_size,
+            num_leapfrog_steps=config.sampler.num_leapfrog_steps,
+            jitter=config.sampler.jitter,
+            num_warmup=config.sampler.num_warmup,
+            target_acceptance=config.sampler.target_acceptance,
+            mass="identity" if config.sampler.mass == "kronecker" else config.sampler.mass,
             num_replicas=config.ladder.num_replicas if "ladder" in config else 1,
         )
         check_dense(self._settings, task.params_shapes())
@@ -121,14 +124,14 @@ class Programs:
         # Positions and gradients, mass and sums; a checkpoint fetches as much.
         state = (
             2 * num_params * self._settings.num_replicas
-            + (config.hmc.mass == "dense") * num_params**2
+            + (config.sampler.mass == "dense") * num_params**2
             # Draws and gradients, where a window ends.
             + 2 * max(self.window_ends.values(), default=0) * num_params
             + sum(leaf.size for leaf in jax.tree.leaves(sums))
         )
         num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
         num_tracked = len(self.tracked_names)
-        recorded = (num_draws // config.hmc.thin + 1) * num_params + num_draws * num_tracked
+        recorded = (num_draws // config.sampler.thin + 1) * num_params + num_draws * num_tracked
         # The empty record, the one that is being filled, and the one before, which is fetched.
         on_devices = 4 * config.num_chains * (state + 3 * recorded)
         if not self.layout.names:  # Devices that share a chain's examples hold it whole.
@@ -146,7 +149,7 @@ class Programs:
         every = self.config.log_every_steps
         goals = (
             *self.window_ends,
-            self.config.hmc.num_warmup,
+            self.config.sampler.num_warmup,
             self.num_left_out,
             self.num_draws,
         )
@@ -162,7 +165,7 @@ class Programs:
     def num_kept(self, step: Any) -> Any:
         """Draws of a chain that are kept among the first `step`, traced or not."""
         num_counted = (step - self.num_left_out) * (step > self.num_left_out)
-        return num_counted // self.config.hmc.thin
+        return num_counted // self.config.sampler.thin
 
     def params(self, chains: Chain, coordinates: Coordinates) -> Any:
         """Parameters [C, ...] of the chains' positions."""
@@ -269,7 +272,7 @@ class Programs:
         )
         scores = dict.fromkeys(self.traced, numbers)
         tracked = jnp.zeros((num_draws, num_chains, len(self.tracked_names)))
-        num_kept = num_draws // self.config.hmc.thin + 1
+        num_kept = num_draws // self.config.sampler.thin + 1
         positions = jax.tree.map(
             lambda leaf: jnp.zeros((num_kept, num_chains, *leaf.shape), leaf.dtype),
             self.padded_shapes,

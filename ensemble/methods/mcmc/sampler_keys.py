@@ -52,9 +52,9 @@ PRIOR, MAP, UNIFORM, PATHFINDER = "prior", "map", "uniform", "pathfinder"
 
 def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
     found, method = likelihood_conflicts(values), values["method"]
-    num_chains, mass = values["num_chains"], values["hmc.mass"]
-    thin, num_samples = values["hmc.thin"], values["hmc.num_samples"]
-    durations = ("hmc.num_warmup", "hmc.num_burn_in", "hmc.num_samples")
+    num_chains, mass = values["num_chains"], values["sampler.mass"]
+    thin, num_samples = values["sampler.thin"], values["sampler.num_samples"]
+    durations = ("sampler.num_warmup", "sampler.num_burn_in", "sampler.num_samples")
     num_draws = sum(values[key] for key in durations)
     if num_chains > MAX_MEMBERS:
         found.append(
@@ -68,23 +68,23 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
         found.append(
             Conflict(
                 durations,
-                f"config.hmc has {num_draws} draws of each chain in all, which must be at most "
-                f"{MAX_STEPS}; lower hmc.num_samples",
+                f"config.sampler has {num_draws} draws of each chain in all, which must be at most "
+                f"{MAX_STEPS}; lower sampler.num_samples",
             )
         )
     if thin > num_samples:
         found.append(
             Conflict(
-                ("hmc.thin", "hmc.num_samples"),
-                f"config.hmc.thin={thin} keeps none of config.hmc.num_samples={num_samples} "
-                "draws; lower it",
+                ("sampler.thin", "sampler.num_samples"),
+                f"config.sampler.thin={thin} keeps none of "
+                f"config.sampler.num_samples={num_samples} draws; lower it",
             )
         )
     if mass in ("low_rank", "dense") and not SAMPLERS[method].may_be_dense:
         found.append(
             Conflict(
-                ("hmc.mass",),
-                f"config.hmc.mass={mass!r} is for {' and '.join(_DENSE)}; with {method} use "
+                ("sampler.mass",),
+                f"config.sampler.mass={mass!r} is for {' and '.join(_DENSE)}; with {method} use "
                 "'diagonal'",
             )
         )
@@ -107,8 +107,8 @@ def likelihood_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 
 
 _AT_LEAST_2 = Rule(lambda value: value >= 2, "must be at least 2")
-_DURATION = "config.hmc.num_samples says how long"
-_HMC = {
+_DURATION = "config.sampler.num_samples says how long"
+_SAMPLER = {
     "step_size": Key(0.01, "step size of the integrator when the warm-up starts", POSITIVE),
     "num_leapfrog_steps": Key(
         32,
@@ -152,7 +152,7 @@ BLOCK = Block(
             described("must be prior, map, a workdir, or of a NumPyro model uniform or pathfinder"),
         ),
         "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),
-        **{f"hmc.{name}": key for name, key in _HMC.items()},
+        **{f"sampler.{name}": key for name, key in _SAMPLER.items()},
         **STOP_AT,
         "stop_at.predictive_error": Key(
             0.0,

@@ -1,7 +1,7 @@
 """The methods of `SAMPLERS`: chains that sample the posterior, draw by draw.
 
 A step is one draw of every chain, those of the warm-up first. Predictions of draws after it go into
-running sums on the devices; every `config.hmc.thin`-th draw leaves for the disk."""
+running sums on the devices; every `config.sampler.thin`-th draw leaves for the disk."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -81,11 +81,11 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         self.config = config
         self.task = task
         self.steps_per_epoch = config.log_every_steps
-        self.remedy = f"lower config.hmc.step_size={config.hmc.step_size}"
+        self.remedy = f"lower config.sampler.step_size={config.sampler.step_size}"
         self._programs = Programs(config, task)
         self._num_left_out = self._programs.num_left_out
         tunes_at_once = SAMPLERS[config.method].tunes_at_once
-        self._num_tuning = config.hmc.num_warmup if tunes_at_once else 0  # They are no draws.
+        self._num_tuning = config.sampler.num_warmup if tunes_at_once else 0  # They are no draws.
         self._first_counted = self._num_left_out - self._num_tuning
         self.num_steps = self._programs.num_draws
         self.indices = tuple(range(config.num_chains))
@@ -192,7 +192,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         trace = info.draws()
         if not processes.is_main():
             return
-        thin = self.config.hmc.thin
+        thin = self.config.sampler.thin
         kept = range(*(self._programs.num_kept(step) for step in (info.begun, info.step)))
         numbers = np.array([self._first_counted + (i + 1) * thin - 1 for i in kept], np.int64)
         first = info.begun - self._num_tuning
@@ -357,7 +357,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         Raises:
             UserError: it has taken more draws.
         """
-        check_not_longer(counters["step"], self.num_steps, "draws", "hmc.num_samples", where)
+        check_not_longer(counters["step"], self.num_steps, "draws", "sampler.num_samples", where)
 
     # Counts.
 

@@ -99,7 +99,7 @@ def starting_points(
             f"'{PRIOR}', '{MAP}' or a workdir"
         )
     shapes = task.params_shapes()
-    whitens = config.hmc.mass == "kronecker"
+    whitens = config.sampler.mass == "kronecker"
     found = members = None
     # What they refuse is said before the long search.
     if whitens:

@@ -16,7 +16,7 @@ from ensemble.draws.store import Draws
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.kernels import Chain, DrawInfo
 from ensemble.sharding import transfer
-from ensemble.storage.claims import check_shapes
+from ensemble.storage.checkpoint import check_shapes
 
 if TYPE_CHECKING:
     from ensemble.methods.mcmc.programs import Programs

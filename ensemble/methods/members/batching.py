@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
+from flax import struct
 
 from ensemble import target_rows
 from ensemble.errors import UserError
-from ensemble.methods.members.train_step import Batch
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
 from ensemble.sources.batches import epoch_batches
@@ -26,6 +26,26 @@ _MAX_BYTES = 1 << 22
 
 _MAX_AHEAD_BYTES = 1 << 26
 """Of the inputs of batches that are read ahead."""
+
+
+class Batch(struct.PyTreeNode):
+    """One batch, as the host hands it over and as a device sees it.
+
+    Attributes:
+        inputs: [B, ...] raw, uint8 images or float32; every leaf is [slots, B, ...] where the
+            members have batches of their own.
+        targets: [B].
+        mask: [B] float32, one for examples and zero for padding.
+        weights: [B] float32, the mask times how much an example counts.
+        positions: [B] int32 in the whole batch, whatever the slice: what augmentation's keys
+            are folded from, so that they do not depend on the number of devices.
+    """
+
+    inputs: Any
+    targets: Any
+    mask: Any
+    weights: Any
+    positions: Any
 
 
 class Part(NamedTuple):

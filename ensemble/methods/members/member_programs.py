@@ -1,7 +1,14 @@
-"""The compiled programs of SGD for one placement of members on the devices."""
+"""The compiled programs of SGD for one placement of members on the devices.
+
+The fused training step is one program for all members on all devices. It composes `apply_member`
+and `update_member`, the same two functions that the public `apply_model` and `update_model` map,
+and adds what the loop needs around them: augmentation and normalisation on the device, members of
+one device side by side, one member over several devices, the prior, and the metrics of the mean of
+softmax.
+"""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -12,16 +19,24 @@ import optax
 from clu import metrics as clu_metrics
 from flax import serialization
 
+from ensemble import target_rows
 from ensemble.batched_prediction import make_predict
-from ensemble.likelihood import Likelihood
+from ensemble.errors import UserError
+from ensemble.likelihood import Likelihood, Reduce
 from ensemble.method import Status
 from ensemble.methods.members import pretrained
-from ensemble.methods.members.member import TrainState, create_member, keep_best
-from ensemble.methods.members.train_step import (
-    Metrics,
-    check_accumulation,
-    make_train_steps,
+from ensemble.methods.members.batching import Batch
+from ensemble.methods.members.member import (
+    Objective,
+    Output,
+    Stream,
+    TrainState,
+    apply_member,
+    create_member,
+    keep_best,
+    update_member,
 )
+from ensemble.network import Variables
 from ensemble.notes import note
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.member_parts import (
@@ -29,15 +44,18 @@ from ensemble.sharding.member_parts import (
     check_annotations,
     fewest_member_devices,
 )
-from ensemble.sharding.mesh import DATA, MODEL
+from ensemble.sharding.mesh import DATA, MODEL, spec
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
-from ensemble.storage.claims import check_shapes
+from ensemble.sources.batches import augment
+from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import device_bytes
-from ensemble.task import Learned
+from ensemble.task import Aux, Learned
+
+Metrics = dict[str, clu_metrics.Average]
+"""Averages over the steps of a chunk, each a (total, count) pair that merges by addition."""
 
 TOTALS = "totals"
 """What a checkpoint calls the sums of metrics that are yet to be reported."""
-
 
 _STATE_SHARE = 50
 """Percent of a device that parameters, gradients and optimiser may take; activations the rest."""
@@ -47,7 +65,6 @@ class Programs(NamedTuple):
     """The compiled functions for one placement."""
 
     placement: Placement
-    wanted: pretrained.Wanted
     create: Callable[..., TrainState]
     train_steps: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
@@ -74,9 +91,10 @@ def build_programs(
 
     def create(number: jax.Array, rng_key: jax.Array, given: dict[str, Any]) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)
+        variables = task.init_variables(member_key)
         return create_member(
             member_key,
-            pretrained.start(task.init_variables(member_key), given),
+            pretrained.start(variables, given) if given else variables,
             task.predict,
             optimizer,
             keep_best=config.early_stopping_epochs > 0,
@@ -108,12 +126,6 @@ def build_programs(
 
     return Programs(
         placement=placement,
-        wanted=pretrained.Wanted(
-            task.init_variables,
-            task.dataset.input_shape,
-            task.likelihood.num_outputs,
-            task.traits.is_random,
-        ),
         create=placement.map_devices(
             jax.vmap(create, in_axes=(0, None, 0)),
             (MEMBERS, EVERYWHERE, MEMBERS),
@@ -130,6 +142,243 @@ def build_programs(
         ),
         predict=make_predict(task.predict, placement),
     )
+
+
+def make_train_steps(
+    config: ml_collections.FrozenConfigDict, task: Learned, placement: Placement
+) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
+    """Returns the steps `(states, member_metrics, ensemble_metrics, batches, step, count) -> ...`.
+
+    States and member metrics are [num_places, ...], ensemble metrics [], the batches are of
+    `place_shared_steps` or `place_separate_steps`, `step` is the members' common step before the
+    first of them, and `count` how many of the K are taken; both are host integers. States and
+    metrics that go in are donated; the metrics that come out have the steps added.
+    """
+    shared = config.batching == "shared"
+    objective, likelihood = make_objective(config, task), task.likelihood
+    options: Mapping[str, str] = {}
+    if config.rematerialise:
+        # Few runs trade time for memory.
+        from ensemble.methods.members.rematerialise import COMPILER_OPTIONS, rematerialised
+
+        objective = rematerialised(objective)
+        options = COMPILER_OPTIONS.get(placement.platform, {})
+    over = Reduce(placement.sum_over_groups, placement.max_over_groups)
+    # Member k's key is the seed's folded with k; no member has this number.
+    key_augment = jax.random.fold_in(jax.random.key(config.seed), 2**32 - 1)
+
+    prepare = functools.partial(_prepare, config, task)
+
+    def differentiate(state: TrainState, batch: Batch, rng_key: jax.Array) -> Output:
+        if config.gradient_accumulation > 1:
+            return accumulate(state, objective, batch, rng_key, config.gradient_accumulation)
+        return apply_member(state, objective, batch.inputs, batch.targets, batch.weights, rng_key)
+
+    update = functools.partial(_update, task, placement)
+
+    def step_fn(
+        states: TrainState,
+        member_metrics: Metrics,
+        ensemble_metrics: Metrics,
+        batch: Batch,
+        step: jax.Array,
+    ) -> tuple[TrainState, Metrics, Metrics]:
+        if shared:
+            key = jax.random.fold_in(key_augment, step)
+            inputs = prepare(batch.inputs, key, batch.positions)
+        else:
+            keys = jax.vmap(lambda state: state.step_key(Stream.AUGMENT, step))(states)
+            inputs = jax.vmap(prepare)(batch.inputs, keys, batch.positions)
+        batch = batch.replace(inputs=inputs)
+        keys = jax.vmap(lambda state: state.step_key(Stream.DROPOUT, state.step))(states)
+        # Networks alone are mapped slot by slot: every copy of a program takes time to compile.
+        axis = None if shared else 0  # Of members, in the arrays of the batch.
+        output = placement.map_slots(differentiate, in_axes=(0, axis, 0))(states, batch, keys)
+        states, metrics = jax.vmap(update, in_axes=(0, 0, axis))(states, output, batch)
+        member_metrics = _add(member_metrics, placement.sum_over_slices(metrics))
+        if shared:
+            # Of the status after the step: one that has just failed must not poison the mean.
+            live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
+            scores = likelihood.mixture_scores(output.predicted, batch.targets, live, over)
+            metrics = {name: _mean(name, score, batch) for name, score in scores.items()}
+            ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
+        return states, member_metrics, ensemble_metrics
+
+    results = (MEMBERS, MEMBERS, EVERYWHERE)
+    of_batches = spec(None, "example") if shared else spec("member", None, "example")
+    return placement.map_devices(
+        _in_line(step_fn, axis=0 if shared else 1),
+        (*results, of_batches, EVERYWHERE, EVERYWHERE),
+        results,
+        donate=(0, 1, 2),
+        options=options,
+    )
+
+
+def _prepare(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    inputs: jax.Array,
+    rng_key: jax.Array,
+    positions: jax.Array,
+) -> jax.Array:
+    """Augments and normalises inputs [B, ...] at positions [B] of the whole batch."""
+    if config.augment.shift or config.augment.flip:
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, positions)
+        inputs = augment(keys, inputs, config.augment.shift, config.augment.flip)
+    return task.prepare(inputs)
+
+
+def _update(
+    task: Learned, placement: Placement, state: TrainState, output: Output, batch: Batch
+) -> tuple[TrainState, Metrics]:
+    """Takes a member's step, by the gradients of all its slices and of the prior."""
+    gradients, loss, weight = placement.sum_over_slices(
+        (output.gradients, output.loss, jnp.sum(batch.weights))
+    )
+    log_prior, prior_gradients = jax.value_and_grad(task.log_prior)(state.params)
+    gradients = jax.tree.map(
+        lambda g, p: g / weight - p / task.num_train_examples, gradients, prior_gradients
+    )
+    loss = loss / weight - log_prior / task.num_train_examples
+    progress = task.likelihood.progress
+    scores = task.likelihood.example_scores(output.predicted, batch.targets)
+    metrics = {
+        "loss": clu_metrics.Average.from_model_output(loss),
+        progress: _mean(progress, scores[progress], batch),
+    }
+    return update_member(state, gradients, loss, output.model_state), metrics
+
+
+def _in_line(step_fn: Callable[..., Any], axis: int) -> Callable[..., Any]:
+    """Takes `count` steps, one after the other.
+
+    Args:
+        step_fn: `(states, member_metrics, ensemble_metrics, batch, step) -> the first three`.
+        axis: of steps, in the arrays of `batches`.
+    """
+
+    def steps_fn(
+        states: TrainState,
+        member_metrics: Metrics,
+        ensemble_metrics: Metrics,
+        batches: Batch,
+        step: jax.Array,
+        count: jax.Array,
+    ) -> tuple[TrainState, Metrics, Metrics]:
+        def one(i: Any, carry: tuple[TrainState, Metrics, Metrics]) -> Any:
+            batch = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, axis, keepdims=False), batches
+            )
+            return step_fn(*carry, batch, step + i)
+
+        carry = (states, member_metrics, ensemble_metrics)
+        if batches.mask.shape[axis] == 1:  # Without a loop, in which convolutions are slow.
+            return one(0, carry)
+        return jax.lax.fori_loop(0, count, one, carry)
+
+    return steps_fn
+
+
+def accumulate(
+    state: TrainState, objective: Objective, batch: Batch, rng_key: jax.Array, num_parts: int
+) -> Output:
+    """As `apply_member`, in parts one after another, of which one is in memory at a time.
+
+    Args:
+        state: one member's, of a network without state of its own.
+        objective: that is maximised.
+        batch: of the member, prepared.
+        rng_key: of the network's noise in this step; each part has its own.
+        num_parts: P; example i is in part i % P, so that every device has some of each part.
+    """
+    size = batch.weights.shape[0]
+    rows = -(-size // num_parts)
+
+    def parts(leaf: jax.Array, fill: float | None = None) -> jax.Array:
+        padded = transfer.pad(leaf, rows * num_parts, fill=fill)
+        return jnp.swapaxes(padded.reshape(rows, num_parts, *leaf.shape[1:]), 0, 1)
+
+    def one(sums: Any, part: Any) -> Any:
+        number, inputs, targets, weights = part
+        key = jax.random.fold_in(rng_key, number)
+        output = apply_member(state, objective, inputs, targets, weights, key)
+        sums = jax.tree.map(jnp.add, sums, (output.gradients, output.loss))
+        return sums, output.predicted
+
+    nothing = jax.tree.map(jnp.zeros_like, state.params), jnp.zeros((), jnp.float32)
+    columns = (
+        np.arange(num_parts),
+        *jax.tree.map(parts, (batch.inputs, batch.targets)),
+        parts(batch.weights, 0),
+    )
+    (gradients, loss), predicted = jax.lax.scan(one, nothing, columns)
+    predicted = jax.tree.map(
+        lambda leaf: jnp.swapaxes(leaf, 0, 1).reshape(-1, *leaf.shape[2:])[:size], predicted
+    )
+    return Output(gradients, loss, predicted, state.model_state)
+
+
+def check_accumulation(config: ml_collections.FrozenConfigDict, task: Learned) -> None:
+    """Refuses batches in parts to networks whose statistics are of a batch.
+
+    Raises:
+        UserError: as said.
+    """
+    if config.gradient_accumulation > 1 and task.traits.has_state:
+        raise UserError(
+            f"config.gradient_accumulation={config.gradient_accumulation} would give the network "
+            f"config.model={config.model!r} the statistics of a part for those of a batch; set it "
+            "to 1, or choose a network without batch statistics"
+        )
+
+
+def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
+    """What a member maximises: the log likelihood, as far as nothing else is configured.
+
+    Labels may be smoothed. The gradients of examples may be weighted by a power of their predicted
+    variance (beta-NLL, Seitzer et al. 2022, arXiv:2203.09168); values are then the log likelihood
+    still.
+
+    Raises:
+        UserError: the likelihood has no labels to be smoothed, or no scale to weight by.
+    """
+    if config.label_smoothing and not hasattr(task.likelihood, "smoothed_log_prob"):
+        raise UserError(
+            f"config.label_smoothing={config.label_smoothing} is for classes, and "
+            f"config.likelihood={task.likelihood.name!r} is for numbers; set it to 0"
+        )
+    if config.beta_nll and not hasattr(task.likelihood, "relative_variance"):
+        raise UserError(
+            f"config.beta_nll={config.beta_nll} is for likelihoods of a location and a scale, such "
+            f"as 'gaussian', of one target; this is {task.likelihood.name!r} of "
+            f"{task.likelihood.num_targets}: set it to 0"
+        )
+
+    def objective(
+        variables: Variables, inputs: jax.Array, targets: jax.Array, rng_key: jax.Array
+    ) -> tuple[jax.Array, Aux]:
+        log_prob, aux = task.log_likelihood(variables, inputs, targets, True, rng_key)
+        if config.label_smoothing:
+            smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
+            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
+        if config.beta_nll:
+            scaled: Any = task.likelihood  # Likewise, by `beta_nll`.
+            weight = scaled.relative_variance(aux.predicted) ** config.beta_nll
+            weighted = jax.lax.stop_gradient(weight) * log_prob
+            log_prob = weighted + jax.lax.stop_gradient(log_prob - weighted)
+        return log_prob, aux
+
+    return objective
+
+
+def _mean(name: str, scores: jax.Array, batch: Batch) -> clu_metrics.Average:
+    mask = target_rows.scored(name, batch.targets, batch.mask)
+    return clu_metrics.Average.from_model_output(scores, mask=mask)
+
+
+def _add(totals: Metrics, metrics: Metrics) -> Metrics:
+    return jax.tree.map(jnp.add, totals, metrics)
 
 
 def zero_metrics(placement: Placement, likelihood: Likelihood) -> tuple[Metrics, Metrics]:

@@ -7,15 +7,19 @@ of what was read, so that a run does not go on from other weights.
 """
 
 import hashlib
+import io
 import itertools
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
+import ml_dtypes
 import numpy as np
+from etils import epath
 from flax import traverse_util
 
 from ensemble import networks, registry
@@ -25,9 +29,11 @@ from ensemble.network import Variables
 from ensemble.notes import note
 from ensemble.sharding import processes
 from ensemble.sharding.placement import Placement
-from ensemble.storage.paths import user_path
-from ensemble.storage.weights import read_weights
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.npz import read_arrays
+from ensemble.storage.paths import is_remote, user_path
 from ensemble.storage.workdir import Workdir
+from ensemble.task import Learned
 
 logger = logging.getLogger("ensemble")
 
@@ -36,25 +42,19 @@ Given = dict[str, Any]
 
 _MAX_NAMED = 6
 
+_MAX_HEADER = 2**23
+"""Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
+
+_DTYPES: dict[str, Any] = {
+    **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},
+    **{f"I{size}": np.dtype(f"<i{size // 8}") for size in (8, 16, 32, 64)},
+    **{f"U{size}": np.dtype(f"<u{size // 8}") for size in (8, 16, 32, 64)},
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "BOOL": np.dtype(bool),
+}
 
 WEIGHTS = "pretrained"
 """What a checkpoint's counters call the digest of the weights that the members started from."""
-
-
-class Wanted(NamedTuple):
-    """What of the weights a network needs.
-
-    Attributes:
-        init: how one member would start without them, from its key.
-        input_shape: of one example.
-        num_outputs: of the network.
-        is_random: whether the network draws noise in training.
-    """
-
-    init: Callable[[jax.Array], Variables]
-    input_shape: tuple[int, ...]
-    num_outputs: int
-    is_random: bool
 
 
 class Weights:
@@ -74,13 +74,13 @@ class Weights:
         """What a checkpoint says of them."""
         return {} if self.digest is None else {WEIGHTS: self.digest}
 
-    def place(self, placement: Placement, indices: Sequence[int], wanted: Wanted) -> dict[str, Any]:
+    def place(self, placement: Placement, indices: Sequence[int], task: Learned) -> dict[str, Any]:
         """Reads them, and puts them on the devices where the members that they begin will lie.
 
         Args:
             placement: of the members.
             indices: numbers of the members.
-            wanted: by their network.
+            task: what they learn, by a network that the weights must fit.
 
         Returns:
             A nested dict [num_places, ...], with the paths of a network's variables but `params`.
@@ -99,7 +99,7 @@ class Weights:
                 "put those back, or choose another --workdir"
             )
         self.digest = digest
-        given = _fitting(found, self._config, wanted)
+        given = _fitting(found, self._config, task)
         tree = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in given.items()})
         return placement.place_rows(tree, np.asarray(indices))
 
@@ -122,15 +122,15 @@ class Weights:
             )
 
 
-def _fitting(found: Given, config: ml_collections.FrozenConfigDict, wanted: Wanted) -> Given:
+def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
     """What of the arrays is the network's body, in its types.
 
     Raises:
         UserError: they do not fit the network, or make members the same.
     """
     what = f"config.pretrained={config.pretrained!r}"
-    shapes = _named(jax.eval_shape(wanted.init, jax.random.key(0)))
-    body = _body(config, wanted.input_shape, wanted.num_outputs)
+    shapes = _named(jax.eval_shape(task.init_variables, jax.random.key(0)))
+    body = _body(config, task.dataset.input_shape, task.likelihood.num_outputs)
     head = sorted(shapes.keys() - body)
     if not body:
         raise UserError(
@@ -155,8 +155,8 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, wanted: Want
             f"{what} does not fit config.model={config.model!r}: {_listed(faults, '; ')}{there}; "
             "give weights of this network, for inputs of this shape, by its names"
         )
-    if config.batching == "shared" and not wanted.is_random:
-        _check_members_differ(config, fits, wanted.init, head)
+    if config.batching == "shared" and not task.traits.is_random:
+        _check_members_differ(config, fits, task.init_variables, head)
     if others:
         note(f"{what} has arrays that config.model={config.model!r} lacks: {_listed(others)}.")
     num_networks = len(next(iter(fits.values())))
@@ -201,7 +201,7 @@ def _read(given: str, what: str) -> Given:
     if path.suffix in (".npz", ".safetensors"):
         if not path.exists():
             raise UserError(f"{what}: there is no such file; give the path of one")
-        arrays = read_weights(path)
+        arrays = _read_file(path)
         named = {
             name.replace(".", "/").removeprefix("params/"): array[None]
             for name, array in arrays.items()
@@ -215,6 +215,63 @@ def _read(given: str, what: str) -> Given:
         raise UserError(f"{what}: {error}; or give an npz or a safetensors file") from None
     last = restored.num_draws
     return {name: leaf[last - 1 :: last] for name, leaf in _named(restored.variables).items()}
+
+
+def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
+    """Reads all arrays of a file of anybody: numbers by name, no more than memory holds.
+
+    Args:
+        path: that ends in `.npz` or `.safetensors`.
+
+    Raises:
+        UserError: it is no such file, or holds what is no number, or more than memory does.
+    """
+    limit = memory_bytes() // 2
+    try:
+        if not is_remote(path) and not os.path.isfile(path):  # A pipe or a device never ends.
+            raise ValueError("it is not a regular file")
+        size = path.stat().length
+        if path.suffix != ".npz":
+            limit //= 2  # The library copies the arrays.
+        if size > limit:
+            raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
+        content = path.read_bytes()
+        if path.suffix == ".npz":
+            arrays = read_arrays(io.BytesIO(content), limit)
+        else:
+            arrays = _read_safetensors(content)
+        for name, array in arrays.items():
+            if array.dtype.kind in "US" or array.dtype.kind == "c":
+                raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
+            "safetensors file of arrays by name"
+        ) from None
+    return arrays
+
+
+def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file.
+
+    Raises:
+        ValueError: it is none, or has arrays of other dtypes than `_DTYPES`.
+    """
+    import safetensors  # Few runs have such a file.
+
+    if int.from_bytes(content[:8], "little") > _MAX_HEADER:
+        raise ValueError("it has no header of safetensors")
+    try:
+        entries = safetensors.deserialize(content)
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from None
+    for name, entry in entries:
+        if entry["dtype"] not in _DTYPES:
+            raise ValueError(f"{name} has dtype {entry['dtype']}, not of {', '.join(_DTYPES)}")
+    return {
+        name: np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in entries
+    }
 
 
 def _body(

@@ -18,6 +18,7 @@ from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
 from ensemble.methods.members.member_programs import (
     TOTALS,
+    Metrics,
     Programs,
     build_programs,
     mark_padding,
@@ -27,10 +28,9 @@ from ensemble.methods.members.member_programs import (
 )
 from ensemble.methods.members.optimizers import Descent, create_descent, say_what_stretching_does
 from ensemble.methods.members.pretrained import WEIGHTS, Weights
-from ensemble.methods.members.train_step import Metrics
 from ensemble.sharding import processes, transfer
 from ensemble.source import SplitInputs
-from ensemble.storage.claims import check_shapes
+from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
@@ -144,7 +144,7 @@ class SGD(Method[SGDState, ChunkInfo]):
     def init(self, rng_key: jax.Array) -> SGDState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
         programs = self._programs
-        given = self._weights.place(programs.placement, self.indices, programs.wanted)
+        given = self._weights.place(programs.placement, self.indices, self.task)
         members = programs.create(self._numbers(), rng_key, given)
         members = members.replace(status=mark_padding(programs.placement, members.status))
         return SGDState(members, step=0)
@@ -329,7 +329,7 @@ class SGD(Method[SGDState, ChunkInfo]):
 
     # Growth.
 
-    def newcomers(self, counters: Mapping[str, int]) -> "SGD | None":
+    def new_members(self, counters: Mapping[str, int]) -> "SGD | None":
         """The method of the members that a checkpoint with these counters lacks, if any."""
         first = counters["num_members"]
         if first >= self.config.ensemble_size:
@@ -341,15 +341,15 @@ class SGD(Method[SGDState, ChunkInfo]):
         self,
         arrays: Mapping[str, Any],
         counters: Mapping[str, int],
-        newcomers: Mapping[str, Any],
+        new_members: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A checkpoint's `(arrays, counters)` together with the arrays of newcomers.
+        """A checkpoint's `(arrays, counters)` together with the arrays of new_members.
 
         Of a logging period that the checkpoint is within, the rest alone will be reported.
         """
         members = [
             {name: leaf for name, leaf in one.items() if name != TOTALS}
-            for one in (arrays, newcomers)
+            for one in (arrays, new_members)
         ]
         step, num_members = counters["step"], sum(len(one["status"]) for one in members)
         return (

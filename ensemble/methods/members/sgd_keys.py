@@ -136,7 +136,7 @@ BLOCK = Block(
     _conflicts,
     instead={
         "num_chains": "config.ensemble_size says how many members",
-        "hmc.num_samples": "config.num_epochs or num_steps says how long",
+        "sampler.num_samples": "config.num_epochs or num_steps says how long",
         "rwm.num_samples": "config.num_epochs or num_steps says how long",
     },
 )

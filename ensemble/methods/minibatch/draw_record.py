@@ -13,8 +13,8 @@ from ensemble import target_rows
 from ensemble.draws.running_sums import PredictiveSums, add_draws, evaluate_draws, zero_sums
 from ensemble.draws.store import LOG_PROB, Draws, tracked_examples
 from ensemble.likelihood import Likelihood
-from ensemble.sharding.placed_split import PlacedSplit
-from ensemble.storage.claims import check_shapes
+from ensemble.sharding.transfer import PlacedSplit
+from ensemble.storage.checkpoint import check_shapes
 
 
 class Draw(NamedTuple):

@@ -86,7 +86,7 @@ _INSTEAD = {
     **INSTEAD_OF_MEMBERS,
     "num_epochs": _DURATION,
     "num_steps": _DURATION,
-    "hmc.num_samples": _DURATION,
+    "sampler.num_samples": _DURATION,
     "rwm.num_samples": _DURATION,
     "schedule": "config.sgmcmc.schedule says how the learning rate changes",
     "weight_decay": "config.prior says how small parameters are",

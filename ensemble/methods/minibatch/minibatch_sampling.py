@@ -34,7 +34,7 @@ from ensemble.notes import note
 from ensemble.report.posterior import convergence_scalars, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes, transfer
-from ensemble.storage.claims import check_shapes
+from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir

@@ -315,5 +315,5 @@ def check_start(log_density: np.ndarray) -> None:
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
         raise UserError(
             f"the log density is {log_density[bad[0]]} at the start of chains {named}{more}; it "
-            "must be a number or -inf: mend it, or start elsewhere"
+            "must be a number or -inf: fix it, or start elsewhere"
         )

@@ -22,9 +22,9 @@ from ensemble.pictures.chain_plots import marginal_plot
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import create_mesh
-from ensemble.storage.files import write_bytes
+from ensemble.storage.files import write_file
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Sampled
+from ensemble.task import DensityTask
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the quantiles in a report."""
@@ -83,7 +83,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
     noun = "chain"
     indices = (0,)  # All chains are one member.
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Sampled):
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: DensityTask):
         self.config = config
         self.task = task
         self.num_steps = config.rwm.num_warmup + config.rwm.num_samples
@@ -249,7 +249,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
             return
         work.plots.mkdir(parents=True, exist_ok=True)
         for tag, figure in figures.items():
-            write_bytes(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
+            write_file(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
 
     def to_host(self, state: RandomWalkState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`."""

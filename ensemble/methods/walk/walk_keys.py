@@ -65,7 +65,7 @@ BLOCK = Block(
         **INSTEAD_OF_MEMBERS,
         "num_epochs": _DURATION,
         "num_steps": _DURATION,
-        "hmc.num_samples": _DURATION,
+        "sampler.num_samples": _DURATION,
         "dataset": "config.density says what is sampled",
         "model": "config.density says what is sampled",
     },

@@ -28,7 +28,7 @@ from ensemble.sources.own_arrays import local_path
 from ensemble.sources.records.conversion import check_new
 from ensemble.sources.records.index import EXAMPLES, INDEX, damage_named, parse_index
 from ensemble.sources.records.shards import SUFFIX, shard_names
-from ensemble.storage.files import locked, write_bytes
+from ensemble.storage.files import locked, write_file
 from ensemble.storage.paths import is_remote, user_path
 from ensemble.storage.schema import MAX_BYTES
 
@@ -75,10 +75,10 @@ def local_copy(name: str) -> Path:
             with locked(folder.with_name(f".{folder.name}.lock")):
                 if missing := _missing(folder, sizes):
                     _copy(name, store, root, folder, missing)
-                write_bytes(epath.Path(folder / INDEX), content)
+                write_file(epath.Path(folder / INDEX), content)
         origin = _origin(path)
         if not origin.is_file() or origin.read_bytes() != folder.name.encode():
-            write_bytes(epath.Path(origin), folder.name.encode())
+            write_file(epath.Path(origin), folder.name.encode())
     except OSError as error:
         raise UserError(
             f"{name} cannot be copied to {folder} ({error.strerror or error}); free space there, "

@@ -192,12 +192,12 @@ def _targets(
         return labels
     columns = {}
     dtypes = {target_rows.VALUE: np.float32, target_rows.CENSORED: np.bool_}
-    for name in (target_rows.VALUE, *target_rows.REMARKS):
+    for name in (target_rows.VALUE, *target_rows.ANNOTATIONS):
         if name == target_rows.VALUE or f"{part}_{name}" in arrays:
             dtype = np.dtype(dtypes.get(name, np.float32))
             columns[name] = _column(arrays, f"{part}_{name}", size, dtype)
     if len(columns) > 1 and any(column.ndim > 1 for column in columns.values()):
-        raise ValueError(f"targets of {part} are several, with remarks")
+        raise ValueError(f"targets of {part} are several, with annotations")
     return target_rows.joined(columns)
 
 

@@ -2,5 +2,5 @@
 
 `raw_columns` has raw columns as files and data frames hold them, `column_kinds` says what each is
 taken for, `table_form` fits how they become inputs, `read_table` applies it, `row_splits` splits by
-groups or by time, and `table_source` is the tenant.
+groups or by time, and `table_source` is the source.
 """

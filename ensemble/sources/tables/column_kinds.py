@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import collections
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ensemble.errors import UserError, shown
 from ensemble.notes import note
 from ensemble.sources.tables import read_table
-from ensemble.sources.tables.date_forms import likely_forms
 from ensemble.sources.tables.raw_columns import Column, Columns, kind_of, named, parses
 from ensemble.storage.table_schema import KINDS
+
+# Dates in other forms than ISO 8601.
+_DAYS = (
+    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d",
+    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y",
+    "%d-%b-%Y", "%d-%b-%y",
+)  # fmt: skip
+_TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
+_FORM = re.compile(r"(\d{1,4}|[^\W\d]{3,9})[./ -](\d{1,2}|[^\W\d]{3,9}),?[./ -]\d{1,4}( \d.*)?")
+_MOST_TEXTS = 200  # Different texts that are looked at.
 
 
 def parse_columns(value: Any) -> dict[str, str]:
@@ -103,7 +114,7 @@ def kinds_of(
             kinds[name] = ("drop", aside[name])
         else:
             kinds[name] = kind_of(column, name, date_format)
-            if _are_texts(column, kinds[name]) and (forms := likely_forms(column.texts())):
+            if _are_texts(column, kinds[name]) and (forms := _likely_forms(column.texts())):
                 are_noted.add(name)
                 _note_dates(name, column, forms)
     if date_format and not aside and ("date", date_format) not in kinds.values():
@@ -170,3 +181,23 @@ def parsed(columns: Columns, kinds: Mapping[str, tuple[str, str]]) -> dict[str, 
                 ) from None
         found[name] = column
     return found
+
+
+def _likely_forms(texts: Iterable[str]) -> list[str]:
+    """The forms, as of `strptime`, in which most texts are dates; none where they are no dates.
+
+    Args:
+        texts: of a column, of which empty ones are missing.
+    """
+    different = [*dict.fromkeys(text for text in texts if text)][:_MOST_TEXTS]
+    like_dates = [text for text in different if _FORM.fullmatch(text)]  # strptime is slow.
+    if len(like_dates) <= len(different) / 2:
+        return []
+    counts = collections.Counter(
+        form
+        for form in (day + time for day in _DAYS for time in _TIMES)
+        for text in like_dates
+        if parses("date", text, form)
+    )
+    best = max(counts.values(), default=0)
+    return [form for form in counts if counts[form] == best > len(different) / 2]

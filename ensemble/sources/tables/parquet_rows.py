@@ -22,7 +22,7 @@ from ensemble.sources.tables.frames import of_frame
 from ensemble.sources.tables.raw_columns import Column, named
 from ensemble.sources.tables.table_files import decoded_bytes, files_of, open_parquet, reading
 from ensemble.sources.tables.table_targets import kind_of_target, target_values
-from ensemble.storage.npz import max_bytes
+from ensemble.storage.memory import max_bytes
 
 
 class _Group(NamedTuple):

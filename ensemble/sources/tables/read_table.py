@@ -71,13 +71,13 @@ def parse(values, kind, name, form=""):
     return found
 
 
-def of_numbers(values, one, remarks):
+def of_numbers(values, one, warnings):
     """Standardised numbers [N, 1 + ...], with the phases of dates and a flag of missing values."""
     found = parse(values, one["kind"], one["name"], one.get("form", ""))
     gaps = np.isnan(found)
     if gaps.any() and not one["flag"]:
         line = f"is missing in {gaps.sum()} of {len(gaps)} rows, and never was in training"
-        remarks.append(f"column {one['name']!r} {line}: the median takes its place")
+        warnings.append(f"column {one['name']!r} {line}: the median takes its place")
     found[gaps] = one["median"]
     parts = [(found - one["shift"]) / one["scale"]]
     for period in one["periods"]:
@@ -85,37 +85,37 @@ def of_numbers(values, one, remarks):
     return np.stack(parts + [gaps] * one["flag"], axis=1)
 
 
-def of_categories(values, one, remarks):
+def of_categories(values, one, warnings):
     """One-hot rows [N, C]: of the categories, and of all that are rare or unseen together."""
     texts = ["" if text.lower() in MISSING else text for text in values]
     place, rare = {text: k for k, text in enumerate(one["categories"])}, set(one["rare"])
     unseen = [text for text in texts if text not in place and text not in rare]
     if unseen:
         line = f"{len(unseen)} of {len(texts)} rows, such as {unseen[0][:40]!r}"
-        remarks.append(f"column {one['name']!r} holds categories unseen in training in {line}")
+        warnings.append(f"column {one['name']!r} holds categories unseen in training in {line}")
     return np.equal.outer([place.get(t, len(place)) for t in texts], range(len(place) + bool(rare)))
 
 
 @np.errstate(all="ignore")  # What overflows is refused.
 def encode(columns, table):
-    """Makes inputs [N, F] float32 of columns by name, and remarks on what training did not have."""
+    """Makes inputs [N, F] float32 of columns by name, and warnings of what is new to training."""
     learned = [one for one in table["columns"] if one["kind"] != "drop"]
     if absent := [repr(one["name"]) for one in learned if one["name"] not in columns]:
         raise ValueError(f"the table lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}")
-    parts, remarks = [], []
+    parts, warnings = [], []
     for one in learned:
         make = of_categories if one["kind"] == "category" else of_numbers
         values = columns[one["name"]]
         if "missing" in table:
             values = blank(values, table["missing"], one["kind"])
-        parts.append(make(values, one, remarks))
+        parts.append(make(values, one, warnings))
         if not (np.abs(parts[-1]) < 3e38).all():
             raise ValueError(f"column {one['name']!r} holds numbers that are too large")
-    return np.concatenate(parts, axis=1).astype(np.float32), remarks
+    return np.concatenate(parts, axis=1).astype(np.float32), warnings
 
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as content:
-        inputs, remarks = encode(read_csv(sys.argv[2]), json.load(content))
-    print("\n".join(remarks), file=sys.stderr, end="\n" * bool(remarks))
+        inputs, warnings = encode(read_csv(sys.argv[2]), json.load(content))
+    print("\n".join(warnings), file=sys.stderr, end="\n" * bool(warnings))
     np.save(sys.argv[3], inputs)

@@ -15,7 +15,7 @@ from ensemble.sources.splitting import POOL, split_of
 from ensemble.sources.tables import read_table
 from ensemble.sources.tables.frames import of_frame
 from ensemble.sources.tables.raw_columns import Column, Columns, named, num_rows, parses
-from ensemble.storage.npz import max_bytes
+from ensemble.storage.memory import max_bytes
 
 PYARROW = "pyarrow>=18,<27"
 """What reads Parquet files: pip's name of it."""

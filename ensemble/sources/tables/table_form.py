@@ -75,7 +75,7 @@ class TableForm:
         return [{name: found[n] for name, found in texts.items()} for n in range(len(inputs))]
 
     def apply(self, columns: Columns) -> tuple[np.ndarray, list[str]]:
-        """Makes inputs [N, F] float32 of raw columns, and remarks on what training did not have.
+        """Makes inputs [N, F] float32 of raw columns, and warnings on what training did not have.
 
         Raises:
             UserError: a column is not there, or holds what it cannot.
@@ -98,7 +98,7 @@ class TableForm:
             raise UserError(shown(str(error))) from None
 
     def encode(self, data: Any) -> np.ndarray:
-        """Makes inputs [N, F] float32 of a table as programs have it; remarks go to the log.
+        """Makes inputs [N, F] float32 of a table as programs have it; warnings go to the log.
 
         Args:
             data: a data frame, or a mapping from names to columns; rows, mappings from names to
@@ -115,8 +115,8 @@ class TableForm:
             columns = frames.of_rows(data, self.names)
         else:
             columns = frames.of_array(np.asarray(data), self.names)
-        inputs, remarks = self.apply(columns)
-        for line in remarks:
+        inputs, warnings = self.apply(columns)
+        for line in warnings:
             note(shown(line))
         return inputs
 

@@ -1,4 +1,4 @@
-"""The tenant for tables: files and data frames with named columns of any kind."""
+"""The source for tables: files and data frames with named columns of any kind."""
 
 import dataclasses
 import functools
@@ -166,8 +166,8 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
     learned = _learned(tables, places["train"])
     form = table_form.fit(learned, kinds, request.table.target, name, missing)
     encoded = {part: form.apply(one) for part, one in tables.items()}
-    for part, (_, remarks) in encoded.items():
-        for line in remarks if part == "test" else ():
+    for part, (_, warnings) in encoded.items():
+        for line in warnings if part == "test" else ():
             note(f"{name}: {part}: {shown(line)}")
     explicit = _by_split(arrays, {part: one for part, (one, _) in encoded.items()}, places)
     made = dataset_from_arrays(explicit, name, hold_out=False, copies_together=False)  # As above.

@@ -14,7 +14,7 @@ from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.source import Source, SplitInputs
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Predictive
+from ensemble.task import PredictingTask
 
 MAX_NETWORKS = 64
 """Of a teacher, which all predict every batch: of more, such as a posterior's draws, so many at
@@ -33,7 +33,7 @@ class Predictions(Protocol):
 class Ensemble(Protocol):
     """An ensemble as a function, as far as learning from it, and being compared with it, goes."""
 
-    task: Predictive
+    task: PredictingTask
     variables: Any
     members: Sequence[int]
 

@@ -15,8 +15,7 @@ import scipy.special
 from ensemble.errors import UserError
 from ensemble.metrics import ranking
 from ensemble.source import in_memory
-from ensemble.sources.movielens import WATCHED
-from ensemble.sources.watches import WatchDataset
+from ensemble.sources.movielens import WATCHED, WatchDataset
 from ensemble.tasks.factorisation.baselines import fit_popularity
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
 from ensemble.source import Examples, Source
 from ensemble.sources.catalogue import models_of
-from ensemble.sources.movielens import HELD_OUT
-from ensemble.sources.watches import WatchDataset
+from ensemble.sources.movielens import HELD_OUT, WatchDataset
 from ensemble.storage.memory import check_memory
 from ensemble.task import Aux, Defaults, DrawReport, OwnLogLikelihood, Scored
 from ensemble.tasks.factorisation import recommendation, watch_likelihood
@@ -237,7 +236,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     dataset: WatchDataset = found
     flat, priors = flatten(config), parse_prior(config.prior)
     for key, allowed, holds in (
-        ("hmc.mass", "identity or diagonal", ("identity", "diagonal").__contains__),
+        ("sampler.mass", "identity or diagonal", ("identity", "diagonal").__contains__),
         ("hold_out", "True", bool),
         ("prior", "without a fan-in", lambda value: not any(p.is_over_fan_in for p in priors)),
     ):
@@ -288,7 +287,7 @@ def _check_memory(config: ml_collections.FrozenConfigDict, dataset: WatchDataset
     """
     num_params = (config.num_factors + 1) * sum(dataset.observed.shape)
     # Positions, gradients and momenta before, during and after a trajectory; and what is kept.
-    num_copies = 8 + config.log_every_steps // config.hmc.thin + 1
+    num_copies = 8 + config.log_every_steps // config.sampler.thin + 1
     check_memory(
         4 * num_copies * config.num_chains * num_params,
         f"{config.num_chains} chains of {num_params:,} parameters",

@@ -118,7 +118,7 @@ class DensityProgram:
         return f"the log density is {values.flat[0]} there; give another start"
 
     @property
-    def remark(self) -> str:
+    def warning(self) -> str:
         """None is due."""
         return ""
 

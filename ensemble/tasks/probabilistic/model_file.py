@@ -16,6 +16,7 @@ import numpy as np
 from ensemble.errors import UserError, in_one_line, in_own_code
 from ensemble.own_modules import importable
 from ensemble.storage import npz
+from ensemble.storage.memory import max_bytes
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
 _PREFIX = "numpyro:"
@@ -76,7 +77,7 @@ def read_arguments(file: str) -> dict[str, Any]:
         raise UserError(f"config.data={file!r}: there is no file {path.absolute()}")
     try:
         if path.suffix == ".npz":
-            arrays = npz.read_arrays(path, npz.max_bytes())
+            arrays = npz.read_arrays(path, max_bytes())
             return {name: _plain(array) for name, array in arrays.items()}
         if path.suffix != ".json":
             raise ValueError("its name must end in .json or .npz")

@@ -17,12 +17,12 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
             "numpyro.handlers.scale"
         )
         found.append(Conflict(("temperature",), line))
-    if values.get("hmc.mass") == "kronecker":
+    if values.get("sampler.mass") == "kronecker":
         line = (
-            "config.hmc.mass='kronecker' is for logistic regression; with "
+            "config.sampler.mass='kronecker' is for logistic regression; with "
             f"config.model={values['model']!r} use 'diagonal' or 'dense'"
         )
-        found.append(Conflict(("hmc.mass",), line))
+        found.append(Conflict(("sampler.mass",), line))
     return found
 
 

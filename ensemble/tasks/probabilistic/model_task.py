@@ -261,8 +261,8 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:
     """
     if data is None:
         data = model_file.load(config.model, config.data)
-    if data.remark:
-        note(data.remark)
+    if data.warning:
+        note(data.warning)
     if depends_on_tracing(data):
         note(
             f"{data.name} is another density whenever it is traced: it seems to draw numbers by "

@@ -227,19 +227,19 @@ class NumPyroProgram:
             if not np.any(is_inside):
                 return (
                     f"observation {example[0]:.6g} of {where} is outside of what its distribution "
-                    f"{self._sites[name].fn} allows; mend the data or the model"
+                    f"{self._sites[name].fn} allows; fix the data or the model"
                 )
         for value, what in ((np.isnan, "NaN"), (np.isinf, "infinite")):
             bad = [name for name, one in terms.items() if np.all(value(one))]
             if bad:
                 return (
-                    f"the log density of {self._listed(bad)} is {what} there; mend the data or the "
+                    f"the log density of {self._listed(bad)} is {what} there; fix the data or the "
                     "model"
                 )
         return ""
 
     @property
-    def remark(self) -> str:
+    def warning(self) -> str:
         """What a model without observations samples, and what draws there are not."""
         lines = []
         if self._enumeration is not None:

@@ -68,7 +68,7 @@ class Program(Protocol):
         """What is wrong with the log density at parameters [C, ...]; empty where nothing is."""
 
     @property
-    def remark(self) -> str:
+    def warning(self) -> str:
         """What a report should say of the model; empty: nothing."""
 
     def identity(self) -> str:

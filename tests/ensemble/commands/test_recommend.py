@@ -30,7 +30,7 @@ def watch_config(**overrides):
         "num_warmup": 40,
         "num_samples": 40,
         "thin": 2,
-    } | overrides.pop("hmc", {})
+    } | overrides.pop("sampler", {})
     return {
         "dataset": f"watches:{USERS}x30",
         "model": "matrix_factorisation",
@@ -40,7 +40,7 @@ def watch_config(**overrides):
         "num_chains": 2,
         "num_devices": 4,
         "log_every_steps": 20,
-        "hmc": hmc,
+        "sampler": hmc,
         **overrides,
     }
 
@@ -86,13 +86,13 @@ def test_padding_is_not_on_disk_and_has_not_moved(finished):
 
 @pytest.mark.soak
 def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_path):
-    ensemble.train(watch_config(hmc={"num_samples": 20}), workdir=str(tmp_path / "same"))
+    ensemble.train(watch_config(sampler={"num_samples": 20}), workdir=str(tmp_path / "same"))
     shutil.copytree(tmp_path / "same", tmp_path / "other")
     ensemble.train(watch_config(), workdir=str(tmp_path / "same"))
     straight, resumed = draws_of(finished[0]), draws_of(tmp_path / "same")
     jax.tree.map(np.testing.assert_array_equal, straight, resumed)
     # Without padding: all users on one device.
-    config = watch_config(num_devices=1, hmc={"num_samples": 22})
+    config = watch_config(num_devices=1, sampler={"num_samples": 22})
     ensemble.train(config, workdir=str(tmp_path / "other"))
     scalars, _, _ = draws_of(tmp_path / "other")
     for name in ("log_density", "energy_error", "acceptance_rate", "log_prob_00"):
@@ -101,7 +101,7 @@ def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_p
 
 
 def test_no_users_factors_are_gathered():
-    config = validate(watch_config(hmc={"num_samples": 2, "num_warmup": 0, "thin": 1}))
+    config = validate(watch_config(sampler={"num_samples": 2, "num_warmup": 0, "thin": 1}))
     programs = Programs(config, create_task(config, None))
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype),
@@ -223,7 +223,10 @@ def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
     [
         ({"model": "cnn"}, "config.num_factors=2 is for config.model='matrix_factorisation', and"),
         ({"method": "mclmc"}, "config.method='mclmc' must be hmc or nuts for"),
-        ({"hmc": {"mass": "low_rank"}}, "hmc.mass='low_rank' must be identity or diagonal for"),
+        (
+            {"sampler": {"mass": "low_rank"}},
+            "sampler.mass='low_rank' must be identity or diagonal for",
+        ),
         ({"num_factors": 0}, "config.num_factors=0 must be positive"),
         ({"num_factors": 10**9}, r"2 chains of 71,000,000,071 parameters would take \d+\.\d GiB"),
         ({"dataset": "watches:3x30"}, "3 users cannot be spread over 4 shards"),

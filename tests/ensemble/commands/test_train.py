@@ -16,7 +16,7 @@ from conftest import ROOT, fill, make_blobs, started
 from kills import read_events
 from programs import run_here
 
-from ensemble.storage.checksum import checksum
+from ensemble.storage.part_files import checksum
 from ensemble.storage.workdir import Workdir
 
 CONFIG = """
@@ -233,6 +233,7 @@ def test_training_imports_no_tensorflow(config_file, tmp_path):
             ["--config.batchsize=3"],
             "config.batchsize is not a key of the configuration; did you mean batch_size?",
         ),
+        (["--config.hmc.thin=2"], "config.hmc.thin has another name now: config.sampler.thin"),
         (["--config.batch_size=many"], "batch_size"),
         (["--config.num_steps=10"], "set exactly one of the two"),
         (["--config.ensemble_size=0"], "config.ensemble_size=0 must be positive"),
@@ -275,6 +276,11 @@ def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
             "cannot be loaded (at {}): config.augment is a block of keys and takes no value "
             "itself; set config.augment.flip, config.augment.shift",
         ),
+        (
+            " default_config()",
+            " default_config(); config.hmc.thin = 2",
+            "cannot be loaded (at {}): config.hmc has another name now: config.sampler",
+        ),
     ],
 )
 def test_an_error_in_a_users_file_is_one_line_with_its_place(
@@ -287,8 +293,12 @@ def test_an_error_in_a_users_file_is_one_line_with_its_place(
     assert says.format(f"{file}:{line}") in run_expecting_one_line(file, tmp_path / "w")
 
 
-HMC = ["--config.method=hmc", "--config.hmc.num_leapfrog_steps=2", "--config.hmc.num_warmup=4"]
-HMC += ["--config.hmc.num_samples=20", "--config.hmc.thin=5", "--config.num_devices=2"]
+HMC = [
+    "--config.method=hmc",
+    "--config.sampler.num_leapfrog_steps=2",
+    "--config.sampler.num_warmup=4",
+]
+HMC += ["--config.sampler.num_samples=20", "--config.sampler.thin=5", "--config.num_devices=2"]
 
 
 @pytest.mark.check
@@ -301,7 +311,7 @@ def test_one_word_swaps_the_method(config_file, tmp_path):
     (line,) = [line for line in done.stderr.splitlines() if "config.prior was not set" in line]
     config = json.loads((tmp_path / "w" / "config.json").read_text())["config"]
     assert f"takes {config['prior']!r}." in line
-    assert config["hmc"]["thin"] == 5
+    assert config["sampler"]["thin"] == 5
     assert not {"num_epochs", "learning_rate", "rwm", "density", "num_factors"} & config.keys()
     report = json.loads((tmp_path / "w" / "report.json").read_text())
     assert report["config"] == config
@@ -328,10 +338,10 @@ def test_a_file_with_a_few_keys_can_be_overridden_in_all(tmp_path):
     done = run_here("train.py", f"--config={few}", "--explain", "--config.seed=5")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^num_epochs +3 .*\n(.*\n)*batch_size +128 ", done.stdout, re.M)
-    hmc = ["--config.method=hmc", "--config.hmc.thin=7", "--config.prior=normal(2)"]
+    hmc = ["--config.method=hmc", "--config.sampler.thin=7", "--config.prior=normal(2)"]
     done = run_here("train.py", f"--config={few}", "--explain", *hmc)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^model +mlp .*\n(.*\n)*hmc.thin +7 ", done.stdout, re.M)
+    assert re.search(r"^model +mlp .*\n(.*\n)*sampler.thin +7 ", done.stdout, re.M)
     assert (
         "Left out, for config.method='hmc' with config.model='mlp' has no use for them here: "
         "num_epochs=3." in done.stderr
@@ -358,11 +368,11 @@ def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, mo
     assert done.returncode == 0, done.stderr
     assert re.search(r"^seed +77 +where all randomness starts: .* must be at", done.stdout, re.M)
     assert re.search(r"^num_epochs +15 ", done.stdout, re.M)
-    assert "hmc." not in done.stdout
+    assert "sampler." not in done.stdout
     assert list(tmp_path.iterdir()) == []
     by_default = run_here("train.py", "--explain", "--config.method=hmc")
     assert by_default.returncode == 0, by_default.stderr
-    assert re.search(r"^hmc.thin +10 +one draw in so many", by_default.stdout, re.M)
+    assert re.search(r"^sampler.thin +10 +one draw in so many", by_default.stdout, re.M)
     assert "num_epochs" not in by_default.stdout
 
 
@@ -370,7 +380,10 @@ def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, mo
     ("flags", "line"),
     [
         (["--explain", "--config.batch_size=0"], "config.batch_size=0 must be positive"),
-        (["--explain", "--config.hmc.thin=1"], "config.hmc.thin=1 is for config.method='hmc', "),
+        (
+            ["--explain", "--config.sampler.thin=1"],
+            "config.sampler.thin=1 is for config.method='hmc', ",
+        ),
         (["--explain", "--config.method=magic"], "config.method='magic' must be one of sgd, hmc"),
         (["--explain", "--config.num_epochs=0"], "config.num_epochs=0 and config.num_steps=None:"),
     ],
@@ -388,8 +401,8 @@ def test_what_is_set_by_hand_for_another_method_is_refused_in_one_line(config_fi
     assert "or choose config.method='sgd', 'sgld' or 'sghmc'" in line
     assert "(3) config.seed=-1 must be at least 0" in line
     assert "num_epochs" not in line  # The file has set it.
-    line = run_expecting_one_line(config_file, tmp_path / "w", "--config.hmc.thin=5")
-    assert "config.hmc.thin=5 is for config.method='hmc', 'nuts', 'mclmc', 'adj" in line
+    line = run_expecting_one_line(config_file, tmp_path / "w", "--config.sampler.thin=5")
+    assert "config.sampler.thin=5 is for config.method='hmc', 'nuts', 'mclmc', 'adj" in line
 
 
 def test_a_config_file_that_raises_is_one_line(tmp_path):

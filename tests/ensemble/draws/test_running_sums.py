@@ -9,7 +9,7 @@ import scipy.special
 from ensemble.draws.running_sums import add_draws, averages, evaluate_draws, zero_sums
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.sharding.mesh import create_mesh
-from ensemble.sharding.placed_split import place_split
+from ensemble.sharding.transfer import place_split
 
 NUM_DRAWS, NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 300, 2, 5, 3
 CLASSES = Categorical(list("abc"))

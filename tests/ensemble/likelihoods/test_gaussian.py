@@ -96,10 +96,10 @@ def sampling_config(likelihood, **overrides):
         "num_chains": 2,
         "num_devices": 2,
         "log_every_steps": 5,
-        "hmc.num_warmup": 10,
-        "hmc.num_samples": 10,
-        "hmc.num_leapfrog_steps": 4,
-        "hmc.thin": 2,
+        "sampler.num_warmup": 10,
+        "sampler.num_samples": 10,
+        "sampler.num_leapfrog_steps": 4,
+        "sampler.thin": 2,
     }
     return {**config, **overrides}
 
@@ -166,7 +166,7 @@ def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood
 @pytest.mark.soak
 def test_a_posterior_s_report_is_the_mixture_of_all_its_draws(waves, tmp_path):
     """With every draw kept, the running sums say what the draws as members say."""
-    config = sampling_config("gaussian_shared", **{"hmc.thin": 1})
+    config = sampling_config("gaussian_shared", **{"sampler.thin": 1})
     result = ensemble.train(config, waves, str(tmp_path), show_progress=False)
     report, predictor = result.report, result.predictor
     assert predictor.description == "20 draws of 2 chains"

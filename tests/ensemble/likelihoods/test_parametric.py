@@ -62,7 +62,7 @@ def _gaussian(loc, scale, epistemic_share=None):
     return scipy.stats.norm(loc, scale)
 
 
-TENANTS = {
+IMPLEMENTATIONS = {
     "gaussian": (REAL, _gaussian),
     "gaussian_shared": (REAL, _gaussian),
     "gaussian_split": (REAL, _gaussian),
@@ -81,7 +81,7 @@ def make(name):
     """A likelihood of its targets, with the default settings."""
     keys = likelihood_block(name).keys.items()
     settings = {key.removeprefix(f"{name}."): one.default for key, one in keys}
-    return named(name).of_data(TENANTS[name][0], (), **settings)
+    return named(name).of_data(IMPLEMENTATIONS[name][0], (), **settings)
 
 
 def predicted(name):
@@ -96,17 +96,21 @@ def predicted(name):
 
 def judge(name, arrays):
     """The members' distributions [3, 12] as SciPy has them."""
-    return TENANTS[name][1](**{key: np.asarray(one, np.float64) for key, one in arrays.items()})
+    return IMPLEMENTATIONS[name][1](
+        **{key: np.asarray(one, np.float64) for key, one in arrays.items()}
+    )
 
 
 def test_every_tenant_is_judged():
     kinds = {name: named(name) for name in registry.LIKELIHOODS}
-    assert TENANTS.keys() == {name for name, kind in kinds.items() if hasattr(kind, "log_density")}
+    assert IMPLEMENTATIONS.keys() == {
+        name for name, kind in kinds.items() if hasattr(kind, "log_density")
+    }
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_densities_cdfs_and_moments_are_scipy_s_in_the_target_s_units(name):
-    (likelihood, arrays), targets = predicted(name), TENANTS[name][0].astype(np.float64)
+    (likelihood, arrays), targets = predicted(name), IMPLEMENTATIONS[name][0].astype(np.float64)
     its = judge(name, arrays)
     log_density = getattr(its, "logpmf" if name in COUNTS else "logpdf")(targets)
     on_host = {key: np.asarray(one, np.float64) for key, one in arrays.items()}
@@ -141,18 +145,18 @@ def test_densities_cdfs_and_moments_are_scipy_s_in_the_target_s_units(name):
         pytest.param(name, marks=pytest.mark.soak)
         if name in ("student_t", "poisson", "negative_binomial")
         else name
-        for name in TENANTS
+        for name in IMPLEMENTATIONS
     ],
 )
 def test_crps_and_quantiles_are_those_of_the_mixture(name):
-    (likelihood, arrays), targets = predicted(name), TENANTS[name][0]
+    (likelihood, arrays), targets = predicted(name), IMPLEMENTATIONS[name][0]
     its, mixture = judge(name, arrays), likelihood.distribution(arrays)
     if name in COUNTS:
         points, width = np.arange(0, 400.0), 1.0
     else:
         points = np.linspace(1e-6 if name == "log_normal" else -150, 160, 100_001)
         width = points[1] - points[0]
-    at_points = TENANTS[name][1](
+    at_points = IMPLEMENTATIONS[name][1](
         **{key: one[:, :1].astype(np.float64) for key, one in arrays.items()}
     )
     cdf = at_points.cdf(points).mean(axis=0)
@@ -175,9 +179,9 @@ def test_crps_and_quantiles_are_those_of_the_mixture(name):
     assert found.first(5).quantiles.shape == (5, len(LEVELS))
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_gradients_are_finite_far_from_the_targets_and_scales_stay_positive(name):
-    likelihood, targets = make(name), TENANTS[name][0]
+    likelihood, targets = make(name), IMPLEMENTATIONS[name][0]
     rng = np.random.default_rng(2)
     outputs = rng.choice([-60.0, 0, 60.0], (NUM_TARGETS, likelihood.num_outputs))
     outputs = jnp.asarray(outputs, jnp.float32)
@@ -202,9 +206,9 @@ def test_gradients_are_finite_far_from_the_targets_and_scales_stay_positive(name
     assert all(np.isfinite(one).all() for one in terms.values())
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_the_start_is_where_the_targets_are(name):
-    likelihood, targets = make(name), np.asarray(TENANTS[name][0], np.float64)
+    likelihood, targets = make(name), np.asarray(IMPLEMENTATIONS[name][0], np.float64)
     params = likelihood.init(jax.random.key(0))
     parts = likelihood.predict(params, jnp.zeros((1, likelihood.num_outputs)))
     if name == "log_normal":
@@ -217,9 +221,9 @@ def test_the_start_is_where_the_targets_are(name):
     assert ratio == pytest.approx(expected.get(name, 1), rel=0.01)
 
 
-@pytest.mark.parametrize("name", [name for name in TENANTS if name != "gaussian_split"])
+@pytest.mark.parametrize("name", [name for name in IMPLEMENTATIONS if name != "gaussian_split"])
 def test_a_chain_of_draws_is_their_mixture(name):
-    (likelihood, arrays), targets = predicted(name), TENANTS[name][0]
+    (likelihood, arrays), targets = predicted(name), IMPLEMENTATIONS[name][0]
     terms = jax.jit(likelihood.draw_terms)(
         arrays, targets
     )  # Three draws of one chain, as three chains.
@@ -250,7 +254,7 @@ def test_a_chain_of_draws_is_their_mixture(name):
     assert np.abs(line[0] - line[1])[inside].max() <= spacing
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_the_description_makes_the_same_likelihood(name):
     likelihood = make(name)
     again = named(name).described(likelihood.describe())
@@ -261,7 +265,7 @@ def test_the_description_makes_the_same_likelihood(name):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", [name for name in TENANTS if name != "gaussian_split"])
+@pytest.mark.parametrize("name", [name for name in IMPLEMENTATIONS if name != "gaussian_split"])
 def test_every_tenant_is_learned_loaded_exported_and_sampled(name, tmp_path):
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-2, 2, size=(300, 2)).astype(np.float32)
@@ -278,7 +282,7 @@ def test_every_tenant_is_learned_loaded_exported_and_sampled(name, tmp_path):
     exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs[:7])
     np.testing.assert_allclose(exported["mean"], p.mean, rtol=1e-4)
     np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-2, atol=0.01)
-    sampled = sampling_config(name, **{"hmc.num_warmup": 50, "hmc.num_samples": 50})
+    sampled = sampling_config(name, **{"sampler.num_warmup": 50, "sampler.num_samples": 50})
     report = ensemble.train(sampled, data, str(tmp_path / "b"), show_progress=False).report
     scores = report["test"]["ensemble"]  # Of chains that are too short to be good.
     assert np.isfinite([scores["rmse"], scores["nll"]]).all()
@@ -293,15 +297,15 @@ ALONE = Reduce(lambda x: x, lambda x: x)
 NUM = 40
 
 
-def rows(*remarks, num=NUM):
-    """Targets [N] with some of the remarks."""
+def rows(*annotations, num=NUM):
+    """Targets [N] with some of the annotations."""
     rng = np.random.default_rng(0)
     said = {
         "censored": rng.uniform(size=num) < 0.4,
         "target_errors": rng.uniform(0, 2, num).astype(np.float32),
     }
     numbers = np.abs(5 + 3 * rng.normal(size=num)).astype(np.float32) + 0.1
-    return joined({"targets": numbers, **{name: said[name] for name in remarks}})
+    return joined({"targets": numbers, **{name: said[name] for name in annotations}})
 
 
 def predicted_rows(name, targets):
@@ -337,9 +341,9 @@ def expected_log_probs(name, arrays, targets):
     return np.where(is_censored > 0, of_scipy.logsf(y), of_scipy.logpdf(y))
 
 
-@pytest.mark.parametrize(("name", "remarks"), CASES)
-def test_rows_have_scipy_s_densities_and_survival_on_devices_and_on_the_host(name, remarks):
-    targets = rows(*remarks)
+@pytest.mark.parametrize(("name", "annotations"), CASES)
+def test_rows_have_scipy_s_densities_and_survival_on_devices_and_on_the_host(name, annotations):
+    targets = rows(*annotations)
     likelihood, arrays = predicted_rows(name, targets)
     expected = expected_log_probs(name, arrays, targets)
     scores = likelihood.example_scores(arrays, on_devices(targets))
@@ -469,8 +473,8 @@ def simulated(num, error=0.0, limits=(np.inf, np.inf)):
     errors = np.where(rng.uniform(size=num) < 0.5, 0.05, error)
     y = truth(x) + 0.3 * rng.normal(size=num) + errors * rng.normal(size=num)
     limit = rng.uniform(*limits, num) if np.isfinite(limits[0]) else np.full(num, np.inf)
-    remarks = {"censored": y > limit, "target_errors": errors}
-    return {"inputs": x, "targets": np.minimum(y, limit), **remarks}
+    annotations = {"censored": y > limit, "target_errors": errors}
+    return {"inputs": x, "targets": np.minimum(y, limit), **annotations}
 
 
 def config(**overrides):
@@ -496,8 +500,8 @@ def test_every_program_takes_such_targets(tmp_path):
     assert ensemble.load(tmp_path / "run", calibrated=True)(inputs).mean.shape == (5,)
     with pytest.raises(UserError, match="how wrong predictions of censored targets are"):
         ensemble.load(tmp_path / "run", abstain="coverage=0.8")
-    sampling = {"method": "hmc", "prior": "normal(1)", "num_chains": 2, "hmc.num_warmup": 10}
-    sampling |= {"hmc.num_samples": 10, "hmc.num_leapfrog_steps": 4, "log_every_steps": 5}
+    sampling = {"method": "hmc", "prior": "normal(1)", "num_chains": 2, "sampler.num_warmup": 10}
+    sampling |= {"sampler.num_samples": 10, "sampler.num_leapfrog_steps": 4, "log_every_steps": 5}
     chains = ensemble.train(
         {"model": "tiny", "likelihood": "gaussian", **sampling},
         data=data,
@@ -505,10 +509,10 @@ def test_every_program_takes_such_targets(tmp_path):
         show_progress=False,
     )
     assert np.isfinite(chains.report["test"]["ensemble"]["nll"])
-    remarks = {name: data[name] for name in ("censored", "target_errors")}
+    annotations = {name: data[name] for name in ("censored", "target_errors")}
     weights = np.arange(120) % 3
     found = ensemble.EnsembleRegressor(ensemble_size=2, num_epochs=2).fit(
-        data["inputs"], data["targets"], weights, **remarks
+        data["inputs"], data["targets"], weights, **annotations
     )
     assert found.predict(inputs).shape == (5,)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):

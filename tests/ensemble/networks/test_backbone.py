@@ -156,7 +156,7 @@ def test_another_backbone_is_noticed_wherever_members_are_read(blobs, tmp_path):
         train(blobs, tmp_path, ensemble_size=3)
     hmc = {"method": "hmc", "model": "mine", "init_from": str(tmp_path), "num_chains": 2}
     with pytest.raises(UserError, match="has learned from another backbone than the one here"):
-        ensemble.train({**hmc, "num_devices": 1, "hmc.num_samples": 20}, data=blobs)
+        ensemble.train({**hmc, "num_devices": 1, "sampler.num_samples": 20}, data=blobs)
     networks.register("mine", networks.on_features(lambda x: of_jax(x)[:, :4], "mlp"))
     with pytest.raises(UserError, match="makes 4 features of an example, and made 5 in the run"):
         ensemble.load(tmp_path, num_devices=1)
@@ -208,7 +208,7 @@ def test_hmc_samples_the_last_layer(blobs):
         "prior": "normal(1)",
         "num_chains": 2,
         "num_devices": 1,
-        "hmc": {
+        "sampler": {
             "num_warmup": 20,
             "num_samples": 20,
             "thin": 5,

@@ -280,7 +280,12 @@ def test_it_is_sampled_under_a_prior_by_its_paths(blobs, tmp_path):
         "num_chains": 2,
         "num_devices": 2,
         "log_every_steps": 20,
-        "hmc": {"step_size": 0.02, "num_leapfrog_steps": 5, "num_warmup": 20, "num_samples": 20},
+        "sampler": {
+            "step_size": 0.02,
+            "num_leapfrog_steps": 5,
+            "num_warmup": 20,
+            "num_samples": 20,
+        },
     }
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert result.report["test"]["ensemble"]["accuracy"] > 0.5

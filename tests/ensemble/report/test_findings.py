@@ -155,20 +155,20 @@ def test_chains_that_disagree(rhat, ess, chance, says):
     found = _of(_predicted([0.9]), posterior=posterior)
     assert len(found) == bool(says)
     assert not says or f"The chains {says}: R-hat" in found[0]
-    assert not says or f"config.hmc.num_samples={50}" in found[0]
+    assert not says or f"config.sampler.num_samples={50}" in found[0]
     assert ("tail ESS from 350 (above 400" in " ".join(found)) == (ess == (900, 350))
 
 
 @pytest.mark.parametrize(
     ("posterior", "remedy"),
     [
-        ({}, "Raise config.hmc.target_acceptance=0.8 to such as 0.95."),
+        ({}, "Raise config.sampler.target_acceptance=0.8 to such as 0.95."),
         ({"energy_variance": 1e-3}, "Compare with config.method='adjusted_mclmc'."),
     ],
 )
 def test_draws_of_a_network_that_diverged(posterior, remedy):
     posterior = {"rhat_max": 1.001, "ess_bulk_min": 900, "num_warmup": 30, **posterior}
-    config = {"hmc": {"target_acceptance": 0.8, "step_size": 0.1}}
+    config = {"sampler": {"target_acceptance": 0.8, "step_size": 0.1}}
     (line,) = _of(_predicted([0.9]), posterior={**posterior, "divergences": 3}, config=config)
     assert line.startswith("3 draws diverged: the posterior has places that are too narrow")
     assert line.endswith(f"may be missing here. {remedy}")
@@ -256,7 +256,7 @@ def test_a_member_that_lowers_the_loss_is_not_lost():
         (
             {"rhat_max": 1.004, "divergences": 0, "ess_bulk_min": 208},
             0,
-            ["bulk ESS from 208 .* they are too few. Raise config.hmc.num_samples=100"],
+            ["bulk ESS from 208 .* they are too few. Raise config.sampler.num_samples=100"],
         ),
         (
             {"rhat_max": 1.004, "divergences": 0, "ess_bulk_min": 40},
@@ -285,7 +285,7 @@ def test_draws_of_a_model_that_cannot_be_relied_on(posterior, num_bad_k, says):
         "sites": {},
         "information_criteria": {"y": {"good_k": 0.62, "num_bad_k": num_bad_k}},
         "posterior": {**numbers, **posterior},
-        "config": {"hmc": {"target_acceptance": 0.8}},
+        "config": {"sampler": {"target_acceptance": 0.8}},
     }
     lines = findings(report, None, {}, {}, REMEDY)
     assert len(lines) == len(says)
@@ -309,7 +309,7 @@ def test_a_ladder_whose_neighbours_hardly_swap_is_too_coarse():
 def test_chains_whose_steps_are_too_long_are_told_of_these_and_not_to_run_for_longer():
     posterior = {"rhat_max": 3.9, "ess_bulk_min": 12.0, "rhat_chance": 1.2, "num_warmup": 0}
     posterior |= {"num_samples": 30, "energy_variance": 82.0, "divergences": 30}
-    config = {"hmc": {"step_size": 0.05}}
+    config = {"sampler": {"step_size": 0.05}}
     slow, steps = _of(_predicted([0.9]), posterior=posterior, config=config)
     assert slow.endswith("may be off. Begin with the step size, below.")
-    assert "In a new workdir lower config.hmc.step_size=0.05 to 0.016" in steps
+    assert "In a new workdir lower config.sampler.step_size=0.05 to 0.016" in steps

@@ -26,13 +26,13 @@ def test_a_warmup_that_failed_is_said_in_a_line(posterior, says):
     report = {
         "posterior": given | posterior,
         "live_members": [1, 3],
-        "config": {"hmc": {"target_acceptance": 0.8}},
+        "config": {"sampler": {"target_acceptance": 0.8}},
     }
     if says is None:
         assert untuned(report) == []
     else:
         (line,) = untuned(report)
-        assert re.search(f"did not converge, because .*{says}.* raise config.hmc.num_wa", line)
+        assert re.search(f"did not converge, because .*{says}.* raise config.sampler.num_wa", line)
 
 
 def test_chains_without_a_warmup_have_none_that_failed():
@@ -50,7 +50,7 @@ LARGE = "The steps are too long for the posterior: the energy varies by 82 nats^
         ({"energy_variance": 82.0}, LARGE, "step_size=0.05 to 0.016, at which .* be 0.1 if it fe"),
         (
             {"energy_variance": 82.0, "divergences": 30},
-            f"{LARGE} and parameter and 30 draws diverged, and with config.hmc.num_warmup=0 nothi",
+            f"{LARGE} and parameter and 30 draws diverged, and with config.sampler.num_warmup=0 ",
             "step_size=0.05 to 0.016,",
         ),
         ({"energy_variance": np.inf}, "", "step_size=0.05 to 0.025, half of it"),
@@ -67,14 +67,14 @@ def test_a_step_size_that_nothing_tuned_and_that_is_too_large_gets_a_smaller_one
 ):
     report = {
         "posterior": {"num_warmup": 0, "divergences": 0} | posterior,
-        "config": {"hmc": {"step_size": 0.05}},
+        "config": {"sampler": {"step_size": 0.05}},
     }
     if begins is None:
         assert too_long(report) == []
     else:
         (line,) = too_long(report)
         assert line.startswith(begins)
-        assert re.search(f"In a new workdir lower config.hmc.{remedy}", line)
+        assert re.search(f"In a new workdir lower config.sampler.{remedy}", line)
 
 
 def test_chains_that_see_batches_have_no_step_size_that_is_too_large():

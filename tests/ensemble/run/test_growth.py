@@ -69,9 +69,9 @@ def killed(workdir, blobs, monkeypatch):
 def check_whole(workdir):
     """Nothing is left of the growing, and every score of a member is there once."""
     assert not (workdir / "newcomers").exists()
-    newcomers = [record for record in records_of(workdir) if "members" in record]
-    assert newcomers
-    assert all(record["members"] == [4, 6] for record in newcomers)
+    new_members = [record for record in records_of(workdir) if "members" in record]
+    assert new_members
+    assert all(record["members"] == [4, 6] for record in new_members)
     seen = collections.Counter(
         (record["step"], tag)
         for record in records_of(workdir)
@@ -95,7 +95,7 @@ def test_more_members_join(finished, workdir, blobs):
     check_whole(workdir)
     assert "train/member_04/loss" in tags_of(workdir / "events" / "members_04-06")
     assert "train/member_04/loss" not in tags_of(workdir / "events")
-    # The time of the newcomers counts too, and once.
+    # The time of the new members counts too, and once.
     timing, before = result.report["timing"], finished[1].report["timing"]
     assert 0 < timing["seconds_total"] - before["seconds_total"] <= elapsed
     assert ensemble.load(workdir).members == tuple(range(7))
@@ -155,7 +155,7 @@ def test_newcomers_that_all_fail_do_not_end_the_others(blobs, tmp_path):
     config = small_config(model="explosive", ensemble_size=3, learning_rate=0.002, num_epochs=2)
     before = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report
     assert before["live_members"] == [0, 1, 2]
-    # Member 3 explodes, as in `test_loop`, and is the only newcomer.
+    # Member 3 explodes, as in `test_loop`, and is the only new member.
     after = ensemble.train({**config, "ensemble_size": 4}, data=blobs, workdir=str(tmp_path)).report
     assert after["live_members"] == [0, 1, 2]
     assert after["failed_members"] == {3: "non-finite"}
@@ -178,19 +178,19 @@ def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs, tmp_path)
 
 @pytest.mark.soak
 def test_a_workdir_of_an_earlier_version_that_was_growing_goes_on(killed, finished, blobs, caplog):
-    """It kept the newcomers in the checkpoint of the others, and counted its steps in `ticks`."""
+    """It kept the new members in the checkpoint of the others, and counted its steps in `ticks`."""
     arrays, meta = checkpoint_of(killed)
-    newcomers, counters = checkpoint_of(killed / "newcomers")[0], meta["counters"]
+    new_members, counters = checkpoint_of(killed / "newcomers")[0], meta["counters"]
     shutil.rmtree(killed / "newcomers")
-    arrays, newcomers = (
-        {k: v for k, v in one.items() if k != "totals"} for one in (arrays, newcomers)
+    arrays, new_members = (
+        {k: v for k, v in one.items() if k != "totals"} for one in (arrays, new_members)
     )
     old = {"step": 2, "begun": 2, "ticks": counters["step"] + 2, "num_members": 7}
     old |= {"num_waiting": 4, "waiting_step": counters["step"]}
     checkpointer = Checkpointer(Workdir(killed).checkpoints)
     checkpointer.save(
         old["ticks"],
-        jax.tree.map(lambda *leaves: np.concatenate(leaves), arrays, newcomers),
+        jax.tree.map(lambda *leaves: np.concatenate(leaves), arrays, new_members),
         {**meta, "counters": old},
     )
     checkpointer.close()

@@ -192,7 +192,7 @@ def test_a_corrupt_newest_checkpoint_gives_way_to_the_one_before(finished, blobs
 
 def test_a_flipped_bit_is_noticed(finished, blobs, tmp_path):
     from ensemble.storage.checkpoint import _WHOLE, Checkpointer
-    from ensemble.storage.checksum import checksum
+    from ensemble.storage.part_files import checksum
     from ensemble.storage.workdir import Workdir
 
     arrays, meta = Checkpointer(Workdir(finished[0]).checkpoints).restore_latest()
@@ -347,7 +347,7 @@ def test_a_run_that_all_members_have_left_early_is_finished(blobs, tmp_path):
 
 
 def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
-    @networks.register("wide")
+    @networks.register("wide_outputs")
     class Wide(nn.Module):
         num_classes: int
 
@@ -357,7 +357,7 @@ def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
 
     for name, line in [
         ("cnn", "cannot take inputs of shape"),
-        ("wide", r"outputs .* must be \(2, 3\)"),
+        ("wide_outputs", r"outputs .* must be \(2, 3\)"),
     ]:
         with pytest.raises(UserError, match=line):
             ensemble.train(small_config(model=name), data=blobs)

@@ -27,9 +27,9 @@ QUICK = {
     "num_chains": 2,
     "num_devices": 2,
     "log_every_steps": 50,
-    "hmc.num_warmup": 100,
-    "hmc.num_samples": 100,
-    "hmc.num_leapfrog_steps": 4,
+    "sampler.num_warmup": 100,
+    "sampler.num_samples": 100,
+    "sampler.num_leapfrog_steps": 4,
 }
 
 
@@ -93,7 +93,7 @@ def test_without_a_workdir_nothing_is_written(finished, monkeypatch, caplog):
 def test_a_run_goes_on_with_more_draws_on_other_devices(finished, tmp_path):
     """The first half on two devices, the second on one: the same bits as in one go."""
     _, whole = finished
-    first = sample(tmp_path, **{"hmc.num_samples": 50})
+    first = sample(tmp_path, **{"sampler.num_samples": 50})
     assert first.draws["mu"].shape == (2, 50)
     found = sample(tmp_path, num_devices=1)
     np.testing.assert_array_equal(found.draws["mu"], whole.draws["mu"])
@@ -106,7 +106,7 @@ def test_names_of_a_scope_are_dotted_in_the_file(tmp_path):
             numpyro.sample("y", dist.Normal(mu, 1), obs=y)
 
     scoped = numpyro.handlers.scope(rows, prefix="a")
-    short = {**QUICK, "hmc.num_warmup": 20, "hmc.num_samples": 4}
+    short = {**QUICK, "sampler.num_warmup": 20, "sampler.num_samples": 4}
     found = ensemble.sample(
         scoped, {"y": Y}, method="hmc", config=short, workdir=tmp_path, show_progress=False
     )

@@ -6,8 +6,9 @@ import math
 import numpy as np
 
 from ensemble.run.writer import Writer
-from ensemble.storage.files import write_json
+from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
+from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir
 
 
@@ -22,8 +23,8 @@ def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
     writer = Writer(work)
     writer.scalars(1, {"a/b": 0.5})
     writer.record({"step": 1, "c/d": 0.5})
-    work.newcomers.mkdir()
-    other = Writer(work.of_newcomers(4, 5))
+    work.new_members.mkdir()
+    other = Writer(work.of_new_members(4, 5))
     other.scalars(1, {"c/d": 0.5})
     other.close()
     sizes = writer.sizes()
@@ -65,7 +66,8 @@ def test_what_is_not_finite_is_null_and_comes_back_as_nan(tmp_path):
 
 
 def test_json_holds_no_infinity(tmp_path):
-    write_json(Workdir(tmp_path).report, {"nll": math.inf, "x": [math.nan, 1], "y": {2: (3,)}})
+    content = {"nll": math.inf, "x": [math.nan, 1], "y": {2: (3,)}}
+    write_file(Workdir(tmp_path).report, to_json(content))
     assert json.loads((tmp_path / "report.json").read_text()) == {
         "nll": None,
         "x": [None, 1],

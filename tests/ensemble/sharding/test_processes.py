@@ -280,7 +280,7 @@ task = classification(
 )
 config = {
     "method": "hmc", "model": "logistic_regression", "prior": "normal(1)", "init_from": "map",
-    "num_chains": 2, "hmc.mass": "kronecker",
+    "num_chains": 2, "sampler.mass": "kronecker",
 }
 import jax
 coordinates = Sampling(validate(config), task).init(jax.random.key(0)).coordinates

@@ -37,10 +37,10 @@ def get_config():
     config.prior = "normal(1)"
     config.num_devices = 1
     config.num_chains = 1
-    config.hmc.num_warmup = 0
-    config.hmc.num_samples = 8
-    config.hmc.step_size = 0.0001
-    config.hmc.thin = 1
+    config.sampler.num_warmup = 0
+    config.sampler.num_samples = 8
+    config.sampler.step_size = 0.0001
+    config.sampler.thin = 1
     return config
 """
 
@@ -50,7 +50,7 @@ def command(folder, workdir, num_leapfrog_steps, guard):
     np.savez(folder / "blobs.npz", **make_blobs())
     file = folder / "config.py"
     file.write_text(CONFIG.format(npz=folder / "blobs.npz", guard=guard))
-    leapfrogs = f"--config.hmc.num_leapfrog_steps={num_leapfrog_steps}"
+    leapfrogs = f"--config.sampler.num_leapfrog_steps={num_leapfrog_steps}"
     flags = [f"--config={file}", f"--workdir={workdir}", leapfrogs]
     return [sys.executable, str(ROOT / "train.py"), *flags]
 

@@ -240,8 +240,8 @@ def test_importing_modules_settles_nothing_but_of_chains():
     code = (
         "import json, os, pkgutil, importlib, sys, ensemble\n"
         "for module in pkgutil.walk_packages(ensemble.__path__, 'ensemble.'):\n"
-        "    rooms = ('.mcmc.', '.minibatch.')\n"
-        "    of_chains = any(room in module.name for room in rooms)\n"
+        "    packages = ('.mcmc.', '.minibatch.')\n"
+        "    of_chains = any(package in module.name for package in packages)\n"
         "    if not module.name.endswith('__main__') and not of_chains:\n"
         "        importlib.import_module(module.name)\n"
         "assert 'blackjax' not in sys.modules\n"

@@ -80,9 +80,9 @@ def test_what_is_kept_is_read_again_and_what_is_damaged_is_not(source, cache, ca
     whole = again.read("train", slice(None)).inputs.copy()
     damaged = folder / "train.npy"
     damaged.write_bytes(damaged.read_bytes()[:-3])
-    mended = features_of(source, second)
+    fixed = features_of(source, second)
     assert second.count == 203 + 2 * (8 + 3)
-    np.testing.assert_array_equal(mended.read("train", slice(None)).inputs, whole)
+    np.testing.assert_array_equal(fixed.read("train", slice(None)).inputs, whole)
 
 
 def test_other_data_and_other_backbones_have_features_of_their_own(source, blobs, cache):

@@ -18,8 +18,7 @@ from jax.experimental import multihost_utils
 
 from ensemble import UserError
 from ensemble.storage import part_files
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.claims import check_shapes
+from ensemble.storage.checkpoint import Checkpointer, check_shapes
 
 
 def arrays(number):

@@ -97,10 +97,10 @@ def test_a_folder_that_its_disk_does_not_flush_is_no_error(tmp_path, monkeypatch
 
     monkeypatch.setattr(files, "flush", flush)
     number = errno.EINVAL
-    files.write_text(epath.Path(tmp_path) / "a", "some")
+    files.write_file(epath.Path(tmp_path) / "a", "some")
     number = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
-        files.write_text(epath.Path(tmp_path) / "a", "other")
+        files.write_file(epath.Path(tmp_path) / "a", "other")
 
 
 def test_two_that_write_one_file_at_once_both_write_it_whole(tmp_path):
@@ -108,7 +108,7 @@ def test_two_that_write_one_file_at_once_both_write_it_whole(tmp_path):
 
     def write(file):
         file.write(b"first ")
-        other = threading.Thread(target=files.write_text, args=(path, "of the other"))
+        other = threading.Thread(target=files.write_file, args=(path, "of the other"))
         other.start()
         other.join()
         assert path.read_text() == "of the other"
@@ -124,7 +124,7 @@ def test_what_killed_writers_have_left_is_removed(tmp_path):
     for left in (".a.part", ".a.0123abcd.part", ".b.part"):
         (tmp_path / left).write_text("of a kill")
     (tmp_path / ".a.ffffffff.part").symlink_to(tmp_path / "mine")
-    files.write_text(epath.Path(tmp_path) / "a", "some")
+    files.write_file(epath.Path(tmp_path) / "a", "some")
     assert sorted(os.listdir(tmp_path)) == [".b.part", "a", "mine"]
     assert (tmp_path / "mine").read_text() == "mine"
 
@@ -139,6 +139,6 @@ def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, monke
         real(file, how)
 
     monkeypatch.setattr(files.fcntl, "flock", lock)
-    files.write_text(epath.Path(tmp_path) / "a", "some")
+    files.write_file(epath.Path(tmp_path) / "a", "some")
     assert (tmp_path / "a").read_text() == "some"
     assert os.listdir(tmp_path) == ["a"]

@@ -254,8 +254,13 @@ def test_members_that_were_to_join_another_run_are_refused(run, other_run, blobs
 def chains(blobs, tmp_path_factory):
     """Two sampled runs that differ by their seeds."""
     config = {"method": "hmc", "model": "tiny", "num_chains": 2, "num_devices": 2}
-    config |= {"hmc.num_warmup": 2, "hmc.num_samples": 4, "hmc.thin": 2, "log_every_steps": 3}
-    config |= {"hmc.num_leapfrog_steps": 2}
+    config |= {
+        "sampler.num_warmup": 2,
+        "sampler.num_samples": 4,
+        "sampler.thin": 2,
+        "log_every_steps": 3,
+    }
+    config |= {"sampler.num_leapfrog_steps": 2}
     root = tmp_path_factory.mktemp("chains")
     for seed in (0, 1):
         run = {**config, "seed": seed}
@@ -269,7 +274,7 @@ def test_draws_of_another_run_predict_nothing_and_mix_with_none(chains, blobs, t
     exchange(run, root / "1", "draws")
     with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
         ensemble.load(run)
-    more = {**config, "seed": 0, "hmc.num_samples": 8}
+    more = {**config, "seed": 0, "sampler.num_samples": 8}
     with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
         ensemble.train(more, data=blobs, workdir=str(run), show_progress=False)
 

@@ -11,7 +11,7 @@ from ensemble.methods.members.sgd import SGD
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
 from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.storage import memory, npz
+from ensemble.storage import memory
 from ensemble.tasks.supervised import classification
 
 SAMPLER = {
@@ -37,7 +37,8 @@ SAMPLER = {
             r"1\.0 of this machine; lower config\.num_chains or config\.log_every_steps",
         ),
         (
-            SAMPLER | {"num_chains": 2, "log_every_steps": 2**25, "hmc": {"num_samples": 2**25}},
+            SAMPLER
+            | {"num_chains": 2, "log_every_steps": 2**25, "sampler": {"num_samples": 2**25}},
             r"config\.num_chains=2 chains .* lower config\.num_chains or config\.log_every_steps",
         ),
     ],
@@ -107,10 +108,10 @@ def test_the_limit_of_a_container_is_the_memory(groups, files, limit, tmp_path, 
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content + "\n")
-    monkeypatch.setattr(npz, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(npz, "_OWN_CGROUP", tmp_path / "own")
-    without = npz.os.sysconf("SC_PAGE_SIZE") * npz.os.sysconf("SC_PHYS_PAGES")
-    found = npz.memory_bytes()
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "own")
+    without = memory.os.sysconf("SC_PAGE_SIZE") * memory.os.sysconf("SC_PHYS_PAGES")
+    found = memory.memory_bytes()
     assert found == limit if limit else found <= without and found > 10**6
 
 

@@ -43,7 +43,7 @@ WRITE = (
     + """
 import json, sys
 from ensemble.storage.files import write_by
-from ensemble.storage.paths import new_file
+from ensemble.storage.paths import fresh_file
 
 def write(file):
     for i in range(400):
@@ -51,7 +51,8 @@ def write(file):
         if i == fails_at:
             raise ValueError("stopped")
 
-small, large, failed = (new_file(f"gs://bucket/{name}", "--out") for name in ("a/s", "a/l", "a/f"))
+names = ("a/s", "a/l", "a/f")
+small, large, failed = (fresh_file(f"gs://bucket/{name}", "--out") for name in names)
 write_by(small, lambda file: file.write(b"few"))
 found = [peak_bytes()]
 fails_at = -1

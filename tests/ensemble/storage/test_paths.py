@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 
 from ensemble import UserError
-from ensemble.storage.paths import new_file, user_path
+from ensemble.storage.paths import fresh_file, user_path
 
 
 def test_paths_are_expanded_and_need_not_exist(tmp_path, monkeypatch):
@@ -60,6 +60,6 @@ def test_what_is_no_file_in_a_bucket_is_refused(bucket, name):
     folder = bucket.path.parent / "some" / "where"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "file").write_text("")
-    new_file("gs://bucket/new/file", "--out")
+    fresh_file("gs://bucket/new/file", "--out")
     with pytest.raises(UserError, match=rf"--out=gs://{name} must name a file in a bucket"):
-        new_file(f"gs://{name}", "--out")
+        fresh_file(f"gs://{name}", "--out")

@@ -38,7 +38,7 @@ def nothing(workdir):
     ("removed", "reason", "line"),
     [
         (nothing, FULL, f"cannot be written: {FULL}; free space there"),
-        (nothing, DENIED, f"cannot be written: {DENIED}; mend that there"),
+        (nothing, DENIED, f"cannot be written: {DENIED}; fix that there"),
         (nothing, f"[Errno 2] {MISSING}: 'manifest'", "was removed while the run wrote to it"),
         (the_first_file, FULL, f"cannot be written: {FULL}; free space there"),
         (the_first_file, DENIED, "was removed while the run wrote to it"),

@@ -62,7 +62,7 @@ def test_else_it_is_no_fault_of_the_network(w):
     assert fault_of(log_of_parameter, w) == ""
 
 
-CHAIN = {"method": "hmc", "num_chains": 1, "hmc.num_warmup": 2, "hmc.num_samples": 10}
+CHAIN = {"method": "hmc", "num_chains": 1, "sampler.num_warmup": 2, "sampler.num_samples": 10}
 
 
 @pytest.mark.soak

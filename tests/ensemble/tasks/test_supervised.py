@@ -12,7 +12,7 @@ from conftest import small_config
 from ensemble import UserError, networks, notes
 from ensemble.config_rules import validate
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.methods.members.train_step import make_objective
+from ensemble.methods.members.member_programs import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.sources.dataset import dataset_from_arrays

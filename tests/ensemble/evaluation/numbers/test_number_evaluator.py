@@ -235,7 +235,7 @@ def test_numbers_and_classes_are_not_compared(run, blobs_run, tmp_path):
 def test_chains_are_scored_by_their_sums_and_stand_beside_their_start(slopes, run, tmp_path):
     hmc = {"num_warmup": 30, "num_samples": 20, "num_leapfrog_steps": 8}
     config = {"model": "tiny", "likelihood": "gaussian", "method": "hmc", "num_chains": 4}
-    config |= {"hmc": hmc, "num_devices": 2, "init_from": str(run)}
+    config |= {"sampler": hmc, "num_devices": 2, "init_from": str(run)}
     ensemble.train(config, slopes, str(tmp_path / "run"), show_progress=False)
     evaluation = ensemble.evaluate(tmp_path / "run", data=slopes, show_progress=False)
     assert evaluation["calibrated"]["scale"]["reason"].endswith("at the targets alone")

@@ -88,7 +88,7 @@ def test_scalars_are_by_chain_and_the_headline_is_their_mean():
 
 
 def test_chains_that_mclmc_could_not_tune_are_named():
-    config = types.SimpleNamespace(num_chains=4, hmc=types.SimpleNamespace(num_warmup=100))
+    config = types.SimpleNamespace(num_chains=4, sampler=types.SimpleNamespace(num_warmup=100))
     ones = np.ones(4, np.float32)
     steps = np.array([0.1, 0, np.nan, 0.1], np.float32)
     with notes.collected() as lines:

@@ -108,9 +108,9 @@ def chains(num_devices):
         "model": "logdensity:normal",
         "num_devices": num_devices,
         "log_every_steps": 60,
-        "hmc.mass": "low_rank",
-        "hmc.num_warmup": 40,
-        "hmc.num_samples": 20,
+        "sampler.mass": "low_rank",
+        "sampler.num_warmup": 40,
+        "sampler.num_samples": 20,
     }
     task = ModelTask(DensityProgram(logdensity_fn, np.zeros(NUM_PARAMS), "normal"))
     return Sampling(validate(config), task)

@@ -32,7 +32,7 @@ def sampling_config(**overrides):
         "num_warmup": 20,
         "num_samples": 30,
         "thin": 3,
-    } | overrides.pop("hmc", {})
+    } | overrides.pop("sampler", {})
     config = {
         "model": "logistic_regression",
         "method": "hmc",
@@ -40,7 +40,7 @@ def sampling_config(**overrides):
         "num_chains": 2,
         "num_devices": 2,
         "log_every_steps": 20,
-        "hmc": hmc,
+        "sampler": hmc,
     }
     return {**config, **overrides}
 
@@ -63,7 +63,7 @@ def draws_of(workdir):
 def finished(blobs, tmp_path_factory):
     """A run that keeps every draw, and its result."""
     workdir = tmp_path_factory.mktemp("posterior")
-    config = sampling_config(hmc={"thin": 1})
+    config = sampling_config(sampler={"thin": 1})
     return workdir, ensemble.train(config, data=blobs, workdir=str(workdir))
 
 
@@ -189,7 +189,7 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
 def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     hmc = {"num_warmup": 12, "num_samples": 24, "step_size": 0.05}
     whole = ensemble.train(
-        sampling_config(method=method, log_every_steps=12, hmc=hmc),
+        sampling_config(method=method, log_every_steps=12, sampler=hmc),
         data=blobs,
         workdir=str(tmp_path / "whole"),
     )
@@ -197,7 +197,7 @@ def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
     short = hmc | {"num_samples": 8}
     for num_chunk, settings in [(8, short), (4, hmc)]:
         parts = ensemble.train(
-            sampling_config(method=method, log_every_steps=num_chunk, hmc=settings),
+            sampling_config(method=method, log_every_steps=num_chunk, sampler=settings),
             data=blobs,
             workdir=str(tmp_path / "parts"),
         )
@@ -224,7 +224,7 @@ def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
 )
 def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, blobs, tmp_path):
     config = sampling_config(
-        num_chains=num_chains, hmc={"num_warmup": 3, "num_samples": 3, "thin": 1}
+        num_chains=num_chains, sampler={"num_warmup": 3, "num_samples": 3, "thin": 1}
     )
     runs = []
     for devices in (2, *numbers_of_devices):
@@ -242,7 +242,7 @@ def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, b
 @pytest.mark.soak
 def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     hmc = {"num_warmup": 4, "num_burn_in": 6, "num_samples": 6, "thin": 2}
-    config = sampling_config(hmc=hmc, log_every_steps=8)  # A chunk ends where the burn-in does.
+    config = sampling_config(sampler=hmc, log_every_steps=8)  # A chunk ends where the burn-in does.
     report = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report
     scalars, _, numbers = draws_of(tmp_path)
     assert scalars["log_density"].shape == (2, 16)
@@ -262,7 +262,7 @@ def test_a_run_goes_on_on_other_devices(blobs, tmp_path):
             num_chains=1,
             num_devices=num_devices,
             log_every_steps=4,
-            hmc={"num_warmup": 4, "num_samples": num_samples, "thin": 1},
+            sampler={"num_warmup": 4, "num_samples": num_samples, "thin": 1},
         )
         ensemble.train(config, data=blobs, workdir=str(tmp_path / "moved"))
     ensemble.train({**config, "num_devices": 2}, data=blobs, workdir=str(tmp_path / "stayed"))
@@ -277,7 +277,7 @@ def test_a_start_from_a_posterior_is_the_last_draw_of_each_chain(finished, blobs
     workdir, _ = finished
     config = sampling_config(
         init_from=str(workdir),
-        hmc={"num_warmup": 0, "num_samples": 1, "thin": 1, "step_size": 1e-5},
+        sampler={"num_warmup": 0, "num_samples": 1, "thin": 1, "step_size": 1e-5},
     )
     ensemble.train(config, data=blobs, workdir=str(tmp_path))
     _, before, _ = draws_of(workdir)
@@ -295,7 +295,7 @@ def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
     )
     config = sampling_config(
         init_from=str(members),
-        hmc={"num_warmup": 0, "num_samples": 1, "thin": 1, "step_size": 1e-5},
+        sampler={"num_warmup": 0, "num_samples": 1, "thin": 1, "step_size": 1e-5},
     )
     ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))
     _, positions, _ = draws_of(tmp_path / "run")
@@ -318,7 +318,7 @@ def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
     hmc = {"num_warmup": 64, "num_samples": 96, "num_leapfrog_steps": 3, "step_size": 0.3}
     found = {}
     for mass in ("identity", "kronecker"):
-        config = sampling_config(init_from="map", log_every_steps=32, hmc={**hmc, "mass": mass})
+        config = sampling_config(init_from="map", log_every_steps=32, sampler={**hmc, "mass": mass})
         workdir = tmp_path / mass
         found[mass] = ensemble.train(config, data=blobs, workdir=str(workdir)).report["posterior"]
     assert found["kronecker"]["ess_bulk_min"] > 1.4 * found["identity"]["ess_bulk_min"]
@@ -327,7 +327,7 @@ def test_the_map_is_a_start_and_kronecker_mass_a_help(blobs, tmp_path):
         found["identity"]["monte_carlo"]["log_density"]["mean"], abs=3
     )
     # Resumed, it goes on in the coordinates that it began in.
-    config["hmc"]["num_samples"] = 128
+    config["sampler"]["num_samples"] = 128
     again = ensemble.train(config, data=blobs, workdir=str(tmp_path / "kronecker"))
     assert again.report["posterior"]["num_samples"] == 128
     assert again.report["posterior"]["rhat_max"] < 1.1
@@ -338,7 +338,7 @@ def test_it_ends_when_it_has_converged(blobs, tmp_path):
     config = sampling_config(
         init_from="map",
         stop_at={"rhat": 1.2, "ess": 20.0},
-        hmc={"mass": "kronecker", "num_samples": 500, "step_size": 0.3},
+        sampler={"mass": "kronecker", "num_samples": 500, "step_size": 0.3},
     )
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     posterior = result.report["posterior"]
@@ -357,7 +357,7 @@ def test_it_ends_when_its_predictive_is_known(blobs, tmp_path):
     config = sampling_config(
         init_from="map",
         stop_at={"predictive_error": 0.1},
-        hmc={"mass": "kronecker", "num_samples": 2000, "step_size": 0.3},
+        sampler={"mass": "kronecker", "num_samples": 2000, "step_size": 0.3},
     )
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     posterior = result.report["posterior"]
@@ -365,7 +365,7 @@ def test_it_ends_when_its_predictive_is_known(blobs, tmp_path):
     assert posterior["predictive"]["error"] < 0.1
     low, high = posterior["predictive"]["nll_interval"]
     assert low < posterior["predictive"]["nll"] < high
-    config["hmc"]["num_samples"] = 4000  # It stays where it was.
+    config["sampler"]["num_samples"] = 4000  # It stays where it was.
     again = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report["posterior"]
     assert again["num_samples"] == posterior["num_samples"]
     evaluation = ensemble.evaluate(str(tmp_path), datasets=[], data=blobs, compare=str(tmp_path))
@@ -379,21 +379,21 @@ def test_a_resumed_run_is_judged_when_the_straight_one_was(blobs, tmp_path):
         log_every_steps=10,
         eval_every_epochs=4,
         stop_at={"rhat": 1.5, "ess": 0.0},
-        hmc={"mass": "kronecker", "num_samples": 900, "step_size": 0.3},
+        sampler={"mass": "kronecker", "num_samples": 900, "step_size": 0.3},
     )
     straight = ensemble.train(config, data=blobs).report["posterior"]["num_samples"]
     assert (20 + straight) % 40 == 0
     assert straight < 900
     # A checkpoint where the run has converged already, between two evaluations.
     for num_samples in (straight - 10, 900):
-        config["hmc"]["num_samples"] = num_samples
+        config["sampler"]["num_samples"] = num_samples
         result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert result.report["posterior"]["num_samples"] == straight
 
 
 @pytest.mark.soak
 def test_a_temperature_is_written_into_every_result(blobs):
-    config = sampling_config(temperature=0.5, hmc={"num_warmup": 4, "num_samples": 4})
+    config = sampling_config(temperature=0.5, sampler={"num_warmup": 4, "num_samples": 4})
     report = ensemble.train(config, data=blobs).report
     assert report["posterior"]["temperature"] == 0.5
     from ensemble.report.text import summary_sentence
@@ -406,7 +406,7 @@ def test_a_network_is_sampled_and_all_is_learned_from(blobs, tmp_path):
     config = sampling_config(
         model="tiny",
         hold_out=False,
-        hmc={"step_size": 0.01, "num_samples": 20, "mass": "diagonal"},
+        sampler={"step_size": 0.01, "num_samples": 20, "mass": "diagonal"},
     )
     report = ensemble.train(config, data=data, workdir=str(tmp_path)).report
     assert report["num_train_examples"] == 203
@@ -437,8 +437,10 @@ def test_a_chain_that_never_moves_is_named_and_left_out(blobs):
 
 
 def test_chains_that_all_refuse_end_the_run(blobs):
-    config = sampling_config(hmc={"step_size": 1e6, "num_warmup": 0, "num_samples": 20})
-    line = r"all of the \d chains under way became stuck by step \d+; lower config.hmc.step_size"
+    config = sampling_config(sampler={"step_size": 1e6, "num_warmup": 0, "num_samples": 20})
+    line = (
+        r"all of the \d chains under way became stuck by step \d+; lower config.sampler.step_size"
+    )
     with pytest.raises(RunFailed, match=line):
         ensemble.train(config, data=blobs)
 
@@ -447,8 +449,8 @@ def test_chains_that_all_refuse_end_the_run(blobs):
     ("change", "line"),
     [
         ({"method": "gibbs"}, "config.method='gibbs' must be one of sgd, hmc, nuts, mclmc"),
-        ({"hmc": {"mass": "round"}}, "must be one of identity, diagonal, low_rank, dense"),
-        ({"hmc": {"num_samples": 0}}, "config.hmc.num_samples=0 must be positive"),
+        ({"sampler": {"mass": "round"}}, "must be one of identity, diagonal, low_rank, dense"),
+        ({"sampler": {"num_samples": 0}}, "config.sampler.num_samples=0 must be positive"),
         ({"prior": "none"}, "config.prior='none' does not have; set it to such as 'normal"),
         ({"prior": "normal(0)"}, "positive scales"),
         (
@@ -457,17 +459,20 @@ def test_chains_that_all_refuse_end_the_run(blobs):
         ),
         ({"label_smoothing": 0.1}, "label_smoothing=0.1 is for config.method='sgd', and"),
         ({"beta_nll": 0.5}, "for config.method='sgd', .*; a posterior has one likelihood"),
-        ({"num_epochs": 3}, "leave it out, .*; config.hmc.num_samples says how long"),
-        ({"method": "mclmc", "hmc": {"mass": "dense"}}, "is for hmc and nuts"),
-        ({"model": "tiny", "hmc": {"mass": "kronecker"}}, "needs a linear model"),
+        ({"num_epochs": 3}, "leave it out, .*; config.sampler.num_samples says how long"),
+        ({"method": "mclmc", "sampler": {"mass": "dense"}}, "is for hmc and nuts"),
+        ({"model": "tiny", "sampler": {"mass": "kronecker"}}, "needs a linear model"),
         ({"init_from": "/nowhere"}, "/nowhere is not a workdir"),
         ({"stop_at": {"rhat": 0.9}}, "config.stop_at.rhat=0.9 must be above 1"),
         (
-            {"model": "mlp", "hmc": {"mass": "dense"}, "init_from": "map"},
+            {"model": "mlp", "sampler": {"mass": "dense"}, "init_from": "map"},
             "would take [0-9.]+ GiB a chain",
         ),
         ({"num_chains": 0}, "config.num_chains=0 must be positive"),
-        ({"hmc": {"thin": 31}}, "config.hmc.thin=31 keeps none of config.hmc.num_samples=30 draws"),
+        (
+            {"sampler": {"thin": 31}},
+            "config.sampler.thin=31 keeps none of config.sampler.num_samples=30 draws",
+        ),
         ({"init_from": "Map"}, "Map is not a workdir.*; or use 'prior' or 'map'"),
     ],
 )

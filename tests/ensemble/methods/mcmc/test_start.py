@@ -121,7 +121,7 @@ def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeyp
             "model": "logistic_regression",
             "prior": "normal(0.7)",
             "init_from": "/dev/null",
-            "hmc": {"mass": "kronecker"},
+            "sampler": {"mass": "kronecker"},
         }
     )
     task = make_task(blobs)

@@ -24,9 +24,9 @@ def share_of_high(method, num_chains=4, num_samples=400):
         method=method,
         config={
             "num_chains": num_chains,
-            "hmc.num_leapfrog_steps": 8,
-            "hmc.num_warmup": 300,
-            "hmc.num_samples": num_samples,
+            "sampler.num_leapfrog_steps": 8,
+            "sampler.num_warmup": 300,
+            "sampler.num_samples": num_samples,
         },
         show_progress=False,
     )

@@ -16,7 +16,7 @@ from ensemble import UserError, apply_model, create_train_state, networks, updat
 from ensemble.config_rules import validate
 from ensemble.method import Status
 from ensemble.methods.members.member import Stream, apply_member, create_member, update_member
-from ensemble.methods.members.train_step import make_objective
+from ensemble.methods.members.member_programs import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.learning_data import make_likelihood

@@ -24,7 +24,7 @@ KEY = jax.random.key(0)
 KERNEL = (128, 256)
 
 
-@networks.register("wide")
+@networks.register("wide_member")
 class Wide(nn.Module):
     """Batch statistics and dropout, and a kernel that is large enough to be split."""
 
@@ -42,7 +42,7 @@ def make_method(ensemble_size, num_devices, member_devices, **overrides):
     config = validate(
         small_config(
             **{
-                "model": "wide",
+                "model": "wide_member",
                 "ensemble_size": ensemble_size,
                 "num_devices": num_devices,
                 "member_devices": member_devices,

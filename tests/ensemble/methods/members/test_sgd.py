@@ -171,9 +171,9 @@ def test_the_step_is_traced_once(blobs):
 @pytest.fixture
 def poisoned(monkeypatch):
     """Makes member 1's parameters explode after a few steps."""
-    from ensemble.methods.members import train_step
+    from ensemble.methods.members import member_programs
 
-    original = train_step.update_member
+    original = member_programs.update_member
 
     def update(state, gradients, loss, model_state):
         key = jax.random.key_data(jax.random.fold_in(KEY, 1))
@@ -182,7 +182,7 @@ def poisoned(monkeypatch):
         gradients = jax.tree.map(lambda g: g * factor, gradients)
         return original(state, gradients, loss, model_state)
 
-    monkeypatch.setattr(train_step, "update_member", update)
+    monkeypatch.setattr(member_programs, "update_member", update)
 
 
 @pytest.mark.parametrize("num_devices", [slow(1), slow(4), 8])
@@ -281,19 +281,19 @@ def test_the_prior_is_added_once_whatever_the_devices(blobs):
 def grown(before, after, state):
     """A state of `before` with the members that it lacks to those of `after`, level or stopped."""
     arrays, counters = before.to_host(state)
-    newcomers = after.newcomers(counters)
-    joined = after.joined(arrays, counters, newcomers.to_host(run(newcomers)[0])[0])
+    new_members = after.new_members(counters)
+    joined = after.joined(arrays, counters, new_members.to_host(run(new_members)[0])[0])
     return after.from_host(KEY, *joined)
 
 
 def test_growth_gives_the_members_of_a_fresh_run(blobs):
     small, large = (make_method(blobs, ensemble_size=size) for size in (3, 5))
     first, _ = run(small)
-    newcomers = large.newcomers(small.to_host(first)[1])
-    assert newcomers.indices == (3, 4)
-    assert newcomers.num_steps == first.step
-    _, infos = run(newcomers)
-    assert not any("member_00" in tag for tag in newcomers.scalars(infos[-1]))
+    new_members = large.new_members(small.to_host(first)[1])
+    assert new_members.indices == (3, 4)
+    assert new_members.num_steps == first.step
+    _, infos = run(new_members)
+    assert not any("member_00" in tag for tag in new_members.scalars(infos[-1]))
     arrays, counters = small.to_host(first)
     assert large.joined(arrays, counters, arrays)[1] == {**counters, "num_members": 6}
     state = grown(small, large, first)
@@ -305,7 +305,7 @@ def test_growth_gives_the_members_of_a_fresh_run(blobs):
 @pytest.mark.soak
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_newcomers_follow_the_schedule_of_the_whole_run(blobs, schedule):
-    """The others are half way; after the newcomers have joined, all go on to the goal."""
+    """The others are half way; after the new members have joined, all go on to the goal."""
     small, large = (make_method(blobs, ensemble_size=s, schedule=schedule) for s in (2, 3))
     state = small.init(KEY)
     while state.step < small.num_steps // 2:

@@ -198,7 +198,7 @@ def test_draws_have_the_moments_of_those_of_hmc(tmp_path):
         tmp_path / "hmc",
         make_blobs(700),
         method="hmc",
-        **{f"hmc.{key}": value for key, value in hmc.items()},
+        **{f"sampler.{key}": value for key, value in hmc.items()},
     )
     own = {"num_burn_in": 10_000, "num_samples": 300, "steps_per_draw": 500}
     found_mean, found_sd = moments_of_parameters(
@@ -242,7 +242,7 @@ def test_augmentation_takes_the_mean_of_the_log_likelihood_over_an_image_and_its
     }
     own = {"hold_out": False, "num_chains": 8, "log_every_steps": 10**4}
     hmc = {"num_samples": 200, "num_warmup": 200, "num_leapfrog_steps": 8, "thin": 1}
-    settings = {f"hmc.{key}": value for key, value in hmc.items()}
+    settings = {f"sampler.{key}": value for key, value in hmc.items()}
     mean, sd = moments_of_parameters(
         tmp_path / "hmc", both, method="hmc", temperature=2.0, **own, **settings
     )

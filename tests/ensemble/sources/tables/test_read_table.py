@@ -143,12 +143,12 @@ def test_the_memory_of_categories_is_that_of_the_rows():
     names = [str(i) for i in range(40_000)]
     one = {"name": "a", "kind": "category", "categories": names, "rare": ["x"]}
     tracemalloc.start()
-    inputs, remarks = read_table.encode({"a": ["7", "x"]}, {"columns": [one]})
+    inputs, warnings = read_table.encode({"a": ["7", "x"]}, {"columns": [one]})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000_000  # The square of their number would take 12.8 GB.
     assert [row.nonzero()[0].tolist() for row in inputs] == [[7], [40_000]]
-    assert not remarks
+    assert not warnings
 
 
 @pytest.mark.parametrize(("order", "is_said"), [([1, 0, 2], True), ([0, 1, 2], False)])

@@ -121,9 +121,9 @@ def test_how_a_table_writes_dates_and_gaps_is_kept(written):
     np.testing.assert_array_equal(predictor(texts).mean, expected)
     np.testing.assert_allclose(result.predictor(read_csv(file)).mean, expected, rtol=1e-5)
     content = json.loads(table_json(predictor.dataset.table))
-    inputs, remarks = encode(read_csv(file), content)
+    inputs, warnings = encode(read_csv(file), content)
     np.testing.assert_array_equal(inputs, predictor.dataset.table.encode(frame))
-    assert remarks == []
+    assert warnings == []
     check_description(report["dataset"], "gaussian")
     for forged in ({"missing": [3]}, {"missing": "x"}, {"format": 3}):
         with pytest.raises(ValueError, match=r"dataset\.table"):

@@ -181,7 +181,7 @@ def test_what_cannot_be_learned_is_refused(overrides, line, blobs_run, blobs):
 @pytest.mark.soak
 def test_the_student_of_a_posterior_is_trained_as_strangers_data_are(blobs, tmp_path):
     config = {"model": "logistic_regression", "method": "hmc", "num_chains": 1}
-    config |= {"hmc.num_warmup": 2, "hmc.num_samples": 10}
+    config |= {"sampler.num_warmup": 2, "sampler.num_samples": 10}
     ensemble.train(config, blobs, str(tmp_path), show_progress=False)
     found = student_config(tmp_path, {})
     assert (found["model"], found["method"]) == ("logistic_regression", "sgd")
@@ -189,7 +189,7 @@ def test_the_student_of_a_posterior_is_trained_as_strangers_data_are(blobs, tmp_
     found = student_config(tmp_path, {"learning_rate": 0.1, "num_steps": 3})
     assert found.keys().isdisjoint({"optimizer", "num_epochs"})
     report = ensemble.distill(tmp_path, None, {"num_epochs": 1}, blobs, show_progress=False).report
-    assert report["distillation"]["teacher"]["num_networks"] == 1  # By config.hmc.thin.
+    assert report["distillation"]["teacher"]["num_networks"] == 1  # By config.sampler.thin.
     assert "a single member does better (the difference is" in format_table(report)
 
 

@@ -148,10 +148,10 @@ def test_the_posterior_recovers_the_planted_probabilities_best():
         "num_chains": 2,
         "num_devices": 2,
         "log_every_steps": 100,
-        "hmc.step_size": 0.05,
-        "hmc.num_leapfrog_steps": 16,
-        "hmc.num_warmup": 100,
-        "hmc.num_samples": 100,
+        "sampler.step_size": 0.05,
+        "sampler.num_leapfrog_steps": 16,
+        "sampler.num_warmup": 100,
+        "sampler.num_samples": 100,
     }
     report = ensemble.train(config, show_progress=False).report
     held_out = report["recommendation"]["held_out"]

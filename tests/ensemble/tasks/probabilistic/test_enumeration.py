@@ -59,8 +59,8 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
     assert list(draws.values) == ["weights", "mean", "sd", "gap"]  # What depends on z is left out.
     assert draws.log_likelihood == {}
     assert draws.predicted["y"].shape == (2, 1, 9)
-    assert "'z' at " in program.remark
-    assert "Nor are there draws of 'center'" in program.remark
+    assert "'z' at " in program.warning
+    assert "Nor are there draws of 'center'" in program.warning
     with sharded_plate("row", 3):  # NumPyro's enumeration has changed what makes plates.
         pass
 
@@ -223,7 +223,7 @@ def test_starts_from_another_run_are_looked_at_too(tmp_path):
         mean = numpyro.sample("mean", dist.Normal(0, 1))
         numpyro.sample("y", dist.Normal(mean, 1), obs=y[0])
 
-    quick = {"hmc.num_warmup": 20, "hmc.num_samples": 2, "num_chains": 1}
+    quick = {"sampler.num_warmup": 20, "sampler.num_samples": 2, "num_chains": 1}
     kept = {"workdir": str(tmp_path / "first"), "show_progress": False}
     ensemble.sample(apart, (Y,), method="hmc", config=quick, **kept)
     again = quick | {"init_from": kept["workdir"]}
@@ -233,7 +233,7 @@ def test_starts_from_another_run_are_looked_at_too(tmp_path):
 
 @pytest.mark.soak
 def test_chains_over_devices_find_the_posterior_of_the_sum_by_hand(tmp_path):
-    settings = {"hmc.num_warmup": 500, "hmc.num_samples": 1000, "num_devices": 4}
+    settings = {"sampler.num_warmup": 500, "sampler.num_samples": 1000, "num_devices": 4}
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.normal(-2, 0.7, 30), rng.normal(1.5, 0.7, 20)]).astype(np.float32)
 

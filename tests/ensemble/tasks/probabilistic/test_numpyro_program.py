@@ -106,7 +106,7 @@ def test_a_likelihood_that_draws_nothing_has_no_predictions():
     found = task.site_draws(params)
     assert found.predicted == {}
     assert found.log_likelihood["y"].shape == (2, 1, 9)
-    assert "the distribution of 'y' at" in task.program.remark
+    assert "the distribution of 'y' at" in task.program.warning
 
 
 def series(y, seen):

@@ -31,11 +31,11 @@ def sample(mass, num_devices, num_samples, workdir):
         "num_chains": 1,
         "num_devices": num_devices,
         "log_every_steps": 10,
-        "hmc.mass": mass,
-        "hmc.step_size": 0.2,
-        "hmc.num_leapfrog_steps": 5,
-        "hmc.num_warmup": 0 if mass == "identity" else 20,
-        "hmc.num_samples": num_samples,
+        "sampler.mass": mass,
+        "sampler.step_size": 0.2,
+        "sampler.num_leapfrog_steps": 5,
+        "sampler.num_warmup": 0 if mass == "identity" else 20,
+        "sampler.num_samples": num_samples,
     }
     return ensemble.sample(
         hospitals, {"y": Y}, method="hmc", config=config, workdir=workdir, show_progress=False

@@ -10,8 +10,8 @@ from kills import assert_same, result_of
 
 import ensemble
 from ensemble.errors import Interrupted
-from ensemble.run import loop, pace, resume
-from ensemble.run.pace import Pace
+from ensemble.run import loop, monitor, resume
+from ensemble.run.monitor import Pace
 
 SAMPLER = {
     "model": "logistic_regression",
@@ -19,10 +19,10 @@ SAMPLER = {
     "num_chains": 2,
     "num_devices": 2,
     "log_every_steps": 6,
-    "hmc.num_leapfrog_steps": 3,
-    "hmc.num_warmup": 8,
-    "hmc.num_samples": 12,
-    "hmc.thin": 2,
+    "sampler.num_leapfrog_steps": 3,
+    "sampler.num_warmup": 8,
+    "sampler.num_samples": 12,
+    "sampler.thin": 2,
 }
 RUNS = {
     "sgd": small_config(num_epochs=4, log_every_steps=4, early_stopping_epochs=2),
@@ -77,7 +77,7 @@ class Impatient:
 
 def train(name, workdir, limit, monkeypatch):
     data = None if name in ("watches", "rwm") else make_blobs()
-    monkeypatch.setattr(loop, "Pace", lambda: Steady(limit))
+    monkeypatch.setattr(monitor, "Pace", lambda: Steady(limit))
     ensemble.train(RUNS[name], data, workdir=str(workdir), show_progress=False)
 
 
@@ -187,8 +187,8 @@ def test_the_limit_follows_the_time_that_steps_take(monkeypatch):
     assert take(0, 1000) == 1  # Members that join need no step.
     quick = [take(found.limit, 0.001) for _ in range(10)]
     assert quick == [2**k for k in range(1, 11)]  # A few quick steps do not vouch for many.
-    assert take(100, 0.5) == pace.CHUNK_SECONDS / 0.5
-    assert take(16, 1) == pace.CHUNK_SECONDS
+    assert take(100, 0.5) == monitor.CHUNK_SECONDS / 0.5
+    assert take(16, 1) == monitor.CHUNK_SECONDS
     assert take(2, 1000) == 1
     now[0] += 1000
     found.resume()

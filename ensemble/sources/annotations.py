@@ -8,22 +8,22 @@ import numpy as np
 from ensemble import target_rows
 from ensemble.errors import UserError
 from ensemble.notes import note
-from ensemble.target_rows import CENSORED, ERROR, remark
+from ensemble.target_rows import CENSORED, ERROR, annotation
 
 
-def with_remarks(values: np.ndarray, given: Mapping[str, Any], what: str) -> np.ndarray:
-    """Puts remarks beside targets.
+def with_annotations(values: np.ndarray, given: Mapping[str, Any], what: str) -> np.ndarray:
+    """Puts annotations beside targets.
 
     Args:
         values: float32 [N].
-        given: some of `target_rows.REMARKS` by name, [N] each.
+        given: some of `target_rows.ANNOTATIONS` by name, [N] each.
         what: the data are, and the prefix of their keys, for messages.
 
     Returns:
         Rows as of `target_rows.joined`.
 
     Raises:
-        UserError: naming the remarks that cannot be used, and why.
+        UserError: naming the annotations that cannot be used, and why.
     """
     if given and values.ndim > 1:
         raise UserError(
@@ -48,8 +48,8 @@ def with_remarks(values: np.ndarray, given: Mapping[str, Any], what: str) -> np.
 
 
 def tell(targets: Mapping[str, np.ndarray], name: str) -> None:
-    """Notes what remarks on the targets of some parts do to scores and predictions."""
-    flags = [remark(one, CENSORED) for one in targets.values()]
+    """Notes what annotations on the targets of some parts do to scores and predictions."""
+    flags = [annotation(one, CENSORED) for one in targets.values()]
     found = [one for one in flags if one is not None]
     if found:
         note(
@@ -57,7 +57,7 @@ def tell(targets: Mapping[str, np.ndarray], name: str) -> None:
             "censored. The NLL scores them by the probability of their value or more; RMSE, CRPS, "
             "coverage and pictures are of the others."
         )
-    if any(remark(one, ERROR) is not None for one in targets.values()):
+    if any(annotation(one, ERROR) is not None for one in targets.values()):
         note(
             f"{name}: targets have errors of measurement. Scores are of the targets as measured; "
             "predictions, and their aleatoric variance, are of the targets without these errors."

@@ -1,4 +1,4 @@
-"""Remarks on targets in a user's own data."""
+"""Annotations on targets in a user's own data."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_y_of_whole_numbers_is_targets_where_it_has_remarks():
 
 
 @pytest.mark.parametrize(
-    ("remarks", "message"),
+    ("annotations", "message"),
     [
         ({"censored": FLAGS[:5]}, r"censored has shape \(5,\).* it is \[N\], one bool for each of"),
         ({"censored": FLAGS + 1}, "censored holds 2 in example 0; give True where"),
@@ -47,9 +47,9 @@ def test_y_of_whole_numbers_is_targets_where_it_has_remarks():
         ({"targets": np.ones((30, 2)), "censored": FLAGS}, "one|single target"),
     ],
 )
-def test_bad_remarks_are_one_line(remarks, message):
+def test_bad_annotations_are_one_line(annotations, message):
     with pytest.raises(UserError, match=message) as refused:
-        dataset_from_arrays({**DATA, **remarks})
+        dataset_from_arrays({**DATA, **annotations})
     assert "\n" not in str(refused.value)
 
 

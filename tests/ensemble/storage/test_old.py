@@ -1,0 +1,52 @@
+"""What earlier versions wrote is read in the words of this one, and stays as it was on disk."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from ensemble.config_rules import validate_stored
+from ensemble.errors import UserError
+from ensemble.storage.workdir import Workdir
+
+ARCHIVE = pathlib.Path(__file__).parents[2] / "golden" / "workdirs" / "1.0.0" / "hmc.zip"
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A workdir of HMC by 1.0.0."""
+    shutil.unpack_archive(ARCHIVE, tmp_path / "run")
+    return Workdir(tmp_path / "run")
+
+
+def stored(work):
+    return json.loads(work.config.read_text())
+
+
+def test_blocks_of_keys_are_read_by_the_names_of_today(work):
+    before = stored(work)["config"]["hmc"]
+    assert work.read_config()["sampler"] == before
+    assert work.read_report()["config"]["sampler"] == before
+
+
+def test_a_run_keeps_the_names_that_its_identity_was_made_of(work):
+    before, identity = stored(work), work.identity()
+    config = work.read_config()
+    config["sampler"]["num_samples"] += 25
+    work.write_config(validate_stored(config))
+    after = stored(work)
+    before["config"]["hmc"]["num_samples"] += 25
+    assert after["identity"] == before["identity"]
+    assert after["config"]["hmc"] == before["config"]["hmc"]
+    assert "sampler" not in after["config"]
+    assert Workdir(work.path).identity() == identity
+    assert Workdir(work.path).read_config() == config
+
+
+def test_a_block_by_both_names_is_refused(work):
+    content = stored(work)
+    content["config"]["sampler"] = content["config"]["hmc"]
+    work.config.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"config\.json .*both config\.hmc and config\.sampler"):
+        work.read_config()
