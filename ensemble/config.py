@@ -65,12 +65,12 @@ RUN = Block(
 
 def method_block(name: str) -> Block:
     """The keys of a method."""
-    return _loaded(registry.METHODS[name].block)
+    return registry.load(registry.METHODS[name].block)
 
 
 def task_block(name: str) -> Block:
     """The keys of a task."""
-    return _loaded(registry.TASKS[name].block)
+    return registry.load(registry.TASKS[name].block)
 
 
 def model_block(name: Any) -> Block:
@@ -85,13 +85,7 @@ def likelihood_block(name: Any) -> Block:
 
 def _block_of(places: Mapping[str, str], name: Any) -> Block:
     place = places.get(name) if isinstance(name, str) else None
-    return Block({}) if place is None else _loaded(place)
-
-
-@functools.cache
-def _loaded(place: str) -> Block:
-    block: Block = registry.load(place)
-    return block
+    return Block({}) if place is None else registry.load(place)
 
 
 def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:

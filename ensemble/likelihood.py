@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
-    import jax
     from matplotlib.figure import Figure
 
     from ensemble.source import Source
@@ -101,6 +102,25 @@ class Reduce(NamedTuple):
 
     sum: Callable[[Any], Any]
     max: Callable[[Any], Any]
+
+
+def mixture_log_density(log_density: jax.Array, live: jax.Array, over: Reduce) -> jax.Array:
+    """Log density [B, ...] of the equally weighted mixture of the live members.
+
+    The members are spread over devices, and some may have failed.
+
+    Args:
+        log_density: [slots, B, ...] of this device's members.
+        live: [slots] bool.
+        over: the groups of devices that hold other members.
+    """
+    live = live.reshape(-1, *[1] * (log_density.ndim - 1))
+    log_density = jnp.where(live, log_density, -jnp.inf)
+    top = over.max(jnp.max(log_density, axis=0))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    total = over.sum(jnp.sum(jnp.exp(log_density - top), axis=0))
+    count = over.sum(jnp.sum(live.astype(jnp.float32)))
+    return jnp.log(total) + top - jnp.log(count)
 
 
 class Likelihood(Protocol):

@@ -14,7 +14,6 @@ import numpy as np
 
 from ensemble import likelihoods, metrics, registry
 from ensemble.batched_prediction import Keep, in_memory, make_predict, predict_averaged
-from ensemble.calibrated import Calibration
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError, shown, visible
 from ensemble.likelihood import Likelihood
@@ -24,7 +23,6 @@ from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs
 from ensemble.sources.image_form import in_form, warn_of_scale
-from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.schema import checked_meta
@@ -330,6 +328,8 @@ def load(
         logger.warning("%s: %s", work.path, visible(line))
     temperature = abstention = None
     if calibrated or rule:
+        from ensemble.calibrated import Calibration  # Seldom asked for.
+
         fit = Calibration(work, restored.config, restored.likelihood, restored.description)
         temperature = fit.temperature() if calibrated else None
         abstention = fit.abstention(rule) if rule else None
@@ -342,6 +342,9 @@ def restore(work: Workdir) -> Restored:
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member.
     """
+    # Brings Orbax, which takes half a second: an ensemble in memory has no checkpoints.
+    from ensemble.storage.checkpoint import Checkpointer
+
     check_is_workdir(work)
     with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
         saved = checkpointer.restore_latest(read_only=True)
@@ -358,6 +361,8 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     method = registry.METHODS[meta["config"]["method"]]
     if not registry.predicts(meta["config"]):
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
+    from ensemble.storage.checkpoint import without_newcomers  # As in `restore`.
+
     arrays, counters = without_newcomers(arrays, meta["counters"])
     num_members = counters["num_members"]
     report = work.read_report()

@@ -273,6 +273,18 @@ SOURCES: Mapping[str, SourceEntry] = {
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
+NETWORKS: Mapping[str, str] = {
+    "cnn": "ensemble.networks.cnn:CNN",
+    "lenet5": "ensemble.networks.lenet5:LeNet5",
+    "logistic_regression": "ensemble.networks.logistic_regression:LogisticRegression",
+    "matrix_factorisation": "ensemble.networks.matrix_factorisation:MatrixFactorisation",
+    "mlp": "ensemble.networks.mlp:mlp",
+    "resnet20": "ensemble.networks.resnet:ResNet20",
+    "resnet50": "ensemble.networks.resnet50:ResNet50",
+    "vit": "ensemble.networks.vit:vit",
+}
+"""Factories of the networks that are there, which `ensemble.networks.register` adds to."""
+
 MODELS: Mapping[str, str] = {
     "mlp": "ensemble.network_keys:MLP",
     "vit": "ensemble.network_keys:VIT",
@@ -351,15 +363,3 @@ def task_of(config: Mapping[str, Any]) -> str:
 def predicts(config: Mapping[str, Any]) -> bool:
     """Whether a run leaves something that predicts examples, by its method and its task."""
     return METHODS[config["method"]].predicts and bool(TASKS[task_of(config)].restore)
-
-
-def xla_flags(method: str | None) -> dict[str, str]:
-    """XLA's flags of a method; none of one that is not known."""
-    entry = METHODS.get(method) if method else None
-    return dict(entry.xla_flags) if entry else {}
-
-
-def has_one_arena(method: str | None) -> bool:
-    """Whether `MethodEntry.one_arena` holds; so it does of a method that is not known."""
-    entry = METHODS.get(method) if method else None
-    return entry is None or entry.one_arena

@@ -1,6 +1,12 @@
-"""Imports inside functions hide what a module needs: each says why it is there."""
+"""Imports inside functions hide what a module needs: each says why it is there.
+
+What a run does not use is not imported: no other methods, sources and networks, nothing slow.
+"""
 
 import ast
+import json
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
@@ -41,3 +47,94 @@ def test_one_that_does_not_is_found(tmp_path, monkeypatch):
         "    # Slow.\n    import jax\n    import flax\n"
     )
     assert unexplained(tmp_path / "module.py") == ["module.py:2     import jax"]
+
+
+DIGITS = {"dataset": "digits", "num_devices": 1}
+RUNS = {
+    "sgd": {"model": "cnn", "ensemble_size": 1, "num_steps": 2},
+    "hmc": {
+        "model": "logistic_regression",
+        "num_chains": 1,
+        "sampler.num_warmup": 10,
+        "sampler.step_size": 1e-4,
+        "sampler.num_samples": 20,
+    },
+}
+UNUSED = {
+    "sgd": ["ensemble.methods.mcmc.sampling", "ensemble.draws.diagnostics", "blackjax"],
+    "hmc": ["ensemble.methods.members.sgd", "ensemble.methods.mcmc.tempering"],
+}
+"""Methods, and what belongs to them, beside those of `OTHERS`."""
+OTHERS = [
+    "ensemble.calibrated",
+    "ensemble.configs.arrays",
+    "ensemble.evaluation",
+    "ensemble.explain",
+    "ensemble.export",
+    "ensemble.likelihoods.gaussian",
+    "ensemble.likelihoods.mixture_density",
+    "ensemble.likelihoods.numbers",
+    "ensemble.methods.minibatch.langevin",
+    "ensemble.methods.walk.walker",
+    "ensemble.networks.backbone",
+    "ensemble.networks.functions",
+    "ensemble.networks.matrix_factorisation",
+    "ensemble.networks.mlp",
+    "ensemble.networks.nnx_modules",
+    "ensemble.networks.resnet",
+    "ensemble.networks.resnet50",
+    "ensemble.networks.vit",
+    "ensemble.pictures.number_plots",
+    "ensemble.pictures.recommendation_plots",
+    "ensemble.pictures.tabular",
+    "ensemble.sharding.rendezvous",
+    "ensemble.sklearn",
+    "ensemble.sources.data_forms",
+    "ensemble.sources.features",
+    "ensemble.sources.folders",
+    "ensemble.sources.own_arrays",
+    "ensemble.sources.records.index",
+    "ensemble.sources.tables.frames",
+    "ensemble.sources.tables.table_form",
+    "ensemble.sources.tables.table_source",
+    "ensemble.sources.tfds_records",
+    "ensemble.tasks.densities",
+    "ensemble.tasks.distillation.distilled",
+    "ensemble.tasks.factorisation.watch_task",
+    "ensemble.tasks.faults",
+    "ensemble.tasks.probabilistic.model_task",
+]
+"""Methods, sources, networks and packages that a run on digits has no use for."""
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("method", RUNS)
+def test_a_run_on_digits_imports_nothing_of_others(method, tmp_path):
+    config = {**DIGITS, "method": method, **RUNS[method]}
+    code = (
+        "import json, sys, ensemble\n"
+        "config, workdir, unused = map(json.loads, sys.argv[1:])\n"
+        "ensemble.train(config, workdir=workdir)\n"
+        "print(json.dumps([name for name in unused if name in sys.modules]))\n"
+    )
+    assert imported(code, config, str(tmp_path / "run"), [*OTHERS, *UNUSED[method]]) == []
+
+
+@pytest.mark.check
+def test_estimators_are_imported_without_what_trains_and_what_reads_workdirs():
+    slow = ["ensemble.run.loop", "ensemble.methods", "tensorboardX", "orbax", "optax", "matplotlib"]
+    code = (
+        "import json, sys, ensemble.sklearn\n"
+        "print(json.dumps([name for name in json.loads(sys.argv[1]) if name in sys.modules]))\n"
+    )
+    assert imported(code, slow) == []
+
+
+def imported(code, *arguments):
+    """What a program prints last, as JSON."""
+    given = map(json.dumps, arguments)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

@@ -5,6 +5,7 @@ The same command resumes a run that was interrupted, and enlarges a finished one
 configuration asks for more members or epochs.
 """
 
+import contextlib
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -14,7 +15,6 @@ from absl import flags
 from ml_collections import config_flags
 
 import ensemble
-from ensemble import explain
 from ensemble.commands import command_line
 from ensemble.config import add_missing, all_keys, default_config, flatten, unknown_key
 from ensemble.config_rules import check, log_choices, refuse, validate
@@ -22,7 +22,7 @@ from ensemble.errors import UserError
 from ensemble.notes import shown_with_the_result
 from ensemble.own_modules import importable
 from ensemble.report import text
-from ensemble.sharding import heartbeats, processes, signals, startup
+from ensemble.sharding import processes, signals, startup
 
 
 def main(argv: Sequence[str]) -> None:
@@ -43,7 +43,11 @@ def main(argv: Sequence[str]) -> None:
         | {key: value for key, value in flatten(config).items() if key != "data_dir"},
         values.join_seconds,
     )
-    alive = heartbeats.heard(signals.program())
+    alive: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if processes.count() > 1:
+        from ensemble.sharding import heartbeats  # One process has no other to listen to.
+
+        alive = heartbeats.heard(signals.program())
     with processes.losses_noticed(), alive, shown_with_the_result():
         result = ensemble.train(config, workdir=values.workdir, started=startup.process_started())
     if processes.is_main():
@@ -67,6 +71,8 @@ def _explain(config: Any, by_hand: Collection[str], has_file: bool) -> None:
 
     Without a file it is the default one, which does not say how long to train: that may be so.
     """
+    from ensemble import explain  # Seldom asked for.
+
     checked = check(config, by_hand)
     if not checked.task:
         refuse(checked.conflicts)

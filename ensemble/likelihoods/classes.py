@@ -14,10 +14,17 @@ import numpy as np
 
 from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
-from ensemble.likelihoods.mixture_density import mixture_log_density
+from ensemble.likelihood import (
+    Arrays,
+    Column,
+    Constant,
+    ExampleTerms,
+    Panel,
+    Reduce,
+    mixture_log_density,
+)
 from ensemble.metrics.checks import as_log_probs
-from ensemble.pictures import examples, member_scores, reliability, tabular, uncertainty
+from ensemble.pictures import examples, member_scores, reliability, uncertainty
 from ensemble.pictures.plot_style import plural
 
 if TYPE_CHECKING:
@@ -73,9 +80,13 @@ class ClassPrediction(NamedTuple):
         ]
 
     def __repr__(self) -> str:
+        from ensemble.pictures import tabular  # Where a program shows predictions alone.
+
         return tabular.preview(self._heading(), len(self.probs), self.cells)
 
     def _repr_html_(self) -> str:
+        from ensemble.pictures import tabular  # As in `__repr__`.
+
         return tabular.preview_html(self._heading(), len(self.probs), self.cells)
 
     def _heading(self) -> str:

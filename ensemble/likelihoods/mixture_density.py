@@ -1,9 +1,8 @@
-"""The equally weighted mixture of members.
+"""The equally weighted mixture of members, a distribution of numbers on the host.
 
-On the devices it is a log density of any targets. On the host it is a distribution of numbers, in
-float64 and in the target's units: density, CDF, moments, quantiles and scores. A member is there
+In float64 and in the target's units: density, CDF, moments, quantiles and scores. A member is
 either a distribution by its parameters, or a chain: the mixture over its draws, of which sums are
-left.
+left. On the devices it is `ensemble.likelihood.mixture_log_density`.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.likelihood import Arrays, Reduce
+from ensemble.likelihood import Arrays
 from ensemble.metrics import regression
 
 LOC, SCALE = "loc", "scale"
@@ -177,22 +174,3 @@ class MixtureDensity:
     def grid_cdf(self) -> np.ndarray:
         """Of chains, their mean CDF [N, G] on the grid of the family."""
         return self.arrays[GRID].mean(axis=0)
-
-
-def mixture_log_density(log_density: jax.Array, live: jax.Array, over: Reduce) -> jax.Array:
-    """Log density [B, ...] of the equally weighted mixture of the live members.
-
-    The members are spread over devices, and some may have failed.
-
-    Args:
-        log_density: [slots, B, ...] of this device's members.
-        live: [slots] bool.
-        over: the groups of devices that hold other members.
-    """
-    live = live.reshape(-1, *[1] * (log_density.ndim - 1))
-    log_density = jnp.where(live, log_density, -jnp.inf)
-    top = over.max(jnp.max(log_density, axis=0))
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    total = over.sum(jnp.sum(jnp.exp(log_density - top), axis=0))
-    count = over.sum(jnp.sum(live.astype(jnp.float32)))
-    return jnp.log(total) + top - jnp.log(count)

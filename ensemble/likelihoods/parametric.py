@@ -21,8 +21,15 @@ import scipy.optimize
 import scipy.special
 from jax.flatten_util import ravel_pytree
 
-from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Reduce
-from ensemble.likelihoods.mixture_density import GRID, MixtureDensity, mixture_log_density
+from ensemble.likelihood import (
+    Arrays,
+    Column,
+    Constant,
+    ExampleTerms,
+    Reduce,
+    mixture_log_density,
+)
+from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression

@@ -16,8 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Constant, ExampleTerms, Likelihood, Panel, Reduce
-from ensemble.likelihoods.mixture_density import mixture_log_density
+from ensemble.likelihood import (
+    Arrays,
+    Constant,
+    ExampleTerms,
+    Likelihood,
+    Panel,
+    Reduce,
+    mixture_log_density,
+)
 from ensemble.likelihoods.number_prediction import join_targets
 from ensemble.metrics import regression
 

@@ -33,39 +33,51 @@ import dataclasses
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ensemble import registry
 from ensemble.errors import UserError, in_own_code
 from ensemble.network import Network
-from ensemble.networks.backbone import FunctionBackbone, HeadNetwork
-from ensemble.networks.cnn import CNN
-from ensemble.networks.functions import from_functions as from_functions
-from ensemble.networks.lenet5 import LeNet5
 from ensemble.networks.linen import LinenNetwork
-from ensemble.networks.logistic_regression import LogisticRegression
-from ensemble.networks.matrix_factorisation import MatrixFactorisation
-from ensemble.networks.mlp import MLP as MLP
-from ensemble.networks.mlp import mlp
-from ensemble.networks.nnx_modules import from_nnx as from_nnx
-from ensemble.networks.nnx_modules import refuse
 from ensemble.networks.precision import FLOAT32, of_dtype
-from ensemble.networks.resnet import ResNet20
-from ensemble.networks.resnet50 import ResNet50
-from ensemble.networks.vit import ViT as ViT
-from ensemble.networks.vit import vit
+
+if TYPE_CHECKING:
+    from ensemble.networks.functions import from_functions as from_functions
+    from ensemble.networks.nnx_modules import from_nnx as from_nnx
 
 Factory = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
-_factories: dict[str, Factory] = {}
+_factories: dict[str, Factory | str] = dict(registry.NETWORKS)
+"""By name; a text says where one is that nobody has asked for yet."""
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 _OUTPUTS = re.compile("num_(outputs|classes)")
 """What the field of a Linen class for the number of outputs is called."""
+_ON_DEMAND = {
+    "CNN": "ensemble.networks.cnn:CNN",
+    "LeNet5": "ensemble.networks.lenet5:LeNet5",
+    "LogisticRegression": "ensemble.networks.logistic_regression:LogisticRegression",
+    "MLP": "ensemble.networks.mlp:MLP",
+    "MatrixFactorisation": "ensemble.networks.matrix_factorisation:MatrixFactorisation",
+    "ResNet20": "ensemble.networks.resnet:ResNet20",
+    "ResNet50": "ensemble.networks.resnet50:ResNet50",
+    "ViT": "ensemble.networks.vit:ViT",
+    "from_functions": "ensemble.networks.functions:from_functions",
+    "from_nnx": "ensemble.networks.nnx_modules:from_nnx",
+}
+"""Names of this package whose modules are imported when somebody asks for them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return registry.load(_ON_DEMAND[name])
 
 
 @overload
@@ -125,6 +137,8 @@ def create(
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
     factory = _factories[name]
+    if isinstance(factory, str):
+        factory = registry.load(factory)
     _check_factory(factory, name)
     if settings:
         try:
@@ -155,7 +169,7 @@ def _check_factory(factory: Any, name: str) -> None:
         UserError: it is an NNX module, or an object, or a Linen class whose first field is not the
             number of outputs.
     """
-    refuse(factory, name)
+    refuse_nnx(factory, name)
     kind = factory if isinstance(factory, type) else type(factory)
     call, register = kind.__name__, f"ensemble.networks.register({name!r}, "
     if not issubclass(kind, nn.Module):
@@ -225,14 +239,16 @@ def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
             f"ensemble.networks.on_features was given a {type(head).__name__} as the head; it "
             "takes the name of a network, such as 'mlp', or its factory"
         )
+    from ensemble.networks.backbone import FunctionBackbone, HeadNetwork  # Few networks have one.
+
     backbone = FunctionBackbone(function)
 
-    def factory(num_outputs: int, dtype: Any = None) -> HeadNetwork:
+    def factory(num_outputs: int, dtype: Any = None) -> Network:
         precision = FLOAT32 if dtype is None else jnp.dtype(dtype).name
         if isinstance(head, str):
             network = create(head, num_outputs, dtype=precision)
         else:
-            refuse(head, "mine")
+            refuse_nnx(head, "mine")
             network = as_network(of_dtype(head, "mine", precision)(num_outputs), "mine")
         if getattr(network, "backbone", None) is not None:
             raise UserError(
@@ -250,7 +266,7 @@ def as_network(made: Any, name: str) -> Network:
     Raises:
         UserError: it is neither a module nor a network.
     """
-    refuse(made, name)
+    refuse_nnx(made, name)
     if isinstance(made, type):
         raise UserError(
             f"model={name!r} makes the class {made.__name__}, which is no network; its factory "
@@ -267,11 +283,25 @@ def as_network(made: Any, name: str) -> Network:
     )
 
 
-register("cnn", CNN)
-register("lenet5", LeNet5)
-register("logistic_regression", LogisticRegression)
-register("matrix_factorisation", MatrixFactorisation)
-register("mlp", mlp)
-register("resnet20", ResNet20)
-register("resnet50", ResNet50)
-register("vit", vit)
+def refuse_nnx(value: Any, name: str) -> None:
+    """Refuses NNX modules and classes of them, for they are no factories.
+
+    Args:
+        value: anything.
+        name: of the network that it was registered as.
+
+    Raises:
+        UserError: it is one, with what to write.
+    """
+    nnx = sys.modules.get("flax.nnx")  # Where it was not imported, there are none.
+    kind = value if isinstance(value, type) else type(value)
+    if nnx is None or not issubclass(kind, nnx.Module):
+        return
+    reason = "already holds the weights of one member"
+    if isinstance(value, type):
+        reason = "needs an nnx.Rngs for each member"
+    raise UserError(
+        f"model={name!r} is the NNX {'class' if kind is value else 'module'} {kind.__name__}, "
+        f"which {reason}; write ensemble.networks.register({name!r}, lambda num_outputs: "
+        f"ensemble.networks.from_nnx(lambda rngs: {kind.__name__}(num_outputs, rngs=rngs)))"
+    )

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +27,7 @@ import jax.numpy as jnp
 
 from ensemble.errors import UserError, in_own_code
 from ensemble.network import Annotations, Names, Variables, check_outputs
+from ensemble.networks import refuse_nnx
 
 if TYPE_CHECKING:
     from flax import nnx
@@ -171,7 +171,7 @@ def from_nnx(factory: Factory) -> NNXNetwork:
             Variables.
     """
     if not isinstance(factory, type):
-        refuse(factory, "mine")
+        refuse_nnx(factory, "mine")
     if not callable(factory):
         raise UserError(
             f"ensemble.networks.from_nnx was given a {type(factory).__name__}; it takes a function "
@@ -182,36 +182,12 @@ def from_nnx(factory: Factory) -> NNXNetwork:
     def trace(rng_key: jax.Array) -> None:
         module = _build(factory, rng_key)
         if _build(factory, rng_key) is module:
-            refuse(module, "mine")
+            refuse_nnx(module, "mine")
         parameters = inspect.signature(type(module).__call__).parameters
         networks.append(NNXNetwork(factory, _layout(module), "rngs" in parameters))
 
     jax.eval_shape(trace, jax.random.key(0))  # Nothing is computed.
     return networks[0]
-
-
-def refuse(value: Any, name: str) -> None:
-    """Refuses NNX modules and classes of them, for they are no factories.
-
-    Args:
-        value: anything.
-        name: of the network that it was registered as.
-
-    Raises:
-        UserError: it is one, with what to write.
-    """
-    nnx = sys.modules.get("flax.nnx")  # Where it was not imported, there are none.
-    kind = value if isinstance(value, type) else type(value)
-    if nnx is None or not issubclass(kind, nnx.Module):
-        return
-    reason = "already holds the weights of one member"
-    if isinstance(value, type):
-        reason = "needs an nnx.Rngs for each member"
-    raise UserError(
-        f"model={name!r} is the NNX {'class' if kind is value else 'module'} {kind.__name__}, "
-        f"which {reason}; write ensemble.networks.register({name!r}, lambda num_outputs: "
-        f"ensemble.networks.from_nnx(lambda rngs: {kind.__name__}(num_outputs, rngs=rngs)))"
-    )
 
 
 def _build(factory: Factory, rng_key: jax.Array) -> nnx.Module:

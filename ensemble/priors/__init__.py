@@ -18,14 +18,16 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ensemble import registry
 from ensemble.errors import UserError
-from ensemble.priors.family import PriorFamily
+
+if TYPE_CHECKING:
+    from ensemble.priors.family import PriorFamily
 
 NONE = "none"
 _SMALLEST, _LARGEST = 1e-15, 1e15  # The squares of what is beyond would leave float32.

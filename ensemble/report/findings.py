@@ -5,14 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.draws.diagnostics import (
-    AGREE,
-    DISAGREE,
-    GOOD_ESS,
-    GOOD_RHAT,
-    judge_chains,
-    least_ess,
-)
 from ensemble.likelihood import Arrays, Constant
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, advantage
@@ -108,6 +100,16 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
         return []
     if np.isnan(rhat):
         return []
+    # Of chains alone.
+    from ensemble.draws.diagnostics import (
+        AGREE,
+        DISAGREE,
+        GOOD_ESS,
+        GOOD_RHAT,
+        judge_chains,
+        least_ess,
+    )
+
     chance, least = posterior.get("rhat_chance"), least_ess(posterior)
     told = judge_chains(rhat, least, chance)
     if told == AGREE:
@@ -129,6 +131,8 @@ def _convergence(report: Mapping[str, Any]) -> list[str]:
 
 def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any], told: str) -> str:
     """The likely reason why chains have not converged, and what helps against it."""
+    from ensemble.draws.diagnostics import DISAGREE, least_ess  # Of chains alone.
+
     live, is_model = report["live_members"], "sites" in report
     longer = posterior.get("remedy") or (
         f"Raise config.sampler.num_samples={posterior['num_samples']}, or in a new workdir "

@@ -9,7 +9,7 @@ import ml_collections
 import numpy as np
 
 from ensemble import registry
-from ensemble.draws import diagnostics, disagreement
+from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import AGREE, DISAGREE, Diagnostics, judge_chains
 from ensemble.draws.predictive_error import ERROR, OVER, predictive_section
 from ensemble.draws.store import (
@@ -179,6 +179,8 @@ def _modes(
     }
     known = {name: one.rhat for name, one in found.scalars.items() if name in watched}
     worst = sorted(known, key=lambda name: -np.nan_to_num(known[name], nan=0.0))[:_MAX_LOOKED_AT]
+    from ensemble.draws import disagreement  # Of chains that disagree alone.
+
     apart = disagreement.modes_apart({name: watched[name] for name in worst})
     return (None, None) if apart is None else apart
 

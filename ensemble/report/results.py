@@ -10,7 +10,6 @@ from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, State, Status
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
-from ensemble.pictures.recommendation_plots import first_choice_figures
 from ensemble.report.simple_predictors import simple_scores
 from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
@@ -158,6 +157,8 @@ def final_figures(
     if split is None:
         return figures
     if "recommendation" in report:
+        from ensemble.pictures.recommendation_plots import first_choice_figures  # Seldom drawn.
+
         figures |= first_choice_figures(report["recommendation"]["first_choices"])
     arrays, targets = predictions[split].arrays, scored.dataset.targets(split)
     return {

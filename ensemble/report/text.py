@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble import likelihoods, registry
-from ensemble.draws.diagnostics import MIN_CHAINS
 from ensemble.likelihood import Column
 from ensemble.pictures import plot_style
 from ensemble.report import simple_predictors
@@ -281,6 +280,8 @@ def _unadjusted(posterior: Mapping[str, Any]) -> str:
 
 def _unseen_modes(posterior: Mapping[str, Any], num_chains: int) -> str:
     """What chains that agree cannot tell of modes that none has seen."""
+    from ensemble.draws.diagnostics import MIN_CHAINS  # Of chains alone.
+
     if not posterior.get("converged") or num_chains >= MIN_CHAINS:
         return ""
     if num_chains == 1:

@@ -36,7 +36,7 @@ from ensemble.run.resume import (
     write_config,
 )
 from ensemble.run.writer import NoWriter, Writer
-from ensemble.sharding import agreement, processes, startup
+from ensemble.sharding import processes, startup
 from ensemble.sharding.signals import Stop, resume_line, stop_signals
 from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
@@ -273,7 +273,7 @@ def _advance(
         if not done and processes.is_main():
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
-            state, info = method.advance(state, agreement.tell(monitor.pace.limit))
+            state, info = method.advance(state, processes.tell(monitor.pace.limit))
             monitor.chunk_dispatched(info, state)  # Writes the one before: devices are busy.
             done = method.finished(state) or monitor.may_end
             every_epoch = 0 if info.is_cut else method.steps_per_epoch

@@ -8,12 +8,9 @@ import numpy as np
 
 from ensemble import likelihoods, registry
 from ensemble.config import RUN, all_keys, flatten, method_block, model_block, task_block
-from ensemble.configs import arrays, images, tabular
 from ensemble.errors import shown
 from ensemble.sources.catalogue import kind_of_target
-from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.image_form import is_channels_first
-from ensemble.sources.tables.frames import has_tables
 from ensemble.tasks.supervised_keys import AUTO
 
 logger = logging.getLogger("ensemble")
@@ -41,6 +38,8 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     name, kind = given.get("likelihood", ""), None
     if name in registry.LIKELIHOODS:
         kind = "labels" if likelihoods.named(name).takes_logits else "targets"
+    from ensemble.sources.data_forms import as_arrays, has_tables  # Where a program has data alone.
+
     found = as_arrays(data, kind, given.get("target") or "")
     likelihood = _LIKELIHOODS["targets" if _has_numbers(found) else "labels"]
     if name == AUTO:
@@ -51,7 +50,8 @@ def with_defaults(given: Mapping[str, Any], data: Any) -> tuple[Mapping[str, Any
     if not isinstance(method, str) or method not in registry.METHODS:
         return given, found  # Which is refused where all keys are checked.
     learned = task_block(registry.task_of({**given, "method": method}))
-    chosen = bundled(_shape(found), has_tables(found))
+    is_table = has_tables(found)
+    chosen = bundled(() if is_table else _shape(found), is_table)
     of_model = model_block(given.get("model", chosen.get("model"))).keys
     own = {**RUN.keys, **learned.keys, **method_block(method).keys, **of_model}
     defaults = {key: value for key, value in chosen.items() if key in own}
@@ -101,13 +101,15 @@ def _shape(data: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of one example."""
     inputs = next((one for key, one in data.items() if key.endswith("inputs")), ())
     try:
-        return () if has_tables(data) else np.shape(inputs)[1:]
+        return np.shape(inputs)[1:]
     except ValueError:  # Ragged, which is refused where the data are checked.
         return ()
 
 
 def bundled(shape: Sequence[int], is_table: bool) -> dict[str, Any]:
     """What a bundled configuration says for examples of a shape, beside what the data are."""
+    from ensemble.configs import arrays, images, tabular  # Of a program's own data alone.
+
     vectors = tabular if is_table else arrays
     chosen = flatten((images if len(shape) > 1 else vectors).get_config())
     sides = shape[1:] if is_channels_first(shape) else shape[:2]

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ensemble.pictures import tabular
 from ensemble.report import text
 from ensemble.storage.workdir import Workdir
 
@@ -44,6 +43,8 @@ class Result(_Returned):
         return as_text(self.report, self.workdir)
 
     def _repr_html_(self) -> str | None:
+        from ensemble.pictures import tabular  # Of notebooks alone.
+
         if not self.report:
             return None
         parts = [
@@ -57,6 +58,8 @@ class Result(_Returned):
         return tabular.page([*parts, *map(tabular.paragraph, lines), *self._pictures()])
 
     def _pictures(self) -> list[str]:
+        from ensemble.pictures import tabular  # As in `_repr_html_`.
+
         if self.workdir is None:
             return []
         files = sorted(Workdir(self.workdir).plots.glob("*.png"))

@@ -15,9 +15,8 @@ from ensemble.method import Info, Method, Spread, State, describe
 from ensemble.notes import recall, said
 from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
-from ensemble.sharding import agreement, processes
+from ensemble.sharding import processes
 from ensemble.sharding.signals import resume_line
-from ensemble.sources.features import check_same_backbone
 from ensemble.storage.checkpoint import Checkpointer, without_newcomers
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
@@ -122,7 +121,7 @@ class Ending:
     def is_late(self) -> bool:
         """Whether too much would be lost, of several processes in the view of process 0."""
         late = self._keep and time.monotonic() - self._saved > SAVE_SECONDS
-        return bool(agreement.tell(int(late)))
+        return bool(processes.tell(int(late)))
 
     def __call__(self) -> str:
         """Waits until the last checkpoint is whole; returns the line."""
@@ -226,6 +225,8 @@ def check_resumable(
             "restore the data or choose another --workdir (a run from before exact copies were "
             "kept in one split can be evaluated, but not resumed)"
         )
+    from ensemble.sources.features import check_same_backbone  # Where a run goes on alone.
+
     check_same_backbone(then, now, str(work.path))
     if now.get("teacher") != then.get("teacher"):
         raise UserError(

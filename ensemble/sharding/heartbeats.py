@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import jax
 
 from ensemble.errors import PeerLost
-from ensemble.sharding import agreement, processes
+from ensemble.sharding import processes
 
 _TURN_SECONDS = 1.0
 MAX_SILENT = 20
@@ -69,15 +69,15 @@ class _Heart:
                 self._say(_DONE)
 
     def _say(self, word: str) -> None:
-        agreement.client().key_value_set(
+        processes.client().key_value_set(
             f"{_BEATS}{jax.process_index()}", word, allow_overwrite=True
         )
 
     def _lost(self) -> str | None:
         """Who is given up, if anybody is."""
         if not processes.is_main():
-            return "another one" if agreement.is_posted(_LOST) else None
-        for key, word in agreement.client().key_value_dir_get(_BEATS):
+            return "another one" if processes.is_posted(_LOST) else None
+        for key, word in processes.client().key_value_dir_get(_BEATS):
             before, turns = self._heard.get(key, ("", 0))
             self._heard[key] = word, turns + 1 if word == before else 0
         silent = [
@@ -87,7 +87,7 @@ class _Heart:
         ]
         if not silent:
             return None
-        agreement.post(_LOST)
+        processes.post(_LOST)
         return f"process {', '.join(sorted(silent, key=int))}"
 
     def _give_up(self, who: str) -> None:
@@ -106,14 +106,11 @@ class _Heart:
 
 @contextlib.contextmanager
 def heard(program: str) -> Iterator[None]:
-    """Ends this process with a line where another one hangs; a run of one process has no other.
+    """Ends this process of several with a line where another one hangs.
 
     Args:
         program: for the line.
     """
-    if processes.count() == 1:
-        yield
-        return
     heart = _Heart(program)
     for work in (heart.beat, heart.guard):
         threading.Thread(target=work, name="heartbeats", daemon=True).start()

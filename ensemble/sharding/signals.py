@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ensemble.errors import Interrupted
-from ensemble.sharding import agreement, processes
+from ensemble.sharding import processes
 
 logger = logging.getLogger("ensemble")
 
@@ -53,7 +53,7 @@ class Stop:
 
     def asked(self) -> bool:
         """Whether the run is to stop; of several processes, all ask alike and hear the same."""
-        return bool(agreement.tell(int(self._signalled.is_set())))
+        return bool(processes.tell(int(self._signalled.is_set())))
 
     def settle(self) -> None:
         """Notes that the loop is about to save and end: nobody else needs to."""
@@ -76,7 +76,7 @@ class Stop:
                     self._announce(number, key)
                 elif processes.count() == 1:
                     deadline = min(deadline, time.monotonic() + _SECOND_SECONDS)
-            if deadline is None and agreement.is_posted(key):
+            if deadline is None and processes.is_posted(key):
                 self.note()
                 deadline = time.monotonic() + GUARD_SECONDS
             late = deadline is not None and time.monotonic() > deadline
@@ -93,7 +93,7 @@ class Stop:
         if processes.count() > 1:
             line = "%s: all processes will stop in some seconds, after a checkpoint."
             logger.warning(line, name)
-            agreement.post(key)
+            processes.post(key)
         else:
             logger.warning("%s: the run will stop at the next chunk.", name)
 

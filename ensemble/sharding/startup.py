@@ -111,9 +111,11 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
             f"config.num_devices={num_devices!r} must be a whole number from 1 to {MAX_DEVICES}; "
             "leave it out to have all that there are"
         )
-    _keep_freed_memory(registry.has_one_arena(method))
-    older = _BEFORE_0_11_2 if _jaxlib_version() < (0, 11, 2) else {}
-    _set_xla_flags(older | _XLA_FLAGS | registry.xla_flags(method))
+    entry = registry.METHODS.get(method or "")
+    _keep_freed_memory(entry is None or entry.one_arena)
+    jaxlib = tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
+    older = _BEFORE_0_11_2 if jaxlib < (0, 11, 2) else {}
+    _set_xla_flags(older | _XLA_FLAGS | (dict(entry.xla_flags) if entry else {}))
 
     try:
         jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
@@ -176,10 +178,6 @@ def _keep_freed_memory(one_arena: bool) -> None:
         return
     for parameter, value in (_MALLOC_PARAMETERS | (_ONE_ARENA if one_arena else {})).items():
         mallopt(parameter, value)
-
-
-def _jaxlib_version() -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
 
 
 def _set_xla_flags(chosen: Mapping[str, str]) -> None:

@@ -13,18 +13,18 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+import ensemble
 from ensemble.batched_prediction import MAX_BATCH_SIZE
 from ensemble.config import flatten, method_block
 from ensemble.config_rules import validate
 from ensemble.errors import UserError, shown
 from ensemble.predictor import Predictor
 from ensemble.registry import METHODS
-from ensemble.run.loop import train
 from ensemble.sharding import startup
 from ensemble.sharding.transfer import pad
+from ensemble.sources.data_forms import is_table
 from ensemble.sources.own_arrays import WEIGHTS
 from ensemble.sources.splitting import carved_sizes, stratified_split
-from ensemble.sources.tables.frames import is_table, of_frame
 
 _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
@@ -84,7 +84,7 @@ class Estimator(BaseEstimator):
         config = self._run_config(_num_examples(data))
         if config.get("early_stopping_epochs"):
             data = _with_validation(data, config.seed)
-        result = train(config, data, show_progress=bool(self.verbose))
+        result = ensemble.train(config, data, show_progress=bool(self.verbose))
         self.report_ = result.report
         self._ensemble: dict[str, Any] = result.predictor.without_examples()
         self.__dict__.pop("predictor_", None)  # Of an earlier fit.
@@ -97,6 +97,8 @@ class Estimator(BaseEstimator):
             _check_finite(X)
             inputs, targets = validate_data(self, X, y, **of_y, **_INPUTS)
             return inputs, targets
+        from ensemble.sources.tables.frames import of_frame  # Of data frames alone.
+
         columns = of_frame(X, "X")
         targets = validate_data(self, "no_validation", y, **of_y)
         validate_data(self, X, targets, skip_check_array=True)  # Names.

@@ -1,24 +1,23 @@
 """Data by name: what the registry's line of a data set loads, and which sets there are here."""
 
+from __future__ import annotations
+
 import difflib
 import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ensemble import registry
 from ensemble.errors import UserError, shown
 from ensemble.registry import SOURCES, SourceEntry
 from ensemble.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
 from ensemble.sources import image_form
-from ensemble.sources.data_forms import as_arrays
-from ensemble.sources.dataset import dataset_from_arrays
-from ensemble.sources.given_data import OwnData
-from ensemble.sources.records.index import INDEX
-from ensemble.sources.tables.frames import has_tables
-from ensemble.sources.tables.table_source import dataset_from_frames
 from ensemble.storage.paths import is_remote
+
+if TYPE_CHECKING:
+    from ensemble.sources.given_data import OwnData
 
 logger = logging.getLogger("ensemble")
 
@@ -30,6 +29,8 @@ _PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
 
 def prefix_of_path(path: str) -> str:
     """What stands before the colon of a data set that is at a path, by what is there."""
+    from ensemble.sources.records.index import INDEX  # Most data are no records.
+
     ending = _FILES.get(os.path.splitext(path)[1].lower())
     if is_remote(path):
         return ending or "records"
@@ -104,7 +105,7 @@ def load_dataset(
     request = Request(
         data_dir, seed, hold_out, size=size, copies_together=copies_together, table=table
     )
-    return _load(name, request)
+    return registry.load(_entry(name, request).loader)(name, request)
 
 
 def source_of(data: Any, request: Request, has_table: bool = True, name: str = "arrays") -> Source:
@@ -119,8 +120,14 @@ def source_of(data: Any, request: Request, has_table: bool = True, name: str = "
     Raises:
         UserError: the data cannot be used.
     """
+    # Most runs learn a set by its name.
+    from ensemble.sources.data_forms import as_arrays, has_tables
+    from ensemble.sources.dataset import dataset_from_arrays
+
     arrays = as_arrays(data, request.table.kind, request.table.target)
     if has_table and has_tables(arrays):
+        from ensemble.sources.tables.table_source import dataset_from_frames  # Few have tables.
+
         return dataset_from_frames(arrays, name, request)
     if request.table.keys:
         raise refuse_table_keys(request.table, "arrays have no named columns")
@@ -181,7 +188,8 @@ def load_test_inputs(
     """
     entry = find_entry(name)
     size = size if entry and entry.can_resize else None
-    source = _load(name, Request(data_dir, hold_out=False, only_test=True, size=size))
+    request = Request(data_dir, hold_out=False, only_test=True, size=size)
+    source = registry.load(_entry(name, request).loader)(name, request)
     return SplitInputs(source, "test" if "test" in source.sizes else "train")
 
 
@@ -247,11 +255,6 @@ def _check_is_chosen(name: str) -> None:
             f"config.dataset={name!r} names no data yet: set --config.dataset={prefix}:..., with "
             "the path of yours"
         )
-
-
-def _load(name: str, request: Request) -> Source:
-    source: Source = registry.load(_entry(name, request).loader)(name, request)
-    return source
 
 
 def _entry(name: str, request: Request) -> SourceEntry:

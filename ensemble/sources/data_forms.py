@@ -12,14 +12,27 @@ from typing import Any
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.sources.labels import are_classes
 from ensemble.sources.splitting import split_of
-from ensemble.sources.tables.frames import is_table, of_frame, take_target
-from ensemble.sources.tables.table_targets import are_classes, kind_of_target, target_values
 from ensemble.target_rows import ANNOTATIONS, VALUE
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
 _BY_SPLIT = "by split {'train': (X, y), 'test': (X, y)}"
+
+
+def is_table(data: Any) -> bool:
+    """Whether data are a frame of pandas, polars or pyarrow: whatever has named columns."""
+    return hasattr(data, "columns") and (hasattr(data, "dtypes") or hasattr(data, "column_names"))
+
+
+def has_tables(arrays: Mapping[str, Any]) -> bool:
+    """Whether inputs are tables, of arrays with the keys of `own_arrays`."""
+    return any(
+        is_table(one) or isinstance(one, Mapping)
+        for key, one in arrays.items()
+        if key.endswith("inputs")
+    )
 
 
 def as_arrays(data: Any, kind: str | None = None, target: str = "") -> dict[str, Any]:
@@ -73,6 +86,10 @@ def _without_target(
     data: Any, target: str, kind: str | None, what: str
 ) -> tuple[dict[str, Any], str, np.ndarray]:
     """Columns of a data frame, whether its target are labels or targets, and these."""
+    # Most data are no tables, and need nothing of these.
+    from ensemble.sources.tables.frames import take_target
+    from ensemble.sources.tables.table_targets import kind_of_target, target_values
+
     columns, column = take_target(data, target, what)
     kind = kind or kind_of_target(column, target)
     return columns, kind, target_values(column, target, kind)
@@ -126,6 +143,10 @@ def _kind(targets: Any, kind: str | None, inputs: Any = None) -> str:
     except ValueError:
         return "labels"
     if is_table(inputs) and values.ndim and values.size == len(values):  # One for each row.
+        # As in `_without_target`.
+        from ensemble.sources.tables.frames import of_frame
+        from ensemble.sources.tables.table_targets import kind_of_target
+
         column = targets if values.ndim == 1 else values.ravel()
         return kind_of_target(of_frame({"y": column})["y"], "y")
     return "targets" if values.dtype.kind == "f" and not are_classes(values) else "labels"

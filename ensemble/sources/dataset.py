@@ -1,18 +1,20 @@
 """The source that most data are: arrays in host memory."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.source import Examples, Request, Source
-from ensemble.sources import own_arrays
-from ensemble.sources.data_forms import as_arrays
-from ensemble.sources.given_data import OwnData
 from ensemble.sources.splitting import assign_splits, stratified_split
+
+if TYPE_CHECKING:
+    from ensemble.sources.given_data import OwnData
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,6 +134,10 @@ def dataset_from_arrays(
     Raises:
         UserError: if the arrays cannot be used, or are too few to be split.
     """
+    # What checks them is imported where somebody has such.
+    from ensemble.sources import own_arrays
+    from ensemble.sources.data_forms import as_arrays
+
     given = own_arrays.check_arrays(as_arrays(arrays, kind), name)
     inputs = {part: given.convert(values[:]) for part, values in given.inputs.items()}
     splits = {}
@@ -163,12 +169,18 @@ def refuse_arrays(name: str, request: Request) -> Dataset:
 
 def load_npz(name: str, request: Request) -> Dataset:
     """Makes a data set of the arrays of an npz file."""
+    from ensemble.sources import own_arrays  # As in `dataset_from_arrays`.
+
     arrays = own_arrays.read_npz(name.partition(":")[2])
     return own_dataset(arrays, name, request)
 
 
 def given_npz(name: str, request: Request) -> OwnData:
     """The examples of an npz file, as they are given."""
+    # As in `dataset_from_arrays`.
+    from ensemble.sources import own_arrays
+    from ensemble.sources.data_forms import as_arrays
+
     arrays = own_arrays.read_npz(name.partition(":")[2])
     return own_arrays.check_arrays(as_arrays(arrays), name)
 

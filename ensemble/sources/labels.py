@@ -11,6 +11,14 @@ from ensemble.notes import note
 _FEW = 20  # Classes that may have fewer than two examples each.
 MAX_NAMED = 6
 """Classes that a line names."""
+MOST_CLASSES = 10
+"""Different whole numbers of a target that are classes; more are numbers."""
+
+
+def are_classes(values: np.ndarray) -> bool:
+    """Whether floats of any shape are few different whole numbers."""
+    is_whole = bool((values == np.floor(values)).all())
+    return is_whole and len(np.unique(values)) <= MOST_CLASSES
 
 
 def classes(

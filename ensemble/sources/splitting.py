@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.errors import UserError
-from ensemble.sources import copies
 from ensemble.sources.batches import SPLIT_STREAM, seeded_generator
 
 SPLITS = ("train", "validation", "calibration", "test")
@@ -60,6 +59,8 @@ def assign_splits(
     Raises:
         UserError: there are too few examples to carve from.
     """
+    from ensemble.sources import copies  # Of own data alone: sets by name have their splits.
+
     source = POOL if POOL in targets else "train"
     splits = {split: Rows(split) for split in targets} | {"train": Rows(source)}
     absent = [split for split in SPLITS[1:] if split not in targets]

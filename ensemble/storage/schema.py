@@ -18,7 +18,6 @@ from ensemble.config_rules import validate_stored
 from ensemble.errors import Unregistered, in_one_line
 from ensemble.priors import families
 from ensemble.storage import old
-from ensemble.storage.table_schema import check_table
 
 MAX_BYTES = 100_000_000
 """Of a JSON file; ours have some kilobytes."""
@@ -215,6 +214,8 @@ def check_description(description: Any, likelihood: str) -> None:
     for key in ("shift", "scale"):
         _check_broadcastable(description[key], shape, key)
     if "table" in description:
+        from ensemble.storage.table_schema import check_table  # Most data are no tables.
+
         check_table(description["table"], shape)
     if "features" in description:
         _check_features(description["features"])

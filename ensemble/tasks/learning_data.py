@@ -16,9 +16,6 @@ from ensemble.network import Backbone
 from ensemble.source import Examples, Request, Source, TableKeys
 from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize, source_of
 from ensemble.sources.dataset import Dataset
-from ensemble.sources.features import check_same_backbone, described_features
-from ensemble.sources.tables.table_form import TableForm
-from ensemble.sources.tables.table_source import of_form
 from ensemble.task import PredictingTask
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
@@ -137,7 +134,16 @@ def described_dataset(description: Mapping[str, Any], backbone: Backbone | None 
         scale=np.asarray(description["scale"], np.float32),
     )
     if "table" in description:
+        # Most data are no tables.
+        from ensemble.sources.tables.table_form import TableForm
+        from ensemble.sources.tables.table_source import of_form
+
         raw = of_form(raw, TableForm(description["table"]))
+    if backbone is None and "features" not in description:
+        return raw
+    # Few networks have a backbone.
+    from ensemble.sources.features import check_same_backbone, described_features
+
     if backbone is None:
         check_same_backbone(description, {}, "the workdir")
         return raw

@@ -32,10 +32,7 @@ from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
-from ensemble.sources.features import features_of
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
-from ensemble.tasks import linear_likelihood
-from ensemble.tasks.faults import fault
 from ensemble.tasks.learning_data import (
     check_params,
     describe,
@@ -202,6 +199,8 @@ class Supervised(Defaults):
 
     def fault(self, variables: Variables | None) -> str:
         """Whether the network itself makes what is not finite."""
+        from ensemble.tasks.faults import fault  # Where a member has failed alone.
+
         return fault(self, variables)
 
     # Multinomial logistic regression.
@@ -217,6 +216,8 @@ class Supervised(Defaults):
         """The fast gradient of logistic regression."""
         if not self.is_softmax_regression:
             return None
+        from ensemble.tasks import linear_likelihood  # Of logistic regression alone.
+
         return OwnLogLikelihood(
             place=lambda: linear_likelihood.place_blocks(self.dataset, split, mesh),
             value_and_grad=linear_likelihood.make_value_and_grad(mesh),
@@ -245,6 +246,8 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Supervised:
     network = create_network(config, likelihood)
     backbone = backbone_of(network)
     if backbone is not None:
+        from ensemble.sources.features import features_of  # Few networks have a backbone.
+
         dataset = features_of(dataset, backbone)
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
     check_network(task, config)

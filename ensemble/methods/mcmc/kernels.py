@@ -18,9 +18,7 @@ from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.errors import UserError
-from ensemble.methods.mcmc import adjusted_mclmc, mclmc_steps
 from ensemble.methods.mcmc.sampler_keys import BLOCK, SAMPLERS, Traits
-from ensemble.methods.mcmc.tempering import make_ladder, section, standard_normal
 from ensemble.methods.mcmc.warmup import (
     MASSES,
     is_usable,
@@ -274,6 +272,7 @@ def _hmc_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array
 
 def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any) -> Sampler:
     """MCLMC (Robnik and Seljak 2023, "Fluctuation without dissipation"), by McLachlan's steps."""
+    from ensemble.methods.mcmc import mclmc_steps  # Of this sampler alone.
 
     def of_vector(split: Callable[[jax.Array], Any]) -> Callable[[jax.Array], jax.Array]:
         return lambda position: logdensity_fn(split(position))
@@ -335,6 +334,8 @@ def _make_adjusted_mclmc(
     settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any
 ) -> Sampler:
     """Adjusted MCLMC, as `ensemble.methods.mcmc.adjusted_mclmc` says."""
+    from ensemble.methods.mcmc import adjusted_mclmc  # Of this sampler alone.
+
     windows = make_windows(
         settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
     )
@@ -382,6 +383,9 @@ def _make_tempering(
     reference_fn: Callable[[Any], jax.Array] | None,
 ) -> Sampler:
     """Parallel tempering, as `ensemble.methods.mcmc.tempering` says."""
+    # Of this sampler alone.
+    from ensemble.methods.mcmc.tempering import make_ladder, standard_normal
+
     if make_metric is not None:
         raise UserError(
             "method='tempering' holds all parameters of a chain on one device, and these are split "
@@ -430,5 +434,6 @@ _MAKERS: dict[str, Callable[..., Sampler]] = {
 }
 """By method, with the arguments of `make_sampler`; `SAMPLERS` has their names too."""
 
-SECTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {"tempering": section}
-"""By method: of `Chain.adaptation` [C, ...], entries of report.json; most have none."""
+SECTIONS = {"tempering": "ensemble.methods.mcmc.tempering:section"}
+"""By method, as the registry names code: called with `Chain.adaptation` [C, ...], returns entries
+of report.json. Most methods have none."""

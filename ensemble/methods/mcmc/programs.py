@@ -12,12 +12,12 @@ import ml_collections
 import numpy as np
 from jax.sharding import Sharding
 
+from ensemble import registry
 from ensemble.draws.running_sums import add_draws, evaluate_draws, zero_sums
 from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
 from ensemble.likelihood import Likelihood
 from ensemble.methods.mcmc import low_rank_mass
 from ensemble.methods.mcmc.coordinates import Coordinates
-from ensemble.methods.mcmc.free_chains import FreeChains, run_on_devices
 from ensemble.methods.mcmc.kernels import (
     SECTIONS,
     Chain,
@@ -256,8 +256,8 @@ class Programs:
 
     def sections(self, chains: Chain) -> dict[str, Any]:
         """Entries of report.json that only some samplers have; every process must ask."""
-        find = SECTIONS.get(self.config.method)
-        return {} if find is None else find(chains.adaptation)
+        place = SECTIONS.get(self.config.method)
+        return {} if place is None else registry.load(place)(chains.adaptation)
 
     def gather(self, trace: Trace) -> Trace:
         """A trace whole on all devices, so that every process has it."""
@@ -309,6 +309,8 @@ class Programs:
         """
         with mapped_over_networks():
             if self._is_free:
+                from ensemble.methods.mcmc.free_chains import run_on_devices  # Of few samplers.
+
                 whole = (state.coordinates, data)
                 chains, num_moves, record = run_on_devices(
                     self.mesh, self._make_free, whole, state.chains, state.num_moves,
@@ -327,7 +329,7 @@ class Programs:
             state = jax.lax.with_sharding_constraint(state, self.shardings(state))
             return state, self._placed(record)
 
-    def _make_free(self, coordinates: Coordinates, data: Any) -> FreeChains:
+    def _make_free(self, coordinates: Coordinates, data: Any) -> Any:
         """Chains that do not wait for each other; of a model, which has no splits."""
         task = self.task
         assert isinstance(task, Modelled)
@@ -335,6 +337,8 @@ class Programs:
         def observe(info: DrawInfo, position: Any) -> Record:
             params = coordinates.to_params(position)
             return Record(Trace(info, {}, task.track(params)), params)
+
+        from ensemble.methods.mcmc.free_chains import FreeChains  # As in `_run_chunk`.
 
         logdensity_fn = self._logdensity_fn(coordinates, data)
         return FreeChains(self._settings, logdensity_fn, observe, self.num_kept, self.num_left_out)

@@ -36,7 +36,6 @@ from ensemble.notes import note
 from ensemble.predictor import restore
 from ensemble.sharding import processes, signals, transfer
 from ensemble.source import in_memory
-from ensemble.sources.features import check_same_backbone
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned, Modelled
 
@@ -216,6 +215,8 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
             f"{where} has learned other data, {restored.description['name']}, than "
             f"{task.dataset.name} as it is split here; both must have the same"
         )
+    from ensemble.sources.features import check_same_backbone  # With config.init_from alone.
+
     check_same_backbone(restored.description, task.describe(), where)
     if len(restored.members) < config.num_chains:
         raise UserError(

@@ -10,22 +10,9 @@ import numpy as np
 
 from ensemble.errors import UserError, in_one_line, shown
 from ensemble.notes import note
+from ensemble.sources.data_forms import is_table
 from ensemble.sources.tables import read_table
 from ensemble.sources.tables.raw_columns import Column, named, num_rows
-
-
-def is_table(data: Any) -> bool:
-    """Whether data are a frame of pandas, polars or pyarrow: whatever has named columns."""
-    return hasattr(data, "columns") and (hasattr(data, "dtypes") or hasattr(data, "column_names"))
-
-
-def has_tables(arrays: Mapping[str, Any]) -> bool:
-    """Whether inputs are tables, of arrays with the keys of `own_arrays`."""
-    return any(
-        is_table(one) or isinstance(one, Mapping)
-        for key, one in arrays.items()
-        if key.endswith("inputs")
-    )
 
 
 def take_target(data: Any, target: str, what: str) -> tuple[dict[str, Column], Column]:

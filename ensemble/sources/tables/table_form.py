@@ -13,6 +13,7 @@ import numpy as np
 from ensemble.errors import UserError, shown
 from ensemble.notes import note
 from ensemble.source import Feature
+from ensemble.sources.data_forms import is_table
 from ensemble.sources.tables import frames, read_table
 from ensemble.sources.tables.raw_columns import Column, Columns, named
 from ensemble.storage.table_schema import (
@@ -108,7 +109,7 @@ class TableForm:
         """
         if isinstance(data, np.ndarray):
             columns = frames.of_array(data, self.names)
-        elif frames.is_table(data) or isinstance(data, Mapping):
+        elif is_table(data) or isinstance(data, Mapping):
             columns = self._named(frames.of_frame(data))
         elif isinstance(data, Sequence) and data and all(isinstance(r, Mapping) for r in data):
             columns = frames.of_rows(data, self.names)

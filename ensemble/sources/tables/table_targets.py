@@ -3,12 +3,9 @@
 import numpy as np
 
 from ensemble.errors import UserError, shown
+from ensemble.sources.labels import are_classes
 from ensemble.sources.tables import read_table
 from ensemble.sources.tables.raw_columns import Column, kind_of
-
-MOST_CLASSES = 10
-"""Different whole numbers of a target that are classes; more are numbers."""
-
 
 MAX_CLASS = 2.0**53
 """Below it every whole number is one of float64, and none is taken for another."""
@@ -27,12 +24,6 @@ def kind_of_target(column: Column, name: str) -> str:
         return "labels"
     values = _numbers(column, name)
     return "labels" if are_classes(values[~np.isnan(values)]) else "targets"
-
-
-def are_classes(values: np.ndarray) -> bool:
-    """Whether floats of any shape are few different whole numbers."""
-    is_whole = bool((values == np.floor(values)).all())
-    return is_whole and len(np.unique(values)) <= MOST_CLASSES
 
 
 def target_values(column: Column, name: str, kind: str) -> np.ndarray:

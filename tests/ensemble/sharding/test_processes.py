@@ -15,7 +15,7 @@ from jax.errors import JaxRuntimeError
 
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError
-from ensemble.sharding import processes
+from ensemble.sharding import processes, rendezvous
 from ensemble.storage.workdir import Workdir
 
 NAMES = [name for name in many_processes.runs("whole") if name != many_processes.STUCK]
@@ -166,16 +166,15 @@ def run_tasks(code, seeds=(0, 0), devices=(2, 2)):
 
 SLOW = """
 import time
-from ensemble.sharding import agreement
 if not processes.is_main():
-    while not agreement.is_posted("ensemble/far_ahead"):
+    while not processes.is_posted("ensemble/far_ahead"):
         time.sleep(0.01)
-heard = [agreement.tell(number if processes.is_main() else -1) for number in range(320)]
-agreement.post("ensemble/far_ahead")
+heard = [processes.tell(number if processes.is_main() else -1) for number in range(320)]
+processes.post("ensemble/far_ahead")
 processes.wait_for_all("read")
-heard += [agreement.tell(number if processes.is_main() else -1) for number in range(320, 400)]
+heard += [processes.tell(number if processes.is_main() else -1) for number in range(320, 400)]
 processes.wait_for_all("read again")
-tell(heard == list(range(400)), len(agreement.client().key_value_dir_get("ensemble/told/")) <= 100)
+tell(heard == list(range(400)), len(processes.client().key_value_dir_get("ensemble/told/")) <= 100)
 """
 DIFFER = """
 try:
@@ -296,7 +295,7 @@ tell([round(float(np.sum(one * np.cos(np.arange(one.size).reshape(one.shape)))),
 def test_jax_is_told_how_long_to_wait(monkeypatch):
     """Its own waits are of minutes."""
     told = {}
-    monkeypatch.setattr(processes, "meet", lambda *_: None)
+    monkeypatch.setattr(rendezvous, "meet", lambda *_: None)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: told.update(options))
     processes.start("127.0.0.1:1", 2, 0, {}, join_seconds=20)
     assert told["initialization_timeout"] == 20
