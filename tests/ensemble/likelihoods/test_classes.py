@@ -189,21 +189,6 @@ def test_only_pictures_are_shown(case, inputs, names):
     assert final.keys() == {"members", "entropy"}
 
 
-def test_sentences_say_what_averaging_brings():
-    section = {
-        "ensemble": {"accuracy": 0.92, "nll": 0.15},
-        "members": {"accuracy": [0.9, 0.8], "nll": [0.2, 0.4]},
-    }
-    assert CLASSES.sentence(section, "test", 2) == (
-        "The ensemble of 2 is right on 92.00% of test examples, +7.00 points from its mean member, "
-        "at 50% less NLL."
-    )
-    assert CLASSES.posterior_sentence(section, {"accuracy": 0.93}, "test") == (
-        "The average over all draws is right on 92.00% of test examples, -1.00 points from the "
-        "average draw."
-    )
-
-
 # Predictions show themselves as a table.
 
 
