@@ -221,7 +221,7 @@ def test_other_keys_go_through_config(wine):
     ("params", "message"),
     [
         ({"config": {"learning_rate": 0.1}}, "is a parameter: learning_rate=0.1"),
-        ({"config": {"seed": 1}}, "'seed', which comes from X, y and random_state"),
+        ({"config": {"seed": 1}}, "'seed'.*random_state"),
         ({"config": {"momentun": 0.1}}, "did you mean momentum"),
         ({"model": "mpl"}, "model='mpl' is not a known model"),
         ({"optimizer": "adamm"}, "must be one of sgd, adam, adamw"),
@@ -302,7 +302,7 @@ def test_network_weights_and_method_are_parameters(wine):
     assert sampled.report_["config"]["num_chains"] == 2
     with pytest.raises(UserError, match="class_weights"):
         small_classifier(class_weight="unknown").fit(inputs, labels)
-    with pytest.raises(UserError, match="class_weight has clas_0, which y does not hold"):
+    with pytest.raises(UserError, match=r"class_weight.*clas_0"):
         small_classifier(class_weight={"clas_0": 3.0}).fit(inputs, labels)
     with pytest.raises(ValueError, match="at least one non-zero"):
         small_classifier().fit(inputs, labels, sample_weight=np.zeros(len(labels)))
@@ -387,10 +387,10 @@ def test_data_frames_are_learned_as_tables(wine, caplog):
 @pytest.mark.parametrize(
     ("y", "what"),
     [
-        ([np.nan, 1, 2, 3], "y is nan for example 0, and 1 of 4 targets are missing or infinite"),
+        ([np.nan, 1, 2, 3], "nan.*0.*1.*4 targets.*missing.*infinite"),
         ([0, 1, np.inf, 3], "y is inf for example 2"),
         ([[0, 1], [0, None], [1, 2], [3, 4]], "y is nan for example 1, and 1 of 8"),
-        (["0", "1", "two", "3"], "y holds two, which is no number; EnsembleClassifier is for"),
+        (["0", "1", "two", "3"], "two.*EnsembleClassifier"),
         ([[0], [1, 2], [3], [4]], "y is ragged"),
     ],
 )
@@ -404,7 +404,7 @@ def test_bad_inputs_are_one_line():
     with pytest.raises(UserError, match="X holds NaN or inf, first in example 1"):
         EnsembleRegressor().fit(np.array([[0, 1], [np.nan, 2], [3, 4]]), [0.0, 1, 2])
     for estimator in (EnsembleClassifier(), EnsembleRegressor()):
-        with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+        with pytest.raises(ValueError, match="y is None"):
             estimator.fit(np.zeros((3, 2)), None)
     with pytest.raises(UserError, match="y is None for example 1"):
         EnsembleClassifier().fit(np.zeros((3, 2)), ["a", None, "b"])

@@ -143,7 +143,7 @@ def test_a_table_of_more_answers_than_memory_holds_is_refused_by_the_members_too
     workdir, _, inputs = trained["vectors"]
     np.savez(tmp_path / "some.npz", inputs=inputs[:50])
     monkeypatch.setattr(memory, "memory_bytes", lambda: 50 * 2000)
-    with pytest.raises(UserError, match=r"the answers for the 50 inputs of .* would take"):
+    with pytest.raises(UserError, match=r"50 inputs.*would take"):
         predict.answer(workdir, str(tmp_path / "some.npz"))
 
 
@@ -434,7 +434,7 @@ def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch, caplo
     expected = predictor(frame).mean
     np.testing.assert_allclose([one["mean"] for one in lines], expected, rtol=1e-5)
     np.savez(tmp_path / "new.npz", inputs=rng.normal(size=(3, 4)))
-    with pytest.raises(UserError, match="the run has learned a table; give such inputs"):
+    with pytest.raises(UserError, match="learned a table"):
         predict.write_answers(run, [str(tmp_path / "new.npz")], epath.Path(out))
     frame.loc[[3, 40], "town"] = "elsewhere"  # In two pieces, and said of both.
     frame.to_csv(file, index=False)

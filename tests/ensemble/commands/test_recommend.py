@@ -221,17 +221,17 @@ def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"model": "cnn"}, "config.num_factors=2 is for config.model='matrix_factorisation', and"),
-        ({"method": "mclmc"}, "config.method='mclmc' must be hmc or nuts for"),
-        ({"hmc": {"mass": "low_rank"}}, "hmc.mass='low_rank' must be identity or diagonal for"),
+        ({"model": "cnn"}, "config.num_factors=2.*config.model='matrix_factorisation'"),
+        ({"method": "mclmc"}, "config.method='mclmc'"),
+        ({"hmc": {"mass": "low_rank"}}, "hmc.mass='low_rank'"),
         ({"num_factors": 0}, "config.num_factors=0 must be positive"),
-        ({"num_factors": 10**9}, r"2 chains of 71,000,000,071 parameters would take \d+\.\d GiB"),
+        ({"num_factors": 10**9}, r"2 chains.*71,000,000,071 parameters.*\d+\.\d GiB"),
         ({"dataset": "watches:3x30"}, "3 users cannot be spread over 4 shards"),
         ({"dataset": "watches:3by30"}, "must give the numbers of users"),
-        ({"prior": "normal(1/sqrt(fan_in))"}, "must be without a fan-in for watches:41x30"),
-        ({"hold_out": False}, "config.hold_out=False must be True for watches:41x30"),
-        ({"dataset": "digits"}, "config.model='matrix_factorisation' needs watches"),
-        ({"dataset": "csv:x.csv"}, "needs watches, which csv:x.csv are not; set config.dataset to"),
+        ({"prior": "normal(1/sqrt(fan_in))"}, "fan-in.*watches:41x30"),
+        ({"hold_out": False}, "config.hold_out=False.*True.*watches:41x30"),
+        ({"dataset": "digits"}, "'matrix_factorisation' needs"),
+        ({"dataset": "csv:x.csv"}, "csv:x.csv.*config.dataset"),
     ],
 )
 def test_bad_input_is_one_line(change, line):

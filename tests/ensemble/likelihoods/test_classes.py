@@ -58,7 +58,7 @@ def test_forged_descriptions_are_refused(forged, message):
 
 def test_targets_that_are_no_classes_are_refused():
     assert Categorical.of_data(np.array([0, 1]), ["a", "b"]).num_classes == 2
-    with pytest.raises(UserError, match=r"is for classes, and the targets are float32"):
+    with pytest.raises(UserError, match=r"targets are float32"):
         Categorical.of_data(np.zeros(3, np.float32), ["a", "b"])
     with pytest.raises(UserError, match="is for classes"):
         Categorical.of_data(np.zeros(3, np.int32), [])

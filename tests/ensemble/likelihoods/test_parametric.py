@@ -443,7 +443,7 @@ def test_a_constant_is_scored_alike():
 @pytest.mark.parametrize(
     ("name", "targets", "message"),
     [
-        ("student_t", rows("target_errors"), "cannot learn targets with errors of measurement"),
+        ("student_t", rows("target_errors"), "errors of measurement"),
         ("gaussian", rows("censored")[rows("censored")["censored"]], "are censored; nothing says"),
         ("categorical", rows("censored"), "cannot learn censored targets: leave out"),
         ("laplace", rows("censored"), "cannot learn censored targets"),
@@ -494,7 +494,7 @@ def test_every_program_takes_such_targets(tmp_path):
     expected = run.predictor(inputs).mean
     np.testing.assert_allclose(ensemble.load(tmp_path / "run")(inputs).mean, expected, rtol=1e-4)
     assert ensemble.load(tmp_path / "run", calibrated=True)(inputs).mean.shape == (5,)
-    with pytest.raises(UserError, match="how wrong predictions of censored targets are"):
+    with pytest.raises(UserError, match="predictions of censored targets"):
         ensemble.load(tmp_path / "run", abstain="coverage=0.8")
     sampling = {"method": "hmc", "prior": "normal(1)", "num_chains": 2, "hmc.num_warmup": 10}
     sampling |= {"hmc.num_samples": 10, "hmc.num_leapfrog_steps": 4, "log_every_steps": 5}
