@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ensemble import registry
-from ensemble.errors import UserError
+from ensemble import UserError, registry
 from ensemble.source import (
     Examples,
     MadeInputs,
