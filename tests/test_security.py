@@ -21,9 +21,9 @@ from etils import epath
 from written_runs import write_run
 
 import ensemble
+from ensemble import UserError
 from ensemble.commands import predict
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihoods.categorical import Categorical

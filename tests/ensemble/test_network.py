@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.network import Traits, is_dense_layer, last_activation, mixes_examples, traits
 from ensemble.networks import as_network
 from ensemble.networks.linen import LinenNetwork

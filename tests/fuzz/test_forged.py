@@ -11,9 +11,9 @@ from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 import ensemble
+from ensemble import UserError
 from ensemble.commands import recommend
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.storage import claims
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir

@@ -14,7 +14,7 @@ from etils import epath
 from programs import PEAK
 
 import ensemble
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
 from ensemble.sources.given_data import OwnData

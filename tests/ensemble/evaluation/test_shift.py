@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from sklearn.datasets import load_digits
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.evaluation import shift
 from ensemble.evaluation.shift import SHIFTS, shift_images
 

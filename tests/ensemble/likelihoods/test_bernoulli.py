@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.likelihoods.bernoulli import Bernoulli
 from ensemble.likelihoods.categorical import Categorical
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.likelihoods import named
 from ensemble.likelihoods.counts import negative_binomial_cdf, poisson_cdf
 

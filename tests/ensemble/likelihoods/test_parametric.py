@@ -13,7 +13,7 @@ import scipy.stats
 from small_runs import small_config
 
 import ensemble
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods import described, of_data
 from ensemble.likelihoods.parametric import observed

@@ -11,8 +11,7 @@ import scipy.special
 from small_runs import small_config
 
 import ensemble
-from ensemble import likelihoods, networks
-from ensemble.errors import UserError
+from ensemble import UserError, likelihoods, networks
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods.several_targets import JOINT
 from ensemble.run.distill import distill

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble import networks
+from ensemble import UserError, networks
 from ensemble.config_rules import validate
-from ensemble.errors import UserError
 from ensemble.export import export
 from ensemble.network import is_dense_layer
 from ensemble.networks.backbone import FunctionBackbone

@@ -10,8 +10,7 @@ import pytest
 from conftest import small_config
 
 import ensemble
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.export import export
 from ensemble.network import Traits, traits
 from ensemble.storage.checkpoint import Checkpointer

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.network import equations, traits
 from ensemble.networks.vit import Size, ViT
 

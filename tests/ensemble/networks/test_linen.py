@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax.errors import InvalidRngError
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.networks.linen import LinenNetwork
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.network_keys import ACTIVATIONS
 from ensemble.networks import layers
 

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,7 @@ from flax import nnx
 from programs import run_here
 
 import ensemble
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.export import export
 from ensemble.network import Traits, traits
 from ensemble.storage.checkpoint import Checkpointer

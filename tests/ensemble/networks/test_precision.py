@@ -13,8 +13,7 @@ from flax import linen as nn
 from flax import nnx
 
 import ensemble
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.network import equations
 from ensemble.networks.precision import check_dtype
 

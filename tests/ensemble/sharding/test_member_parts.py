@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sharding.member_parts import (
     SMALL_BYTES,
     annotated,

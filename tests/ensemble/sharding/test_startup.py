@@ -11,7 +11,7 @@ import jaxlib
 import pytest
 from conftest import ROOT
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sharding import startup
 
 

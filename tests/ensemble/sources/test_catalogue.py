@@ -16,7 +16,7 @@ import tfds_sets
 from conftest import ROOT
 
 import input_pipeline
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import catalogue, image_sets
 
 SPLITS = ["train", "validation", "calibration", "test"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources.data_forms import as_arrays
 
 X = np.arange(12.0).reshape(4, 3)

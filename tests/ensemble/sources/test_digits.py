@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources.digits import read_digits
 
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.networks.backbone import FunctionBackbone
 from ensemble.source import SplitInputs
 from ensemble.sources import features

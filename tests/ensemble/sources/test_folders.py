@@ -6,7 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import folders, image_form, image_memory, load_dataset, own_arrays
 
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import image_form
 from ensemble.sources.dataset import dataset_from_arrays
 

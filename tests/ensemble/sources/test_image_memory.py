@@ -6,7 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import image_memory
 from ensemble.sources.image_memory import MAX_THREADS, stated_pixels, threads_for
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tfds_sets
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import catalogue, load_dataset, tfds_records
 from ensemble.sources.catalogue import load_test_inputs
 

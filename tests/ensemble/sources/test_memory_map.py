@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 import ensemble
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import blocks, in_memory
 from ensemble.sources import dataset, load_dataset, memory_map
 from ensemble.sources.on_disk import OnDisk

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import movielens, prepare_dataset
 
 

@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 from scipy import sparse
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import folders, own_arrays
 
 IMAGES = np.arange(6 * 4 * 5, dtype=np.uint8).reshape(6, 4, 5)

@@ -5,7 +5,7 @@ import json
 import pytest
 import tfds_sets
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import tfds_records
 
 

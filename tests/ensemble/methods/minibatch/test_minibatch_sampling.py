@@ -9,10 +9,9 @@ import pytest
 from conftest import make_blobs
 
 import ensemble
-from ensemble import networks
+from ensemble import UserError, networks
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.method import Status
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
 from ensemble.priors import parse_prior

@@ -13,7 +13,7 @@ from conftest import ROOT, Bucket
 from object_store import emulated
 from programs import run_here
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import in_memory
 from ensemble.sources import load_dataset
 from ensemble.sources.records import bucket as copies

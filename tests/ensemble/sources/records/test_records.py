@@ -13,7 +13,7 @@ import tfds_sets
 from conftest import ROOT
 from programs import PEAK, run_here
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import Request, in_memory
 from ensemble.sources import load_dataset, tfds_records
 from ensemble.sources.catalogue import given_examples

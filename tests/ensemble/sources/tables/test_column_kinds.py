@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.notes import collected
 from ensemble.sources.tables import column_kinds, read_table
 from ensemble.sources.tables.raw_columns import Column

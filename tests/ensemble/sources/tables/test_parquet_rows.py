@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 from programs import run_here
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import Request, TableKeys, in_memory
 from ensemble.sources import load_dataset, own_arrays
 from ensemble.sources.catalogue import given_examples

@@ -12,7 +12,7 @@ import pytest
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.notes import collected
 from ensemble.sources.tables import column_kinds, frames, read_table, table_form
 

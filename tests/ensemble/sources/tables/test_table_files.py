@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import TableKeys
 from ensemble.sources import load_dataset
 from ensemble.sources.tables import table_files

@@ -10,8 +10,8 @@ from programs import run_here
 from small_runs import small_config
 
 import ensemble
+from ensemble import UserError
 from ensemble.commands.predict import answer
-from ensemble.errors import UserError
 from ensemble.export import READER, export, table_json
 from ensemble.source import TableKeys
 from ensemble.sources import load_dataset

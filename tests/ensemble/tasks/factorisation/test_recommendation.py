@@ -5,7 +5,7 @@ import pytest
 import scipy.special
 
 import ensemble
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.sources.catalogue import load_dataset
 from ensemble.tasks.factorisation import recommendation
