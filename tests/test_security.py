@@ -21,9 +21,9 @@ from etils import epath
 from written_runs import write_run
 
 import ensemble
+from ensemble import UserError
 from ensemble.commands import predict
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
 from ensemble.likelihoods.categorical import Categorical
@@ -171,7 +171,7 @@ def test_postscript_is_no_image(tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.check_call", lambda *_, **__: pytest.fail("it ran a program"))
     PIL.Image.new("RGB", (4, 4)).save(tmp_path / "a.eps")
     (tmp_path / "a.eps").rename(tmp_path / "a.png")
-    with pytest.raises(UserError, match=r"a\.png is not an image that Pillow reads"):
+    with pytest.raises(UserError, match=r"a\.png.*Pillow"):
         folders.read_unlabelled([str(tmp_path)])
 
 
@@ -235,14 +235,14 @@ def test_arrays_that_share_their_bytes_are_refused(tmp_path):
             setattr(other, name, getattr(first, name))
         archive.filelist.append(other)
         archive.NameToInfo["labels.npy"] = other
-    with pytest.raises(ValueError, match=r"npy shares its bytes with another array"):
+    with pytest.raises(ValueError, match=r"npy shares its bytes"):
         npz.read_arrays(tmp_path / "a.npz", 10**6)
 
 
 def test_images_that_memory_cannot_hold_are_not_decoded(tmp_path, monkeypatch):
     PIL.Image.new("RGB", (3000, 3000)).save(tmp_path / "a.png")
     monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 50_000_000)
-    with pytest.raises(UserError, match=r"images of 3000x3000 pixels as .* need 27,000,000 bytes"):
+    with pytest.raises(UserError, match=r"3000x3000.*27,000,000 bytes"):
         folders.read_unlabelled([str(tmp_path)])
 
 
@@ -252,7 +252,7 @@ def test_a_header_of_millions_of_bytes_is_not_read(tmp_path, monkeypatch):
         head = b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little")
         archive.writestr("inputs.npy", head + b" " * length)
     tracemalloc.start()
-    with pytest.raises(ValueError, match="an array claims a header of 40,000,000 bytes"):
+    with pytest.raises(ValueError, match="40,000,000 bytes"):
         npz.read_shapes(path)
     assert tracemalloc.get_traced_memory()[1] < length / 4
     tracemalloc.stop()
@@ -261,7 +261,7 @@ def test_a_header_of_millions_of_bytes_is_not_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["report.json", "predictions/test.npz", "metrics.jsonl"])
 def test_large_files_are_not_read(run, name):
     os.truncate(run / name, 10**13)  # It takes no place on the disk.
-    with pytest.raises(UserError, match=rf"{name} has 10,000,000,000,000 bytes, more than"):
+    with pytest.raises(UserError, match=rf"{name}.*10,000,000,000,000 bytes"):
         ensemble.evaluate(run, datasets=[])
 
 
@@ -273,7 +273,7 @@ def test_large_files_are_not_read_on_resumption(tmp_path, name):
     path.touch()
     os.link(path, tmp_path / "copy")  # Events that have another name are not cut, but copied.
     os.truncate(path, 10**13)
-    with pytest.raises(UserError, match=rf"{name} has 10,000,000,000,000 bytes, more than"):
+    with pytest.raises(UserError, match=rf"{name}.*10,000,000,000,000 bytes"):
         Writer(work, {path.name: 10**13})
     Writer(work, {}).close()
     assert work.metrics.stat().length == 0
@@ -284,7 +284,7 @@ def test_draws_that_memory_cannot_hold_are_not_read(tmp_path, monkeypatch):
     draws.append(0, 9, {"log_density": np.zeros((1, 9))}, {"w": np.zeros((1, 9, 10**6))}, range(9))
     assert Draws(epath.Path(tmp_path)).end == 9
     monkeypatch.setattr("ensemble.draws.store.memory_bytes", lambda: 4 * 50_000_000)
-    with pytest.raises(UserError, match=r"arrays take 72,\d+,\d+ bytes, more than the 50,000,000"):
+    with pytest.raises(UserError, match=r"72,\d+,\d+ bytes.*50,000,000"):
         Draws(epath.Path(tmp_path)).scalars()
 
 
@@ -294,7 +294,7 @@ def test_more_members_than_a_table_of_pairs_holds_are_refused(run, monkeypatch):
     monkeypatch.setattr(
         "ensemble.storage.predictions.read_arrays", lambda file, _: npz.read_arrays(file, 10**9)
     )
-    with pytest.raises(UserError, match=r"\(4, 20, 3\) are more than an evaluation holds"):
+    with pytest.raises(UserError, match=r"\(4, 20, 3\).*evaluation"):
         ensemble.evaluate(run, datasets=[])
 
 
@@ -451,14 +451,14 @@ def test_links_in_a_folder_for_results_are_not_written_through(run, tmp_path):
 def test_a_folder_where_a_file_should_be_is_refused(run, name):
     (run / name).unlink(missing_ok=True)
     (run / name).mkdir()
-    with pytest.raises(UserError, match=f"{name} is a folder, and should be a file; remove it"):
+    with pytest.raises(UserError, match=f"{name} is a folder"):
         ensemble.load(run)
 
 
 @pytest.mark.soak
 def test_a_folder_where_a_result_goes_is_one_line(run):
     (run / "evaluation" / "report.html").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"cannot be written: report\.html: Is a directory"):
+    with pytest.raises(UserError, match=r"report\.html: Is a directory"):
         ensemble.evaluate(run, datasets=[])
 
 
@@ -466,13 +466,13 @@ def test_a_folder_where_a_result_goes_is_one_line(run):
 def test_a_file_where_a_folder_should_be_is_refused(run, name):
     shutil.rmtree(run / name, ignore_errors=True)
     (run / name).write_text("no folder")
-    with pytest.raises(UserError, match=f"{name} is a file, and should be a folder; remove it"):
+    with pytest.raises(UserError, match=f"{name} is a file"):
         ensemble.load(run)
 
 
 def test_pipes_are_not_waited_for(run, tmp_path):
     os.mkfifo(run / "metrics.jsonl.pipe")
-    with pytest.raises(UserError, match="is neither a file nor a folder; remove it"):
+    with pytest.raises(UserError, match="neither a file nor a folder"):
         ensemble.evaluate(run, datasets=[])
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png is not an image"):

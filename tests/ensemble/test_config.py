@@ -44,17 +44,15 @@ def test_a_size_is_a_number_or_text(value):
     config = default_config()
     config.num_epochs, config.resize = 1, value
     assert validate(config).resize == value
-    with pytest.raises(
-        UserError, match=r"config\.resize='64x' must be None, a side such as 64, or"
-    ):
+    with pytest.raises(UserError, match=r"config\.resize='64x'.*None.*64"):
         validate({"num_epochs": 1, "resize": "64x"})
 
 
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ("digits", "config is a str, 'digits'; give keys with their values"),
-        (["ab\ncd" * 90], r"config is a list, [^\n]{60}; give keys with"),
+        ("digits", "str, 'digits'"),
+        (["ab\ncd" * 90], r"a list, [^\n]{60}; "),
     ],
 )
 def test_a_configuration_that_is_no_mapping_is_one_line(config, line):
@@ -88,57 +86,54 @@ def test_limits_may_be_reached():
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        ({"num_epochs": 0}, "set exactly one of the two, the other to 0"),
-        ({}, "num_epochs=None and config.num_steps=None: set exactly one"),
+        ({"num_epochs": 0}, "exactly one of the two"),
+        ({}, "num_epochs=None.*config.num_steps=None"),
         ({"num_epochs": 1, "num_steps": 1}, "set exactly one of the two"),
-        ({"hmc": {"thin": 2}}, "config.hmc.thin has another name now: config.sampler.thin"),
-        ({"num_epoch": 1}, "config.num_epoch is not a key .* did you mean num_epochs?"),
-        ({"zzz": 1}, "config.zzz is not a key .* the keys are augment.flip, "),
+        ({"hmc": {"thin": 2}}, "config.hmc.thin.*config.sampler.thin"),
+        ({"num_epoch": 1}, "config.num_epoch.*num_epochs?"),
+        ({"zzz": 1}, "config.zzz.*augment.flip"),
         ({"augment": {"rotate": 1}}, "config.augment.rotate is not a key"),
-        ({"augment": "shift"}, "config.augment is a block of keys .* set config.augment.flip, c"),
+        ({"augment": "shift"}, "config.augment.*config.augment.flip"),
         (
             {"num_epochs": 1, "batch_size": "many"},
-            "the wrong type str; it must be a whole number",
+            "type str.*whole number",
         ),
         (
             {"num_epochs": 1, "model": "mlp", "mlp.widths": (32, 16)},
-            r"config.mlp.widths=\[32, 16\] has the wrong type list; it is written as text: '32,16'",
+            r"config.mlp.widths=\[32, 16\].*'32,16'",
         ),
         (
             {"num_epochs": 1, "ensemble_size": True},
-            "config.ensemble_size=True has the wrong type bool; it must be a whole number",
+            "config.ensemble_size=True.*bool",
         ),
         ({"num_epochs": 1, "batch_size": 0}, "config.batch_size=0 must be positive"),
-        ({"num_epochs": 1, "momentum": 1.0}, "config.momentum=1.0 must be at least 0 and below 1"),
+        ({"num_epochs": 1, "momentum": 1.0}, "config.momentum=1.0.*0.*1"),
         (
             {"num_epochs": 1, "learning_rate": float("inf")},
             "config.learning_rate=inf must be finite",
         ),
         ({"num_epochs": 1, "seed": -1}, "config.seed=-1 must be at least 0"),
-        ({"num_epochs": 10**25}, "config.num_epochs=10000000000000000000000000 must be at most"),
+        ({"num_epochs": 10**25}, "config.num_epochs=10000000000000000000000000"),
         (
             {"num_epochs": 1, "prior": "normal(0)"},
-            r"config.prior='normal\(0\)': .* is no prior; write",
+            r"config.prior='normal\(0\)'",
         ),
         (
             {"num_epochs": 1, "ensemble_size": 2**20 + 1},
-            "config.ensemble_size=1048577 must be at most 1048576",
+            "config.ensemble_size=1048577.*1048576",
         ),
-        ({"num_epochs": 1, "seed": None}, "config.seed=None must have a value; leave it out for 0"),
-        (
-            SAMPLER | {"sampler": {"thin": None}},
-            "config.sampler.thin=None must have a value; leave it",
-        ),
-        ({"num_steps": 2**31}, "config.num_steps=2147483648 must be at most 2147483647"),
+        ({"num_epochs": 1, "seed": None}, "config.seed=None.*0"),
+        (SAMPLER | {"sampler": {"thin": None}}, "config.sampler.thin=None"),
+        ({"num_steps": 2**31}, "config.num_steps=2147483648.*2147483647"),
         (
             {"num_epochs": 1, "learning_rate": 1e308},
-            r"config.learning_rate=1e\+308 must be from 1e-15 to 1e\+15 in size: its square must",
+            r"config.learning_rate=1e\+308.*1e-15.*1e\+15",
         ),
         ({"num_epochs": 1, "weight_decay": 1e-300}, "config.weight_decay=1e-300 must be from"),
-        (SAMPLER | {"num_chains": 2**20 + 1}, "num_chains=1048577 must be at most 1048576 with"),
+        (SAMPLER | {"num_chains": 2**20 + 1}, "num_chains=1048577.*1048576 with"),
         (
             SAMPLER | {"sampler": {"num_leapfrog_steps": 2**20 + 1}},
-            "config.sampler.num_leapfrog_steps=1048577 must be at most 1048576",
+            "config.sampler.num_leapfrog_steps=1048577.*1048576",
         ),
         (
             SAMPLER | {"sampler": {"num_warmup": 2**20 + 1}},
@@ -146,7 +141,7 @@ def test_limits_may_be_reached():
         ),
         (
             SAMPLER | {"sampler": {"num_warmup": 0, "num_burn_in": 1, "num_samples": 2**31 - 1}},
-            "config.sampler has 2147483648 draws of each chain in all, which must be at most",
+            "config.sampler.*2147483648 draws.*214748364",
         ),
         ({"num_epochs": 1, "batching": "mixed"}, "must be one of shared, independent"),
     ],
@@ -160,9 +155,9 @@ def test_what_is_wrong_is_one_line(config, line):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"num_devices": 1025}, "config.num_devices=1025 must be a whole number from 1 to 1024"),
-        ({"num_epochs": 2**31 - 1, "batch_size": 1}, "steps here, which must be at most 214748364"),
-        ({"class_weights": "1e308,1,1"}, "class_weights='1e308,1,1' must all be positive and fin"),
+        ({"num_devices": 1025}, "config.num_devices=1025.*1.*1024"),
+        ({"num_epochs": 2**31 - 1, "batch_size": 1}, "steps here.*214748364"),
+        ({"class_weights": "1e308,1,1"}, "class_weights='1e308,1,1'"),
     ],
 )
 def test_what_shows_only_with_the_data_is_one_line_too(change, line, blobs):
@@ -448,7 +443,7 @@ def test_what_breaks_its_own_rule_is_not_told_twice():
 
 def test_a_method_that_cannot_learn_what_the_model_means_is_refused():
     config = {"method": "mclmc", "model": "matrix_factorisation", "num_factors": 3}
-    with pytest.raises(UserError, match=r"config.method='mclmc' must be hmc or nuts for config.mo"):
+    with pytest.raises(UserError, match=r"config.method='mclmc'.*hmc or nuts"):
         validate(config)
 
 

@@ -12,9 +12,8 @@ from etils import epath
 from programs import run_here
 
 import ensemble
-from ensemble import export, metrics, networks
+from ensemble import UserError, export, metrics, networks
 from ensemble.commands.export import write
-from ensemble.errors import UserError
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior

@@ -70,7 +70,7 @@ def test_it_accepts_what_is_below_a_threshold_of_the_calibration_split(blobs_run
 
 
 def test_an_error_that_the_calibration_split_cannot_prove_is_refused(blobs_run):
-    with pytest.raises(UserError, match=r"cannot abstain by max_error=0\.01: 20 calibration examp"):
+    with pytest.raises(UserError, match=r"max_error=0\.01: 20 calibration"):
         ensemble.load(blobs_run, abstain="max_error=0.01")
     with pytest.raises(UserError, match="must be max_error=E or coverage=C"):
         ensemble.load(blobs_run, abstain="0.01")
@@ -79,7 +79,7 @@ def test_an_error_that_the_calibration_split_cannot_prove_is_refused(blobs_run):
 @pytest.mark.parametrize(
     ("inputs", "line"),
     [
-        (np.zeros((2, 5)), r"inputs of shape \(2, 5\): the ensemble takes \[N, 6\] with N > 0"),
+        (np.zeros((2, 5)), r"\(2, 5\).*ensemble.*\[N, 6\].*> 0"),
         (np.zeros(6), r"inputs of shape \(6,\)"),
         (np.zeros((0, 6)), "with N > 0"),
         (np.full((1, 6), np.nan), "hold NaN or infinities"),

@@ -31,7 +31,7 @@ from small_runs import make_blobs, small_config
 from spoiled import TEXTS, Said, mutate_bytes, mutate_document, mutate_json, mutate_npz
 
 import ensemble
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.predictor import restore
 from ensemble.source import Request, TableKeys, in_memory
 from ensemble.sources import load_dataset

@@ -11,9 +11,9 @@ from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 import ensemble
+from ensemble import UserError
 from ensemble.commands import recommend
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.storage import checkpoint
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
@@ -138,7 +138,7 @@ UNTRAINABLE = {
 @pytest.mark.parametrize("change", UNTRAINABLE.values(), ids=UNTRAINABLE)
 def test_training_goes_on_from_no_forged_checkpoint(blobs_run, tmp_path, blobs, change):
     path = forge(tmp_path / "forged", blobs_run, change)
-    with pytest.raises(UserError, match="is not a file of this program, or damaged"):
+    with pytest.raises(UserError, match="file of this program"):
         ensemble.train(small_config(num_epochs=4), data=blobs, workdir=str(path))
 
 
@@ -158,7 +158,7 @@ def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path, con
         found, expected = (ensemble.load(path).variables for path in (tmp_path / "run", blobs_run))
         jax.tree.map(np.testing.assert_array_equal, found, expected)
         return
-    with pytest.raises(UserError, match=r"checkpoints cannot be read: .*; remove what is damaged"):
+    with pytest.raises(UserError, match=r"checkpoints.*remove what"):
         ensemble.load(tmp_path / "run")
 
 

@@ -24,10 +24,10 @@ from programs import as_new
 from spoiled import TEXTS, mutate_bytes, mutate_json, mutate_npz
 
 import ensemble
+from ensemble import UserError
 from ensemble.config import default_config, differences, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.evaluation.page import drawable_records
 from ensemble.evaluation.sentences import convergence
 from ensemble.evaluation.subject import Subject

@@ -82,8 +82,16 @@ METHODS = {
 }
 """Each method that learns examples, with the keys that it has."""
 
+
+def two_classes(num_examples: int = 203) -> dict[str, np.ndarray]:
+    """The same clusters, two of them as one class."""
+    data = classes(num_examples)
+    return {**data, "labels": np.minimum(data["labels"], 1)}
+
+
 LIKELIHOODS = {
     "categorical": classes,
+    "bernoulli": two_classes,
     "gaussian": numbers,
     "gaussian_shared": numbers,
     "student_t": numbers,

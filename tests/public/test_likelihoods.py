@@ -6,7 +6,7 @@ import jax.export
 import numpy as np
 import pytest
 from programs import run_here
-from runs import LIKELIHOODS, MEMBERS
+from runs import LIKELIHOODS, MEMBERS, METHODS
 
 import ensemble
 
@@ -64,6 +64,20 @@ def test_an_export_predicts_the_same(run, tmp_path):
     exported = jax.export.deserialize(bytearray(out.read_bytes())).call(inputs)
     expected, name = ensemble.load(workdir)(inputs), "probs" if "labels" in data else "quantiles"
     np.testing.assert_allclose(exported[name], getattr(expected, name), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("likelihood", [name for name in LIKELIHOODS if name != "quantiles"])
+def test_a_posterior_is_sampled_by_it(likelihood, tmp_path):
+    data = LIKELIHOODS[likelihood]()
+    config = {**METHODS["hmc"], "likelihood": likelihood, "num_chains": 1, "num_devices": 1}
+    result = ensemble.train(config, data, str(tmp_path / "run"), show_progress=False)
+    assert np.isfinite(result.report["test"]["ensemble"]["nll"])
+    found = ensemble.load(tmp_path / "run")(data["inputs"][:7])
+    name = "probs" if "labels" in data else "quantiles"
+    np.testing.assert_allclose(
+        getattr(found, name), getattr(result.predictor(data["inputs"][:7]), name), rtol=1e-3
+    )
 
 
 @pytest.mark.check

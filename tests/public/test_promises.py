@@ -3,6 +3,8 @@
 import ast
 import pathlib
 
+import ensemble
+
 HERE = pathlib.Path(__file__).parent
 
 
@@ -10,10 +12,11 @@ def test_nothing_here_imports_an_inner_module():
     for path in HERE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             else:
                 continue
-            inner = [name for name in names if name.startswith("ensemble.")]
+            public = {f"ensemble.{name}" for name in ensemble.__all__}
+            inner = [name for name in names if name.startswith("ensemble.") and name not in public]
             assert not inner, f"{path.name}:{node.lineno} imports {inner[0]}"

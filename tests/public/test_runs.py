@@ -35,6 +35,56 @@ def predicted(workdir):
     return ensemble.load(workdir)(INPUTS).member_log_probs
 
 
+SHORT = {
+    "num_epochs": 2,
+    "num_chains": 2,
+    "log_every_steps": 2,
+    "sampler.num_warmup": 0,
+    "sampler.step_size": 0.01,
+    "sampler.num_samples": 3,
+    "sgmcmc.num_burn_in": 2,
+    "sgmcmc.num_samples": 4,
+}
+"""Few steps: sums over shards of the data round differently, and chains amplify it."""
+
+
+def _short(method):
+    """The keys of few steps that a method has."""
+    found = {key: value for key, value in SHORT.items() if key in METHODS[method]}
+    return {**found, "sampler.thin": 1} if "sampler.num_samples" in found else found
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("method", METHODS)
+def test_one_two_or_four_devices_sample_alike(method, tmp_path):
+    found = {}
+    for devices in (1, 2, 4):
+        config = {**METHODS[method], **_short(method), "num_devices": devices}
+        workdir = tmp_path / str(devices)
+        ensemble.train(config, classes(), str(workdir), show_progress=False)
+        found[devices] = predicted(workdir)
+    for devices in (2, 4):
+        np.testing.assert_allclose(found[1], found[devices], atol=1e-3)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("method", ["sgd", "hmc"])
+def test_two_processes_of_two_devices_are_one_of_four(method, arguments, tmp_path):
+    short = [f"--config.{key}={value}" for key, value in _short(method).items()]
+    launcher = [sys.executable, str(ROOT / "scripts" / "launch_local.py"), "--num_processes=2"]
+    launcher += ["--devices_per_process=2", f"--logs={tmp_path / 'logs'}", "--"]
+    found = []
+    for command in ([sys.executable, str(ROOT / "train.py")], launcher):
+        workdir = str(len(found))
+        flags = [*arguments(method, workdir), "--config.num_devices=4", *short]
+        environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
+        done = subprocess.run([*command, *flags], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        with np.load(tmp_path / workdir / "predictions" / "test.npz") as predictions:
+            found.append(predictions["log_probs"])
+    np.testing.assert_allclose(*found, atol=1e-3)
+
+
 @pytest.mark.parametrize("num_devices", [1, pytest.param(8, marks=pytest.mark.check)])
 def test_the_number_of_devices_changes_no_member(num_devices, tmp_path):
     for devices in (2, num_devices):
@@ -122,7 +172,14 @@ def test_a_mistake_is_one_line_that_names_it(overrides, named):
         ("train.py", ["--config=configs/digits_ensemble.py", "--config.no_such=1"], "no_such"),
         ("evaluate.py", ["--workdir=no_such"], "no_such"),
         ("predict.py", ["--workdir=no_such", "x.csv"], "no_such"),
+        ("predict.py", ["--workdir"], "--workdir"),
+        ("recommend.py", ["--workdir=no_such", "--user=u1"], "no_such"),
+        ("ensemble.__main__", ["traim"], "traim"),
+        ("ensemble.__main__", ["train", "--config=no_such.py", "--workdir=x"], "no_such.py"),
         ("ensemble.__main__", ["export", "--workdir=no_such", "--out=m.bin"], "no_such"),
+        ("ensemble.__main__", ["convert", "no_such", "out"], "no_such"),
+        ("ensemble.__main__", ["distill", "--workdir=no_such", "--out=out"], "no_such"),
+        ("scripts/launch_local.py", ["--num_processes=0", "--", "x"], "--num_processes=0"),
     ],
 )
 def test_a_program_ends_with_status_2_and_one_line(program, flags, named, tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def pit_of(likelihood: NumberLikelihood, stored: StoredPredictions) -> NDArray:
     return likelihood.distribution(arrays).pit(values(stored.targets))
 
 
-def describe_remarks(stored: StoredPredictions) -> dict[str, Any]:
+def describe_annotations(stored: StoredPredictions) -> dict[str, Any]:
     """How many targets are `num_censored`, and `num_measured` with an error; empty: none are."""
     error = annotation(stored.targets, ERROR)
     num_censored = int((~is_known(stored.targets)).sum())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ensemble.errors import UserError
 from ensemble.evaluation.numbers.known_rows import (
     as_measured,
-    describe_remarks,
+    describe_annotations,
     is_known,
     known_rows,
     nll_terms,
@@ -55,7 +55,7 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
         and `interval_over`, what they are over;
         `members`: a list [M] by score; `mean` and `sd` of the members by score; `pit`, as
         `metrics.number_calibration.pit_uniformity` says; `distinct_targets`, how many there are.
-        Of targets that are measured or censored also how many, as `known_rows.describe_remarks`;
+        Of targets that are measured or censored also how many, by `known_rows`;
         where some are censored, coverage and PIT are those of `known_rows.score_censored`, with
         `coverage_bounds`, the NLL is of all targets, and the other scores are of the known ones.
     """
@@ -68,7 +68,7 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
     return {
         "num_examples": len(test.targets),
         "is_of_counts": likelihood.is_of_counts,
-        **describe_remarks(test),
+        **describe_annotations(test),
         "distinct_targets": len(np.unique(values(test.targets)[is_known(test.targets)])),
         **found,
         "interval_over": OVER,

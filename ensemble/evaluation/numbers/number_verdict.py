@@ -44,7 +44,7 @@ def verdict(evaluation: Mapping[str, Any]) -> list[str]:
     sentences = [quality(test, len(evaluation["members"])), beside(test, evaluation["simple"])]
     sentences += [*posterior(evaluation), trust(test)]
     if "num_measured" in test or "num_censored" in test:
-        sentences.append(remarks(test))
+        sentences.append(annotations(test))
     if test["distinct_targets"] < _FEW_DISTINCT * test["num_examples"]:
         sentences.append(
             f"The {test['num_examples']:,} targets have only {test['distinct_targets']} distinct "
@@ -207,7 +207,7 @@ def _coverage_p_value(num_held: int, num_examples: int) -> float:
     return float(min(1.0, 2 * min(below, above)))
 
 
-def remarks(test: Mapping[str, Any]) -> str:
+def annotations(test: Mapping[str, Any]) -> str:
     """How targets are scored that are censored, or measured with errors.
 
     Args:

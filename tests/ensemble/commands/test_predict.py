@@ -14,8 +14,8 @@ from etils import epath
 from programs import run_here
 
 import ensemble
+from ensemble import UserError
 from ensemble.commands import predict
-from ensemble.errors import UserError
 from ensemble.sources import to_predict
 from ensemble.storage import memory
 
@@ -131,8 +131,9 @@ def test_more_answers_than_memory_holds_are_refused_before_inputs_are_read(
         done = run_here("predict.py", f"--workdir={workdir}", file, "--json")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"predict.py: the answers for the 20,000 inputs of {file} would take ")
-    assert line.endswith("or write predictions by --out=NAME.jsonl")
+    assert line.startswith("predict.py: ")
+    assert f"20,000 inputs of {file}" in line
+    assert "--out=NAME.jsonl" in line
     assert run_here("predict.py", f"--workdir={workdir}", file, f"--out={out}").returncode == 0
     assert out.read_text().count("\n") == 20_001
 
@@ -143,7 +144,7 @@ def test_a_table_of_more_answers_than_memory_holds_is_refused_by_the_members_too
     workdir, _, inputs = trained["vectors"]
     np.savez(tmp_path / "some.npz", inputs=inputs[:50])
     monkeypatch.setattr(memory, "memory_bytes", lambda: 50 * 2000)
-    with pytest.raises(UserError, match=r"the answers for the 50 inputs of .* would take"):
+    with pytest.raises(UserError, match=r"50 inputs.*would take"):
         predict.answer(workdir, str(tmp_path / "some.npz"))
 
 
@@ -255,21 +256,21 @@ def bad_inputs(folder, trained):
         ("grey", "text", "is not an image"),
         ("grey", "sizes", "all images must have one size"),
         ("grey", "deep", "is not an image"),
-        ("grey", "notes.txt", "is not an image that Pillow reads"),
+        ("grey", "notes.txt", "Pillow"),
         (
             "grey",
             write_images(folder / "small", grey[:2, :3]),
-            "images of 3x4 pixels (height x width), the training data were 6x4: resize them, or",
+            "3x4 pixels",
         ),
         ("vectors", write_images(folder / "images", grey[:2]), "training data were float32"),
         ("grey", "half.npz", "whole numbers 0..255"),
         ("grey", "negative.npz", "whole numbers 0..255"),
         ("grey", "size.npz", "takes [N, 6, 4, 1]"),
-        ("grey", "flat.npz", "inputs are feature vectors [N, F] or images"),
+        ("grey", "flat.npz", "[N, F]"),
         ("grey", "none.npz", "which is empty"),
         ("grey", "objects.npz", "pickled Python objects"),
-        ("grey", "strings.npz", "must hold integers or floating-point numbers"),
-        ("grey", "two.npz", "has the arrays a, b; expected is inputs"),
+        ("grey", "strings.npz", "integers or floating-point"),
+        ("grey", "two.npz", "arrays a, b"),
         ("vectors", "nan.npz", "every value must be finite"),
         ("explosive", "huge.npz", "output overflows"),
         ("grey", "missing", "there is no file or folder /"),
@@ -342,7 +343,7 @@ def test_what_cannot_be_written_is_one_line(trained, tmp_path):
         "no folder": [f"records:{tmp_path / 'none'}", f"--out={tmp_path / 'out.jsonl'}"],
         "give it alone": [f"npz:{tmp_path / 'new.npz'}", "x", f"--out={tmp_path / 'out.jsonl'}"],
         "out.csv must end in .jsonl": [tmp_path / "new.npz", f"--out={tmp_path / 'out.csv'}"],
-        "kept.jsonl is there already; choose another name": [
+        "kept.jsonl": [
             tmp_path / "new.npz",
             f"--out={tmp_path / 'kept.jsonl'}",
         ],
@@ -367,10 +368,10 @@ def test_the_program(trained, tmp_path):
     assert good.returncode == 0, good.stderr
     assert_says(json.loads(good.stdout), predictor, inputs, [str(i) for i in range(len(inputs))])
     bad = {
-        "is not a workdir": [f"--workdir={tmp_path}", npz],
-        "INPUTS... is missing; try --workdir=": [f"--workdir={workdir}"],
-        "--workdir is missing": [npz],
-        "new.npz is an npz file: give it alone": [f"--workdir={workdir}", npz, tmp_path],
+        f"{tmp_path} is": [f"--workdir={tmp_path}", npz],
+        "INPUTS...": [f"--workdir={workdir}"],
+        "--workdir": [npz],
+        "new.npz is an npz file": [f"--workdir={workdir}", npz, tmp_path],
         "there is no file": [f"--workdir={workdir}", tmp_path, "extra"],
     }
     for line, arguments in bad.items():
@@ -434,7 +435,7 @@ def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch, caplo
     expected = predictor(frame).mean
     np.testing.assert_allclose([one["mean"] for one in lines], expected, rtol=1e-5)
     np.savez(tmp_path / "new.npz", inputs=rng.normal(size=(3, 4)))
-    with pytest.raises(UserError, match="the run has learned a table; give such inputs"):
+    with pytest.raises(UserError, match="learned a table"):
         predict.write_answers(run, [str(tmp_path / "new.npz")], epath.Path(out))
     frame.loc[[3, 40], "town"] = "elsewhere"  # In two pieces, and said of both.
     frame.to_csv(file, index=False)

@@ -132,7 +132,7 @@ def test_a_resumed_run_replaces_the_draws_after_its_checkpoint(directory):
 @pytest.mark.parametrize("end", [20, 10])
 def test_a_checkpoint_that_ends_no_chunk_is_refused(directory, end):
     append_all(directory)
-    with pytest.raises(UserError, match=f"chunks of 16 draws, .* at draw {end}, .*new --workdir"):
+    with pytest.raises(UserError, match=f"16 draws.*{end}.*--workdir"):
         Draws(directory).truncate(end)
     assert len(files(directory)) == 3
 
@@ -169,13 +169,13 @@ def fail(*_):
         ({"first": 4}, "do not continue a chain of 5"),
         ({"first": 6}, "do not continue a chain of 5"),
         ({"end": 5}, "do not continue"),
-        ({"end": 8}, "log_density is float64 .3, 2., not numbers .3, 3."),
+        ({"end": 8}, "log_density.*float64 .3, 2..*.3, 3."),
         ({"scalars": scalars(5, 7, num_chains=2)}, "not numbers .3, 2."),
         ({"scalars": {"log_density": np.zeros((3, 2))}}, "not those of the draws before"),
         ({"scalars": {}}, "not those of the draws before"),
         ({"position_numbers": [6, 5]}, "ascending"),
         ({"position_numbers": [5, 7]}, "ascending"),
-        ({"position_numbers": [5]}, r"Dense_0/kernel is float32 \(3, 2, 2, 3\), not .*3, 1"),
+        ({"position_numbers": [5]}, r"Dense_0/kernel.*float32 \(3, 2, 2, 3\).*3, 1"),
         ({"positions": {}}, "no positions for 2 draws"),
         ({"positions": positions([5, 6], num_chains=2)}, "not numbers .3, 2"),
         ({"positions": {"w": np.full((3, 2), "x")}}, "not numbers"),

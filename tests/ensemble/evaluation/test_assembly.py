@@ -239,9 +239,9 @@ def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, blobs_run, t
     assert given["test"] == alone["test"]
     assert list(given["out_of_distribution"]) == ["uniform", "constant"]  # No images to shift.
     wrong = {**blobs, "labels": blobs["labels"][::-1]}
-    with pytest.raises(UserError, match="other data than the arrays that were given; give the"):
+    with pytest.raises(UserError, match="arrays that were given"):
         ensemble.evaluate(tmp_path / "run", tmp_path / "out", data=wrong)
-    with pytest.raises(UserError, match=r"uniform needs .* ensemble.evaluate\(.*npz; or"):
+    with pytest.raises(UserError, match=r"ensemble.evaluate\(.*npz"):
         ensemble.evaluate(tmp_path / "run", tmp_path / "out", ["uniform"])
 
 
@@ -295,10 +295,10 @@ ensemble.train(config, workdir={str(workdir)!r})
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"datasets": ["mnistt"]}, "--datasets=mnistt is unknown; choose from shift, uniform"),
+        ({"datasets": ["mnistt"]}, "--datasets=mnistt"),
         (
             {"datasets": ["digits"]},
-            r"examples of shape \(8, 8, 1\), the ensemble takes \(6, 6, 1\)",
+            r"\(8, 8, 1\).*ensemble.*\(6, 6, 1\)",
         ),
         ({"datasets": ["npz:/nowhere.npz"]}, "there is no file /nowhere.npz"),
         ({"datasets": ["shift", "none"]}, "--datasets=shift,none: none stands alone"),
@@ -315,7 +315,7 @@ def test_what_cannot_be_evaluated_is_one_line(trained, tmp_path, arguments, line
 
 
 def test_what_the_ensemble_has_learned_is_not_out_of_distribution(trained, images_file, tmp_path):
-    with pytest.raises(UserError, match="is what the ensemble has learned; leave it out"):
+    with pytest.raises(UserError, match="ensemble has learned"):
         ensemble.evaluate(trained, tmp_path, [f"npz:{images_file}"])
 
 
@@ -331,7 +331,7 @@ def test_what_is_no_workdir_or_has_no_checkpoint(trained, tmp_path):
 @pytest.mark.parametrize("out", ["checkpoints", "predictions/new", "plots", "events"])
 def test_what_a_run_writes_is_no_place_for_the_results(trained, out):
     before = snapshot(trained)
-    with pytest.raises(UserError, match="belongs to its run; choose a directory of its own"):
+    with pytest.raises(UserError, match="belongs to its run"):
         ensemble.evaluate(trained, trained / out)
     assert snapshot(trained) == before
 
@@ -360,13 +360,13 @@ def test_rows_of_a_table_are_shifted_on_request(blobs, blobs_run, tmp_path):
 
 
 def test_images_are_no_table_and_nothing_is_left(trained, tmp_path):
-    with pytest.raises(UserError, match="--datasets=box is for tables of floating-point columns"):
+    with pytest.raises(UserError, match="--datasets=box"):
         ensemble.evaluate(trained, tmp_path / "out", ["box"])
     assert not (tmp_path / "out").exists()
 
 
 def test_a_workdir_is_no_place_for_the_results(trained):
-    with pytest.raises(UserError, match=r"is the workdir .*; choose a directory of its own"):
+    with pytest.raises(UserError, match=r"is the workdir"):
         ensemble.evaluate(trained, trained)
 
 
@@ -375,7 +375,7 @@ def test_predictions_of_another_run_are_refused(trained, tmp_path):
     config = json.loads((trained / "config.json").read_text())["config"] | {"seed": 2}
     ensemble.train(config, workdir=str(tmp_path / "other"))
     shutil.copy(tmp_path / "other/predictions/test.npz", tmp_path / "run/predictions/test.npz")
-    with pytest.raises(UserError, match=r"test\.npz belongs to run \w{8}, and config.json"):
+    with pytest.raises(UserError, match=r"test\.npz.*\w{8}.*config.json"):
         ensemble.evaluate(tmp_path / "run")
     assert not (tmp_path / "run" / "evaluation" / "report.html").exists()
 

@@ -182,9 +182,9 @@ def test_a_temperature_that_cannot_be_fitted_stays_one(caplog):
     section = score_calibrated(make_predictions(1), easy)["temperature"]
     assert not is_available(section)
     assert section["value"] == 1
-    assert section["reason"].startswith("left at 1: so few or so easy examples, 6, determine")
     (line,) = caplog.messages
-    assert line.startswith("The temperature stays 1: so few or so easy examples, 6")
+    assert "examples, 6, " in section["reason"]
+    assert "examples, 6, " in line
 
 
 def test_sets_that_are_never_empty_are_so_in_the_evaluation():

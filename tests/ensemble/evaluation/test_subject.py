@@ -29,12 +29,10 @@ def test_a_run_is_evaluated_as_it_was_split(before, caplog):
     dataset = Subject(workdir, data=blobs).dataset
     assert dataset.fingerprint == Subject(workdir).description["fingerprint"]
     assert "is of before exact copies were kept in one split" in caplog.text
-    with pytest.raises(
-        UserError, match="a run from before exact copies were kept in one split can"
-    ):
+    with pytest.raises(UserError, match="exact copies"):
         ensemble.train({**config, "num_epochs": 2}, blobs, workdir, show_progress=False)
     changed = blobs | {"inputs": blobs["inputs"] + 1}
-    with pytest.raises(UserError, match="other data than the arrays that were given"):
+    with pytest.raises(UserError, match="arrays that were given"):
         _ = Subject(workdir, data=changed).dataset
 
 
@@ -65,5 +63,5 @@ def test_of_a_bucket_that_a_workdir_names_only_a_copy_is_used(tmp_path, monkeypa
     assert f"records:{place} is not on the disk of this machine" in subject.why_no_data
     assert not (tmp_path / "cache").exists()
     load_dataset(f"records:{place}/")  # As a run of the user's own does.
-    with pytest.raises(UserError, match="holds a run on other data than records:gs"):
+    with pytest.raises(UserError, match="other data than records:gs"):
         _ = Subject(run).dataset

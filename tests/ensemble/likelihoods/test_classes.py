@@ -58,7 +58,7 @@ def test_forged_descriptions_are_refused(forged, message):
 
 def test_targets_that_are_no_classes_are_refused():
     assert Categorical.of_data(np.array([0, 1]), ["a", "b"]).num_classes == 2
-    with pytest.raises(UserError, match=r"is for classes, and the targets are float32"):
+    with pytest.raises(UserError, match=r"targets are float32"):
         Categorical.of_data(np.zeros(3, np.float32), ["a", "b"])
     with pytest.raises(UserError, match="is for classes"):
         Categorical.of_data(np.zeros(3, np.int32), [])
@@ -187,21 +187,6 @@ def test_only_pictures_are_shown(case, inputs, names):
     assert CLASSES.figures(arrays, source, "test", "mine test").keys() == names
     final = CLASSES.final_figures(arrays, labels, CLASSES.summarise(arrays, labels))
     assert final.keys() == {"members", "entropy"}
-
-
-def test_sentences_say_what_averaging_brings():
-    section = {
-        "ensemble": {"accuracy": 0.92, "nll": 0.15},
-        "members": {"accuracy": [0.9, 0.8], "nll": [0.2, 0.4]},
-    }
-    assert CLASSES.sentence(section, "test", 2) == (
-        "The ensemble of 2 is right on 92.00% of test examples, +7.00 points from its mean member, "
-        "at 50% less NLL."
-    )
-    assert CLASSES.posterior_sentence(section, {"accuracy": 0.93}, "test") == (
-        "The average over all draws is right on 92.00% of test examples, -1.00 points from the "
-        "average draw."
-    )
 
 
 # Predictions show themselves as a table.

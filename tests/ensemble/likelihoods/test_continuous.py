@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods import named
 from ensemble.likelihoods.parametric import MIN_SCALE, positive

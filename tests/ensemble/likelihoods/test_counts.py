@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.likelihoods import named
 from ensemble.likelihoods.counts import negative_binomial_cdf, poisson_cdf
 
@@ -17,9 +17,9 @@ DRAWN = np.random.default_rng(0).negative_binomial(3, 0.1, 2000).astype(np.float
     ("name", "target", "what"),
     [
         ("poisson", -1, "hold -1: set"),
-        ("poisson", 0.5, "whole numbers from 0 to 16777216, and the train targets hold 0.5"),
+        ("poisson", 0.5, "0 to 16777216.*hold 0.5"),
         ("negative_binomial", 2**24 + 2, "hold 1.67772e"),
-        ("log_normal", 0, "is for positive numbers, and the train targets hold 0"),
+        ("log_normal", 0, "positive numbers.*hold 0"),
     ],
 )
 def test_targets_of_another_kind_are_refused(name, target, what):

@@ -186,7 +186,7 @@ def test_a_posterior_s_report_is_the_mixture_of_all_its_draws(waves, tmp_path):
 
 
 def test_numbers_as_classes_and_classes_as_numbers_are_refused(waves, blobs):
-    with pytest.raises(UserError, match=r"set config\.likelihood='gaussian' for numbers"):
+    with pytest.raises(UserError, match=r"config\.likelihood='gaussian' for numbers"):
         ensemble.train(regression_config("categorical"), data=waves)
     with pytest.raises(UserError, match="'gaussian' is for numbers"):
         ensemble.train(regression_config("gaussian"), data=blobs)
@@ -194,5 +194,5 @@ def test_numbers_as_classes_and_classes_as_numbers_are_refused(waves, blobs):
 
 @pytest.mark.parametrize("key", [{"label_smoothing": 0.1}, {"class_weights": "balanced"}])
 def test_what_is_for_classes_is_refused_with_numbers(key, waves):
-    with pytest.raises(UserError, match=rf"config\.{next(iter(key))}=.* is for classes"):
+    with pytest.raises(UserError, match=rf"config\.{next(iter(key))}=.*classes"):
         ensemble.train(regression_config("gaussian", **key), data=waves)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.likelihoods.numbers import target_range
 
 SPREAD = np.array([-1.0, 0.0, 1.0, 4.0])

@@ -114,13 +114,13 @@ def test_a_description_makes_the_same_likelihood_and_forged_levels_are_refused()
 
 @pytest.mark.parametrize("levels", ["0.1,0.9", "0,0.5", "0.5,1", "0.5,0.1", "0.5,nan", "half"])
 def test_levels_are_within_0_and_1_with_the_median(levels):
-    with pytest.raises(UserError, match=r"levels='.*' must be ascending numbers between 0 and 1"):
+    with pytest.raises(UserError, match=r"levels='.*'.*0.*1"):
         validate({"num_epochs": 1, "likelihood": "quantiles", "quantiles.levels": levels})
 
 
 @pytest.mark.parametrize("method", ["hmc", "nuts", "mclmc"])
 def test_samplers_refuse_what_has_no_density(method):
-    with pytest.raises(UserError, match=rf"'quantiles' has no density, and .*{method}"):
+    with pytest.raises(UserError, match=rf"'quantiles'.*{method}"):
         validate({"method": method, "likelihood": "quantiles"})
     assert validate({"method": method, "likelihood": "auto"}).likelihood == "auto"
 
@@ -146,7 +146,7 @@ def test_quantiles_are_learned_scored_loaded_and_exported(tmp_path):
     exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs[:7])
     np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-4, atol=1e-4)
     assert "97.5%" in repr(p)
-    with pytest.raises(UserError, match="has learned quantiles, which are no distribution"):
+    with pytest.raises(UserError, match="learned quantiles"):
         ensemble.distill(str(tmp_path), config={"likelihood": "gaussian"}, data=data)
     regressor = EnsembleRegressor(
         ensemble_size=2,

@@ -11,8 +11,7 @@ import scipy.special
 from small_runs import small_config
 
 import ensemble
-from ensemble import likelihoods, networks
-from ensemble.errors import UserError
+from ensemble import UserError, likelihoods, networks
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods.several_targets import JOINT
 from ensemble.run.distill import distill
@@ -153,7 +152,7 @@ def test_every_kind_can_be_of_several_targets(name, settings):
 
 def test_what_targets_cannot_be_is_one_line():
     alike = np.stack([TARGETS[:, 0], np.ones(NUM)], axis=1)
-    with pytest.raises(UserError, match="target 1 of 2: the training targets have the standard"):
+    with pytest.raises(UserError, match="target 1 of 2"):
         likelihoods.of_data("gaussian", alike, ())
     with pytest.raises(UserError, match="an example in each row"):
         likelihoods.of_data("gaussian", np.ones((2, 1001)), ())
@@ -177,7 +176,7 @@ class TwoOutputs(nn.Module):
 
 
 def test_more_targets_than_outputs_are_refused():
-    with pytest.raises(UserError, match=r"'gaussian' of 3 targets must be \(2, 6\): let the last"):
+    with pytest.raises(UserError, match=r"'gaussian'.*3 targets.*\(2, 6\)"):
         ensemble.train(
             small_config(model="two_outputs"),
             data={"inputs": TARGETS, "targets": TARGETS},

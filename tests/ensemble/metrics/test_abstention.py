@@ -42,7 +42,7 @@ def test_a_rule_is_read_and_written():
     ],
 )
 def test_what_is_no_rule_is_refused(text):
-    with pytest.raises(UserError, match="must be max_error=E or coverage=C with a number between"):
+    with pytest.raises(UserError, match=r"max_error=E.*coverage=C"):
         rule(text)
 
 
@@ -79,8 +79,7 @@ def test_no_error_in_150_examples_proves_no_more_than_2_percent():
     assert fitted == (("max_error", 0.02, None), metrics.ACCEPT_ALL, 150, 150, 0)
     with pytest.raises(
         ValueError,
-        match=r"^150 calibration examples without a single error prove 1\.98% at best, with 95% "
-        r"confidence; 0\.019 takes 157: hold out more, or ask for max_error=0\.02 or more$",
+        match=r"150 calibration .* 1\.98% .* 0\.019 .* 157",
     ):
         metrics.fit_abstention(rule("max_error=0.019"), doubts, errors)
 
@@ -119,9 +118,7 @@ def test_what_cannot_be_proved_is_said():
     assert "so that the error may be up to 5.93%; at this rate it takes some 2,691 " in str(
         one.value
     )
-    with pytest.raises(
-        ValueError, match="ask for a larger max_error, for this ensemble errs too often"
-    ):
+    with pytest.raises(ValueError, match="max_error, for this ensemble"):
         metrics.fit_abstention(rule("max_error=0.02"), doubts, errors)
 
 

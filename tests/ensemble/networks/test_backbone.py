@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble import networks
+from ensemble import UserError, networks
 from ensemble.config_rules import validate
-from ensemble.errors import UserError
 from ensemble.export import export
 from ensemble.network import is_dense_layer
 from ensemble.networks.backbone import FunctionBackbone
@@ -62,7 +61,7 @@ def test_only_a_function_of_jax_can_be_in_a_program(function):
     if function is of_jax:
         np.testing.assert_allclose(jax.jit(backbone.traced)(INPUTS), of_jax(INPUTS), rtol=1e-5)
         return
-    with pytest.raises(UserError, match=r"of_numpy cannot be in an export.*TracerArrayConv") as one:
+    with pytest.raises(UserError, match=r"of_numpy.*export.*TracerArrayConv") as one:
         jax.jit(backbone.traced)(INPUTS)
     assert "\n" not in str(one.value)
 
@@ -70,12 +69,12 @@ def test_only_a_function_of_jax_can_be_in_a_program(function):
 @pytest.mark.parametrize(
     ("function", "line"),
     [
-        (lambda x: np.asarray(x)[0], r"maps inputs \(11, 6\) to float32 \(6,\); it must return"),
-        (lambda x: np.asarray(x)[1:], r"to float32 \(10, 6\); it must return features \[11, F\]"),
+        (lambda x: np.asarray(x)[0], r"\(11, 6\).*float32 \(6,\).*return"),
+        (lambda x: np.asarray(x)[1:], r"float32 \(10, 6\).*features \[11, F\]"),
         (lambda x: np.asarray(x)[:, :, None], r"to float32 \(11, 6, 1\)"),
         (lambda x: np.full((11, 2), "a"), r"to <U1 \(11, 2\)"),
         (lambda x: np.full((11, 2), np.nan), "returns NaN or infinities"),
-        (lambda x: np.asarray(x) @ np.ones((3, 3)), r"fails on raw inputs \(11, 6\) float32 \(Val"),
+        (lambda x: np.asarray(x) @ np.ones((3, 3)), r"inputs \(11, 6\) float32 \(Val"),
         (lambda x: jnp.sum(x @ jnp.ones((3, 3))), r"fails on raw inputs \(11, 6\) float32"),
     ],
 )
@@ -88,8 +87,8 @@ def test_what_makes_no_features_is_told_in_one_line(function, line):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((WEIGHTS, "mlp"), "was given a ndarray as the backbone; it takes a function"),
-        ((of_jax, 3), "was given a int as the head; it takes the name of a network, such as 'mlp'"),
+        ((WEIGHTS, "mlp"), "ndarray as the backbone"),
+        ((of_jax, 3), "int as the head.*'mlp'"),
     ],
 )
 def test_what_is_no_backbone_or_head_is_refused_where_it_is_registered(arguments, line):
@@ -104,7 +103,7 @@ def test_a_head_is_any_network_by_name_or_factory_but_one_on_a_backbone():
     assert not is_dense_layer(deep(3), (7,))
     with pytest.raises(UserError, match="has a backbone of its own"):
         networks.on_features(of_jax, linear)(3)
-    with pytest.raises(UserError, match=r"'unheard' is not a known model; use one of"):
+    with pytest.raises(UserError, match=r"'unheard'"):
         networks.on_features(of_jax, "unheard")(3)
 
 
@@ -150,18 +149,18 @@ def test_another_backbone_is_noticed_wherever_members_are_read(blobs, tmp_path):
         return of_jax(inputs * 1.1)
 
     networks.register("mine", networks.on_features(changed, "logistic_regression"))
-    with pytest.raises(UserError, match="has learned from another backbone than the one here"):
+    with pytest.raises(UserError, match="another backbone"):
         ensemble.load(tmp_path, num_devices=1)
-    with pytest.raises(UserError, match="has learned from another backbone than the one here"):
+    with pytest.raises(UserError, match="another backbone"):
         train(blobs, tmp_path, ensemble_size=3)
     hmc = {"method": "hmc", "model": "mine", "init_from": str(tmp_path), "num_chains": 2}
-    with pytest.raises(UserError, match="has learned from another backbone than the one here"):
+    with pytest.raises(UserError, match="another backbone"):
         ensemble.train({**hmc, "num_devices": 1, "sampler.num_samples": 20}, data=blobs)
     networks.register("mine", networks.on_features(lambda x: of_jax(x)[:, :4], "mlp"))
-    with pytest.raises(UserError, match="makes 4 features of an example, and made 5 in the run"):
+    with pytest.raises(UserError, match=r"4 features.*example.*5"):
         ensemble.load(tmp_path, num_devices=1)
     networks.register("mine", networks.LogisticRegression)
-    with pytest.raises(UserError, match="had a backbone, unlike the one here; give the config"):
+    with pytest.raises(UserError, match="had a backbone"):
         ensemble.load(tmp_path, num_devices=1)
 
 

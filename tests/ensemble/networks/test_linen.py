@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax.errors import InvalidRngError
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.networks.linen import LinenNetwork
 
 
@@ -109,7 +109,7 @@ def test_statistics_move_in_training_alone(module):
     ("module", "layer"), [(IdleDropout, "Dropout"), (IdleStatistics, "BatchNorm")]
 )
 def test_layers_that_never_train_are_refused(module, layer):
-    with pytest.raises(UserError, match=f"{module.__name__} has {layer}.*take train: bool"):
+    with pytest.raises(UserError, match=f"{module.__name__}.*{layer}.*take train"):
         _apply(module, True)
     _apply(module, False)
 
@@ -167,7 +167,7 @@ def test_a_stream_is_split_as_the_module_says():
     noise, _ = network.apply(network.init(KEY, INPUTS), INPUTS, True, KEY)
     assert len({one.tobytes() for one in np.asarray(noise.T)}) == 3
     network = LinenNetwork(Scanned(False))
-    with pytest.raises(UserError, match="'mix' within a transformation that leaves it out"):
+    with pytest.raises(UserError, match=r"'mix'.*transformation"):
         network.apply({"params": {}}, INPUTS, True, KEY)
 
 

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +20,7 @@ def test_names_lists_the_networks_of_the_project():
 
 
 def test_an_unknown_name_is_refused_and_the_known_ones_listed():
-    with pytest.raises(
-        UserError, match=r"'cmm'.*cnn,.* lenet5,.* mlp,.* resnet20.*networks.register"
-    ):
+    with pytest.raises(UserError, match=r"'cmm'.*cnn,.* lenet5,.*resnet20.*networks.register"):
         networks.create("cmm", 10)
 
 
@@ -86,27 +83,25 @@ WRITE = r"write ensemble.networks.register\('mine', "
     [
         (
             Right(3),
-            rf"an object of the class Right, .*; {WRITE}Right\), without an object$",
+            rf"class Right.*{WRITE}Right\)",
         ),
         (
             Late,
-            r"the Linen class Late, which does not have num_classes as its first field; "
-            rf"{WRITE}lambda num_outputs: Late\(num_classes=num_outputs\)\)$",
+            rf"the Linen class Late.*{WRITE}lambda num_outputs: Late\(num_classes=num_outputs\)\)$",
         ),
-        (Late(), r"an object of the class Late.*Late\(num_classes=num_outputs\)\)$"),
+        (Late(), r"object of the class Late.*Late\(num_classes=num_outputs\)\)$"),
         (
             Fixed,
-            r"the Linen class Fixed, which has no field for the number of outputs; give it "
-            rf"`num_outputs: int` as its first field and .*, and {WRITE}Fixed\)$",
+            rf"the Linen class Fixed.*`num_outputs: int`.*{WRITE}Fixed\)$",
         ),
-        (Fixed(), rf"an object of the class Fixed, which has no field .*{WRITE}Fixed\)$"),
+        (Fixed(), rf"object of the class Fixed.*{WRITE}Fixed\)$"),
         (nn.Sequential([nn.Dense(3)]), r"an object of the class Sequential"),
         (
             networks.from_functions(lambda k, x: {}, lambda p, x: x),
-            rf"FunctionNetwork, which cannot be called; {WRITE}lambda num_outputs: \.\.\.\)",
+            rf"FunctionNetwork.*{WRITE}lambda num_outputs: \.\.\.\)",
         ),
-        (lambda: Right(3), r"failed .*takes 0 positional arguments.* called .* as factory\(3\)"),
-        (failing, r"failed at .*test_networks_by_name.py:\d+ \(AttributeError: .*'Dens'"),
+        (lambda: Right(3), r"0 positional arguments.*factory\(3\)"),
+        (failing, r"test_networks_by_name.py:\d+ \(AttributeError: .*'Dens'"),
     ],
 )
 def test_what_makes_no_network_is_refused_with_what_to_write(factory, line):
@@ -126,7 +121,7 @@ def test_the_first_field_may_have_another_name_if_it_must_be_given():
 @pytest.mark.parametrize(
     ("factory", "line"),
     [
-        (lambda num_outputs: nn.Dense, r"'mine' makes the class Dense.*such as Dense\(num_out"),
+        (lambda num_outputs: nn.Dense, r"'mine'.*Dense\(num_out"),
         (lambda num_outputs: {"init": 3}, r"'mine' makes a dict, which is no network"),
     ],
 )

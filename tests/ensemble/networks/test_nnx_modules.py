@@ -14,8 +14,7 @@ from flax import nnx
 from programs import run_here
 
 import ensemble
-from ensemble import networks
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.export import export
 from ensemble.network import Traits, traits
 from ensemble.storage.checkpoint import Checkpointer
@@ -367,15 +366,15 @@ class Broken(nnx.Module):
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: Plain(3, rngs=nnx.Rngs(0)), r"is the NNX module Plain, which already holds the"),
+        (lambda: Plain(3, rngs=nnx.Rngs(0)), r"NNX module Plain"),
         (3, r"was given a int; it takes a function"),
-        (lambda: lambda rngs: Plain, r"returns the class Plain; it must return a new nnx.Module"),
-        (lambda: lambda rngs: flax.linen.Dense(3), r"returns the Dense; it must return a new nnx"),
+        (lambda: lambda rngs: Plain, r"class Plain.*nnx.Module"),
+        (lambda: lambda rngs: flax.linen.Dense(3), r"the Dense.*nnx"),
         (
             lambda: fails,
-            r"failed at .*test_nnx_modules.py:\d+ \(KeyError: 'the width is unknown'\)",
+            r"test_nnx_modules.py:\d+ \(KeyError: 'the width is unknown'\)",
         ),
-        (lambda: Plain, r"failed \(TypeError: .*; it is called as factory\(rngs\)"),
+        (lambda: Plain, r"\(TypeError.*factory\(rngs\)"),
         (lambda: lambda rngs: Broken(rngs, kind="array"), r"Broken.table is an array outside of"),
         (lambda: lambda rngs: Broken(rngs, kind="list"), r"scales of a module of NNX holds a list"),
     ],
@@ -396,9 +395,9 @@ def test_a_factory_that_always_returns_the_same_module_is_refused():
 @pytest.mark.parametrize(
     ("factory", "line"),
     [
-        (Plain, r"'mine' is the NNX class Plain, which needs an nnx.Rngs for each member; write "),
+        (Plain, r"'mine'.*class Plain.*nnx.Rngs"),
         (lambda k: Plain, r"'mine' is the NNX class Plain"),
-        (lambda k: Plain(k, rngs=nnx.Rngs(0)), r"'mine' is the NNX module Plain, which already"),
+        (lambda k: Plain(k, rngs=nnx.Rngs(0)), r"'mine'.*module Plain"),
     ],
 )
 def test_what_is_registered_as_if_it_were_linen_is_told_what_to_write(factory, line):
@@ -413,8 +412,8 @@ def test_what_is_registered_as_if_it_were_linen_is_told_what_to_write(factory, l
 @pytest.mark.parametrize(
     ("factory", "train", "line"),
     [
-        (lambda rngs: Noise(), True, "Noise has a layer that draws noise and has no rngs; build"),
-        (Restless, False, "Restless draws noise without the key of a training step; let it draw"),
+        (lambda rngs: Noise(), True, "Noise.*no rngs"),
+        (Restless, False, "Restless draws noise"),
         (lambda rngs: Broken(rngs, kind="pair"), False, "returns a tuple; it must return one arr"),
     ],
 )

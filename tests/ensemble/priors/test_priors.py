@@ -88,7 +88,7 @@ def test_none_is_flat():
 
 
 def test_a_parameter_without_a_group_is_refused():
-    with pytest.raises(UserError, match=r"says nothing of Conv_0/bias; end it with a term"):
+    with pytest.raises(UserError, match=r"Conv_0/bias"):
         log_prior(parse_prior("*kernel=normal(1)"), PARAMS)
 
 
@@ -108,7 +108,7 @@ def test_a_parameter_without_a_group_is_refused():
     ],
 )
 def test_what_cannot_be_read_is_one_line(spec):
-    with pytest.raises(UserError, match="is no prior; write 'none', or terms such as normal") as e:
+    with pytest.raises(UserError, match=r"'none'.*normal") as e:
         parse_prior(spec)
     assert "\n" not in str(e.value)
 
@@ -162,9 +162,9 @@ def test_gradients_are_finite(size):
     ("spec", "says"),
     [
         ("normal(1, df=3)", "normal has no df; leave it out"),
-        ("student_t(1)", r"must say df, such as student_t\(1, df=4\)"),
+        ("student_t(1)", r"student_t\(1, df=4\)"),
         ("student_t(1, length=3)", "must say df"),
-        ("student_t(1, df=2)", "df=2 must be above 2, so that there is a variance; try 4"),
+        ("student_t(1, df=2)", "df=2.*2.*4"),
         ("correlated_normal(1, length=0)", "length=0 must be"),
         ("student_t(1, df=1e400)", "df=1e400 must be"),
     ],
@@ -196,5 +196,5 @@ def test_prior_draws_have_their_scales_and_keys():
 
 
 def test_without_a_prior_there_is_nothing_to_draw():
-    with pytest.raises(UserError, match=r"config.prior='none' has nothing to draw a start from"):
+    with pytest.raises(UserError, match=r"config.prior='none'.*start"):
         sample_prior(jax.random.key(0), (), SHAPES)

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 from ensemble.report.model_results import _dims, _information_criteria
-from ensemble.report.text import agreement, format_table
+from ensemble.report.text import format_table
 from ensemble.task import SiteDraws
 
 
@@ -48,12 +48,6 @@ def test_no_cells_of_the_table_of_variables_run_together():
     assert table.splitlines()[-1].split()[1:] == [
         "-0.031451", "0.00094", "0.018817", "-0.062881", "-0.00096618", "1.001", "396", "400",
     ]  # fmt: skip
-
-
-def test_chains_agree_as_far_as_two_scalars_say():
-    assert agreement(1.005, 208, "mu", "log_density") == (
-        "R-hat up to 1.005 (mu), bulk ESS from 208 (log_density)"
-    )
 
 
 def test_axes_have_the_names_that_hold_wherever_a_variable_stands():

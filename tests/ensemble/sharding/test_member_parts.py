@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sharding.member_parts import (
     SMALL_BYTES,
     annotated,
@@ -117,7 +117,7 @@ def test_members_are_split_over_as_few_devices_as_their_memory_allows(
         return fewest_member_devices(KERNEL, num_members, num_devices, memory)
 
     if expected is None:
-        with pytest.raises(UserError, match="use more devices, fewer members or a smaller network"):
+        with pytest.raises(UserError, match="fewer members"):
             fewest()
     else:
         assert fewest() == expected

@@ -13,8 +13,8 @@ import pytest
 from conftest import ROOT, free_port, run_all
 from jax.errors import JaxRuntimeError
 
+from ensemble import UserError
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.sharding import processes, rendezvous
 from ensemble.storage.workdir import Workdir
 

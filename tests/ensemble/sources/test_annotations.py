@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.notes import collected
 from ensemble.sources.dataset import dataset_from_arrays
 
@@ -36,11 +36,11 @@ def test_y_of_whole_numbers_is_targets_where_it_has_remarks():
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
-        ({"censored": FLAGS[:5]}, r"censored has shape \(5,\).* it is \[N\], one bool for each of"),
-        ({"censored": FLAGS + 1}, "censored holds 2 in example 0; give True where"),
+        ({"censored": FLAGS[:5]}, r"censored.*\(5,\).*\[N\]"),
+        ({"censored": FLAGS + 1}, "censored.*2.*0.*True"),
         ({"censored": ["yes"] * 30}, "one bool for each"),
         ({"target_errors": [[1], [1, 2]]}, "target_errors is ragged"),
-        ({"target_errors": np.full(30, -1.0)}, "holds -1.0 in example 0; give the standard"),
+        ({"target_errors": np.full(30, -1.0)}, "-1.0.*0.*standard"),
         ({"target_errors": np.full(30, np.nan)}, "holds nan"),
         ({"target_errors": np.full((30, 2), 1.0)}, "one number for each"),
         ({"censored": FLAGS, "class_names": ["a", "b"]}, "censored or target_errors beside each"),
@@ -55,5 +55,5 @@ def test_bad_annotations_are_one_line(annotations, message):
 
 def test_every_split_has_the_remarks_or_none():
     data = {f"{split}_{key}": one for split in ("train", "test") for key, one in DATA.items()}
-    with pytest.raises(UserError, match="censored or target_errors beside each of them"):
+    with pytest.raises(UserError, match="target_errors beside"):
         dataset_from_arrays({**data, "train_censored": FLAGS})

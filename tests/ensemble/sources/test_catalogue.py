@@ -16,7 +16,7 @@ import tfds_sets
 from conftest import ROOT
 
 import input_pipeline
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import catalogue, image_sets
 
 SPLITS = ["train", "validation", "calibration", "test"]
@@ -137,7 +137,7 @@ def test_tfds_directory_by_variable_and_relative_path(small_mnist, monkeypatch):
 def test_tfds_set_of_another_size_is_refused(small_mnist, monkeypatch):
     data_dir, _ = small_mnist
     monkeypatch.setitem(image_sets.TFDS_SIZES, "mnist", (41, 7, 3, 20))
-    with pytest.raises(UserError, match=r"holds .*'train': 50.* not .*'train': 51.*") as error:
+    with pytest.raises(UserError, match=r"'train': 50.*'train': 51") as error:
         input_pipeline.load_dataset("mnist", str(data_dir))
     assert "delete this directory" in str(error.value)
 
@@ -175,7 +175,7 @@ def test_unknown_names_list_the_known(name, hint):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("mine.xlsx", "is a table in a form that is not read: write it as CSV, and set csv:PATH"),
+        ("mine.xlsx", "table.*CSV.*csv:PATH"),
         ("mine.csv", "is a path; write csv:mine.csv"),
         ("mine.npz", "is a path; write npz:mine.npz"),
         (os.path.dirname(__file__), f"is a path; write folder:{os.path.dirname(__file__)}"),
@@ -189,9 +189,7 @@ def test_paths_without_a_prefix_are_told_how_to_write_them(name, hint):
 @pytest.mark.parametrize("name", ["npz:PATH", "folder:PATH", "csv:PATH"])
 def test_a_place_for_a_path_is_not_looked_for(name):
     prefix = name.partition(":")[0]
-    with pytest.raises(
-        UserError, match=rf"names no data yet: set --config.dataset={prefix}:\.\.\."
-    ):
+    with pytest.raises(UserError, match=rf"--config.dataset={prefix}:\.\.\."):
         input_pipeline.load_dataset(name)
 
 
@@ -261,7 +259,7 @@ def test_few_examples():
         assert sum(len(split.targets) for split in splits.values()) == num_examples
         assert min(len(split.targets) for split in splits.values()) >= 1
     arrays = {"inputs": np.zeros((3, 2)), "labels": [0, 1, 0]}
-    with pytest.raises(UserError, match="arrays has 3 examples to carve train, validation, cal"):
+    with pytest.raises(UserError, match=r"3 examples.*validation"):
         input_pipeline.dataset_from_arrays(arrays)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources.data_forms import as_arrays
 
 X = np.arange(12.0).reshape(4, 3)
@@ -89,10 +89,10 @@ def test_few_whole_numbers_are_labels_and_other_floats_are_targets(values, kind)
         ("digits", "without targets"),
         (3, "without targets"),
         ([], "is empty"),
-        ((X, X, Y, Y), "is a tuple of 4 arrays; give .*, or by split {'train'"),
+        ((X, X, Y, Y), "4 arrays.*{'train'"),
         ([(X, Y, Y)], "as batch 0"),
         ([(X, Y), (X[:, :2], Y)], "different shapes"),
-        ([{"image": X, "number": Y}], "batch 0 of data has the keys image, number; give"),
+        ([{"image": X, "number": Y}], "keys image, number"),
         ({"train": {"x": X}}, "has the keys x; give"),
         ({"X": X, "inputs": X, "y": Y}, "'inputs' twice"),
     ],

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.networks.backbone import FunctionBackbone
 from ensemble.source import SplitInputs
 from ensemble.sources import features
@@ -119,7 +119,7 @@ def test_what_depends_on_chance_or_on_the_batch_is_refused(source, cache):
         return (np.asarray(inputs) - np.mean(np.asarray(inputs), axis=0)) @ WEIGHTS
 
     for function in (dropout, batch_norm):
-        with pytest.raises(UserError, match="switch its batch statistics and its dropout to pred"):
+        with pytest.raises(UserError, match=r"batch statistics.*dropout"):
             features_of(source, FunctionBackbone(function))
     assert not cache.exists()
 
@@ -129,16 +129,16 @@ def test_rounding_is_no_other_backbone_and_a_change_is(source):
         describe(features_of(source, Counting(factor))) for factor in (1.0, 1.0005, 1.1)
     )
     check_same_backbone(then, rounded, "runs/mine")
-    with pytest.raises(UserError, match="runs/mine has learned from another backbone than the one"):
+    with pytest.raises(UserError, match=r"runs/mine.*another backbone"):
         check_same_backbone(then, other, "runs/mine")
-    with pytest.raises(UserError, match="the network of runs/mine had a backbone, unlike the one"):
+    with pytest.raises(UserError, match="runs/mine had a backbone"):
         check_same_backbone(then, {}, "runs/mine")
 
 
 def test_a_cache_that_cannot_be_written_is_told_with_the_way_out(source, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(UserError, match=r"cannot be kept in .* \(Not a directory\); .*XDG_CACHE_H"):
+    with pytest.raises(UserError, match=r"kept.*\(Not.*directory\); .*XDG_CACHE_H"):
         features_of(source, Counting())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import folders, image_form, image_memory, load_dataset, own_arrays
 
 RNG = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def mixed(tmp_path):
 
 
 def test_images_of_any_size_become_one(mixed):
-    with pytest.raises(UserError, match=r"gif is 19x10 pixels .*set config\.resize, such as 64"):
+    with pytest.raises(UserError, match=r"19x10.*config\.resize.*64"):
         load_dataset(f"folder:{mixed}")
     dataset = load_dataset(f"folder:{mixed}", resize="8x6")
     assert dataset.input_shape == (8, 6, 3)
@@ -64,7 +64,7 @@ def test_memory_is_counted_after_resizing(tmp_path, monkeypatch):
     monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 4 * needed)
     assert folders.read_folder(str(tmp_path), (10, 10))["inputs"].shape == (4, 10, 10, 3)
     monkeypatch.setattr(own_arrays, "memory_bytes", lambda: 4 * needed - 4)
-    with pytest.raises(UserError, match=f"4 images of 10x10 pixels need {needed:,} bytes"):
+    with pytest.raises(UserError, match=f"4 images.*10x10 pixels.*{needed:,}"):
         folders.read_folder(str(tmp_path), (10, 10))
 
 
@@ -96,15 +96,13 @@ def test_images_are_decoded_by_no_more_threads_than_memory_holds(tmp_path, monke
             read()
             assert most[0] == num_threads, case
         monkeypatch.setattr(image_memory, "memory_bytes", lambda: 2 * 12 * 20 * 35 - 2)
-        with pytest.raises(UserError, match=r"b/15\.png has 700 pixels, which take 8,400 bytes"):
+        with pytest.raises(UserError, match=r"b/15\.png.*700 pixels.*8,400 bytes"):
             read()
 
 
 @pytest.mark.parametrize("name", ["digits", "npz:a.npz", "npy:a", "mnist", "watches:20x30"])
 def test_other_data_are_not_resized(name):
-    with pytest.raises(
-        UserError, match=r"resize is for pictures from files \(folder:PATH, tfds:NAME"
-    ):
+    with pytest.raises(UserError, match=r"pictures.*\(folder:PATH, tfds:NAME"):
         load_dataset(name, resize=8)
 
 

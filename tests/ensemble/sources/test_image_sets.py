@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tfds_sets
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import catalogue, load_dataset, tfds_records
 from ensemble.sources.catalogue import load_test_inputs
 
@@ -52,13 +52,13 @@ def test_a_set_with_training_examples_alone_is_a_pool(tmp_path):
         "train"
     ]
     assert load_dataset("tfds:emnist/letters", str(tmp_path), 5).fingerprint != dataset.fingerprint
-    with pytest.raises(UserError, match=r"has configurations, .* has letters: choose one, such as"):
+    with pytest.raises(UserError, match=r"configurations.*letters"):
         load_dataset("tfds:emnist", str(tmp_path))
 
 
 def test_images_of_any_size_become_one(tmp_path):
     tfds_sets.write_set(tmp_path, "pets", {"train": _varying(60)}, shape=(-1, -1, 3))
-    with pytest.raises(UserError, match=r"images of 8x9 and 9x10 pixels .*set config\.resize"):
+    with pytest.raises(UserError, match=r"8x9.*9x10.*config\.resize"):
         load_dataset("tfds:pets", str(tmp_path))
     dataset = load_dataset("tfds:pets", str(tmp_path), resize="7x6")
     assert dataset.input_shape == (7, 6, 3)
@@ -102,7 +102,7 @@ def test_what_is_learned_from_what_the_set_says(tmp_path):
     assert len(load_dataset("tfds:cifar100", str(tmp_path)).class_names) == 10
     del info["supervisedKeys"]
     (directory / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(UserError, match="is not a set of images with one class label each"):
+    with pytest.raises(UserError, match="class label"):
         load_dataset("tfds:cifar100", str(tmp_path))
 
 
@@ -150,7 +150,7 @@ def test_secret_labels_and_sets_without_training_examples(tmp_path, caplog):
     assert load_dataset("tfds:contest", str(tmp_path)).sizes["test"] == 6
     assert "the split test has no labels, and is not used" in caplog.text
     tfds_sets.write_set(tmp_path, "corrupted", {"test": (images, labels)})
-    with pytest.raises(UserError, match="corrupted has no training examples: its splits are test"):
+    with pytest.raises(UserError, match=r"corrupted.*training.*test"):
         load_dataset("tfds:corrupted", str(tmp_path))
     assert len(load_test_inputs("tfds:corrupted", str(tmp_path))) == 30
     labels = np.where(labels > 5, -1, labels)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.notes import collected
 from ensemble.sources.labels import classes
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 import ensemble
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import blocks, in_memory
 from ensemble.sources import dataset, load_dataset, memory_map
 from ensemble.sources.on_disk import OnDisk
@@ -154,14 +154,14 @@ def test_what_is_refused_is_said_in_a_line(tmp_path, case):
 
 
 def test_an_absent_folder_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"there is no folder .*none; check the path"):
+    with pytest.raises(UserError, match=r"no folder .*none"):
         load_dataset(f"npy:{tmp_path / 'none'}")
 
 
 def test_only_inputs_may_be_larger_than_the_memory(tmp_path, monkeypatch):
     name, _ = _write(tmp_path, ARRAYS["features"])
     monkeypatch.setattr(memory_map, "max_data_bytes", lambda: 400)
-    with pytest.raises(UserError, match=r"labels.npy takes 480 bytes, more than the 400 allowed"):
+    with pytest.raises(UserError, match=r"labels.npy.*480 bytes.*400 allowed"):
         load_dataset(name)
 
 
@@ -169,7 +169,7 @@ def test_what_needs_a_whole_split_is_refused_in_a_line(tmp_path, monkeypatch):
     source = load_dataset(_write(tmp_path, ARRAYS["features"])[0])
     in_memory(source, "train")
     monkeypatch.setattr("ensemble.storage.memory.memory_bytes", lambda: 600)
-    with pytest.raises(UserError, match=r"the inputs of the split 'train' of npy:.* would take"):
+    with pytest.raises(UserError, match=r"'train' of npy:"):
         in_memory(source, "train")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import movielens, prepare_dataset
 
 
@@ -123,7 +123,7 @@ def test_a_user_with_all_or_none_is_named(watches, movies, count):
     watched = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 1]], np.uint8)
     watched[1, movies] = 1
     small = dataclasses.replace(watches, name="mine", watched=watched, user_ids=("a", "b", "c"))
-    with pytest.raises(UserError, match=f"^mine: user 'b' watched {count} of 3 movies"):
+    with pytest.raises(UserError, match=f"'b' watched {count}.*3 movies"):
         movielens.check_watches(small)
 
 
@@ -140,7 +140,7 @@ def test_a_set_whose_user_rated_everything_is_refused(tmp_path):
     ["watches:10", "watches:0x5", "watches:5x1", "watches:-3x4", "watches:3x4x5", "watches:ax4"],
 )
 def test_malformed_sizes_are_refused(name):
-    with pytest.raises(UserError, match=f"^dataset='{name}' must give.* write watches:1000x600$"):
+    with pytest.raises(UserError, match=f"^dataset='{name}'.*watches:1000x600$"):
         movielens.generate_watches(name)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tfds_sets
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import catalogue, prepare_dataset, tfds_images, tfds_records
 
 needs_tensorflow = pytest.mark.skipif(

@@ -11,7 +11,7 @@ import pytest
 import tfds_sets
 from conftest import ROOT
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import image_memory, tfds_images, tfds_records
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import tfds_sets
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.sources import tfds_records
 
 
@@ -29,7 +29,7 @@ def test_a_tfrecord_set_counts_as_not_prepared(tmp_path):
     assert tfds_records.find_prepared("mnist", tmp_path) is None
 
     (directory / "mnist-test.tfrecord-00000-of-00001").unlink()
-    with pytest.raises(UserError, match=r"mnist-test.array_record-00000-of-00001 is missing"):
+    with pytest.raises(UserError, match=r"mnist-test.array_record-00000-of-00001"):
         tfds_records.find_prepared("mnist", tmp_path)
 
 

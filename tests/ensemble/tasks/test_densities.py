@@ -98,7 +98,7 @@ def test_a_density_can_bring_its_starts():
     starts = density.start(jax.random.key(0), 100)
     np.testing.assert_array_equal(starts, start_fn(jax.random.key(0), 100))
     wrong = densities.Density(lambda x: -x[:, 0], 2, start_fn=start_fn)
-    with pytest.raises(UserError, match=r"start_fn gives .* \[5, 3\], must be \[5, 2\]: one row"):
+    with pytest.raises(UserError, match=r"start_fn.*\[5, 3\].*\[5, 2\]"):
         wrong.start(jax.random.key(0), 5)
 
 
@@ -108,5 +108,5 @@ def test_a_density_of_ones_own_joins(monkeypatch):
     densities.register("mine", mine)
     assert densities.create("mine") is mine
     assert "mine" in densities.names()
-    with pytest.raises(UserError, match=r"density='other' is not .*gaussian_mixture, mine, or"):
+    with pytest.raises(UserError, match=r"density='other'.*gaussian_mixture"):
         densities.create("other")

@@ -130,9 +130,9 @@ def test_gradients_of_shared_and_sharded_variables_are_right():
         jax.pmap(naive, axis_name=DATA)(args[1][:, None])[:, 0],
     ):
         np.testing.assert_allclose(wrong, 8 * expected_split, rtol=1e-5)  # Not a warning.
-    with pytest.raises(UserError, match=r"inside jax\.shard_map with check_vma=True"):
+    with pytest.raises(UserError, match=r"jax\.shard_map.*check_vma=True"):
         on_shards(grads, specs, specs, check_vma=False)(*args)
-    with pytest.raises(UserError, match=r"inside jax\.shard_map with check_vma=True"):
+    with pytest.raises(UserError, match=r"jax\.shard_map.*check_vma=True"):
         jax.pmap(grads, axis_name=DATA, in_axes=(None, 0))(args[0], args[1][:, None])
 
 
@@ -154,7 +154,7 @@ def test_what_jax_cannot_draw_on_shards_is_refused(base, name):
     if name is None:
         assert jax.eval_shape(draw, KEY).shape[0] == 8
     else:
-        with pytest.raises(UserError, match=f"^{name} cannot be drawn by shards: its sampler"):
+        with pytest.raises(UserError, match=f"^{name}.*sampler"):
             jax.eval_shape(draw, KEY)
 
 
@@ -276,7 +276,7 @@ LEVELS = np.random.default_rng(3).normal(size=NUM_GROUPS).astype("f4")
 def test_a_plate_in_the_shard_map_of_somebody_else_is_refused():
     """Nobody would mask its padding, nor sum over the shards."""
     values = {"centre": 0.0, "level": jnp.zeros(NUM_GROUPS)}
-    with pytest.raises(UserError, match="'group' is inside a shard_map that does not know its pad"):
+    with pytest.raises(UserError, match=r"'group'.*shard_map"):
         on_shards(lambda: log_density(levels, (LEVELS,), {}, values)[0], (), P())()
 
 
@@ -382,17 +382,17 @@ def closed_over():
 @pytest.mark.parametrize(
     ("model", "args", "line"),
     [
-        (lambda: plated(dist.Normal(), size=5), (), "5 rows of 'rows' cannot be spread over 8 sh"),
-        (lambda: plated(dist.Poisson(3)), (), "latent site 'x' is discrete, which no gradient mo"),
+        (lambda: plated(dist.Normal(), size=5), (), "5 rows.*'rows'.*spread.*8"),
+        (lambda: plated(dist.Poisson(3)), (), "'x' is discrete"),
         (lambda: plated(Sharded(dist.Normal(), DATA)), (), "site 'x' is sharded twice; leave out"),
-        (two_plates, (), "site 'x' is sharded twice; leave out all but one"),
+        (two_plates, (), "'x' is sharded twice"),
         (
             lambda: numpyro.sample("x", dist.Normal()),
             (),
             r"axes of the model's sharded plates are ",
         ),
-        (outside, (), "the log density of 'total' differs from shard to shard; what depends on "),
-        (closed_over, (), r"site 'y' at .* has the shape \(8,\), and a shard has 1 rows of 'rows'"),
+        (outside, (), "'total' differs"),
+        (closed_over, (), r"'y'.*\(8,\).*shard.*1 rows.*'rows'"),
     ],
 )
 def test_models_that_cannot_be_split_are_refused(model, args, line):

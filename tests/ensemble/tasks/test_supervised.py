@@ -131,7 +131,7 @@ def test_without_any_the_network_s_parameters_are_any_tree(dataset, network):
     outputs, own, _ = task.outputs(variables, task.prepare(inputs))
     assert own == {}
     np.testing.assert_array_equal(outputs, network.apply(variables, task.prepare(inputs))[0])
-    with pytest.raises(UserError, match=r"'scaled' keeps parameters .* params\['likelihood'\]"):
+    with pytest.raises(UserError, match=r"'scaled'.*params\['likelihood'\]"):
         check_network(Supervised(dataset, network, Scaled(dataset.class_names)), {"model": "mine"})
 
 
@@ -225,15 +225,13 @@ def test_a_network_that_mixes_examples_is_noted(dataset):
 def test_outputs_that_are_not_flat_are_to_be_flattened():
     data = {"inputs": np.ones((60, 4, 4, 1), np.float32), "labels": np.arange(60) % 3}
     task = classification(dataset_from_arrays(data), LinenNetwork(nn.Dense(3)))
-    with pytest.raises(UserError, match=r"to \(2, 4, 4, 3\); .* must be \(2, 3\): flatten each"):
+    with pytest.raises(UserError, match=r"\(2, 4, 4, 3\).*\(2, 3\): flatten"):
         check_network(task, {"model": "mine"})
 
 
 def test_targets_have_a_likelihood_or_none(dataset):
     assert make_likelihood(dataset).class_names == dataset.class_names
-    with pytest.raises(
-        UserError, match=r"config.likelihood='weibull' must be one of .*categorical"
-    ):
+    with pytest.raises(UserError, match=r"config.likelihood='weibull'"):
         make_likelihood(dataset, "weibull")
 
 

@@ -214,8 +214,8 @@ def test_without_its_data_a_run_is_scored_from_what_is_stored(run, tmp_path):
     ("arguments", "line"),
     [
         ({"nonempty_sets": True}, "nonempty_sets is for sets of classes"),
-        ({"abstain": "max_error=0.1@-2"}, "says that predictions err which are off by more than 5"),
-        ({"datasets": ["uniformm"]}, "--datasets=uniformm is unknown; choose from shift"),
+        ({"abstain": "max_error=0.1@-2"}, "off by more than 5"),
+        ({"datasets": ["uniformm"]}, "--datasets=uniformm"),
     ],
 )
 def test_what_is_not_for_numbers_is_one_line(run, slopes, tmp_path, arguments, line):
@@ -225,7 +225,7 @@ def test_what_is_not_for_numbers_is_one_line(run, slopes, tmp_path, arguments, l
 
 
 def test_numbers_and_classes_are_not_compared(run, blobs_run, tmp_path):
-    with pytest.raises(UserError, match="compare classes with classes, and numbers with numbers"):
+    with pytest.raises(UserError, match="classes with classes"):
         ensemble.evaluate(run, tmp_path, [], compare=blobs_run)
     with pytest.raises(UserError, match="has a tolerance, which is for numbers"):
         ensemble.evaluate(blobs_run, tmp_path / "out", [], abstain="max_error=0.1@2")

@@ -132,12 +132,12 @@ def test_the_identity_changes_nothing():
 
 def test_what_cannot_be_whitened_is_refused():
     task = make_task(model="tiny")
-    with pytest.raises(UserError, match=r"needs a linear model: config\.model='logistic"):
+    with pytest.raises(UserError, match=r"config\.model='logistic"):
         whitening(task, task.dataset.splits["train"], zeros())
     flat = make_task(prior="none")
-    with pytest.raises(UserError, match="needs a prior, for the likelihood alone is flat"):
+    with pytest.raises(UserError, match="needs a prior"):
         whitening(flat, flat.dataset.splits["train"], zeros())
     task = make_task()
     broken = jax.tree.map(lambda leaf: leaf + jnp.nan, zeros())
-    with pytest.raises(UserError, match="curvature at the MAP is nan, and must be positive"):
+    with pytest.raises(UserError, match=r"curvature.*nan"):
         whitening(task, task.dataset.splits["train"], broken)

@@ -294,16 +294,16 @@ def test_a_nan_energy_is_a_rejection(method):
     [
         (
             {"method": "gibbs"},
-            "method='gibbs' must be one of hmc, nuts, mclmc, adjusted_mclmc, tempering",
+            "method='gibbs'.*adjusted_mclmc",
         ),
         ({"step_size": 0.0}, "step_size=0.0 must be positive"),
         ({"num_leapfrog_steps": 0}, "num_leapfrog_steps=0 must be positive"),
-        ({"jitter": 1.0}, "jitter=1.0 must be at least 0 and below 1"),
+        ({"jitter": 1.0}, "jitter=1.0.*0.*1"),
         ({"num_warmup": -1}, "num_warmup=-1 must not be negative"),
-        ({"target_acceptance": 1.0}, "target_acceptance=1.0 must be between 0 and 1"),
-        ({"mass": "full"}, "mass='full' must be one of identity, diagonal, low_rank"),
-        ({"method": "mclmc", "mass": "dense"}, "mass='dense' must be identity or diagonal with m"),
-        ({"num_warmup": 9, "mass": "dense"}, "num_warmup=9 must be at least 20 to adapt mass='de"),
+        ({"target_acceptance": 1.0}, "target_acceptance=1.0.*0.*1"),
+        ({"mass": "full"}, "mass='full'.*low_rank"),
+        ({"method": "mclmc", "mass": "dense"}, "mass='dense' must"),
+        ({"num_warmup": 9, "mass": "dense"}, "num_warmup=9.*20.*mass='de"),
     ],
 )
 def test_bad_settings_are_one_line(bad, line):
@@ -312,8 +312,8 @@ def test_bad_settings_are_one_line(bad, line):
 
 
 def test_what_cannot_be_sampled_is_refused():
-    with pytest.raises(UserError, match="mass='dense' of 20000 parameters would take"):
+    with pytest.raises(UserError, match=r"mass='dense'.*20000 parameters"):
         check_dense(Settings(mass="dense"), jnp.zeros(20_000))
     check_dense(Settings(mass="diagonal"), jnp.zeros(20_000))
-    with pytest.raises(UserError, match="method='mclmc' must have 2 parameters to move"):
+    with pytest.raises(UserError, match=r"method='mclmc'.*2 parameters"):
         make_sampler(Settings("mclmc"), jnp.sum).init(jax.random.key(0), jnp.zeros(1))

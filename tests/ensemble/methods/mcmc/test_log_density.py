@@ -214,14 +214,12 @@ def test_blackjax_draws_the_same_on_any_devices(groups, shards):
 def test_what_has_no_likelihood_of_its_own_is_refused():
     task = make_task()
     split = task.dataset.splits["train"]
-    with pytest.raises(UserError, match="3 examples cannot be spread over 8 shards; use at most 3"):
+    with pytest.raises(UserError, match=r"3 examples.*spread.*8 shards.*3"):
         make_log_density(task, Examples(split.inputs[:3], split.targets[:3]), mesh_of(1, 8))
     for temperature in (0, float("inf")):
-        with pytest.raises(UserError, match=f"temperature={temperature} must be positive and fin"):
+        with pytest.raises(UserError, match=f"temperature={temperature}"):
             make_log_density(task, split, mesh_of(1, 1), temperature)
-    with pytest.raises(
-        UserError, match="3 groups of chains x 4 shards need 12 devices, there are 8"
-    ):
+    with pytest.raises(UserError, match=r"3 groups.*chains.*4 shards.*12 devices.*8"):
         mesh_of(3, 4)
 
     class Dropout(nn.Module):
@@ -232,7 +230,7 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
             return nn.Dense(self.num_classes)(nn.Dropout(0.5, deterministic=not train)(x))
 
     noisy = dataclasses.replace(task, network=LinenNetwork(Dropout(NUM_CLASSES)))
-    with pytest.raises(UserError, match="networks with batch statistics or dropout have none"):
+    with pytest.raises(UserError, match=r"batch statistics.*dropout"):
         make_log_density(noisy, split, mesh_of(1, 1))
 
 

@@ -448,18 +448,18 @@ def test_chains_that_all_refuse_end_the_run(blobs):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"method": "gibbs"}, "config.method='gibbs' must be one of sgd, hmc, nuts, mclmc"),
-        ({"sampler": {"mass": "round"}}, "must be one of identity, diagonal, low_rank, dense"),
-        ({"sampler": {"num_samples": 0}}, "config.sampler.num_samples=0 must be positive"),
-        ({"prior": "none"}, "config.prior='none' does not have; set it to such as 'normal"),
+        ({"method": "gibbs"}, "config.method='gibbs'"),
+        ({"sampler": {"mass": "round"}}, "low_rank, dense"),
+        ({"sampler": {"num_samples": 0}}, "config.sampler.num_samples=0"),
+        ({"prior": "none"}, "config.prior='none'.*'normal"),
         ({"prior": "normal(0)"}, "positive scales"),
         (
             {"augment": {"shift": 1}},
-            "config.augment.shift=1 is for .*'sgd', 'sgld' or 'sghmc'",
+            "config.augment.shift=1.*'sgd', 'sgld'.*'sghmc'",
         ),
-        ({"label_smoothing": 0.1}, "label_smoothing=0.1 is for config.method='sgd', and"),
-        ({"beta_nll": 0.5}, "for config.method='sgd', .*; a posterior has one likelihood"),
-        ({"num_epochs": 3}, "leave it out, .*; config.sampler.num_samples says how long"),
+        ({"label_smoothing": 0.1}, "label_smoothing=0.1.*config.method='sgd'"),
+        ({"beta_nll": 0.5}, "config.method='sgd'.*likelihood"),
+        ({"num_epochs": 3}, "leave.*config.sampler.num_samples says"),
         ({"method": "mclmc", "sampler": {"mass": "dense"}}, "is for hmc and nuts"),
         ({"model": "tiny", "sampler": {"mass": "kronecker"}}, "needs a linear model"),
         ({"init_from": "/nowhere"}, "/nowhere is not a workdir"),
@@ -469,11 +469,8 @@ def test_chains_that_all_refuse_end_the_run(blobs):
             "would take [0-9.]+ GiB a chain",
         ),
         ({"num_chains": 0}, "config.num_chains=0 must be positive"),
-        (
-            {"sampler": {"thin": 31}},
-            "config.sampler.thin=31 keeps none of config.sampler.num_samples=30 draws",
-        ),
-        ({"init_from": "Map"}, "Map is not a workdir.*; or use 'prior' or 'map'"),
+        ({"sampler": {"thin": 31}}, "config.sampler.thin=31.*config.sampler.num_samples=30"),
+        ({"init_from": "Map"}, "Map is.*'prior' or 'map'"),
     ],
 )
 def test_bad_input_is_one_line(change, line, blobs, monkeypatch):
@@ -486,16 +483,14 @@ def test_bad_input_is_one_line(change, line, blobs, monkeypatch):
     "change", [{"temperature": 0.5}, {"init_from": "map"}, {"stop_at": {"ess": 400.0}}]
 )
 def test_what_only_samplers_heed_is_refused_by_sgd(change, blobs):
-    with pytest.raises(
-        UserError, match=r"is for config.method=.*this run has config.method='sgd': leave it"
-    ):
+    with pytest.raises(UserError, match=r"is for .*run has config.method='sgd'"):
         ensemble.train(small_config(**change), data=blobs)
 
 
 def test_the_error_of_predictions_needs_a_split_that_is_predicted(blobs):
     data = {f"train_{name}": values for name, values in blobs.items()}
     config = sampling_config(hold_out=False, stop_at={"predictive_error": 0.1})
-    with pytest.raises(UserError, match=r"predictive_error=0\.1 needs a validation or test split"):
+    with pytest.raises(UserError, match=r"predictive_error=0\.1"):
         ensemble.train(config, data=data | {"class_names": ["a", "b", "c"]})
 
 
@@ -503,5 +498,5 @@ def test_more_shards_than_examples(blobs):
     data = {f"train_{name}": values[:3] for name, values in blobs.items()}
     data["class_names"] = ["a", "b", "c"]
     config = sampling_config(num_chains=1, num_devices=8, hold_out=False)
-    with pytest.raises(UserError, match="3 examples cannot be spread over 8 shards"):
+    with pytest.raises(UserError, match=r"3 examples.*spread.*8 shards"):
         ensemble.train(config, data=data)

@@ -125,7 +125,7 @@ def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeyp
         }
     )
     task = make_task(blobs)
-    with pytest.raises(UserError, match="init_from='/dev/null': /dev/null is not a workdir"):
+    with pytest.raises(UserError, match="init_from='/dev/null': /dev/null"):
         start.starting_points(config, task, make_density(task), jax.random.split(jax.random.key(0)))
 
 
@@ -134,7 +134,7 @@ def test_members_of_another_activation_are_no_start(blobs, monkeypatch):
     config = {"method": "hmc", "model": "mlp", "init_from": "elsewhere"}
     theirs = Restored({**config, "mlp": {"activation": "tanh"}}, None, {}, 0, {}, [0], {})
     monkeypatch.setattr(start, "restore", lambda work: theirs)
-    with pytest.raises(UserError, match=r"with {'activation': 'tanh'}, this run with its defaults"):
+    with pytest.raises(UserError, match=r"{'activation': 'tanh'}"):
         start.members_of(validate(config), make_task(blobs), SHAPES)
 
 
@@ -142,7 +142,7 @@ def test_a_start_that_is_not_finite_is_refused(blobs):
     task = make_task(blobs)
     density = make_density(task)
     broken = density._replace(bind=lambda data: lambda params: jnp.nan * density.bind(data)(params))
-    with pytest.raises(UserError, match="the log density is not finite where the search"):
+    with pytest.raises(UserError, match=r"not finite.*search"):
         find_map(task, broken, SHAPES)
 
 
@@ -195,7 +195,7 @@ def centred(y):
 @pytest.mark.check
 def test_a_spike_is_no_maximum():
     program = NumPyroProgram(centred, (np.linspace(-3, 28, 8, dtype=np.float32),))
-    with pytest.raises(UserError, match=r"has no maximum .* use 'pathfinder' or 'uniform'"):
+    with pytest.raises(UserError, match=r"'pathfinder'.*'uniform'"):
         starts(program, "map", 1)
 
 

@@ -9,10 +9,9 @@ import pytest
 from conftest import make_blobs
 
 import ensemble
-from ensemble import networks
+from ensemble import UserError, networks
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.method import Status
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
 from ensemble.priors import parse_prior
@@ -148,7 +147,7 @@ def test_a_chain_that_is_no_longer_finite_is_left_out(blobs):
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        ({"init_from": "map"}, "is for samplers that see all the data at once; use 'prior'"),
+        ({"init_from": "map"}, "all the data.*'prior'"),
         ({"sgmcmc.num_cycles": 2}, "is for config.sgmcmc.schedule='cyclical'"),
         ({"sgmcmc.preconditioner": "rmsprop"}, "must be at least 20 to adapt"),
         ({"sgmcmc.num_samples": 2**30}, "steps in all, which must be at most"),
@@ -169,7 +168,7 @@ def test_cycles_of_another_length_are_not_gone_on_with(blobs):
     _, counters = method.to_host(method.init(KEY))
     make_method(blobs, **{**cyclical, "sgmcmc.num_cycles": 3}).check_resumable(counters, "runs/one")
     longer = make_method(blobs, **cyclical, **{"sgmcmc.num_samples": 6})
-    with pytest.raises(UserError, match="makes cycles of 22 steps, but those in runs/one have 19"):
+    with pytest.raises(UserError, match=r"22 steps.*runs/one.*19"):
         longer.check_resumable(counters, "runs/one")
 
 

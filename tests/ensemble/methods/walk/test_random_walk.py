@@ -130,7 +130,7 @@ def test_another_density_of_the_same_name_is_refused(finished, tmp_path):
     plane = densities.create("plane")
     densities.register("plane", dataclasses.replace(plane, logdensity_fn=lambda x: -(x[:, 0] ** 2)))
     try:
-        with pytest.raises(UserError, match="holds a run on other data than plane has now"):
+        with pytest.raises(UserError, match="other data than plane"):
             ensemble.train(walk_config(rwm={"num_samples": 2048}), workdir=str(tmp_path / "run"))
     finally:
         densities.register("plane", plane)
@@ -142,37 +142,37 @@ def test_data_are_refused(blobs):
 
 
 def test_nothing_can_be_predicted_or_evaluated(finished):
-    with pytest.raises(UserError, match="has sampled a density, which predicts nothing"):
+    with pytest.raises(UserError, match="predicts nothing"):
         ensemble.load(finished)
-    with pytest.raises(UserError, match="has sampled a density, which predicts nothing"):
+    with pytest.raises(UserError, match="predicts nothing"):
         ensemble.evaluate(finished)
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"density": "plain"}, "density='plain' is not a known density; use one of "),
+        ({"density": "plain"}, "density='plain'"),
         ({"num_chains": 0}, "config.num_chains=0 must be positive"),
         ({"rwm": {"scale": 0.0}}, "config.rwm.scale=0.0 must be positive"),
-        ({"rwm": {"num_samples": 3}}, "config.rwm.num_samples=3 must be even, from 2"),
+        ({"rwm": {"num_samples": 3}}, "config.rwm.num_samples=3.*2"),
         (
             {"rwm": {"num_samples": 2**31}},
             "2147483840 steps in all must be at most",
         ),
-        ({"rwm": {"num_warmup": -2}}, "config.rwm.num_warmup=-2 must be even and not negative"),
-        ({"rwm": {"shape": "round"}}, "config.rwm.shape='round' must be one of scalar, diagonal"),
+        ({"rwm": {"num_warmup": -2}}, "config.rwm.num_warmup=-2"),
+        ({"rwm": {"shape": "round"}}, "config.rwm.shape='round'"),
         (
             {"temperature": 0.5},
             "config.temperature=0.5 is for config.method='hmc', 'nuts', 'mclmc', 'adj",
         ),
-        ({"num_steps": 10}, "leave it out, .*; config.rwm.num_samples says how long"),
+        ({"num_steps": 10}, "leave.*config.rwm.num_samples says"),
         ({"num_chains": 8, "stop_at": {"ess": 9.0}}, "config.stop_at needs 16 chains with"),
         (
             {"dataset": "mnist"},
-            "config.dataset='mnist' is for .*; config.density says what is sampled",
+            "config.dataset='mnist'.*config.density",
         ),
-        ({"num_chains": 2**31 - 1}, r"num_chains=2147483647 would take [0-9.]+ GiB, over the"),
-        ({"log_every_steps": 7}, "config.log_every_steps=7 must be even with config.method='rwm'"),
+        ({"num_chains": 2**31 - 1}, r"num_chains=2147483647.*[0-9.]+ GiB"),
+        ({"log_every_steps": 7}, "config.log_every_steps=7.*config.method='rwm'"),
     ],
 )
 def test_bad_input_is_one_line(change, line):
@@ -187,12 +187,12 @@ def test_bad_input_is_one_line(change, line):
         (densities.Density(lambda x: x, 2), r"has the shape \[5, 2\], must be \[5\]"),
         (densities.Density(jnp.sum, 2), r"has the shape \[\], must be \[5\]"),
         (densities.Density(lambda x: 1.0, 2), r"has the shape \[\], must be \[5\]"),
-        (densities.Density(lambda x: 1 / 0, 2), "raises ZeroDivisionError: division by zero; it"),
+        (densities.Density(lambda x: 1 / 0, 2), "ZeroDivisionError"),
         (densities.Density(lambda x: x[:, 0] + 1j, 2), "is complex64, must be real"),
         (densities.Density(lambda x: x[:, 0] * np.nan, 2), "is nan at the start of chains 0, 1"),
         (
             densities.Density(lambda x: x[:, 0], 2, start_fn=lambda key, count: [][0]),
-            "start_fn raises IndexError: list index out of range; it must",
+            "start_fn.*IndexError",
         ),
     ],
 )

@@ -394,14 +394,14 @@ def test_proposals_without_a_log_density_are_rejected_and_counted(bad):
 @pytest.mark.parametrize(
     ("logdensity_fn", "message"),
     [
-        (lambda x: jnp.sum(x**2), r"shape \[\], must be \[44\]: one number for each chain"),
-        (lambda x: -(x**2), r"of positions \[44, 2\] has the shape \[44, 2\], must be \[44\]"),
+        (lambda x: jnp.sum(x**2), r"\[\].*\[44\].*number"),
+        (lambda x: -(x**2), r"positions \[44, 2\].*\[44, 2\].*\[44\]"),
         (lambda x: (x[:, 0], x), r"has the shape \[\], must be \[44\]"),
         (
             lambda x: x[:, 2] + x[:, 0] @ jnp.ones((5, 5)),
-            r"\[44, 2\] raises TypeError: .*take \[C, D\]",
+            r"\[44, 2\].*TypeError.*\[C, D\]",
         ),
-        (lambda x: 1 / 0, "raises ZeroDivisionError: division by zero; it must take"),
+        (lambda x: 1 / 0, "ZeroDivisionError"),
         (lambda x: x[:, 0] if x[0, 0] > 0 else x[:, 1], "raises TracerBoolConversionError: .*; it"),
     ],
 )
@@ -412,7 +412,7 @@ def test_a_log_density_of_the_wrong_shape_is_refused(logdensity_fn, message):
 
 
 def test_a_sum_over_the_wrong_axis_is_seen_where_chains_are_as_many_as_dimensions():
-    with pytest.raises(UserError, match=r"positions \[5, 4\] has the shape \[4\], must be \[5\]"):
+    with pytest.raises(UserError, match=r"positions \[5, 4\].*\[4\].*\[5\]"):
         make_walk(densities.Density(lambda x: -jnp.sum(x**2, axis=0), 4), num_chains=4)
 
 
@@ -430,7 +430,7 @@ def test_a_start_without_a_log_density_is_refused(bad):
     density = densities.Density(lambda x: jnp.where(x[:, 0] > 5, bad, -jnp.abs(x[:, 0])), 1)
     starts = np.zeros((44, 1))
     starts[[7, 40]] = 6
-    with pytest.raises(UserError, match=f"log density is {bad} at the start of chains 7, 40; it"):
+    with pytest.raises(UserError, match=f"{bad} at the start of chains 7, 40"):
         make_walk(density).init(jax.random.key(0), starts)
     starts[10:30] = 6
     with pytest.raises(UserError, match="chains 7, 10, 11, 12, 13 and 17 more"):
@@ -441,7 +441,7 @@ def test_numbers_that_cannot_be_used_are_refused():
     for count in (0, -3):
         with pytest.raises(UserError, match=f"num_chains={count} must be positive"):
             make_walk(num_chains=count)
-    with pytest.raises(UserError, match="num_superchains=7 must divide num_chains=44"):
+    with pytest.raises(UserError, match=r"num_superchains=7.*num_chains=44"):
         make_walk(num_superchains=7)
     walk = small_walk(1, 8192)
     for scale in (0, -1.0, np.nan, np.inf, [-1.0]):
@@ -462,20 +462,16 @@ def test_numbers_that_cannot_be_used_are_refused():
         walk.init(jax.random.key(0), np.zeros((3, 1)))
     state = walk.init(jax.random.key(0))
     for count, better in ((7, 8), (0, 2)):
-        with pytest.raises(
-            UserError, match=f"num_steps={count} must be positive and even.*{better}"
-        ):
+        with pytest.raises(UserError, match=f"num_steps={count}.*even.*{better}"):
             walk.advance(state, count)
-    with pytest.raises(
-        UserError, match=f"{MAX_STEPS + 2} steps in all must be at most {MAX_STEPS}"
-    ):
+    with pytest.raises(UserError, match=f"{MAX_STEPS + 2} steps.*{MAX_STEPS}"):
         walk.advance(state, MAX_STEPS + 2)
     with pytest.raises(UserError, match=f"must be at most {MAX_STEPS}: they are"):
         walk.warm_up(state.replace(step=MAX_STEPS), 2)
-    with pytest.raises(UserError, match="shape='round' must be one of scalar, diagonal, dense"):
+    with pytest.raises(UserError, match="shape='round'"):
         walk.warm_up(state, 100, shape="round")
     for target in (0.0, 1.5):
-        with pytest.raises(UserError, match=f"target_acceptance={target} must be between 0 and 1"):
+        with pytest.raises(UserError, match=f"target_acceptance={target}.*0.*1"):
             walk.warm_up(state, 100, target_acceptance=target)
     with pytest.raises(UserError, match="num_dims=0 must be at least 1"):
         make_walk(densities.Density(lambda x: jnp.zeros(len(x)), 0))

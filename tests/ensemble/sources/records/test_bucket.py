@@ -13,7 +13,7 @@ from conftest import ROOT, Bucket
 from object_store import emulated
 from programs import run_here
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import in_memory
 from ensemble.sources import load_dataset
 from ensemble.sources.records import bucket as copies
@@ -121,7 +121,7 @@ def test_a_damaged_copy_is_removed_and_not_the_bucket_s_file_restored(uploaded, 
     (copy,) = (one for one in cache.iterdir() if one.is_dir())
     whole = (copy / file).read_bytes()
     (copy / file).write_bytes(bytes(len(whole)))
-    with pytest.raises(UserError, match=rf"remove {copy}, which is then copied again$") as error:
+    with pytest.raises(UserError, match=rf"{copy}.*copied again$") as error:
         _read(uploaded)
     assert "restore" not in str(error.value)
     shutil.rmtree(copy)
@@ -163,7 +163,7 @@ def test_what_is_not_whole_in_a_bucket_is_one_line(uploaded, cache, case):
 def test_no_room_for_a_copy_is_one_line(uploaded, cache, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10})())
-        with pytest.raises(UserError, match=r"MB are free; free space there, or set \$XDG_CACHE"):
+        with pytest.raises(UserError, match=r"MB.*space.*\$XDG_CACHE"):
             load_dataset(uploaded)
 
     def pieces(*_):
@@ -172,7 +172,7 @@ def test_no_room_for_a_copy_is_one_line(uploaded, cache, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(copies, "_pieces", pieces)
-        with pytest.raises(UserError, match=r"cannot be copied to .* \(No space left on device\)"):
+        with pytest.raises(UserError, match=r"copied.*\(No.*device\)"):
             load_dataset(uploaded)
     assert not [one for one in cache.rglob("*.*") if one.name != next(cache.glob("*.lock")).name]
     assert len(_read(uploaded).targets) == 60

@@ -13,7 +13,7 @@ import tfds_sets
 from conftest import ROOT
 from programs import PEAK, run_here
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import Request, in_memory
 from ensemble.sources import load_dataset, tfds_records
 from ensemble.sources.catalogue import given_examples
@@ -297,7 +297,7 @@ def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypat
 
 
 def test_what_cannot_be_written_is_said(tmp_path):
-    with pytest.raises(UserError, match="'digits' cannot be written as records; npz:PATH"):
+    with pytest.raises(UserError, match=r"'digits'.*npz:PATH"):
         given_examples("digits", Request())
     done = run_here("ensemble.__main__", "convert", tmp_path / "none", tmp_path / "records")
     assert done.returncode == 2

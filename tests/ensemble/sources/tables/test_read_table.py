@@ -12,7 +12,7 @@ import pytest
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.notes import collected
 from ensemble.sources.tables import column_kinds, frames, read_table, table_form
 
@@ -113,10 +113,10 @@ def test_the_reader_runs_alone_on_what_a_file_says(tmp_path):
     ("change", "line"),
     [
         ({"age": None}, r"lacks the column 'age'"),
-        ({"age": "old"}, r"column 'age': 'old' in row 1 is no number"),
-        ({"when": 3.0}, r"column 'when' holds a number in each row, .* learned as a date"),
+        ({"age": "old"}, r"'age': 'old'.*1.*number"),
+        ({"when": 3.0}, r"'when'.*number.*date"),
         ({"age": np.inf}, r"column 'age' is infinite in row 1"),
-        ({"age": 1e300}, r"column 'age' holds numbers that are too large"),
+        ({"age": 1e300}, r"'age'.*too large"),
     ],
 )
 def test_what_cannot_be_is_one_line(change, line):
@@ -135,7 +135,7 @@ def test_numbers_that_overflow_are_one_line(scale, of_training, new):
     frame = make_frame().assign(age=np.arange(60.0) * scale)
     frame.loc[3, "age"] = of_training
     form = fit(frame)
-    with pytest.raises(UserError, match="column 'age' holds numbers that are too large"):
+    with pytest.raises(UserError, match=r"'age'.*too large"):
         form.encode(frame.assign(age=float(new)))
 
 
@@ -175,5 +175,5 @@ def test_frames_mappings_rows_and_arrays_are_one():
     np.testing.assert_array_equal(form.encode(numbered), expected)
     with pytest.raises(ValueError, match="two columns of one name"):
         form.encode(frame.set_axis([*"aabcde"], axis=1))
-    with pytest.raises(ValueError, match="learned a table of the 6 columns 'age', 'member'"):
+    with pytest.raises(ValueError, match="6 columns 'age', 'member'"):
         form.encode(np.zeros((3, 5)))

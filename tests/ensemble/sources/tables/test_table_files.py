@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.source import TableKeys
 from ensemble.sources import load_dataset
 from ensemble.sources.tables import table_files
@@ -21,30 +21,30 @@ TABLE = f"a,y,c\n{ROWS}"
 @pytest.mark.parametrize(
     ("content", "keys", "line"),
     [
-        ("", {}, "is empty; its first line must have the names of columns"),
+        ("", {}, "is empty; its first line"),
         ("a,y,c\n", {}, "has no rows"),
-        (ROWS, {}, "has no header: its first line holds '0', '0'"),
+        (ROWS, {}, "header.*'0', '0'"),
         ("a,a,y\n" + ROWS, {}, "has two columns of the name 'a'"),
         (TABLE + "1,2\n", {}, "row 41 has 2 values for 3 columns"),
         (TABLE + '1,2,"x\n', {}, "unexpected end of data"),
         (b"a,y,c\n\xe9,1,2\n", {}, "is no text in UTF-8"),
-        (TABLE, {"target": ""}, "set config.target to the column to learn, one of 'a', 'y', 'c'"),
+        (TABLE, {"target": ""}, "set config.target.*'a', 'y', 'c'"),
         (TABLE, {"target": "yy"}, "is no column of .*; did you mean 'y'"),
-        (TABLE, {"columns": "b=drop"}, "config.columns names 'b', and the table has 'a', 'c'"),
+        (TABLE, {"columns": "b=drop"}, "config.columns.*'b'.*'a', 'c'"),
         (TABLE, {"columns": "c=number"}, "column 'c': 'a' in row 1 is no number"),
-        (TABLE, {"target": "c", "kind": "targets"}, "the target must be numbers: .*categorical"),
+        (TABLE, {"target": "c", "kind": "targets"}, "numbers: .*categorical"),
         (TABLE.replace(",1,", ",.5,"), {"kind": "labels"}, "holds 0.5, which is no class: .*gauss"),
-        (TABLE.replace(",1,", ",inf,"), {}, "must be finite: column 'y' is infinite in row 2"),
+        (TABLE.replace(",1,", ",inf,"), {}, "column 'y'.*infinite.*2"),
         (TABLE.replace(",1,", ",1e999,"), {"kind": "labels"}, "column 'y' is infinite in row 2;"),
         (TABLE.replace(",1,", ",1e30,"), {"kind": "labels"}, "holds 1e.30, which is no class"),
         (TABLE, {"split": "group:b"}, "config.split names the column 'b'"),
-        (TABLE, {"split": "time:c"}, "needs dates, such as 2024-12-31, or numbers"),
-        (TABLE, {"split": "group:c"}, "has 3 groups to carve train, validation, calibration, test"),
-        (TABLE.replace("7,1,b", "old,1,b"), {}, "column 'a' holds 'old' in row 8, and a number in"),
-        (TABLE.replace("7,1,b", "7,,b"), {}, "target 'y' is missing in 2 of 40 rows, first in row"),
+        (TABLE, {"split": "time:c"}, "dates.*2024-12-31"),
+        (TABLE, {"split": "group:c"}, "3 groups.*calibration"),
+        (TABLE.replace("7,1,b", "old,1,b"), {}, "'a'.*'old'.*8.*number"),
+        (TABLE.replace("7,1,b", "7,,b"), {}, "'y'.*missing.*2.*40 rows"),
         (TABLE.replace("7,1,b", "7,1,NA"), {"split": "group:c"}, "'c' of config.split is missing"),
-        ("a,y\n" + "3,0\n3,1\n" * 20, {}, r"has no column to learn from \(a: always 3\)"),
-        ("a,y\n" + ",0\n,1\n" * 20, {}, r"no column to learn from \(a: all values are missing\)"),
+        ("a,y\n" + "3,0\n3,1\n" * 20, {}, r"\(a: always 3\)"),
+        ("a,y\n" + ",0\n,1\n" * 20, {}, r"\(a.*values.*missing\)"),
     ],
 )
 def test_a_bad_table_is_one_line(tmp_path, content, keys, line):
@@ -59,7 +59,7 @@ def test_a_time_that_there_is_not_is_one_line(tmp_path):
     times = pyarrow.array([10**15, 0] * 20, pyarrow.time64("us"))
     table = pyarrow.table({"a": times, "y": pyarrow.array([0, 1] * 20)})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(UserError, match="column 'a' holds values that cannot be read: hour must"):
+    with pytest.raises(UserError, match=r"'a'.*hour"):
         load_dataset(f"parquet:{tmp_path}/t.parquet", table=TableKeys("y"))
 
 
@@ -73,7 +73,7 @@ def test_names_that_are_no_text_are_one_line(tmp_path):
 
 
 def test_other_data_have_no_columns():
-    with pytest.raises(UserError, match=r"config\.target is for tables .*'digits' has no named"):
+    with pytest.raises(UserError, match=r"config\.target.*'digits'"):
         load_dataset("digits", table=TableKeys("y"))
     with pytest.raises(UserError, match="its data were arrays or data frames"):
         load_dataset("arrays", table=TableKeys("y"))  # A frame's keys are right: it is gone.

@@ -10,8 +10,8 @@ from programs import run_here
 from small_runs import small_config
 
 import ensemble
+from ensemble import UserError
 from ensemble.commands.predict import answer
-from ensemble.errors import UserError
 from ensemble.export import READER, export, table_json
 from ensemble.source import TableKeys
 from ensemble.sources import load_dataset
@@ -140,7 +140,7 @@ def test_a_split_by_time_reads_dates_as_they_are_written(written):
     keys = TableKeys("price", split="time:sold", date_format="%d.%m.%Y")
     last = (frame["sold"].max() - pd.Timestamp("1970-01-01")).days
     assert load_dataset(f"csv:{file}", table=keys).strata("test").values.max() == last
-    with pytest.raises(UserError, match=r"holds '01.01.2020', ...; set config.date_format if"):
+    with pytest.raises(UserError, match=r"'01.01.2020'.*config.date_format"):
         load_dataset(f"csv:{file}", table=keys._replace(date_format=""))
 
 
@@ -152,7 +152,7 @@ def test_a_target_that_stands_for_a_missing_one_is_refused(written, is_frame, tm
     config = small_config(target="price", likelihood="gaussian", na_values=[-999])
     given = {"data": frame} if is_frame else {"dataset": f"csv:{tmp_path / 't.csv'}"}
     data = given.pop("data", None)
-    with pytest.raises(UserError, match="target 'price' is missing in 1 of 120 rows, first in row"):
+    with pytest.raises(UserError, match=r"'price'.*1.*120 rows"):
         ensemble.train({**config, **given}, data, show_progress=False)
 
 

@@ -59,7 +59,7 @@ def test_a_teacher_that_no_program_can_hold_is_refused(blobs_run, blobs, monkeyp
     """A program's constants are below 2 GB; of many networks only some count."""
     num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(load(blobs_run).variables))
     monkeypatch.setattr(teachers, "_MAX_BYTES", num_bytes - 1)
-    with pytest.raises(UserError, match=r"has 4 networks of .* give one of fewer or smaller net"):
+    with pytest.raises(UserError, match=r"4 networks.*fewer"):
         make(blobs_run, blobs)
     monkeypatch.setattr(teachers, "MAX_NETWORKS", 3)
     make(blobs_run, blobs)
@@ -168,8 +168,8 @@ def test_a_mixture_of_numbers_is_learned(blobs, tmp_path):
     [
         ({"seed": 1}, "has learned other data"),
         ({"likelihood": "student_t"}, "is for numbers"),
-        ({"teacher": "/nowhere"}, r"config.teacher='/nowhere': /nowhere is not a workdir"),
-        ({"label_smoothing": 0.1}, "is of labels, and config.teacher takes their place"),
+        ({"teacher": "/nowhere"}, r"config.teacher='/nowhere': /nowhere"),
+        ({"label_smoothing": 0.1}, "labels.*config.teacher"),
     ],
 )
 def test_what_cannot_be_learned_is_refused(overrides, line, blobs_run, blobs):

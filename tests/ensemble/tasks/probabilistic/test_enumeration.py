@@ -199,17 +199,17 @@ def in_sequence(y):
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        (counted, r"'count' at .* is discrete \(Poisson\), .* NumPyro cannot enumerate it"),
+        (counted, r"'count'.*\(Poisson\).*NumPyro"),
         (from_one, "its values 1 to 3 do not begin at 0"),
-        (without_a_plate, "its site 'z' at .* an axis of 9 in no plate"),
-        (summed, "the log density of 'y' at .* as by a sum or a mean over them"),
-        (largest, "the log density of 'y' at .* as by a sum or a mean over them"),
-        (centred, "the log density of 'y' at .* as by a sum or a mean over them"),
-        (volatile(positive=True), r"at .*\.py:\d+: beside them, a scan may have no factor"),
-        (bounded, "the range of 'x' at .* depends on the discrete latents 'z'"),
-        (sharded, "has a sharded_plate, and the discrete latents 'z' at .*; use numpyro.plate"),
+        (without_a_plate, "'z'.*9.*plate"),
+        (summed, "'y' at .*a sum or a mean"),
+        (largest, "'y' at .*a sum or a mean"),
+        (centred, "'y' at .*a sum or a mean"),
+        (volatile(positive=True), r"\.py:\d+.*scan.*factor"),
+        (bounded, "'x'.*discrete.*'z'"),
+        (sharded, "sharded_plate.*'z'.*numpyro.plate"),
         (all_discrete, "has no continuous latent site"),
-        (in_sequence, "'enumerate': 'sequential'.* must be 'parallel'"),
+        (in_sequence, "'enumerate': 'sequential'.*'parallel'"),
     ],
 )
 def test_what_would_be_summed_wrongly_is_refused(model, line):

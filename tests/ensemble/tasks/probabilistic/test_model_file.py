@@ -42,10 +42,10 @@ def test_json_and_npz_are_the_same_arguments(file, tmp_path):
 @pytest.mark.parametrize(
     ("model", "content", "line"),
     [
-        ("numpyro:mean", None, "names no file; it must be numpyro:FILE.py:NAME"),
+        ("numpyro:mean", None, "numpyro:FILE.py:NAME"),
         ("logdensity:{file}:mean", None, "names no file"),
         ("numpyro:{file}.py:mean", None, "there is no file"),
-        ("numpyro:{file}:median", None, "has no function 'median'; its functions are mean"),
+        ("numpyro:{file}:median", None, "'median'"),
         ("numpyro:{file}:mean", {"y": [1.0], "x": 3}, "unexpected keyword argument 'x'"),
         ("numpyro:{file}:mean", {"num_rows": 3}, r"mean\(y, num_rows=2\): missing .* 'y'"),
         ("numpyro:{file}:mean", {"y": [[1.0], [1.0, 2.0]]}, "'y' is ragged"),
@@ -80,11 +80,11 @@ def test_a_file_that_fails_is_named_with_its_line(file, added, line):
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        ("empty.json", b"", "cannot be used as arguments: Expecting value: line 1"),
-        ("broken.json", b'{"y": [1,', "cannot be used as arguments: Expecting value: line 1"),
-        ("binary.json", b"\x93\xff", "cannot be used as arguments: 'utf-8' codec"),
-        ("empty.npz", b"", "cannot be used as arguments: File is not a zip file"),
-        ("broken.npz", b"PK\x03\x04", "cannot be used as arguments: File is not a zip file"),
+        ("empty.json", b"", "Expecting value: line 1"),
+        ("broken.json", b'{"y": [1,', "Expecting value: line 1"),
+        ("binary.json", b"\x93\xff", "'utf-8'"),
+        ("empty.npz", b"", "zip file"),
+        ("broken.npz", b"PK\x03\x04", "zip file"),
         ("rows.csv", b"y", "its name must end in .json or .npz"),
         ("absent.json", None, "there is no file .*absent.json"),
     ],

@@ -66,7 +66,7 @@ def test_the_reference_is_the_prior_with_the_jacobians():
     expected = dist.HalfNormal(2).log_prob(jnp.exp(at)).sum() + at.sum()
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     flat = NumPyroProgram(varied, (Y,))
-    with pytest.raises(UserError, match=r"that of 'low' at .*test_numpyro_program.py:.* is flat"):
+    with pytest.raises(UserError, match=r"'low'.*test_numpyro_program.py:"):
         flat.log_reference(flat.shapes, flat.arrays, 1.0)
 
 
@@ -217,17 +217,17 @@ def scan_in_a_scope(y):
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        (no_latent, "the model has no latent site, so nothing is to be sampled"),
-        (longer_plate, r"data of the shape \(9,\), .* plates 'row' of 10 the shape \(10,\)"),
-        (nan_density, "the log density of 'y' at .*:{line} is NaN there"),
-        (nan_factor, "the log density of 'extra' at .*:{line} is NaN there"),
-        (positive_only, "observation -0.1 of site 'y' at .*:{line} is outside .* LogNormal"),
-        (too_narrow_a_prior, "of site 'y' at .*:{line} is outside of .* Uniform allows"),
-        (missing, "site 'y' at .*:{line} has NaN among its observations"),
-        (raises, r"the model failed at .*:{line} \(RuntimeError: no such thing\)"),
-        (discrete, r"has discrete latents \(z\), and its site 'y' at .*:{line} an axis of 9 in no"),
-        (scan_in_a_scope, r"the model at .*:\d+ draws a value .*scope around a scan hides"),
-        (part_of_the_rows, "plate 'row' at .* takes 3 of 9 rows at random"),
+        (no_latent, "no latent site"),
+        (longer_plate, r"\(9,\).*plates 'row'.*10.*\(10,\)"),
+        (nan_density, "density.*'y'.*:{line}.*NaN"),
+        (nan_factor, "'extra'.*:{line}.*NaN"),
+        (positive_only, "-0.1.*'y'.*:{line}.*LogNormal"),
+        (too_narrow_a_prior, "'y'.*:{line}.*Uniform"),
+        (missing, "'y'.*:{line}.*NaN.*observations"),
+        (raises, r":{line} \(RuntimeError.*thing\)"),
+        (discrete, r"discrete.*\(z\).*'y'.*:{line}.*9"),
+        (scan_in_a_scope, r":\d+.*scope around a scan"),
+        (part_of_the_rows, "'row'.*3.*9 rows.*random"),
     ],
 )
 def test_a_model_that_cannot_be_sampled_is_refused_with_its_own_line(model, line):

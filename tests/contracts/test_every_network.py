@@ -1,4 +1,4 @@
-"""What holds for every network of the project, and the parameter counts of each."""
+"""The contract of networks of images, over all that the package has, and parameter counts."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,17 @@ import pytest
 
 from ensemble import networks
 
-NAMES = ["cnn", "lenet5", "mlp", "resnet20"]
+OTHERS = ("matrix_factorisation", "vit", "resnet50")
+"""Of pairs, of images that patches divide, and with batch statistics."""
+SLOW = ("resnet20",)
+
+
+def _is_of_the_package(name):
+    return type(networks.create(name, 7).module).__module__.startswith("ensemble.")
+
+
+NAMES = [name for name in networks.names() if name not in OTHERS and _is_of_the_package(name)]
+COMPUTED = [pytest.param(name, marks=pytest.mark.soak) if name in SLOW else name for name in NAMES]
 SHAPES = [(28, 28, 1), (8, 8, 1), (32, 32, 3), (9, 13, 2)]
 
 
@@ -22,7 +32,7 @@ def test_logits_of_any_image_shape(name, shape):
     assert set(variables) == {"params"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMPUTED)
 def test_an_example_is_scored_alone_as_in_its_batch(name):
     module = networks.create(name, 10).module
     images = jax.random.normal(jax.random.key(1), (4, 8, 8, 1))
@@ -48,7 +58,7 @@ def test_number_of_parameters(name, shape, count):
     assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == count
 
 
-@pytest.mark.parametrize("name", [*NAMES[:-1], pytest.param("resnet20", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", COMPUTED)
 def test_every_parameter_has_a_gradient(name):
     module = networks.create(name, 10).module
     images = jax.random.normal(jax.random.key(1), (8, 8, 8, 1))

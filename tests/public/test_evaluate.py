@@ -49,36 +49,36 @@ def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_pat
     workdir = own_network / "run"
     done = run_here("evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("it is given as --config=FILE")
+    assert "--config=FILE" in done.stderr.splitlines()[-1]
     config = own_network / "mine.py"
     done = run_here(
         "evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out", f"--config={config}"
     )
     assert done.returncode == 0, done.stderr
-    assert "The ensemble of 2 is right on " in done.stdout
     assert f"Report: {tmp_path}/out/report.html" in done.stdout
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert list(evaluation["out_of_distribution"]) == ["uniform", "constant"]
     assert "\n".join(evaluation["verdict"]) in done.stdout
-    assert "predicted constant, 27 of 27; " in done.stderr
+    assert "predicted constant, 27 of 27" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "named"),
     [
-        ([], "evaluate.py: --workdir is missing; try --workdir=runs/digits"),
-        (["--workdir=/nowhere"], "evaluate.py: /nowhere is not a workdir: it has no config.json"),
+        ([], "--workdir"),
+        (["--workdir=/nowhere"], "/nowhere"),
         (["--workdir=x", "--num_devices=0"], "num_devices"),
-        (["--workdir=x", "--config=/nowhere.py"], "there is no file /nowhere.py"),
-        (["--workdir=x", "--abstain=2%"], "abstain='2%' must be max_error=E or coverage=C"),
-        (["--workdir=x", "y"], "'y' is not a flag"),
+        (["--workdir=x", "--config=/nowhere.py"], "/nowhere.py"),
+        (["--workdir=x", "--abstain=2%"], "abstain='2%'"),
+        (["--workdir=x", "y"], "'y'"),
     ],
 )
-def test_mistakes_are_one_line_and_status_2(arguments, line):
+def test_mistakes_are_one_line_and_status_2(arguments, named):
     done = run_here("evaluate.py", *arguments)
     assert done.returncode == 2
-    assert line in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("evaluate.py: ")
+    assert named in line
     assert done.stdout == ""
 
 
@@ -108,7 +108,7 @@ def test_ctrl_c_is_one_line_and_status_130(own_network, tmp_path):
         rest = process.stderr.read()
         process.wait(timeout=60)
     assert process.returncode == 130
-    assert rest.splitlines()[-1] == "evaluate.py: interrupted; the same command starts again"
+    assert rest.splitlines()[-1].startswith("evaluate.py: interrupted")
     assert "Traceback" not in rest
     assert not (tmp_path / "out" / "evaluation.json").exists()
 
@@ -120,7 +120,9 @@ def test_a_file_that_may_not_grow_is_one_line(blobs_run, tmp_path):
     limited = f"ulimit -f 8; exec {shlex.join(command)} --out={tmp_path}/out"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
-    assert f"{tmp_path}/out cannot be written: File too large" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert f"{tmp_path}/out" in last
+    assert "File too large" in last
     assert "Traceback" not in done.stderr
 
 
@@ -128,7 +130,7 @@ def test_a_full_disk_leaves_no_half_written_results(blobs_run, small_disk):
     fill(small_disk, free=16_000)
     done = run_here("evaluate.py", f"--workdir={blobs_run}", f"--out={small_disk}/out")
     assert done.returncode == 2
-    assert "cannot be written: No space left on device" in done.stderr.splitlines()[-1]
+    assert "No space left on device" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not (small_disk / "out" / "report.html").exists()
     assert not (small_disk / "out" / "evaluation.json").exists()

@@ -1,8 +1,10 @@
 """What the registry names is there, and is what it is said to be."""
 
 import inspect
+import runpy
 
 import pytest
+from conftest import ROOT
 
 from ensemble import registry
 from ensemble.config import task_block
@@ -30,6 +32,18 @@ def test_a_method_that_requires_a_prior_has_tasks_with_one(name):
         keys, own = task_block(task).keys, task_block(task).instead.get("prior", "")
         assert not entry.requires_prior or "prior" in keys or "has its priors" in own
         assert parse_prior(registry.TASKS[task].default_prior)
+
+
+def test_users_tests_run_every_method_and_likelihood_that_learns_targets():
+    """What `tests/public` trains, kills, exports and evaluates is said by its own lists."""
+    runs = runpy.run_path(str(ROOT / "tests" / "public" / "runs.py"))
+    learns = {name for name, entry in registry.METHODS.items() if "supervised" in entry.tasks}
+    assert runs["METHODS"].keys() == learns
+    likelihoods = {name: registry.load(place) for name, place in registry.LIKELIHOODS.items()}
+    of_targets = {
+        name for name, kind in likelihoods.items() if not getattr(kind, "needs_teacher", False)
+    }
+    assert runs["LIKELIHOODS"].keys() == of_targets
 
 
 def test_a_model_means_one_task():

@@ -184,7 +184,7 @@ def test_defaults_are_all_of_the_contract():
         (
             {"dataset": "watches:20x15", "num_epochs": 1},
             None,
-            "must be matrix_factorisation for watches:20x15",
+            "matrix_factorisation.*watches:20x15",
         ),
         (RUNS["factorisation"] | {"dataset": "digits"}, None, "needs watches, which digits are"),
         (RUNS["density"], make_blobs(), "data are not for config.method='rwm'"),
