@@ -60,13 +60,13 @@ def its_checks(estimator):
     return pytest.mark.parametrize(names, list(checks), **mark.kwargs)
 
 
-@pytest.mark.soak
+@pytest.mark.check
 @its_checks(EnsembleClassifier)
 def test_scikit_learn_s_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.soak
+@pytest.mark.check
 @its_checks(EnsembleRegressor)
 def test_scikit_learn_s_checks_of_the_regressor(estimator, check):
     check(estimator)
@@ -152,7 +152,7 @@ def test_a_random_state_gives_the_same_bits_and_another_does_not(fitted, wine):
     assert seeds[0] == seeds[1]
 
 
-@pytest.mark.soak
+@pytest.mark.check
 def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
     inputs, test_inputs, labels, test_labels = wine
     search = GridSearchCV(
@@ -167,7 +167,7 @@ def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
     assert search.score(test_inputs, test_labels) > -0.5
 
 
-@pytest.mark.soak
+@pytest.mark.check
 def test_it_is_stored_without_its_examples_and_predicts_the_same(fitted, wine, tmp_path):
     inputs, test_inputs, _, _ = wine
     path = tmp_path / "classifier.joblib"
@@ -278,7 +278,7 @@ def test_a_number_is_predicted_with_its_uncertainty():
         clone(regressor).fit(X_train, np.ones(len(X_train)))
 
 
-@pytest.mark.soak
+@pytest.mark.check
 def test_network_weights_and_method_are_parameters(wine):
     inputs, test_inputs, labels, test_labels = wine
     classifier = small_classifier(

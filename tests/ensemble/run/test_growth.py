@@ -101,7 +101,7 @@ def test_more_members_join(finished, workdir, blobs):
     assert ensemble.load(workdir).members == tuple(range(7))
 
 
-@pytest.mark.soak
+@pytest.mark.check
 def test_the_joined_checkpoint_is_the_newest_and_the_run_goes_on_from_it(workdir, blobs):
     step = checkpoint_of(workdir)[1]["counters"]["step"]
     ensemble.train(small_config(ensemble_size=5), data=blobs, workdir=str(workdir))
@@ -132,8 +132,8 @@ def test_a_kill_while_growing_changes_no_bit(killed, finished, blobs, tmp_path):
     )
 
 
-@pytest.mark.soak
-def test_newcomers_that_have_not_joined_can_be_dropped(killed, finished, blobs):
+@pytest.mark.check
+def test_new_members_that_have_not_joined_can_be_dropped(killed, finished, blobs):
     result = ensemble.train(small_config(), data=blobs, workdir=str(killed))
     assert result.report["test"] == finished[1].report["test"]
     assert not (killed / "newcomers").exists()
@@ -150,8 +150,8 @@ def test_an_ensemble_grows_to_one_size_at_a_time(killed, blobs, size, line):
     assert (killed / "config.json").read_text() == before
 
 
-@pytest.mark.soak
-def test_newcomers_that_all_fail_do_not_end_the_others(blobs, tmp_path):
+@pytest.mark.check
+def test_new_members_that_all_fail_do_not_end_the_others(blobs, tmp_path):
     config = small_config(model="explosive", ensemble_size=3, learning_rate=0.002, num_epochs=2)
     before = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report
     assert before["live_members"] == [0, 1, 2]
@@ -162,8 +162,8 @@ def test_newcomers_that_all_fail_do_not_end_the_others(blobs, tmp_path):
     assert after["test"] == before["test"]
 
 
-@pytest.mark.soak
-def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs, tmp_path):
+@pytest.mark.check
+def test_new_members_that_all_stop_early_join_and_the_run_goes_on(blobs, tmp_path):
     config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
     before = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     step = checkpoint_of(tmp_path)[1]["counters"]["step"]
@@ -176,7 +176,7 @@ def test_newcomers_that_all_stop_early_join_and_the_run_goes_on(blobs, tmp_path)
     assert checkpoint_of(tmp_path)[1]["counters"]["step"] >= step
 
 
-@pytest.mark.soak
+@pytest.mark.check
 def test_a_workdir_of_an_earlier_version_that_was_growing_goes_on(killed, finished, blobs, caplog):
     """It kept the new members in the checkpoint of the others, and counted its steps in `ticks`."""
     arrays, meta = checkpoint_of(killed)
