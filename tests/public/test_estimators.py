@@ -315,6 +315,7 @@ def test_what_is_found_at_the_end_is_said(caplog):
     assert "After training, the loss is not below" in line
 
 
+@pytest.mark.check
 def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(60, 2))

@@ -9,7 +9,7 @@ from written_runs import write_run
 import ensemble
 from ensemble import UserError
 from ensemble.evaluation.subject import Subject
-from ensemble.sources import load_dataset, prepare_dataset, splitting
+from ensemble.sources import copies, load_dataset, prepare_dataset
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def before(monkeypatch, tmp_path):
     blobs = make_blobs()
     blobs = {key: np.concatenate([value, value[:40]]) for key, value in blobs.items()}
     with monkeypatch.context() as patch:
-        patch.setattr(splitting.copies, "keep_together", lambda parts, *_: parts)
+        patch.setattr(copies, "keep_together", lambda parts, *_: parts)
         config = small_config(num_epochs=1, ensemble_size=2)
         ensemble.train(config, blobs, str(tmp_path / "run"), show_progress=False)
     return config, blobs, str(tmp_path / "run")

@@ -107,7 +107,7 @@ def sampling_config(likelihood, **overrides):
 @pytest.mark.parametrize(
     "likelihood",
     [
-        "gaussian",
+        pytest.param("gaussian", marks=pytest.mark.check),
         pytest.param("gaussian_shared", marks=pytest.mark.soak),
         pytest.param("student_t", marks=pytest.mark.soak),
     ],

@@ -235,6 +235,7 @@ def test_processes_of_unequal_devices_are_refused():
     assert outputs[0][0].startswith("the processes have 1, 2 devices, must have the same number")
 
 
+@pytest.mark.check
 def test_the_others_have_time_to_say_that_process_0_has_ended():
     """JAX aborts them as soon as its coordinator is gone, whatever they are about to say."""
     statuses, outputs = run_tasks(

@@ -122,6 +122,7 @@ def run(method, state, until, limit=None):
     return state
 
 
+@pytest.mark.check
 def test_a_break_within_a_window_changes_no_bit_and_other_devices_go_on():
     """The mass comes from draws before and after the break."""
     key, method = jax.random.key(0), chains(1)
