@@ -29,15 +29,15 @@ _EXPORTS = {
     "Interrupted": "ensemble.errors",
 }
 
-_ROOMS = {"networks": "ensemble.networks", "densities": "ensemble.tasks.densities"}
+_MODULES = {"networks": "ensemble.networks", "densities": "ensemble.tasks.densities"}
 """Modules that a user registers something of their own with, by public name."""
 
-__all__ = [*_EXPORTS, *_ROOMS]
+__all__ = [*_EXPORTS, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return _imported(_ROOMS[name])
+    if name in _MODULES:
+        return _imported(_MODULES[name])
     if name not in _EXPORTS:
         raise AttributeError(f"module 'ensemble' has no attribute {name!r}")
     return getattr(_imported(_EXPORTS[name]), name)

@@ -261,7 +261,7 @@ class Growing(Protocol[StateT, InfoT]):
         counters: Mapping[str, int],
         new_members: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A checkpoint's `(arrays, counters)` together with the arrays of new_members."""
+        """A checkpoint's `(arrays, counters)` together with the arrays of the new members."""
 
 
 def describe(method: Method[StateT, InfoT]) -> dict[str, Any]:

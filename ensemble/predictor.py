@@ -361,9 +361,9 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     method = registry.METHODS[meta["config"]["method"]]
     if not registry.predicts(meta["config"]):
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
-    from ensemble.storage.checkpoint import without_newcomers  # As in `restore`.
+    from ensemble.storage.checkpoint import without_new_members  # As in `restore`.
 
-    arrays, counters = without_newcomers(arrays, meta["counters"])
+    arrays, counters = without_new_members(arrays, meta["counters"])
     num_members = counters["num_members"]
     report = work.read_report()
     failed = report.get("failed_members", {})

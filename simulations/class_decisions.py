@@ -10,7 +10,7 @@ from ensemble.evaluation import class_evaluator, scoring, sentences, strata, ver
 from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.source import Strata
 from simulations.class_scores import ROUNDING, UNEQUAL, answers, nll_change
-from simulations.populations import means_and_labels, population, sample
+from simulations.populations import mean_log_probs, means_and_labels, population, sample
 from simulations.settings import named, with_more
 from simulations.shifts import draw_hits
 from simulations.statement import VERDICT, Outcome, Statement, holds, replication
@@ -19,13 +19,14 @@ from simulations.statement import VERDICT, Outcome, Statement, holds, replicatio
 @replication
 def temperature(rng: np.random.Generator, num_examples: int, **setting: Any) -> Outcome:
     """Whether the advice on a temperature is the opposite of what it does to new examples."""
-    everything = population(size=10_000, **setting)
+    setting |= {"size": 10_000}
+    everything = population(**setting)
     test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
     section = scoring._score_temperature(*means_and_labels(test, held_out))
     effect = sentences.effect(section)
     if not effect:
         return {"use it": None, "leave it out": None}
-    change = nll_change(everything, section["value"])
+    change = nll_change(section["value"], **setting)
     return {
         "use it": effect < 0 < change if effect < 0 else None,
         "leave it out": change < 0 if effect > 0 else None,
@@ -164,7 +165,7 @@ def conformal(
     section = scoring._score_conformal(
         *means_and_labels(test, held_out), nonempty=False, strata=None
     )
-    mean = metrics.ensemble_log_probs(everything.log_probs)
+    mean = mean_log_probs(**setting)
     sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
     found = {"range": (section["coverage_range"], section["coverage"])}
     for name, truth in (("coverage", sets.coverage), ("mean_size", sets.mean_size)):

@@ -10,7 +10,7 @@ import numpy as np
 from ensemble import metrics
 from ensemble.evaluation import scoring, verdict
 from ensemble.evaluation.class_predictions import LabelledPredictions
-from simulations.populations import means_and_labels, population, sample
+from simulations.populations import mean_log_probs, means_and_labels, population, sample
 from simulations.settings import named, with_more
 from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
@@ -48,20 +48,21 @@ def score_interval(
 @replication
 def temperature_scores(rng: np.random.Generator, num_examples: int, **setting: Any) -> Outcome:
     """Whether the change of the NLL on test examples holds that of the population."""
-    everything = population(size=10_000, **setting)
+    setting |= {"size": 10_000}
+    everything = population(**setting)
     test, held_out = (sample(rng, everything, num_examples) for _ in range(2))
     section = scoring._score_temperature(*means_and_labels(test, held_out))
     if not scoring.is_available(section):
         return {"nll_change": None}
-    truth = nll_change(everything, section["value"])
+    truth = nll_change(section["value"], **setting)
     return {"nll_change": holds(section["nll_change_interval"], truth, ROUNDING)}
 
 
-def nll_change(of: LabelledPredictions, temperature: float) -> float:
-    """What a temperature adds to the NLL of the ensemble."""
-    mean = metrics.ensemble_log_probs(of.log_probs)
+def nll_change(temperature: float, **setting: Any) -> float:
+    """What a temperature adds to the NLL of the ensemble of a `population`."""
+    mean, targets = mean_log_probs(**setting), population(**setting).targets
     changed = metrics.apply_temperature(mean, temperature)
-    return metrics.nll(changed, of.targets) - metrics.nll(mean, of.targets)
+    return metrics.nll(changed, targets) - metrics.nll(mean, targets)
 
 
 @replication

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,12 @@ def population(
     logits = signal * (inputs + noise) + (0.0 if prior is None else np.log(prior))
     log_probs = log_softmax(sharpness * logits, axis=-1)
     return LabelledPredictions(log_probs, labels, np.arange(num_members))
+
+
+@functools.lru_cache(maxsize=1)
+def mean_log_probs(**setting: Any) -> NDArray:
+    """What the ensemble of a `population` predicts, `[N, C]`."""
+    return metrics.ensemble_log_probs(population(**setting).log_probs)
 
 
 def draw_labels(rng: np.random.Generator, log_probs: NDArray, gap: float) -> NDArray:

@@ -4,6 +4,7 @@ What a run does not use is not imported: no other methods, sources and networks,
 """
 
 import ast
+import importlib.util
 import json
 import subprocess
 import sys
@@ -105,6 +106,11 @@ OTHERS = [
     "ensemble.tasks.probabilistic.model_task",
 ]
 """Methods, sources, networks and packages that a run on digits has no use for."""
+
+
+def test_what_a_run_has_no_use_for_is_there():
+    for name in [*OTHERS, *UNUSED["sgd"], *UNUSED["hmc"]]:
+        assert importlib.util.find_spec(name), name
 
 
 @pytest.mark.check

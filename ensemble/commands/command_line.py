@@ -255,9 +255,13 @@ def cannot_load(what: str, error: BaseException) -> UserError:
     """The line for a config file that raised an error, with the place in it where it did."""
     place = place_in_own_code(error)
     says = f"{type(error).__name__}: {error}"
-    named = re.match(r"(?:Could not override field |\")'(\w+)'", str(error))  # By ml_collections.
-    if named and (named[1] in RENAMED or keys_in_block(named[1], all_keys())):
-        says = unknown_key(named[1], all_keys())
+    # By ml_collections: a block that is set as a key is, and one that has another name now.
+    block = re.match(r"Could not override field '(\w+)'", str(error))
+    former = re.match(r"""["']+(?:Key ")?(\w+)""", str(error))
+    if block and keys_in_block(block[1], all_keys()):
+        says = unknown_key(block[1], all_keys())
+    elif former and former[1] in RENAMED and isinstance(error, AttributeError | KeyError):
+        says = unknown_key(former[1], all_keys())
     return UserError(f"{what} cannot be loaded{f' (at {place})' if place else ''}: {_line(says)}")
 
 

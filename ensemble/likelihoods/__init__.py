@@ -43,7 +43,7 @@ def of_data(
         UserError: the name is unknown, or the targets are none that the likelihood can have.
     """
     kind = named(name)
-    check_remarks(kind, name, targets)
+    check_annotations(kind, name, targets)
     if targets.ndim == 1:
         return _with_annotations(kind.of_data(targets, class_names, **settings), columns(targets))
     return _several().of_data(kind, targets, class_names, **settings)
@@ -73,7 +73,7 @@ def _with_annotations(likelihood: Any, names: Iterable[str]) -> Likelihood:
     return likelihood
 
 
-def check_remarks(kind: type[Likelihood], name: str, targets: np.ndarray) -> None:
+def check_annotations(kind: type[Likelihood], name: str, targets: np.ndarray) -> None:
     """Refuses annotations on training targets [N] that a likelihood cannot take.
 
     Raises:

@@ -48,8 +48,16 @@ from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.precision import FLOAT32, of_dtype
 
 if TYPE_CHECKING:
+    from ensemble.networks.cnn import CNN as CNN
     from ensemble.networks.functions import from_functions as from_functions
+    from ensemble.networks.lenet5 import LeNet5 as LeNet5
+    from ensemble.networks.logistic_regression import LogisticRegression as LogisticRegression
+    from ensemble.networks.matrix_factorisation import MatrixFactorisation as MatrixFactorisation
+    from ensemble.networks.mlp import MLP as MLP
     from ensemble.networks.nnx_modules import from_nnx as from_nnx
+    from ensemble.networks.resnet import ResNet20 as ResNet20
+    from ensemble.networks.resnet50 import ResNet50 as ResNet50
+    from ensemble.networks.vit import ViT as ViT
 
 Factory = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -78,6 +86,10 @@ def __getattr__(name: str) -> Any:
     if name not in _ON_DEMAND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return registry.load(_ON_DEMAND[name])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})
 
 
 @overload

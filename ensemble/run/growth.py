@@ -57,7 +57,7 @@ def enlarge(
         inner_checkpointer = stack.enter_context(
             Checkpointer(inner.checkpoints, method.config.keep_checkpoints, checkpointer.is_shared)
         )
-        processes.from_main(lambda: _check_newcomers(work, inner))
+        processes.from_main(lambda: _check_new_members(work, inner))
         before = restore(inner, inner_checkpointer, new_members)
         processes.from_main(lambda: _begin(work, inner, method))
         clock = Clock(started, **(saved if before is None else before).clock)
@@ -102,7 +102,7 @@ def _begin(work: Workdir, inner: Workdir, method: Method[State, Info]) -> None:
     write_config(inner, method, outer=work)
 
 
-def _check_newcomers(work: Workdir, inner: Workdir) -> None:
+def _check_new_members(work: Workdir, inner: Workdir) -> None:
     """Refuses members that were to join another run."""
     if inner.config.exists():
         work.check_belongs(inner.path, inner.identity())

@@ -1,4 +1,4 @@
-"""How far work is, how fast it goes, when it will end, where that is shown.
+"""Progress of work: its rate, its end, and the display that shows both.
 
 A terminal has a bar, a notebook a line, anything else plain lines. A program that has the package's
 log at INFO reads the same there, so plain lines are left out.

@@ -17,7 +17,7 @@ from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
 from ensemble.sharding.signals import resume_line
-from ensemble.storage.checkpoint import Checkpointer, without_newcomers
+from ensemble.storage.checkpoint import Checkpointer, without_new_members
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
 
@@ -162,7 +162,7 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
                 "restore these values or choose another --workdir"
             )
         before = meta["counters"]
-        arrays, counters = without_newcomers(arrays, before)
+        arrays, counters = without_new_members(arrays, before)
         check_resumable(method, meta["dataset"], counters, work)
     if counters is not before:
         logger.warning("%s was growing: the members that had not joined start again.", work.path)

@@ -473,7 +473,7 @@ def _dtype(leaf: Any) -> Any:
     return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
 
-def without_newcomers(
+def without_new_members(
     arrays: dict[str, Any], counters: dict[str, int]
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Leaves out the members that have not caught up.

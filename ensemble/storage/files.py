@@ -25,11 +25,6 @@ def write_file(path: epath.Path, content: bytes | str) -> None:
     write_together({path: content})
 
 
-def write_bytes(path: epath.Path, content: bytes) -> None:
-    """Writes a file whole or not at all, also where the power fails: beside its place first."""
-    write_together({path: content})
-
-
 def write_by(path: epath.Path, write: Callable[[IO[bytes]], None]) -> None:
     """Writes a file whole or not at all, by what writes to an open file.
 

@@ -146,7 +146,7 @@ def checked_report(report: dict[str, Any]) -> dict[str, Any]:
         for k, why in failed.items()
     ):
         raise ValueError(f"failed_members must name reasons of {numbers}")
-    _check_notes(report)
+    report = _with_notes(report)
     if registry.METHODS[report["config"]["method"]].predicts:
         if registry.predicts(report["config"]):
             check_description(report["dataset"], report["config"]["likelihood"])
@@ -175,7 +175,7 @@ def checked_meta(meta: Any) -> dict[str, Any]:
         _is_number(one) and (one is not None or k in _MAY_BE_NULL) for k, one in clock.items()
     ):
         raise ValueError("its clock must be of numbers")
-    _check_notes(meta)
+    meta = _with_notes(meta)
     if registry.predicts(config):
         check_description(meta["dataset"], config["likelihood"])
     counters = meta["counters"]
@@ -184,10 +184,12 @@ def checked_meta(meta: Any) -> dict[str, Any]:
     return {**meta, "config": config}
 
 
-def _check_notes(stored: Mapping[str, Any]) -> None:
+def _with_notes(stored: dict[str, Any]) -> dict[str, Any]:
+    """The same, with notes that are checked and name the keys that there are now."""
     notes = stored.get("notes", [])
     if not _are_texts(notes):
         raise ValueError("notes must be texts")
+    return {**stored, "notes": old.notes_of_today(notes)} if notes else stored
 
 
 def check_description(description: Any, likelihood: str) -> None:

@@ -211,7 +211,7 @@ def judge(name, arrays):
     )
 
 
-def test_every_tenant_is_judged():
+def test_every_implementation_is_judged():
     kinds = {name: named(name) for name in registry.LIKELIHOODS}
     assert IMPLEMENTATIONS.keys() == {
         name for name, kind in kinds.items() if hasattr(kind, "log_density")

@@ -45,6 +45,18 @@ IMPLEMENTATIONS = [
 ]
 
 
+ELSEWHERE = {
+    "clutter", "arrays", "folder:PATH", "csv:PATH", "parquet:PATH", "watches:USERSxMOVIES",
+    "mnist", "fashion_mnist", "kmnist", "cifar10", "tfds:NAME",
+    "movielens/1m-ratings", "movielens/100k-ratings",
+}  # fmt: skip
+"""Sources with tests of their own in tests/ensemble/sources, for they need files of theirs."""
+
+
+def test_a_new_source_is_tested_here_or_has_tests_of_its_own():
+    assert registry.SOURCES.keys() == {*IMPLEMENTATIONS, *ELSEWHERE} - {"watches:20x30"}
+
+
 @pytest.fixture(params=IMPLEMENTATIONS)
 def source(request, tmp_path):
     return load_dataset(_own_arrays(tmp_path).get(request.param, request.param))

@@ -139,7 +139,8 @@ def test_it_goes_on_and_has_its_own_keys_from_then_on(work, archive):
     found = read(work / "config.json")["config"]
     assert report["config"] == validate(config).to_dict()
     assert ("sampler" in report["config"]) == (report["method"] == "hmc")
-    if had_identity and "hmc" in found:
+    assert ("hmc" in found) == (had_identity and name == "hmc")
+    if "hmc" in found:
         found["sampler"] = found.pop("hmc")
     assert found == report["config"]
 

@@ -123,7 +123,8 @@ def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(method, arguments,
     while killed.poll() is None and not any(checkpoints.glob("[0-9]*")):
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    assert killed.wait() == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "report.json").exists()
     for workdir in ("killed", "whole"):
         run = [*command, *arguments(method, workdir)]
         done = subprocess.run(run, env=environment, capture_output=True, text=True)

@@ -343,7 +343,7 @@ class SGD(Method[SGDState, ChunkInfo]):
         counters: Mapping[str, int],
         new_members: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A checkpoint's `(arrays, counters)` together with the arrays of new_members.
+        """A checkpoint's `(arrays, counters)` together with the arrays of the new members.
 
         Of a logging period that the checkpoint is within, the rest alone will be reported.
         """

@@ -245,7 +245,7 @@ def test_training_imports_no_tensorflow(config_file, tmp_path):
         (["--config.dataset=folder:/nowhere"], "/nowhere"),
         (["--wrokdir=/tmp/x"], "wrokdir"),
         (["extra"], "'extra'"),
-        (["--workdir="], "--workdir"),
+        (["--workdir="], "--workdir is missing"),
         (["--workdir=/proc/run"], "/proc/run"),
         (["--workdir=/"], "--workdir=/ is"),
         (["--join_seconds=nan"], "--join_seconds=nan"),
@@ -272,6 +272,11 @@ def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
             " default_config(); config.augment = 'shift'",
             "cannot be loaded (at {}): config.augment is a block of keys and takes no value "
             "itself; set config.augment.flip, config.augment.shift",
+        ),
+        (
+            " default_config()",
+            " default_config(); config.update_from_flattened_dict({'hmc.thin': 2})",
+            "cannot be loaded (at {}): config.hmc has another name now: config.sampler",
         ),
         (
             " default_config()",

@@ -8,6 +8,7 @@ import pytest
 
 from ensemble.config_rules import validate_stored
 from ensemble.errors import UserError
+from ensemble.storage import schema
 from ensemble.storage.workdir import Workdir
 
 ARCHIVE = pathlib.Path(__file__).parents[2] / "golden" / "workdirs" / "1.0.0" / "hmc.zip"
@@ -42,6 +43,17 @@ def test_a_run_keeps_the_names_that_its_identity_was_made_of(work):
     assert "sampler" not in after["config"]
     assert Workdir(work.path).identity() == identity
     assert Workdir(work.path).read_config() == config
+
+
+def test_checkpoints_and_their_notes_are_read_by_the_names_of_today(work):
+    files = sorted((work.path / "checkpoints").glob("*/meta/metadata"))
+    meta = json.loads(files[-1].read_text())
+    meta["notes"] = ["Raise config.hmc.num_samples=50, or config.hmc.num_warmup=30."]
+    found = schema.checked_meta(meta)
+    assert found["config"]["sampler"] == meta["config"]["hmc"]
+    assert found["notes"] == [
+        "Raise config.sampler.num_samples=50, or config.sampler.num_warmup=30."
+    ]
 
 
 def test_a_block_by_both_names_is_refused(work):
