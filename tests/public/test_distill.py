@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 from programs import run_here
-from small_runs import make_blobs
+from runs import classes
 
 COMMAND = ("ensemble.__main__", "distill")
 CONFIG = """
-import small_runs  # Which registers the network.
+import runs  # Which registers the network.
 from ensemble import default_config
 
 
 def get_config():
     config = default_config()
-    config.update(dataset="npz:{npz}", model="tiny", ensemble_size=3, num_devices=2)
+    config.update(dataset="npz:{npz}", model="public_small", ensemble_size=3, num_devices=2)
     config.update(num_epochs=2, batch_size=29, log_every_steps=100)
     return config
 """
@@ -25,7 +25,7 @@ def get_config():
 def run(tmp_path_factory):
     """A folder with a config file, and a run of it."""
     folder = tmp_path_factory.mktemp("own")
-    np.savez(folder / "blobs.npz", **make_blobs())
+    np.savez(folder / "blobs.npz", **classes())
     (folder / "config.py").write_text(CONFIG.format(npz=folder / "blobs.npz"))
     done = run_here("train.py", f"--config={folder}/config.py", f"--workdir={folder}/run")
     assert done.returncode == 0, done.stderr

@@ -158,14 +158,18 @@ def test_one_that_is_about_to_save_is_left_alone(ends):
     assert not ends
 
 
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)  # Another thread may get it, and tell this one.
+
+
 def test_a_notebook_is_never_ended(ends):
     with signals.stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.6)
         assert stop.asked()
         with pytest.raises(KeyboardInterrupt):  # The second one is Python's again.
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(10)  # Another thread may get it, and tell this one.
+            interrupt()
     assert not ends
 
 
