@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ensemble.evaluation.numbers import number_verdict as verdict
 from ensemble.evaluation.quantiles import quantile_verdict
+from ensemble.metrics.abstention import ACCEPT_ALL
 
 GROUPS = {"over_groups": "patient"}
 COUNTS = {"is_of_counts": True}
@@ -132,6 +133,13 @@ def cases() -> Iterator[tuple[str, str]]:
     for case, interval in UNCERTAINTY.items():
         section = {"rank_correlation": sum(interval) / 2, "interval": interval}
         yield f"uncertainty.{case}", verdict.uncertainty(section)
+    for case, threshold in {"all": ACCEPT_ALL, "some": 0.4}.items():
+        test = {"num_accepted": 80, "coverage": 0.8, "error": 0.1, "interval": (0.05, 0.2)}
+        section = {"rule": "max_error=0.2", "tolerance": 1.5, "max_width": 3.2, "test": test}
+        unproved = {"rule": "max_error=0.05", "reason": "too few"}
+        sections = [unproved, {**section, "threshold": threshold}]
+        yield f"number_abstention.accepts_{case}", verdict.abstention(sections)
+    yield "number_abstention.unproved", verdict.abstention([unproved])
     yield "uncertainty.all_alike", verdict.uncertainty({"rank_correlation": None})
     censored = {"num_censored": 50, "coverage_bounds": {"coverage_90": (0.7, 0.95)}}
     yield "annotations", verdict.annotations({**make_test(), "num_measured": 20, **censored})

@@ -52,7 +52,7 @@ POWER = {
 }
 
 
-def cases() -> Iterator[tuple[str, str]]:
+def cases() -> Iterator[tuple[str, str | list[str]]]:
     """Every case, and what is said in it."""
     posterior = {"num_samples": 1000, "rhat_max": 1.004, "ess_bulk_min": 900.0, "num_chains": 4}
     for case, changes in CHAINS.items():
@@ -79,7 +79,30 @@ def cases() -> Iterator[tuple[str, str]]:
         yield f"start.{case}", recipe.sentence(start)
     for case, needed in POWER.items():
         yield f"power.{case}", recipe.power(make_comparison(needed=needed))
+    yield from _whole(posterior)
     yield from _of_strata()
+
+
+def _whole(posterior: dict[str, float | None]) -> Iterator[tuple[str, list[str]]]:
+    """What a verdict says of a posterior, and how it ends."""
+    by_nll = make_comparison(START["better"], difference=0.2)["recipe"]
+    start = {**make_comparison(), "recipe_by_nll": by_nll, "is_start": True}
+    evaluation = {
+        "temperature": 0.3,
+        "posterior": posterior,
+        "compare": [make_comparison(RECIPE["better"]), start],
+        "next_member": {"sentence": "One more member would lower the NLL by 0.001."},
+        "test": {"interval_over": "examples"},
+        "notes": ["The data have 3 copies."],
+    }
+    yield "posterior.tempered", sentences.posterior(evaluation)
+    members = {**evaluation, "temperature": 1, "posterior": None, "compare": []}
+    yield "posterior.none", sentences.posterior(members)
+    yield "closing.all", sentences.closing(evaluation)
+    yield (
+        "closing.nothing",
+        sentences.closing({**members, "next_member": {"sentence": ""}, "test": {}, "notes": []}),
+    )
 
 
 def _of_strata() -> Iterator[tuple[str, str]]:
