@@ -62,6 +62,31 @@ def small_config(**overrides):
     return {**config, **overrides}
 
 
+def regression_config(likelihood, **overrides):
+    """Members that learn the waves in seconds."""
+    learning = {"optimizer": "adam", "learning_rate": 0.02, "num_epochs": 6, "batch_size": 32}
+    learning |= {"eval_every_epochs": 3, "log_every_steps": 50}
+    return small_config(likelihood=likelihood, ensemble_size=3, **{**learning, **overrides})
+
+
+def sampling_config(likelihood, **overrides):
+    """Chains that take seconds."""
+    config = {
+        "model": "tiny",
+        "likelihood": likelihood,
+        "method": "hmc",
+        "prior": "normal(1)",
+        "num_chains": 2,
+        "num_devices": 2,
+        "log_every_steps": 5,
+        "sampler.num_warmup": 10,
+        "sampler.num_samples": 10,
+        "sampler.num_leapfrog_steps": 4,
+        "sampler.thin": 2,
+    }
+    return {**config, **overrides}
+
+
 def small_arguments(folder: pathlib.Path, num_members: int = 4) -> list[str]:
     """Arguments of train.py: the blobs, which are written to a folder, and a small network."""
     path, root = folder / "blobs.npz", pathlib.Path(__file__).resolve().parents[1]

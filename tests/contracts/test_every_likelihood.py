@@ -6,15 +6,20 @@ A new likelihood is judged by its sums here, and one of numbers by a line of `IM
 import json
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+from chains import mixture_of_draws
+from small_runs import regression_config, sampling_config
 
+import ensemble
 from ensemble import UserError, registry
 from ensemble.config import likelihood_block
+from ensemble.export import export
 from ensemble.likelihoods import described, named, of_data
 from ensemble.likelihoods.number_prediction import LEVELS
 from ensemble.likelihoods.parametric import MIN_SCALE
@@ -334,17 +339,7 @@ def test_the_start_is_where_the_targets_are(name):
 @pytest.mark.parametrize("name", [name for name in IMPLEMENTATIONS if name != "gaussian_split"])
 def test_a_chain_of_draws_is_their_mixture(name):
     (likelihood, arrays), targets = predicted(name), IMPLEMENTATIONS[name][0]
-    terms = jax.jit(likelihood.draw_terms)(
-        arrays, targets
-    )  # Three draws of one chain, as three chains.
-    means = {
-        key: np.asarray(one, np.float64).mean(axis=0)[None]
-        for key, one in terms.items()
-        if key != likelihood.relative
-    }
-    density = np.exp(np.asarray(terms[likelihood.relative], np.float64)).mean(axis=0)[None]
-    chain = likelihood.average({**means, likelihood.relative: np.log(density)})
-    likelihood.check_predictions(chain, targets)
+    chain = mixture_of_draws(likelihood, arrays, targets)
     of_chain = likelihood.distribution(chain)
     of_members = likelihood.distribution(arrays)
     for one, other in zip(of_chain.moments(), of_members.moments(), strict=True):
@@ -362,3 +357,31 @@ def test_a_chain_of_draws_is_their_mixture(name):
     line = likelihood.to_line(np.stack([one, other]), np)
     spacing = np.diff(likelihood.to_line(likelihood.grid, np)).max()
     assert np.abs(line[0] - line[1])[inside].max() <= spacing
+
+
+# Whole runs.
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", [name for name in IMPLEMENTATIONS if name != "gaussian_split"])
+def test_every_likelihood_of_numbers_is_learned_loaded_exported_and_sampled(name, tmp_path):
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-2, 2, size=(300, 2)).astype(np.float32)
+    targets = np.exp(1 + inputs[:, 0] + 0.2 * rng.normal(size=300))
+    if name in COUNTS:
+        targets = np.round(targets)
+    data = {"inputs": inputs, "targets": targets}
+    config = regression_config(name, num_epochs=60, eval_every_epochs=30)
+    result = ensemble.train(config, data=data, workdir=str(tmp_path / "a"), show_progress=False)
+    scores = result.report["test"]["ensemble"]
+    assert scores["rmse"] < 0.7 * targets.std()
+    loaded, p = ensemble.load(tmp_path / "a"), result.predictor(inputs[:7])
+    np.testing.assert_allclose(loaded(inputs[:7]).quantiles, p.quantiles, rtol=1e-4)
+    exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs[:7])
+    np.testing.assert_allclose(exported["mean"], p.mean, rtol=1e-4)
+    np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-2, atol=0.01)
+    sampled = sampling_config(name, **{"sampler.num_warmup": 50, "sampler.num_samples": 50})
+    report = ensemble.train(sampled, data, str(tmp_path / "b"), show_progress=False).report
+    scores = report["test"]["ensemble"]  # Of chains that are too short to be good.
+    assert np.isfinite([scores["rmse"], scores["nll"]]).all()
+    assert ensemble.load(tmp_path / "b")(inputs[:7]).mean.shape == (7,)

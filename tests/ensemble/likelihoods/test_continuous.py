@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from chains import mixture_of_draws
 
 from ensemble import UserError
 from ensemble.likelihood import Reduce
@@ -83,15 +84,7 @@ def test_the_mixture_of_live_members_is_scored(name):
 def test_a_chain_of_draws_is_their_mixture(name):
     """Sums over draws give what the draws as members give; quantiles up to the grid's spacing."""
     likelihood, arrays = predicted(name)
-    terms = likelihood.draw_terms(arrays, TARGETS)  # Three draws of one chain, as three chains.
-    means = {
-        key: np.asarray(one, np.float64).mean(axis=0)[None]
-        for key, one in terms.items()
-        if key != likelihood.relative
-    }
-    density = np.exp(np.asarray(terms[likelihood.relative], np.float64)).mean(axis=0)[None]
-    chain = likelihood.average({**means, likelihood.relative: np.log(density)})
-    likelihood.check_predictions(chain, TARGETS)
+    chain = mixture_of_draws(likelihood, arrays, TARGETS)
     of_chain = likelihood.summarise(chain, TARGETS)
     of_members = likelihood.summarise(arrays, TARGETS)
     spacing = likelihood.grid[1] - likelihood.grid[0]

@@ -5,7 +5,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_runs import small_config
+from small_runs import regression_config, sampling_config
 
 import ensemble
 from ensemble import UserError
@@ -77,31 +77,6 @@ def waves():
     x = rng.uniform(-2, 2, size=(211, 2)).astype(np.float32)
     noise = 0.1 * np.exp(0.7 * x[:, 0]) * rng.normal(size=211)
     return {"inputs": x, "targets": 100 + 20 * (np.sin(2 * x[:, 0]) + x[:, 1] + noise)}
-
-
-def regression_config(likelihood, **overrides):
-    """Members that learn the waves in seconds."""
-    learning = {"optimizer": "adam", "learning_rate": 0.02, "num_epochs": 6, "batch_size": 32}
-    learning |= {"eval_every_epochs": 3, "log_every_steps": 50}
-    return small_config(likelihood=likelihood, ensemble_size=3, **{**learning, **overrides})
-
-
-def sampling_config(likelihood, **overrides):
-    """Chains that take seconds."""
-    config = {
-        "model": "tiny",
-        "likelihood": likelihood,
-        "method": "hmc",
-        "prior": "normal(1)",
-        "num_chains": 2,
-        "num_devices": 2,
-        "log_every_steps": 5,
-        "sampler.num_warmup": 10,
-        "sampler.num_samples": 10,
-        "sampler.num_leapfrog_steps": 4,
-        "sampler.thin": 2,
-    }
-    return {**config, **overrides}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+from chains import mixture_of_draws
 from small_runs import small_config
 
 import ensemble
@@ -130,15 +131,7 @@ def test_all_but_the_nll_are_scores_of_the_known_targets_as_measured():
 def test_chains_keep_what_members_would_say_of_such_rows():
     targets = rows("censored", "target_errors")
     likelihood, arrays = predicted_rows("gaussian", targets)
-    terms = likelihood.draw_terms(arrays, on_devices(targets))
-    means = {
-        key: np.asarray(one, np.float64).mean(axis=0)[None]
-        for key, one in terms.items()
-        if key != likelihood.relative
-    }
-    density = np.exp(np.asarray(terms[likelihood.relative], np.float64)).mean(axis=0)[None]
-    chain = likelihood.average({**means, likelihood.relative: np.log(density)})
-    likelihood.check_predictions(chain, targets)
+    chain = mixture_of_draws(likelihood, arrays, targets)
     of_chain = likelihood.summarise(chain, targets)["ensemble"]
     of_members = likelihood.summarise(arrays, targets)["ensemble"]
     spacing = likelihood.grid[1] - likelihood.grid[0]

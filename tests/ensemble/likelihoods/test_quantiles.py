@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from sklearn.metrics import mean_pinball_loss
-from test_gaussian import regression_config
+from small_runs import regression_config
 
 import ensemble
 from ensemble import EnsembleRegressor, UserError

@@ -15,6 +15,7 @@ from ensemble import likelihoods
 from ensemble.likelihoods.gaussian import Gaussian
 
 BALANCED = {"class_weights": "balanced"}
+DISAGREE, FEW = "do not agree", "hold too few independent draws"
 
 
 def test_a_good_run_has_nothing_said_against_it():
@@ -50,24 +51,25 @@ def test_weights_do_not_make_an_nll_of_12_nats():
 
 
 @pytest.mark.parametrize(
-    ("rhat", "ess", "chance", "is_said"),
+    ("rhat", "ess", "chance", "says"),
     [
-        (1.002, (900, 350), 1.01, True),
-        (1.002, (900, 500), 1.01, False),
-        (1.002, (900, None), 1.01, True),
-        (1.002, 900, 1.01, False),
-        (2.9, 6, 1.4, True),
-        (2.9, 6, None, True),  # Of an older run.
-        (np.inf, 4, np.nan, True),
-        (1.02, 900, 1.01, True),
-        (1.02, 350, 1.03, True),
-        (1.0, 90, 1.1, True),
-        (np.nan, 9, np.nan, False),
+        (1.002, (900, 350), 1.01, FEW),
+        (1.002, (900, 500), 1.01, None),
+        (1.002, (900, None), 1.01, FEW),
+        (1.002, 900, 1.01, None),
+        (2.9, 6, 1.4, DISAGREE),
+        (2.9, 6, None, DISAGREE),  # Of an older run.
+        (np.inf, 4, np.nan, DISAGREE),
+        (1.02, 900, 1.01, DISAGREE),
+        (1.02, 350, 1.03, FEW),
+        (1.0, 90, 1.1, FEW),
+        (np.nan, 9, np.nan, None),
     ],
 )
-def test_chains_that_disagree_or_have_few_draws(rhat, ess, chance, is_said):
+def test_chains_that_disagree_or_have_few_draws(rhat, ess, chance, says):
     found = found_of_chains(rhat, ess, chance)
-    assert len(found) == is_said
+    assert len(found) == (says is not None)
+    assert all(f"The chains {says}: R-hat" in line for line in found)
     assert all("config.sampler.num_samples=50" in line for line in found)
     assert ("from 350 (above 400" in " ".join(found)) == (ess in ((900, 350), 350))
 
