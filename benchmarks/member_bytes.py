@@ -87,7 +87,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     shape = (count, options.pixels, options.pixels, 3)
     images = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], shape)
     task = create(config, {"inputs": images, "labels": np.arange(count) % 10})
-    programs = build_programs(config, task, create_descent(config, 1)[1], options.members)
+    programs = build_programs(
+        config, task, create_descent(config, 1), options.members, jax.devices()
+    )
     placement = programs.placement
     numbers = placement.place_members(np.arange(options.members, dtype=np.uint32))
     members = jax.eval_shape(programs.create, numbers, jax.random.key(0), {})

@@ -113,7 +113,7 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     for _ in range(2):  # The first compiles.
         state, info = method.advance(state)
         method.scalars(info)
-    ahead = method.batches.ahead(method.indices)
+    ahead = method.engine.batches.ahead(method.indices)
     waited, first, began = ahead.seconds_waited, state.step, time.perf_counter()
     while time.perf_counter() - began < 2 * SECONDS:
         previous = info

@@ -295,6 +295,11 @@ def mixes_examples(network: Network, input_shape: tuple[int, ...]) -> bool:
     return bool(np.any(np.abs(one - same) > 1e-5 * (1 + np.abs(one))))
 
 
+def path_name(path: Any) -> str:
+    """The name of a leaf of variables: its path, with `/`."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
 def widened(outputs: jax.Array) -> jax.Array:
     """Outputs in float32 at least, whatever a network computes in: likelihoods need it."""
     return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))

@@ -63,7 +63,7 @@ RUNS = {
 }
 UNUSED = {
     "sgd": ["ensemble.methods.mcmc.sampling", "ensemble.draws.diagnostics", "blackjax"],
-    "hmc": ["ensemble.methods.members.sgd", "ensemble.methods.mcmc.tempering"],
+    "hmc": ["ensemble.methods.members.engine", "ensemble.methods.mcmc.tempering"],
 }
 """Methods, and what belongs to them, beside those of `OTHERS`."""
 OTHERS = [

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ensemble.errors import UserError
-from ensemble.network import Network, equations
+from ensemble.network import Network, equations, path_name
 from ensemble.notes import note
 
 FLOAT32 = "float32"
@@ -83,7 +83,7 @@ def check_dtype(network: Network, name: str, dtype: str, input_shape: tuple[int,
     variables = jax.eval_shape(network.init, rng_key, inputs)
     for path, leaf in jax.tree_util.tree_leaves_with_path(variables):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype != jnp.float32:
-            where = jax.tree_util.keystr(path, simple=True, separator="/")
+            where = path_name(path)
             raise UserError(
                 f"config.dtype={dtype!r} is for computations, and model={name!r} keeps {where} in "
                 f"{leaf.dtype}; leave its param_dtype at float32"

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 
 from ensemble import registry
 from ensemble.errors import UserError
+from ensemble.network import path_name
 
 if TYPE_CHECKING:
     from ensemble.priors.family import PriorFamily
@@ -152,7 +153,7 @@ def prior_of(priors: tuple[Prior, ...], path: tuple[Any, ...]) -> Prior:
     Raises:
         UserError: it belongs to no group.
     """
-    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    name = path_name(path)
     prior = next((one for one in priors if fnmatch.fnmatchcase(name, one.pattern)), None)
     if prior is None:
         raise UserError(f"config.prior says nothing of {name}; end it with a term '*=normal(1)'")

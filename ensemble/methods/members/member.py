@@ -36,6 +36,7 @@ class Stream(enum.IntEnum):
 
     DROPOUT = 1
     AUGMENT = 2
+    DESCENT = 3
 
 
 class Best(struct.PyTreeNode):

@@ -8,14 +8,13 @@ softmax.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 from clu import metrics as clu_metrics
 from flax import serialization
 
@@ -24,7 +23,6 @@ from ensemble.batched_prediction import make_predict
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood, Reduce
 from ensemble.method import Status
-from ensemble.methods.members import pretrained
 from ensemble.methods.members.batching import Batch
 from ensemble.methods.members.member import (
     Objective,
@@ -36,7 +34,8 @@ from ensemble.methods.members.member import (
     keep_best,
     update_member,
 )
-from ensemble.network import Variables
+from ensemble.methods.members.optimizers import Descent
+from ensemble.network import Variables, path_name
 from ensemble.notes import note
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.member_parts import (
@@ -74,31 +73,36 @@ class Programs(NamedTuple):
 def build_programs(
     config: ml_collections.FrozenConfigDict,
     task: Learned,
-    optimizer: optax.GradientTransformation,
+    descent: Descent,
     num_members: int,
+    devices: Sequence[jax.Device],
 ) -> Programs:
     """Places members on the devices and makes the programs that move them there.
 
     Args:
         config: of the run.
         task: what the members learn.
-        optimizer: one for all placements: the state's tree structure depends on its identity.
+        descent: one for all placements: the state's tree structure depends on its optimiser.
         num_members: M.
+        devices: D, all of which are used.
     """
     check_accumulation(config, task)
-    devices = processes.devices(config.num_devices)
     annotations = task.traits.annotations
 
     def create(number: jax.Array, rng_key: jax.Array, given: dict[str, Any]) -> TrainState:
         member_key = jax.random.fold_in(rng_key, number)
         variables = task.init_variables(member_key)
-        return create_member(
+        member = create_member(
             member_key,
-            pretrained.start(variables, given) if given else variables,
+            with_given(variables, given) if given else variables,
             task.predict,
-            optimizer,
+            descent.optimizer,
             keep_best=config.early_stopping_epochs > 0,
         )
+        if descent.seed is None:
+            return member
+        noise_key = jax.random.fold_in(member_key, Stream.DESCENT)
+        return member.replace(opt_state=descent.seed(member.opt_state, noise_key))
 
     member_devices = config.member_devices
     if not member_devices:
@@ -142,6 +146,12 @@ def build_programs(
         ),
         predict=make_predict(task.predict, placement),
     )
+
+
+def with_given(variables: Variables, given: Variables) -> Variables:
+    """Puts what is given to a member in the place of what it would have started with."""
+    arrays = {path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(given)}
+    return jax.tree.map_with_path(lambda path, leaf: arrays.get(path_name(path), leaf), variables)
 
 
 def make_train_steps(

@@ -1,8 +1,9 @@
 """The optax transform of a configuration."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+import jax
 import ml_collections
 import optax
 
@@ -15,10 +16,12 @@ class Descent(NamedTuple):
     Attributes:
         learning_rate: by step, as it is reported.
         optimizer: that turns gradients of the mean loss into steps.
+        seed: of a descent with noise: `(fresh state of the optimiser, a member's key) -> state`.
     """
 
     learning_rate: optax.Schedule
     optimizer: optax.GradientTransformation
+    seed: Callable[[Any, jax.Array], Any] | None = None
 
 
 def learning_rate_schedule(

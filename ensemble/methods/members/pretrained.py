@@ -11,7 +11,7 @@ import io
 import itertools
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,14 +21,14 @@ import ml_dtypes
 import numpy as np
 from etils import epath
 from flax import traverse_util
+from jax.tree_util import tree_leaves_with_path
 
 from ensemble import networks, registry
 from ensemble.config import model_settings
 from ensemble.errors import UserError, in_one_line
-from ensemble.network import Variables
+from ensemble.network import Variables, path_name
 from ensemble.notes import note
 from ensemble.sharding import processes
-from ensemble.sharding.placement import Placement
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote, user_path
@@ -74,16 +74,14 @@ class Weights:
         """What a checkpoint says of them."""
         return {} if self.digest is None else {WEIGHTS: self.digest}
 
-    def place(self, placement: Placement, indices: Sequence[int], task: Learned) -> dict[str, Any]:
-        """Reads them, and puts them on the devices where the members that they begin will lie.
+    def read(self, task: Learned) -> dict[str, Any]:
+        """Reads them as what `Engine.init` is given.
 
         Args:
-            placement: of the members.
-            indices: numbers of the members.
-            task: what they learn, by a network that the weights must fit.
+            task: what the members learn, by a network that the weights must fit.
 
         Returns:
-            A nested dict [num_places, ...], with the paths of a network's variables but `params`.
+            A nested dict [L, ...], with the paths of a network's variables.
 
         Raises:
             UserError: they cannot be read, or do not fit the network, or make members the same,
@@ -100,8 +98,7 @@ class Weights:
             )
         self.digest = digest
         given = _fitting(found, self._config, task)
-        tree = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in given.items()})
-        return placement.place_rows(tree, np.asarray(indices))
+        return traverse_util.unflatten_dict(given, sep="/")
 
     def check(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses to go on if the weights are there and have changed.
@@ -123,13 +120,14 @@ class Weights:
 
 
 def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
-    """What of the arrays is the network's body, in its types.
+    """What of the arrays is the network's body, in its types, by its paths.
 
     Raises:
         UserError: they do not fit the network, or make members the same.
     """
     what = f"config.pretrained={config.pretrained!r}"
-    shapes = _named(jax.eval_shape(task.init_variables, jax.random.key(0)))
+    variables = jax.eval_shape(task.init_variables, jax.random.key(0))
+    shapes = _named(variables)
     body = _body(config, task.dataset.input_shape, task.likelihood.num_outputs)
     head = sorted(shapes.keys() - body)
     if not body:
@@ -168,13 +166,8 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
         "s" * (num_networks > 1),
         _listed(head),
     )
-    return fits
-
-
-def start(variables: Variables, given: dict[str, Any]) -> Variables:
-    """Puts what is given to a member in the place of what it would have started with."""
-    arrays = _named(given)
-    return jax.tree.map_with_path(lambda path, leaf: arrays.get(_name(path), leaf), variables)
+    paths = {_name(path): path_name(path) for path, _ in tree_leaves_with_path(variables)}
+    return {paths[name]: array for name, array in fits.items()}
 
 
 def _digest(found: Given) -> int:
@@ -188,11 +181,11 @@ def _digest(found: Given) -> int:
 
 
 def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/").removeprefix("params/")
+    return path_name(path).removeprefix("params/")
 
 
 def _named(variables: Variables) -> dict[str, Any]:
-    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(variables)}
+    return {_name(path): leaf for path, leaf in tree_leaves_with_path(variables)}
 
 
 def _read(given: str, what: str) -> Given:

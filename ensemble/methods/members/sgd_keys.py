@@ -8,14 +8,13 @@ from ensemble.keys import (
     MAX_MEMBERS,
     NOT_NEGATIVE,
     POSITIVE,
-    TRUE_OR_FALSE,
     Block,
     Conflict,
     Key,
-    Rule,
     described,
     one_of,
 )
+from ensemble.methods.members.engine_keys import KEYS, conflicts
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "warmup_cosine")
@@ -32,16 +31,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
                 "set exactly one of the two, the other to 0",
             )
         )
-    parts, batch_size = values["gradient_accumulation"], values["batch_size"]
-    if parts > batch_size:
-        found.append(
-            Conflict(
-                ("gradient_accumulation", "batch_size"),
-                f"config.gradient_accumulation={parts} must be at most "
-                f"config.batch_size={batch_size}; lower it",
-            )
-        )
-    return found
+    return found + conflicts(values)
 
 
 BLOCK = Block(
@@ -52,24 +42,6 @@ BLOCK = Block(
             POSITIVE,
             may_change=True,
             most=MAX_MEMBERS,
-        ),
-        "member_devices": Key(
-            1,
-            "devices over which a member is split that is larger than one; 0: as few as suffice",
-            NOT_NEGATIVE,
-            may_change=True,
-        ),
-        "gradient_accumulation": Key(
-            1,
-            "parts of a batch whose gradients are computed one after another, for less memory",
-            POSITIVE,
-            may_change=True,
-        ),
-        "rematerialise": Key(
-            False,
-            "whether activations are computed again for the gradient, for less memory",
-            TRUE_OR_FALSE,
-            may_change=True,
         ),
         "num_epochs": Key(
             None,
@@ -85,27 +57,7 @@ BLOCK = Block(
             may_change=True,
             kind=int,
         ),
-        "batch_size": Key(128, "examples that one member sees in a step", POSITIVE),
-        "batching": Key(
-            "shared",
-            "whether all members see one order of the examples, or each its own",
-            one_of("shared", "independent"),
-        ),
-        "augment.shift": Key(0, "pixels by which images are shifted at most", NOT_NEGATIVE),
-        "augment.flip": Key(False, "whether images are mirrored, left to right", TRUE_OR_FALSE),
-        "class_weights": Key(
-            "none",
-            "how much each class counts in the loss",
-            described("must be none, balanced, or one weight per class: 1,2,0.5"),
-        ),
-        "label_smoothing": Key(
-            0.0, "share of each target that is spread over all classes", BELOW_ONE
-        ),
-        "beta_nll": Key(
-            0.0,
-            "beta-NLL: gradients are weighted by the variance to this power; 0: not",
-            Rule(lambda value: 0 <= value <= 1, "must be from 0 to 1"),
-        ),
+        **KEYS,
         "pretrained": Key(
             "",
             "weights that members start from, all but the head: npz, safetensors or a workdir",
@@ -125,12 +77,6 @@ BLOCK = Block(
         "schedule": Key("constant", "how the learning rate changes over time", one_of(*SCHEDULES)),
         "warmup_fraction": Key(
             0.05, "share of the steps in which warmup_cosine rises to the peak", BELOW_ONE
-        ),
-        "early_stopping_epochs": Key(
-            0,
-            "epochs without a better validation NLL that end a member, which keeps the weights of "
-            "its best epoch; 0: never",
-            NOT_NEGATIVE,
         ),
     },
     _conflicts,

@@ -1,12 +1,12 @@
-"""The state of chains that move as the members of SGD do, and what a chunk of their steps tells."""
+"""The state of chains that an engine moves, and what a chunk of their steps tells."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from ensemble.draws.running_sums import PredictiveSums
-from ensemble.methods.members.sgd import ChunkInfo as StepsInfo
-from ensemble.methods.members.sgd import SGDState
+from ensemble.methods.members.engine import ChunkInfo as StepsInfo
+from ensemble.methods.members.engine import EngineState
 from ensemble.methods.minibatch.draw_record import Draw
 
 
@@ -14,14 +14,14 @@ class ChainsState(NamedTuple):
     """Everything the next chunk needs.
 
     Attributes:
-        members: the chains, as SGD has its members.
+        members: the chains, as the engine has them.
         sums: of the predictions of the draws, by split.
         energy: [2, C] float64, sum and number of the losses of the steps since the last draw.
-        counted: [2, C], the part of SGD's own sums that is in `energy` already.
+        counted: [2, C], the part of the engine's own sums that is in `energy` already.
         pending: draws that have not been reported.
     """
 
-    members: SGDState
+    members: EngineState
     sums: dict[str, PredictiveSums]
     energy: np.ndarray
     counted: np.ndarray
@@ -37,7 +37,7 @@ class ChunkInfo(NamedTuple):
     """The diagnostics of one chunk.
 
     Attributes:
-        steps: SGD's, of its last steps, with the metrics of all since the last report.
+        steps: the engine's, of its last steps, with the metrics of all since the last report.
         first: step before the chunk.
         compiles: whether it has the first draw of this process.
         draws: since the last report; none where the chunk is cut.

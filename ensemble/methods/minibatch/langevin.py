@@ -22,9 +22,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import optax
 
 from ensemble.methods.mcmc.start import standard_normal
+from ensemble.methods.members.optimizers import Descent
+from ensemble.methods.minibatch.timetable import Timetable, schedule
 
 _MEMORY = 0.99  # Of the squared gradients, at each step; RMSprop's.
 _LEAST_ROOT = 0.1  # In means over the parameters: what is hardly ever moved is not moved far.
@@ -55,7 +58,7 @@ def langevin(
     decay: float,
     num_adapting: int,
 ) -> optax.GradientTransformation:
-    """Makes the transformation; the caller sets `LangevinState.rng_key`.
+    """Makes the transformation; `descent_of_chains` seeds its noise.
 
     Args:
         learning_rate: eta by step.
@@ -101,6 +104,32 @@ def langevin(
         return updates, LangevinState(count + 1, state.rng_key, momentum, squares, kinetic)
 
     return optax.GradientTransformation(init, update)
+
+
+def descent_of_chains(
+    config: ml_collections.FrozenConfigDict, times: Timetable, num_examples: int, decay: float
+) -> Descent:
+    """How chains move.
+
+    Args:
+        config: of the run.
+        times: of the run.
+        num_examples: N of the data.
+        decay: share of the momentum that a step keeps.
+    """
+    steps = schedule(config)
+    optimizer = langevin(
+        steps.learning_rate,
+        steps.is_noisy,
+        num_examples,
+        decay,
+        num_adapting=times.num_burn_in if config.sgmcmc.preconditioner != "none" else 0,
+    )
+
+    def seed(state: LangevinState, rng_key: jax.Array) -> LangevinState:
+        return state._replace(rng_key=jax.random.key_data(rng_key))
+
+    return Descent(steps.learning_rate, optimizer, seed)
 
 
 def masses(squares: Any, params: Any) -> Any:

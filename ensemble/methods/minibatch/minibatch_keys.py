@@ -15,7 +15,7 @@ from ensemble.keys import (
 )
 from ensemble.methods.chain_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS
 from ensemble.methods.mcmc import sampler_keys
-from ensemble.methods.members import sgd_keys
+from ensemble.methods.members import engine_keys, sgd_keys
 
 SCHEDULES = ("constant", "polynomial", "cyclical")
 PRECONDITIONERS = ("none", "rmsprop")
@@ -77,9 +77,10 @@ _KEYS = {
     "num_chains": NUM_CHAINS,
     **{name: sampler_keys.BLOCK.keys[name] for name in ("init_from", "temperature")},
     **{
-        name: sgd_keys.BLOCK.keys[name]
-        for name in ("batch_size", "batching", "learning_rate", "augment.shift", "augment.flip")
+        name: engine_keys.KEYS[name]
+        for name in ("batch_size", "batching", "augment.shift", "augment.flip")
     },
+    "learning_rate": sgd_keys.BLOCK.keys["learning_rate"],
     **{f"sgmcmc.{name}": key for name, key in _SGMCMC.items()},
 }
 _INSTEAD = {

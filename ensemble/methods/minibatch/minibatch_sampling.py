@@ -1,12 +1,12 @@
-"""The methods `sgld` and `sghmc`: chains that move as the members of `sgd` do, and leave draws.
+"""The methods `sgld` and `sghmc`: chains that an engine moves by batches, and that leave draws.
 
-Batches, devices, checkpoints and failures are those of SGD, whose optimiser is a step of Langevin
-dynamics here. A step is one of every chain. At every draw the chains predict the splits, which goes
-into running sums; the draw itself goes to the disk.
+The optimiser of the engine is a step of Langevin dynamics here. A step is one of every chain. At
+every draw the chains predict the splits, which goes into running sums; the draw itself goes to the
+disk.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,13 +22,12 @@ from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.log_density import check_posterior
 from ensemble.methods.mcmc.sampler_keys import PRIOR
 from ensemble.methods.mcmc.start import members_of
-from ensemble.methods.members.sgd import SGD
-from ensemble.methods.members.sgd import ChunkInfo as StepsInfo
+from ensemble.methods.members.engine import ChunkInfo as StepsInfo
+from ensemble.methods.members.engine import Engine
 from ensemble.methods.minibatch import draw_record, minibatch_report
 from ensemble.methods.minibatch.chains_state import ChainsState, ChunkInfo
 from ensemble.methods.minibatch.draw_record import Draw, SplitSums
-from ensemble.methods.minibatch.langevin import temperature
-from ensemble.methods.minibatch.moving_members import config_of_members, descent_of_chains
+from ensemble.methods.minibatch.langevin import descent_of_chains, temperature
 from ensemble.methods.minibatch.timetable import timetable
 from ensemble.notes import note
 from ensemble.report.posterior import convergence_scalars, write_posterior
@@ -42,8 +41,7 @@ from ensemble.task import Learned
 from ensemble.tasks.tempered import tempered
 
 DRAWN = "drawn"
-"""What a checkpoint calls that of a state which SGD has not."""
-_NOISE = 3  # Folded into a chain's key; those of `ensemble.methods.members.member.Stream` precede.
+"""What a checkpoint calls that of a state which the engine has not."""
 
 
 class MinibatchSampling(Method[ChainsState, ChunkInfo]):
@@ -74,13 +72,16 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         self.tracked_split = next((k for k in ("validation", "test") if k in held_out), None)
         self._check_memory()
         self._decay = float(config.get("momentum", 0.0))
-        self._members = SGD(
-            config_of_members(config, self._times),
+        self._engine = Engine(
+            config,
             tempered(task, config.temperature),
-            descent=descent_of_chains(config, self._times, task.num_train_examples, self._decay),
+            processes.devices(config.num_devices),
+            config.num_chains,
+            self.num_steps,
+            descent_of_chains(config, self._times, task.num_train_examples, self._decay),
         )
-        self.indices = self._members.indices
-        self.steps_per_epoch = self._members.steps_per_epoch
+        self.indices = self._engine.indices
+        self.steps_per_epoch = self._engine.steps_per_epoch
         self._splits = {
             name: SplitSums(task.likelihood, task.dataset.targets(name), len(self.indices))
             for name in held_out
@@ -92,11 +93,14 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         num_params = sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes()))
         num_chains, every = self.config.num_chains, self._times.steps_per_draw
         own_bytes = 4 * num_params * num_chains // processes.count()
+        num_predicted = sum(size for name, size in self.task.sizes.items() if name != "train")
+        num_outputs = self.task.likelihood.num_outputs
+        predicted = 4 * num_predicted * num_outputs * num_chains // processes.count()
         what = f"config.num_chains={num_chains} chains of {num_params:,} parameters"
         remedy = "config.num_chains or config.log_every_steps, or choose a smaller network"
         check_memory(
-            # As a checkpoint fetches them; draws.
-            (2 + self.config.log_every_steps // every) * own_bytes,
+            # As a checkpoint fetches them; draws; predictions.
+            (2 + self.config.log_every_steps // every) * own_bytes + predicted,
             what,
             remedy,
             4 * own_bytes,  # Parameters, momentum, squared gradients, noise.
@@ -107,16 +111,12 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def init(self, rng_key: jax.Array) -> ChainsState:
         """Starts chains 0..C-1, chain k from `fold_in(rng_key, k)`."""
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, np.array(self.indices))
-        noise = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _NOISE)
         if self.config.init_from == PRIOR:
+            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, np.array(self.indices))
             params = jax.vmap(self.task.sample_prior)(keys)
         else:
             params = members_of(self.config, self.task, self.task.params_shapes())
-        arrays, counters = self._members.to_host(self._members.init(rng_key))
-        arrays["params"] = transfer.fetch(params)
-        arrays["opt_state"]["rng_key"] = np.asarray(jax.random.key_data(noise))
-        members = self._members.from_host(rng_key, arrays, counters)
+        members = self._engine.init(rng_key, {"params": transfer.fetch(params)})
         nothing = np.zeros((2, len(self.indices)))
         sums = {name: split.zero() for name, split in self._splits.items()}
         return ChainsState(members, sums, nothing, nothing)
@@ -141,11 +141,11 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         return state, ChunkInfo(info, first, compiles, reported)
 
     def _advance_to_moment(self, state: ChainsState, end: int) -> tuple[ChainsState, StepsInfo]:
-        """Takes steps up to a draw, the end of a burn-in, a report of SGD, or `end`."""
+        """Takes steps up to a draw, the end of a burn-in, a report of the engine, or `end`."""
         step, draw = state.step, self._times.next_draw(state.step)
         begin = draw - self._times.steps_per_draw  # Of the steps that the draw is about.
         moment = begin if step < begin else draw
-        members, info = self._members.advance(state.members, min(moment, end) - step)
+        members, info = self._engine.advance(state.members, min(moment, end) - step)
         state = state._replace(members=members)
         if info.is_cut and info.step != moment:
             return state, info
@@ -169,7 +169,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         optimizer_state = members.members.opt_state
         with np.errstate(divide="ignore", invalid="ignore"):  # Of a chain that has failed.
             log_density = -self.task.num_train_examples * energy[0] / energy[1]
-        rate = float(self._members.learning_rate(state.step - 1))
+        rate = float(self._engine.descent.learning_rate(state.step - 1))
         scalars = {
             LOG_DENSITY: log_density.astype(np.float32),
             "step_size": np.full(num_chains, rate, np.float32),
@@ -177,12 +177,12 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         }
         sums = dict(state.sums)
         for name, split in self._splits.items():
-            predicted = self._members.predict_split(members, name).arrays
+            predicted = self._engine.predict_split(members, name).arrays
             sums[name], scores = split.add(sums[name], predicted)
             if name == self.tracked_split:
                 traced = {name: scores[name] for name in self._traced}
                 scalars |= traced | split.log_probs(predicted)
-        params = self._members.predictive(members, self.indices, None).variables["params"]
+        params = self._engine.variables(members, self.indices).variables["params"]
         return state._replace(sums=sums, pending=(*state.pending, Draw(scalars, params)))
 
     def finished(self, state: ChainsState) -> bool:
@@ -193,7 +193,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def member_examples(self, info: ChunkInfo) -> int:
         """Examples that the chains have seen since the last report, summed over chains."""
-        return self._members.member_examples(info.steps)
+        return self._engine.member_examples(info.steps)
 
     def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
         """The speed as it is shown: steps of single chains, per second."""
@@ -202,22 +202,22 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
         heats = [temperature(draw.scalars["kinetic"], self._decay) for draw in info.draws[-1:]]
-        found = self._members.scalars(info.steps)
+        found = self._engine.scalars(info.steps)
         return minibatch_report.of_chains(found, self.task.num_train_examples, heats)
 
     def status(self, info_or_state: ChunkInfo | ChainsState) -> dict[int, Status]:
         """The status of the chains, by number."""
         if isinstance(info_or_state, ChunkInfo):
-            return self._members.status(info_or_state.steps)
-        return self._members.status(info_or_state.members)
+            return self._engine.status(info_or_state.steps)
+        return self._engine.status(info_or_state.members)
 
     def fault(self, state: ChainsState) -> str:
         """What the task finds with the last finite parameters of the first that failed."""
-        return self._members.fault(state.members)
+        return self._engine.fault(state.members)
 
     def parameters(self, state: ChainsState) -> Any:
         """Returns the shapes of the parameters of one chain."""
-        return self._members.parameters(state.members)
+        return self._engine.parameters(state.members)
 
     def record(self, info: ChunkInfo, draws: Draws) -> None:
         """Appends a chunk's draws to those on disk."""
@@ -236,7 +236,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
     def predict_split(self, state: ChainsState, name: str) -> MemberPredictions:
         """The model average of every chain on a split, over its draws so far."""
         if not self._num_drawn(state):
-            return self._members.predict_split(state.members, name)
+            return self._engine.predict_split(state.members, name)
         return MemberPredictions(self._averages(state, name)[0])
 
     def predictive(self, state: ChainsState, live: Sequence[int], draws: Draws) -> Stacked | None:
@@ -322,15 +322,16 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def to_host(self, state: ChainsState) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state as `(arrays, counters)`: a nested dict, and plain numbers."""
-        return self._saved(state, *self._members.to_host(state.members))
+        return self._saved(state, self._engine.programs.placement.gather_members)
 
     def to_parts(self, state: ChainsState) -> tuple[dict[str, Any], dict[str, int]]:
         """As `to_host`, but what this process writes of the chains' variables."""
-        return self._saved(state, *self._members.to_parts(state.members))
+        return self._saved(state, self._engine.programs.placement.own_members)
 
     def _saved(
-        self, state: ChainsState, arrays: dict[str, Any], counters: dict[str, int]
+        self, state: ChainsState, gather: Callable[[Any], Any]
     ) -> tuple[dict[str, Any], dict[str, int]]:
+        arrays, counters = self._engine.saved(state.members, gather)
         own = draw_record.to_host(state.sums, state.pending)
         own |= {"energy": state.energy, "counted": state.counted}
         counters |= {
@@ -345,7 +346,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         """The inverse of `to_host`, on any devices."""
         own = jax.tree.map(np.asarray, arrays[DRAWN])
         arrays = {name: leaf for name, leaf in arrays.items() if name != DRAWN}
-        members = self._members.from_host(rng_key, arrays, counters)
+        members = self._engine.restored(arrays, counters)
         num_pending = self._times.draws_before(counters["step"]) - counters["num_recorded"]
         sums, pending = draw_record.from_host(own, self._splits, num_pending)
         energy, counted = own["energy"], own["counted"]

@@ -128,5 +128,5 @@ def test_a_batch_has_no_more_than_all_examples(blobs, asked, taken):
     task = classification(dataset, networks.create("tiny", len(dataset.class_names)))
     method = SGD(validate(small_config(batch_size=asked)), task)
     num_examples = task.num_train_examples
-    assert method.batch_size == (taken or num_examples)
-    assert method.steps_per_epoch == -(-num_examples // method.batch_size)
+    assert method.engine.batch_size == (taken or num_examples)
+    assert method.steps_per_epoch == -(-num_examples // method.engine.batch_size)

@@ -102,7 +102,7 @@ def test_members_over_devices_are_those_of_one_device(
     params, scores, scalars = on_one_device(ensemble_size)
     method = make_method(ensemble_size, num_devices, member_devices)
     state, info = run(method)
-    placement = method._programs.placement
+    placement = method.engine.programs.placement
     assert tuple(placement.mesh.shape.values()) == mesh
     assert largest_difference(params_of(method, state), params) < 2e-6
     found = method.predict_split(state, "test").arrays["log_probs"]
@@ -241,8 +241,8 @@ class Deep(nn.Module):
 def temp_bytes(method):
     """What a step takes beside its arguments and results, and the members after some steps."""
     state = method.init(KEY)
-    programs = method._programs
-    batches = method.batches.place(programs.placement, method.indices, 0, 1, 1)
+    programs = method.engine.programs
+    batches = method.engine.batches.place(programs.placement, method.indices, 0, 1, 1)
     totals = zero_metrics(programs.placement, method.task.likelihood)
     step = programs.train_steps.lower(state.members, *totals, batches, np.int32(0), np.int32(1))
     return step.compile().memory_analysis().temp_size_in_bytes
@@ -338,7 +338,7 @@ def test_what_a_network_says_of_its_parameters_is_honoured(model):
         assert kernels[6, 128].sharding.spec == jax.P("ensemble", None, "model")
         assert kernels[128, 64].sharding.spec == jax.P("ensemble", "model")
         assert kernels[64, 256].sharding.spec == jax.P("ensemble", None, ("data", "model"))
-    assert method._programs.placement.example_axes(28) == ("data",)
+    assert method.engine.programs.placement.example_axes(28) == ("data",)
 
 
 def test_axes_that_the_mesh_has_not_are_refused():
@@ -352,11 +352,11 @@ def test_as_few_devices_as_memory_allows_hold_a_member(monkeypatch):
     kernel = 4 * KERNEL[0] * KERNEL[1]
     monkeypatch.setattr(member_programs, "device_bytes", lambda devices: 4 * kernel)
     with collected() as notes:
-        placement = make_method(1, 2, 0)._programs.placement
+        placement = make_method(1, 2, 0).engine.programs.placement
     assert placement.member_devices == 2
     assert [one.split(":")[0] for one in notes] == ["config.member_devices=0"]
     assert "2 of 2 devices hold each member" in notes[0]
     with pytest.raises(UserError, match=r"which have .* for parameters, gradients and"):
         make_method(3, 2, 0).init(KEY)
     monkeypatch.undo()
-    assert make_method(2, 2, 0)._programs.placement.member_devices == 1
+    assert make_method(2, 2, 0).engine.programs.placement.member_devices == 1

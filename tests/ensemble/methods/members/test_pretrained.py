@@ -57,7 +57,7 @@ def started(blobs, **overrides):
     """Variables [M, ...] of members that have taken no step, by path."""
     config = validate(small_config(**overrides))
     method = SGD(config, create(config, blobs))
-    members = method._programs.placement.gather_members(
+    members = method.engine.programs.placement.gather_members(
         method.init(jax.random.key(0)).members.variables
     )
     return {
@@ -220,7 +220,8 @@ def test_other_weights_are_refused_by_a_run_that_goes_on_and_by_new_members(blob
     for more in ({"num_epochs": 2}, {"ensemble_size": 3}):
         with pytest.raises(UserError, match=line):
             ensemble.train(config | more, data=blobs, workdir=workdir)
-    method = SGD(validate(config), create(validate(config), blobs), weights=1)
+    others = {"num_members": 1, "step": 1, "pretrained": 1}
+    method = SGD(validate(config), create(validate(config), blobs), others)
     with pytest.raises(UserError, match="other weights than the run's first members"):
         method.init(jax.random.key(0))
     np.savez(file, **{name.replace("/", "."): one for name, one in body_of_tiny().items()})
@@ -254,20 +255,22 @@ def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
     config = validate(small_config(**config, member_devices=4, num_devices=8))
     method = SGD(config, create(config, blobs))
     placed = []
-    create_members = method._programs.create
-    spied = method._programs._replace(
+    create_members = method.engine.programs.create
+    spied = method.engine.programs._replace(
         create=lambda numbers, key, given: (
-            placed.append({name: (x.shape, x.sharding) for name, x in given["Dense_1"].items()}),
+            placed.append(
+                {name: (x.shape, x.sharding) for name, x in given["params"]["Dense_1"].items()}
+            ),
             create_members(numbers, key, given),
         )[1]
     )
-    method.__dict__["_programs"] = spied
+    method.engine.__dict__["programs"] = spied
     members = method.init(jax.random.key(0)).members
     kernel = members.params["Dense_1"]["kernel"]
     shape, sharding = placed[0]["kernel"]
     assert sharding.is_equivalent_to(kernel.sharding, 3)
     assert sharding.shard_shape(shape) == (1, 64, 64)  # A quarter of one member's.
-    found = method._programs.placement.gather_members(members.params)
+    found = method.engine.programs.placement.gather_members(members.params)
     for k in range(2):
         np.testing.assert_array_equal(
             found["Dense_1"]["kernel"][k], arrays["Dense_1/kernel"].astype(np.float32)

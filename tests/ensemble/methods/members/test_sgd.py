@@ -211,7 +211,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
 
     method = make_method(blobs, ensemble_size=5, num_devices=4)
     state = method.init(KEY)
-    examples, mask = method.batches._epoch(0, method.indices)
+    examples, mask = method.engine.batches._epoch(0, method.indices)
     train = method.task.dataset.splits["train"]
     log_probs = method.predict_split(state, "train").arrays["log_probs"][:, examples[0]]
     labels = train.targets[examples[0]]
@@ -241,7 +241,7 @@ def test_early_stopping_keeps_the_best_parameters(blobs):
         if state.step % method.steps_per_epoch == 0:
             from ensemble import metrics
 
-            programs = method._programs
+            programs = method.engine.programs
             log_probs = programs.predict(state.members.variables, validation.inputs)["log_probs"]
             history.append([metrics.nll(p, validation.targets) for p in log_probs])
     assert set(method.status(state).values()) == {Status.STOPPED_EARLY}
@@ -444,7 +444,7 @@ def test_steps_of_one_program_are_those_of_many(blobs, batching, monkeypatch):
         overrides = {"batching": batching, "num_epochs": 4, "num_devices": 1}
         every = {"eval_every_epochs": 3, "checkpoint_every_epochs": 3, "log_every_steps": 7}
         methods.append(make_method(blobs, **overrides, **every))
-        sizes.append(methods[-1]._steps_at_once)
+        sizes.append(methods[-1].engine._steps_at_once)
     together, apart = methods
     states, infos = zip(*(run(method) for method in methods), strict=True)
     assert sizes == [7, 1]

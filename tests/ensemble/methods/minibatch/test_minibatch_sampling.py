@@ -214,6 +214,13 @@ def test_draws_have_the_moments_of_those_of_hmc(tmp_path):
     np.testing.assert_allclose(found_sd, sd, rtol=0.15)
 
 
+def test_every_chain_has_noise_of_its_own(blobs):
+    arrays, _ = (method := make_method(blobs)).to_host(method.init(KEY))
+    expected = [jax.random.fold_in(jax.random.fold_in(KEY, k), 3) for k in range(3)]
+    found = arrays["opt_state"]["rng_key"]
+    np.testing.assert_array_equal(found, np.stack([jax.random.key_data(k) for k in expected]))
+
+
 @pytest.mark.soak
 def test_chains_start_from_the_members_of_a_workdir(blobs_run, blobs):
     method = make_method(blobs, init_from=str(blobs_run))

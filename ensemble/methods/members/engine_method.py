@@ -1,0 +1,144 @@
+"""A method whose members an engine moves: what the loop asks of it, the engine answers."""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import ml_collections
+
+from ensemble.method import Method, Stacked, StateT, Status
+from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState
+from ensemble.storage.predictions import MemberPredictions
+from ensemble.task import Learned
+
+
+class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
+    """The base of methods whose members an engine moves.
+
+    A subclass says how they move, by `make_engine`, and has `init`, `advance` and `from_host`. One
+    that keeps more than the engine does has a state of its own: it overrides `moved`, and `saved`
+    for its checkpoints, whose arrays [M, ...] grow with the ensemble.
+
+    Args:
+        config: validated, of `ensemble.config`.
+        task: what the members learn.
+        others: counters of the members that are there already, see `Engine`.
+
+    Raises:
+        UserError: the data do not suit the configuration.
+    """
+
+    noun = "member"
+
+    def __init__(
+        self,
+        config: ml_collections.FrozenConfigDict,
+        task: Learned,
+        others: Mapping[str, int] | None = None,
+    ):
+        self.config, self.task = config, task
+        self.engine = engine = self.make_engine(config, task, others)
+        self.indices = engine.indices
+        self.num_steps, self.steps_per_epoch = engine.goal, engine.steps_per_epoch
+        self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
+
+    @abc.abstractmethod
+    def make_engine(
+        self,
+        config: ml_collections.FrozenConfigDict,
+        task: Learned,
+        others: Mapping[str, int] | None,
+    ) -> Engine:
+        """The engine of these members; the arguments are those of the method."""
+
+    def moved(self, state: StateT) -> EngineState:
+        """The engine's part of a state."""
+        assert isinstance(state, EngineState), f"{type(self).__name__} must say what is moved"
+        return state
+
+    def finished(self, state: StateT) -> bool:
+        """Whether all steps have been taken."""
+        return state.step >= self.num_steps
+
+    # What a run shows.
+
+    def status(self, info_or_state: ChunkInfo | StateT) -> dict[int, Status]:
+        """Fetches the status of the members, by number."""
+        if isinstance(info_or_state, ChunkInfo):
+            return self.engine.status(info_or_state)
+        return self.engine.status(self.moved(info_or_state))
+
+    def scalars(self, info: ChunkInfo) -> dict[str, float]:
+        """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
+        return self.engine.scalars(info)
+
+    def member_examples(self, info: ChunkInfo) -> int:
+        """Examples that the members have seen in a chunk, summed over members."""
+        return self.engine.member_examples(info)
+
+    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
+        """The speed as it is shown."""
+        return {"train/member_examples_per_second": member_examples_per_second}
+
+    def parameters(self, state: StateT) -> Any:
+        """Returns the shapes of the parameters of one member."""
+        return self.engine.parameters(self.moved(state))
+
+    def fault(self, state: StateT) -> str:
+        """What the task finds with the last finite variables of the first that failed."""
+        return self.engine.fault(self.moved(state))
+
+    # What predicts.
+
+    def has_predictions(self, state: StateT) -> bool:
+        """Always: members predict from their start on."""
+        return True
+
+    def predict_split(self, state: StateT, name: str) -> MemberPredictions:
+        """What the members say of a split."""
+        return self.engine.predict_split(self.moved(state), name)
+
+    def predictive(self, state: StateT, live: Sequence[int], draws: Any) -> Stacked:
+        """The live members' variables; there are no draws."""
+        return self.engine.variables(self.moved(state), live)
+
+    # What a checkpoint holds.
+
+    def saved(
+        self, state: StateT, gather: Callable[[Any], Any]
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """A state as `(arrays, counters)`, see `Engine.saved`."""
+        return self.engine.saved(self.moved(state), gather)
+
+    def to_host(self, state: StateT) -> tuple[dict[str, Any], dict[str, int]]:
+        """Fetches a state for a checkpoint."""
+        return self.saved(state, self.engine.programs.placement.gather_members)
+
+    def to_parts(self, state: StateT) -> tuple[dict[str, Any], dict[str, int]]:
+        """As `to_host`, but what this process writes of the members."""
+        return self.saved(state, self.engine.programs.placement.own_members)
+
+    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
+        """Refuses counters of a run that this configuration cannot go on with.
+
+        Raises:
+            UserError: the run has more members, or is getting others.
+        """
+        self.engine.check_size(counters, where)
+
+    # Growth.
+
+    def new_members(self, counters: Mapping[str, int]) -> Self | None:
+        """The method of the members that a checkpoint with these counters lacks, if any."""
+        if counters["num_members"] >= self.config.ensemble_size:
+            return None
+        return type(self)(self.config, self.task, counters)
+
+    def joined(
+        self,
+        arrays: Mapping[str, Any],
+        counters: Mapping[str, int],
+        new_members: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """A checkpoint's `(arrays, counters)` together with the arrays of the new members."""
+        return self.engine.joined(arrays, counters, new_members)

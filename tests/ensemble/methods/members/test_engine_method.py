@@ -1,0 +1,60 @@
+"""A stranger's method on the engine, with an array of its own in its state."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import averaged_method
+import jax
+import jax.export
+import numpy as np
+import pytest
+from conftest import ROOT, make_blobs, started
+from kills import result_of
+
+import ensemble
+from ensemble import registry
+from ensemble.export import export
+
+GOES_ON = {"num_epochs": 6, "checkpoint_every_epochs": 1, "log_every_steps": 2, "num_devices": 2}
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setitem(registry.METHODS, "averaged", averaged_method.ENTRY)
+
+
+def mean_of(workdir):
+    return result_of(workdir)["state"][averaged_method.MEAN]
+
+
+def assert_equal(found, expected, **tolerances):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerances), found, expected)
+
+
+@pytest.mark.check
+def test_killed_resumed_and_grown_its_own_array_is_right(tmp_path):
+    whole = averaged_method.train(tmp_path / "whole", ensemble_size=4, **GOES_ON)
+    killed = tmp_path / "killed"
+    command = [sys.executable, str(ROOT / "tests" / "averaged_method.py"), str(killed)]
+    command.append(json.dumps({"ensemble_size": 2, **GOES_ON}))
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    with started(command, env=environment, stderr=subprocess.PIPE) as process:
+        while not any(path.name.isdecimal() for path in killed.glob("checkpoints/*")):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.001)
+        process.kill()
+    assert not (killed / "report.json").exists()
+    averaged_method.train(killed, ensemble_size=2, **GOES_ON)
+    first = mean_of(killed)
+    grown = averaged_method.train(killed, ensemble_size=4, **GOES_ON)
+    found, expected = mean_of(killed), mean_of(tmp_path / "whole")
+    assert_equal(jax.tree.map(lambda leaf: leaf[:2], found), first, rtol=0)
+    assert_equal(found, expected, rtol=1e-5, atol=1e-6)
+    inputs = make_blobs()["inputs"]
+    probs = grown.predictor(inputs).probs
+    np.testing.assert_allclose(probs, whole.predictor(inputs).probs, rtol=1e-4, atol=1e-5)
+    exported = jax.export.deserialize(export(ensemble.load(killed))).call(inputs)
+    np.testing.assert_allclose(np.asarray(exported["probs"]), probs, rtol=1e-5, atol=1e-6)
