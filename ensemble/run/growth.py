@@ -2,11 +2,13 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ensemble.draws.store import Draws
 from ensemble.method import Growing, Info, Method, State
+from ensemble.run.opened import Open
 from ensemble.run.progress import Clock
 from ensemble.run.resume import Saved, restore, save_arrays, write_config
 from ensemble.run.writer import Writer
@@ -24,13 +26,13 @@ _OF_THE_ENSEMBLE = ("ensemble", "diversity")
 def enlarge(
     method: Method[State, Info],
     saved: Saved,
-    work: Workdir,
+    where: Open,
     checkpointer: Checkpointer,
-    started: float,
+    clock: Clock,
     advance: Callable[
-        [Method[State, Info], Workdir, Checkpointer, Saved | None, Clock], tuple[State, Draws]
+        [Method[State, Info], Open, Checkpointer, Saved | None, Clock, bool], tuple[State, Draws]
     ],
-) -> Saved:
+) -> tuple[Saved, Clock]:
     """Trains the members that a checkpoint lacks, and leaves one that has them all.
 
     They are a run like any other, in the workdir `newcomers`, until they have taken as many steps
@@ -39,18 +41,19 @@ def enlarge(
     Args:
         method: of the whole ensemble.
         saved: the checkpoint.
-        work: of the ensemble.
+        where: the ensemble is.
         checkpointer: of the ensemble.
-        started: `time.monotonic()` when the process began.
-        advance: `(method, workdir, checkpointer, saved, clock) -> (state, draws)`: the loop.
+        clock: of the ensemble.
+        advance: `(method, where, checkpointer, saved, clock, others_live) -> (state, draws)`.
 
     Returns:
-        The new checkpoint, or the old one if no member is lacking.
+        The new checkpoint and clock, or the old ones if no member is lacking.
     """
+    work = where.work
     new_members = method.new_members(saved.counters) if isinstance(method, Growing) else None
     if new_members is None or not isinstance(method, Growing):
         processes.from_main(lambda: _remove(work))  # Nobody is to join any more.
-        return saved
+        return saved, clock
     first, last = new_members.indices[0], new_members.indices[-1]
     inner = work.of_new_members(first, last)
     with contextlib.ExitStack() as stack:
@@ -60,9 +63,11 @@ def enlarge(
         processes.from_main(lambda: _check_new_members(work, inner))
         before = restore(inner, inner_checkpointer, new_members)
         processes.from_main(lambda: _begin(work, inner, method))
-        clock = Clock(started, **(saved if before is None else before).clock)
+        clock = Clock(clock.started, **(saved if before is None else before).clock)
         logger.info("Members %d to %d train alone until they are level.", first, last)
-        state, _ = advance(new_members, inner, inner_checkpointer, before, clock)
+        state, _ = advance(
+            new_members, where._replace(work=inner), inner_checkpointer, before, clock, True
+        )
         arrays = new_members.to_host(state)[0]
     with work.checkpoint_errors():
         joined = Saved(
@@ -91,7 +96,7 @@ def enlarge(
     else:
         processes.from_main(join)
     processes.from_main(lambda: _remove(work))
-    return joined
+    return joined, Clock(time.monotonic(), **joined.clock)
 
 
 def _begin(work: Workdir, inner: Workdir, method: Method[State, Info]) -> None:

@@ -1,51 +1,37 @@
-"""The one loop: it drives a method on a task, and every effect on the outside happens here."""
+"""The one loop: a run is configured, created, restored, advanced and reported.
+
+`train` configures. `run` goes through the other four, which are the functions below it.
+"""
 
 import contextlib
-import functools
-import logging
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
-import jax
 import ml_collections
 
 from ensemble import registry
 from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.errors import Interrupted
-from ensemble.method import Diagnosed, Info, Method, PredictingMethod, Recorded, State, ToArviz
-from ensemble.notes import collected, conclude
+from ensemble.method import Diagnosed, Info, Method, PredictingMethod, State, ToArviz
+from ensemble.notes import conclude
 from ensemble.predictor import Predictor
 from ensemble.report import results
 from ensemble.report.findings import findings
 from ensemble.report.running_statistics import stale_statistics
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
+from ensemble.run.opened import Open, open_checkpoints, opened
 from ensemble.run.own_data import with_defaults, with_likelihood
-from ensemble.run.progress import Clock, Display, Progress, open_display
+from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import Result
-from ensemble.run.resume import (
-    Ending,
-    Saved,
-    check_same_experiment,
-    restore,
-    save,
-    write_config,
-)
+from ensemble.run.resume import Ending, Saved, begin, restore, save
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import processes, startup
-from ensemble.sharding.signals import Stop, resume_line, stop_signals
-from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
-from ensemble.storage.part_files import is_shared
-from ensemble.storage.workdir import Workdir, write_error
-from ensemble.task import Comparing, Learned, PredictingTask, Task
-
-logger = logging.getLogger("ensemble")
+from ensemble.task import Comparing, Learned, Task
 
 
 def train(
@@ -88,17 +74,17 @@ def train(
     if data is not None:
         given, data = with_defaults(given, data)
     config = validate(with_likelihood(given), by_hand)
-    return train_given(config, lambda: data, workdir, started, show_progress)
+    return run(config, lambda: data, workdir, started, show_progress)
 
 
-def train_given(
+def run(
     config: ml_collections.FrozenConfigDict,
     make_data: Callable[[], Any],
     workdir: str | None,
     started: float,
     show_progress: bool,
 ) -> Result:
-    """As `train`, of a configuration that is complete.
+    """Runs a configuration that is complete: creates, restores, advances and reports.
 
     Args:
         config: of `validate`.
@@ -108,158 +94,78 @@ def train_given(
         show_progress: as of `train`.
     """
     startup.configure(config.num_devices, config.method)
-
-    with contextlib.ExitStack() as stack:
-        work = Workdir(
-            stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir
-        )
-
-        def open_workdir() -> None:
-            stack.enter_context(work.opened())
-            check_same_experiment(config, work)
-
-        processes.from_main(open_workdir)
-        stop = stack.enter_context(stop_signals())
-        notes = stack.enter_context(collected())
-        display = stack.enter_context(open_display(show_progress and processes.is_main()))
-        processes.check_same("settings of JAX", identity.flags())
+    with opened(config, workdir, show_progress) as where:
         task = create_task(config, make_data())
         processes.check_same("data", task.describe().get("fingerprint"))
-        try:
-            way = _Way(stop, workdir is not None, display, notes)
-            result = _train_and_evaluate(config, task, work, started, way)
+        with open_checkpoints(where, config.keep_checkpoints) as checkpointer:
+            method = create_method(config, task)
+            saved = restore(where.work, checkpointer, method)
+            clock = Clock(started, **({} if saved is None else saved.clock))
+            if saved is not None:
+                saved, clock = enlarge(method, saved, where, checkpointer, clock, advance)
+            state, draws = advance(method, where, checkpointer, saved, clock)
+            result = report(method, state, draws, where, clock)
             result.workdir = workdir
             return result
-        except OSError as error:
-            if error.errno is None:  # Not of the system.
-                raise
-            raise write_error(work.path, error) from error
 
 
-class _Way(NamedTuple):
-    """How a run goes: what is the same for an ensemble and for members that are to join it.
+def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
+    """Creates what is to be learned: data, network and prior, or a density.
 
-    Attributes:
-        stop: whether it is to end early.
-        keep: whether anybody will read the workdir: else no checkpoints, no results.
-        display: that shows how far it is.
-        notes: what has been said of the run: the list grows.
+    Raises:
+        UserError: they cannot be had, or do not suit each other.
     """
-
-    stop: Stop
-    keep: bool
-    display: Display
-    notes: Sequence[str]
+    task: Task = registry.load(registry.TASKS[registry.task_of(config)].create)(config, data)
+    return task
 
 
-def _train_and_evaluate(
-    config: ml_collections.FrozenConfigDict,
-    task: Task,
-    work: Workdir,
-    started: float,
-    way: _Way,
-) -> Result:
-    """Advances a method until it has finished, and scores its members."""
+def create_method(config: ml_collections.FrozenConfigDict, task: Task) -> Method[State, Info]:
+    """Creates what moves the members.
+
+    Raises:
+        UserError: the task, or its data, do not suit the method.
+    """
     # Loaded here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
-    create = registry.load(registry.METHODS[config.method].factory)
-    method: Method[State, Info] = create(config, task)
-    with contextlib.ExitStack() as stack:
-        checkpointer = stack.enter_context(
-            _create_checkpointer(work, config.keep_checkpoints, way.keep)
-        )
-        saved = restore(work, checkpointer, method)
-        if saved is not None:
-            grow = functools.partial(_advance, way=way, others_live=True)
-            enlarged = enlarge(method, saved, work, checkpointer, started, grow)
-            if enlarged is not saved:  # Its clock has counted until now.
-                saved, started = enlarged, time.monotonic()
-        clock = Clock(started, **({} if saved is None else saved.clock))
-        state, draws = _advance(method, work, checkpointer, saved, clock, way=way)
-        predictions, status = results.live_predictions(
-            method, state, [name for name in task.sizes if name != "train"]
-        )
-        timing = clock.timing()
-        scored, num_examples = task.scored(), task.num_train_examples
-        report = results.build_report(
-            config, task.describe(), num_examples, scored, predictions, status, timing
-        )
-        if isinstance(method, Diagnosed):
-            report |= method.report_sections(state, draws, timing)
-        remedy = results.remedy(method, state) if report["failed_members"] else ""
-        live = report["live_members"]
-        found = (
-            method.predictive(state, live, draws) if isinstance(method, PredictingMethod) else None
-        )
-        if processes.is_main():
-            arrays = {name: one.arrays for name, one in predictions.items()}
-            losses = last_losses(work.metrics)
-            lines = findings(report, scored, arrays, losses, method.remedy, remedy)
-            if found is not None:
-                learned = cast(Learned, task)  # As a method has it whose members predict.
-                lines = stale_statistics(learned, found, config, state.step) + lines
-            conclude(lines)
-            report["notes"] = list(way.notes)
-        predictor = None
-        if found is not None and processes.is_main():
-            predictor = Predictor(
-                cast(PredictingTask, task),
-                found.variables,
-                live,
-                config.num_devices,
-                num_draws=found.num_draws,
-                identity=work.identity(),
-                member_devices=found.member_devices,
-            )
-            if isinstance(task, Comparing):
-                report |= task.compared(predictor)
-        if way.keep and isinstance(method, Diagnosed):
-            method.write_results(state, work, draws)
-        if way.keep and processes.is_main():
-            results.write_results(work, scored, report, predictions)
-        processes.wait_for_all("written")
-        if not processes.is_main():
-            return Result({}, None)
-        result = Result(report, predictor)
-        if isinstance(method, ToArviz):
-            result.data = method.inference_data()
-        return result
+    method: Method[State, Info] = registry.load(registry.METHODS[config.method].factory)(
+        config, task
+    )
+    return method
 
 
-def _advance(
+def advance(
     method: Method[State, Info],
-    work: Workdir,
+    where: Open,
     checkpointer: Checkpointer,
     saved: Saved | None,
     clock: Clock,
-    *,
-    way: _Way,
     others_live: bool = False,
 ) -> tuple[State, Draws]:
     """Advances, writes, checkpoints and evaluates until the method has finished.
 
     Args:
         method: that moves members.
-        work: where to.
-        checkpointer: of `work`.
+        where: to write to.
+        checkpointer: of its workdir.
         saved: the checkpoint to go on from; None starts anew.
         clock: of the run.
-        way: how the run goes.
         others_live: whether the ensemble has members elsewhere: then all of these may fail.
 
     Returns:
         The last state, and the draws that were kept.
+
+    Raises:
+        RunFailed: as of `train`.
+        Interrupted: as of `train`.
     """
-    config, stop = method.config, way.stop
-    stop.ending = ending = Ending(checkpointer, method.num_steps, way.keep)
-    if saved is not None:
-        ending.note_saved(saved.counters["step"])
-    state, draws = _begin(method, work, saved)
+    config, work, stop = method.config, where.work, where.stop
+    stop.ending = ending = Ending(checkpointer, method.num_steps, where.keep, saved)
+    state, draws = begin(method, work, saved)
     with contextlib.ExitStack() as stack:
         sizes = {} if saved is None else saved.sizes
         main = processes.is_main()
         writer = Writer(work, sizes, purge_step=state.step + 1) if main else NoWriter()
         stack.callback(writer.close)
-        progress = Progress(state.step, method.num_steps, display=way.display)
+        progress = Progress(state.step, method.num_steps, display=where.display)
         stack.enter_context(progress)
         monitor = Monitor(method, method.task.scored(), writer, progress, clock, draws, others_live)
         if saved is not None:
@@ -270,56 +176,30 @@ def _advance(
             monitor.log_parameters(state)
 
         done = method.finished(state) or monitor.may_end
-        if not done and processes.is_main():
+        if main and not done:
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
             state, info = method.advance(state, processes.tell(monitor.pace.limit))
-            monitor.chunk_dispatched(info, state)  # Writes the one before: devices are busy.
+            monitor.write_previous(info, state)  # The devices are busy with this chunk meanwhile.
             done = method.finished(state) or monitor.may_end
             every_epoch = 0 if info.is_cut else method.steps_per_epoch
             if done or is_due(state.step, config.eval_every_epochs * every_epoch):
                 monitor.evaluate(state)
                 done = done or monitor.may_end
                 monitor.resume()
-            stops = stop.asked()
+            stops = stop.asked() and not done
             is_late = info.is_cut and ending.is_late()
             every = config.checkpoint_every_epochs * every_epoch
             if done or stops or is_late or is_due(state.step, every):
-                monitor.flush()
-                if stops and not done:
+                monitor.write_pending()
+                if stops:
                     stop.settle()
-                if way.keep:
+                if where.keep:
                     save(work, checkpointer, method, state, writer, clock)
                     ending.note_saved(state.step)
                 monitor.resume()
-            if stops and not done:
-                if not way.keep:
-                    raise Interrupted("interrupted; without a workdir nothing is kept")
-                checkpointer.wait()
-                processes.wait_for_all("interrupted")
-                raise Interrupted(
-                    f"interrupted at step {state.step} of {method.num_steps}, after a checkpoint; "
-                    f"{resume_line()}"
-                )
-    return state, draws
-
-
-def _begin(method: Method[State, Info], work: Workdir, saved: Saved | None) -> tuple[State, Draws]:
-    """The state to advance from, new or saved, and the draws that were kept before it.
-
-    From here on the workdir says which run it holds.
-    """
-    rng_key = jax.random.key(method.config.seed)
-    if saved is None:
-        state = method.init(rng_key)
-    else:
-        with work.checkpoint_errors(), processes.losses_noticed():  # Else it were called damage.
-            state = method.from_host(rng_key, saved.arrays, saved.counters)
-        logger.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
-    processes.from_main(lambda: write_config(work, method))
-    draws = Draws(work.draws, processes.from_main(work.identity))
-    num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0
-    processes.from_main(lambda: draws.truncate(num_recorded))
+            if stops:
+                ending.interrupt(state.step)
     return state, draws
 
 
@@ -328,25 +208,65 @@ def is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _create_checkpointer(work: Workdir, num_kept: int, keep: bool) -> Checkpointer:
-    """Says who writes checkpoints: each process its own part, where all see one folder."""
-    shared = keep and is_shared(work.path)
-    if keep and processes.count() > 1:
-        line = (
-            "%s is one folder for all %d processes: each writes and reads its part of checkpoints."
-            if shared
-            else "%s is not one folder for all %d processes: process 0 writes checkpoints for all."
-        )
-        logger.info(line, work.path, processes.count())
-    return Checkpointer(work.checkpoints, num_kept, shared)
+def report(
+    method: Method[State, Info], state: State, draws: Draws, where: Open, clock: Clock
+) -> Result:
+    """Scores the members, says what there is to say of them, and writes the results.
 
+    Args:
+        method: that has finished.
+        state: its last.
+        draws: that were kept.
+        where: to write to.
+        clock: of the run.
 
-def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
-    """Makes what is to be learned: data, network and prior, or a density.
-
-    Raises:
-        UserError: they cannot be had, or do not suit each other.
+    Returns:
+        The report and a predictor; in other processes than the main one, an empty pair.
     """
-    entry = registry.TASKS[registry.task_of(config)]
-    task: Task = registry.load(entry.create)(config, data)
-    return task
+    task, work, config = method.task, where.work, method.config
+    splits = [name for name in task.sizes if name != "train"]
+    predictions, status = results.live_predictions(method, state, splits)
+    timing, scored = clock.timing(), task.scored()
+    content = results.build_report(
+        config, task.describe(), task.num_train_examples, scored, predictions, status, timing
+    )
+    if isinstance(method, Diagnosed):
+        content |= method.report_sections(state, draws, timing)
+    live, fault = content["live_members"], ""
+    if content["failed_members"]:
+        fault = results.remedy(method, state)
+    members = None
+    if isinstance(method, PredictingMethod):
+        members = method.predictive(state, live, draws)
+    predictor = None
+    if processes.is_main():
+        arrays = {name: one.arrays for name, one in predictions.items()}
+        losses = last_losses(work.metrics)
+        lines = findings(content, scored, arrays, losses, method.remedy, fault)
+        if members is not None:
+            learned = cast(Learned, task)  # As a method has it whose members predict.
+            lines = stale_statistics(learned, members, config, state.step) + lines
+            predictor = Predictor(
+                learned,
+                members.variables,
+                live,
+                config.num_devices,
+                num_draws=members.num_draws,
+                identity=work.identity(),
+                member_devices=members.member_devices,
+            )
+        conclude(lines)
+        content["notes"] = list(where.notes)
+        if predictor is not None and isinstance(task, Comparing):
+            content |= task.compared(predictor)
+    if where.keep and isinstance(method, Diagnosed):
+        method.write_results(state, work, draws)
+    if where.keep and processes.is_main():
+        results.write_results(work, scored, content, predictions)
+    processes.wait_for_all("written")
+    if not processes.is_main():
+        return Result({}, None)
+    result = Result(content, predictor)
+    if isinstance(method, ToArviz):
+        result.data = method.inference_data()
+    return result

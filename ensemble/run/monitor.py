@@ -144,8 +144,8 @@ class Monitor:
         overview = parameter_overview.get_parameter_overview(parameters, include_stats=False)
         logger.info("Parameters of a %s:\n%s", self._method.noun, overview)
 
-    def chunk_dispatched(self, info: Info, state: State) -> None:
-        """Takes the diagnostics of a new chunk, and writes those of the one before.
+    def write_previous(self, info: Info, state: State) -> None:
+        """Writes the diagnostics of the chunk before a new one, and takes those of the new one.
 
         A process's first chunk compiles; it is waited for, and counts in no rate. One that a limit
         has cut is waited for too, so that the next limit is known.
@@ -159,22 +159,22 @@ class Monitor:
         """
         self._state = state
         self._skips_rate |= info.compiles  # Its compilation held up the end of the chunk before.
-        self.flush()
+        self.write_pending()
         self._skips_rate |= info.compiles
         self._pending = info
         if self._compiling or info.is_cut:
-            self.flush()
+            self.write_pending()
 
     def resume(self) -> None:
         """Starts or restarts the measurement of chunks after other work."""
         self._clock.resume()
         self.pace.resume()
 
-    def flush(self) -> None:
+    def write_pending(self) -> None:
         """Waits for the chunk on the devices and writes its diagnostics.
 
         Raises:
-            RunFailed: as `chunk_dispatched`.
+            RunFailed: as `write_previous`.
         """
         info, self._pending = self._pending, None
         if info is None:
@@ -221,7 +221,7 @@ class Monitor:
     def evaluate(self, state: State) -> None:
         """Scores the live members and their mean on the tracked split, and draws pictures."""
         method, scored, split = self._method, self._scored, self._split
-        self.flush()
+        self.write_pending()
         self._state = state
         if self._may_all_fail and self._failed.issuperset(method.indices):
             return  # None is left to score.

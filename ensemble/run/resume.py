@@ -3,15 +3,16 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import ml_collections
 import numpy as np
 
 from ensemble.config import differences
-from ensemble.errors import UserError
-from ensemble.method import Info, Method, Spread, State, describe
+from ensemble.draws.store import Draws
+from ensemble.errors import Interrupted, UserError
+from ensemble.method import Info, Method, Recorded, Spread, State, describe
 from ensemble.notes import recall, said
 from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
@@ -104,15 +105,16 @@ class Ending:
         checkpointer: of the run.
         num_steps: its goal.
         keep: whether there are checkpoints.
+        saved: the checkpoint that the run goes on from; None: it begins.
 
     Attributes:
         step: of the last checkpoint; None before the first.
     """
 
-    def __init__(self, checkpointer: Checkpointer, num_steps: int, keep: bool):
+    def __init__(self, checkpointer: Checkpointer, num_steps: int, keep: bool, saved: Saved | None):
         self._checkpointer, self._num_steps, self._keep = checkpointer, num_steps, keep
         self._saved = time.monotonic()
-        self.step: int | None = None
+        self.step: int | None = None if saved is None else saved.counters["step"]
 
     def note_saved(self, step: int) -> None:
         """Notes that a checkpoint of a step is on disk, or on its way."""
@@ -122,6 +124,20 @@ class Ending:
         """Whether too much would be lost, of several processes in the view of process 0."""
         late = self._keep and time.monotonic() - self._saved > SAVE_SECONDS
         return bool(processes.tell(int(late)))
+
+    def interrupt(self, step: int) -> NoReturn:
+        """Ends the run, which has just saved this step, once every process has.
+
+        Raises:
+            Interrupted: always.
+        """
+        if not self._keep:
+            raise Interrupted("interrupted; without a workdir nothing is kept")
+        self._checkpointer.wait()
+        processes.wait_for_all("interrupted")
+        raise Interrupted(
+            f"interrupted at step {step} of {self._num_steps}, after a checkpoint; {resume_line()}"
+        )
 
     def __call__(self) -> str:
         """Waits until the last checkpoint is whole; returns the line."""
@@ -186,6 +202,25 @@ def _read(checkpointer: Checkpointer) -> tuple[dict[str, Any], dict[str, Any]] |
 
     meta = processes.from_main(read)
     return None if meta is None else (processes.arrays_from_main(arrays), meta)
+
+
+def begin(method: Method[State, Info], work: Workdir, saved: Saved | None) -> tuple[State, Draws]:
+    """The state to advance from, new or saved, and the draws that were kept before it.
+
+    From here on the workdir says which run it holds.
+    """
+    rng_key = jax.random.key(method.config.seed)
+    if saved is None:
+        state = method.init(rng_key)
+    else:
+        with work.checkpoint_errors(), processes.losses_noticed():  # Else it were called damage.
+            state = method.from_host(rng_key, saved.arrays, saved.counters)
+        logger.info("Resuming %s at step %d of %d.", work.path, state.step, method.num_steps)
+    processes.from_main(lambda: write_config(work, method))
+    draws = Draws(work.draws, processes.from_main(work.identity))
+    num_recorded = method.num_recorded(state) if isinstance(method, Recorded) else 0
+    processes.from_main(lambda: draws.truncate(num_recorded))
+    return state, draws
 
 
 def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:

@@ -13,7 +13,7 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.configs import numpyro_nuts
 from ensemble.errors import UserError, shown
-from ensemble.run.loop import train_given
+from ensemble.run.loop import run
 from ensemble.run.result import as_text
 from ensemble.sharding import processes
 
@@ -103,7 +103,7 @@ def sample(
     given = {**_defaults(), **given}
     make_program = functools.partial(_program, model, data, start, name)
     where = None if workdir is None else os.fspath(workdir)
-    result = train_given(validate(given), make_program, where, started, show_progress)
+    result = run(validate(given), make_program, where, started, show_progress)
     if not processes.is_main():
         return Samples({}, None, None)
     return Samples(result.report, result.data, where)
