@@ -94,7 +94,7 @@ def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key.removeprefix(f"{name}."): values[key]
         for key, one in model_block(name).keys.items()
-        if values.get(key, one.default) != one.default  # It is newer than some workdirs.
+        if values.get(key, one.default) != one.default
     }
 
 
@@ -206,7 +206,7 @@ def unknown_key(key: str, known: Mapping[str, Any]) -> str:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns 'key: old -> new' for each key that differs and may not change in a workdir.
 
-    A key that is newer than the workdir has its default there. Of two methods, tasks, models or
+    A key that is absent has its default. Of two methods, tasks, models or
     likelihoods the keys that both have are compared.
     """
     keys, before, after = all_keys(), flatten(old), flatten(new)

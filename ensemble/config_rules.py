@@ -95,18 +95,6 @@ def log_choices(checked: Checked) -> None:
         )
 
 
-def validate_stored(config: Mapping[str, Any]) -> ml_collections.FrozenConfigDict:
-    """As `validate`, of what a run has written; quietly, for runs once wrote every key.
-
-    Raises:
-        UserError: as `validate`.
-    """
-    given = flatten(config)
-    checked = check(given, by_hand=[key for key in given if key == "prior"])
-    refuse(checked.conflicts)
-    return checked.config
-
-
 def refuse(conflicts: list[str]) -> None:
     """Raises `UserError` with all the conflicts in one line, if there are any."""
     if len(conflicts) == 1:

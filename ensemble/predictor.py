@@ -23,6 +23,7 @@ from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
 from ensemble.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs
 from ensemble.sources.image_form import in_form, warn_of_scale
+from ensemble.storage import old
 from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.schema import checked_meta
@@ -352,7 +353,7 @@ def restore(work: Workdir) -> Restored:
         raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():
         meta = checked_meta(saved[1])
-        work.check_belongs(work.checkpoints, meta.get("identity"))
+        work.check_belongs(work.checkpoints, meta["identity"])
         return _restored(work, saved[0], meta)
 
 
@@ -361,9 +362,7 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     method = registry.METHODS[meta["config"]["method"]]
     if not registry.predicts(meta["config"]):
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
-    from ensemble.storage.checkpoint import without_new_members  # As in `restore`.
-
-    arrays, counters = without_new_members(arrays, meta["counters"])
+    arrays, counters = old.checkpoint(arrays, meta["counters"])
     num_members = counters["num_members"]
     report = work.read_report()
     failed = report.get("failed_members", {})

@@ -254,8 +254,7 @@ class Request(NamedTuple):
         hold_out: whether to hold validation and calibration data out of the training data.
         only_test: whether only the test split is needed; a loader may leave out others.
         size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
-        copies_together: whether splits are carved so that exact copies of an example come into one.
-            Runs were once made without.
+        copies_together: whether splits are carved so that equal inputs come into one.
         table: what is said of a table.
     """
 

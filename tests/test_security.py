@@ -555,6 +555,8 @@ def test_json_that_is_none_of_ours_is_one_line(run, name, content):
 def test_what_a_checkpoint_says_is_checked(run):
     report = json.loads((run / "report.json").read_text())
     meta = {
+        "identity": "0" * 32,
+        "notes": [],
         "config": report["config"],
         "dataset": report["dataset"],
         "counters": {"step": 10, "num_members": 4},

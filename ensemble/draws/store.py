@@ -13,8 +13,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble.errors import UserError, first_line
 from ensemble.method import Stacked
+from ensemble.storage import old
 from ensemble.storage.files import write_file
-from ensemble.storage.identity import UNKNOWN, check
+from ensemble.storage.identity import check
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
 
@@ -96,7 +97,7 @@ class Draws:
         _check(chunk, chunks)
         _check_positions(chunk, leaves)
         arrays: dict[str, Any] = {"range": np.array([first, end]), "numbers": chunk.numbers}
-        if self._identity not in (None, UNKNOWN):
+        if self._identity is not None:
             arrays["identity"] = self._identity
         arrays |= {_SCALARS + name: values for name, values in chunk.scalars.items()}
         arrays |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
@@ -129,7 +130,7 @@ class Draws:
         later = [path for first, path in files if first >= end]
         for path in later:
             try:
-                found = str(_read(path, ("identity",)).get("identity", UNKNOWN))
+                found = str(_read(path, ("identity",))["identity"])
             except ValueError:  # A damaged one is taken again, too.
                 continue
             if self._identity is not None:
@@ -209,7 +210,7 @@ def _read_chunks(paths: Sequence[epath.Path], identity: str | None) -> list[_Chu
             )
         try:
             arrays = _read(path, ("range", "numbers", "identity", _SCALARS))
-            found = str(arrays.pop("identity", UNKNOWN))
+            found = str(arrays.pop("identity"))
             chunk = _Chunk(
                 path=path,
                 first=first,
@@ -255,7 +256,7 @@ def _read(path: epath.Path, prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
     """
     limit = min(path.stat().length, memory_bytes() // 4)
     with path.open("rb") as file:
-        return read_arrays(file, limit, prefixes, compressed=False)
+        return old.with_identity(read_arrays(file, limit, prefixes, compressed=False))
 
 
 def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -15,8 +15,10 @@ from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
 from ensemble.source import AnyInputs, Request, Source, SplitInputs
-from ensemble.sources.catalogue import check_is_here, load_dataset, source_of
+from ensemble.sources.catalogue import check_is_here, load, source_of
+from ensemble.sources.image_form import parse_size
 from ensemble.sources.tfds_records import data_dir_of_run
+from ensemble.storage import old
 from ensemble.storage.predictions import (
     MemberPredictions,
     StoredPredictions,
@@ -152,10 +154,7 @@ class Subject:
         """
         name, expected = self.description["name"], self.description["fingerprint"]
         try:
-            dataset = self._load_dataset(copies_together=True)
-            if dataset.fingerprint == expected:
-                return dataset
-            dataset = self._load_dataset(copies_together=False)
+            dataset = old.as_it_was_split(self._load_dataset, expected, self.work.path)
         except UserError as error:
             if self._data is not None:
                 raise
@@ -176,25 +175,27 @@ class Subject:
                 f"{self.work.path} holds a run on other data than {name} has now; restore the "
                 "data, or say by --data_dir where TFDS sets lie"
             )
-        logger.warning(
-            "%s is of before exact copies were kept in one split: it is evaluated as it was split.",
-            self.work.path,
-        )
         return dataset
 
-    def _load_dataset(self, copies_together: bool) -> Source:
-        config, seed = self.config, self.config["seed"]
-        hold_out = config.get("hold_out", True)
-        table = table_keys(config)
+    def _load_dataset(self, **how: Any) -> Source:
+        """The data that the configuration names, or that were given.
+
+        Args:
+            **how: fields of the request that the configuration does not say.
+        """
+        config, name = self.config, self.description["name"]
+        request = Request(
+            seed=config["seed"],
+            hold_out=config["hold_out"],
+            size=parse_size(config.get("resize")),
+            table=table_keys(config),
+            **how,
+        )
         if self._data is not None:
-            request = Request(
-                seed=seed, hold_out=hold_out, copies_together=copies_together, table=table
-            )
             return source_of(self._data, request, has_table="table" in self.description)
-        name = self.description["name"]
-        resize, data_dir = config.get("resize"), self.data_dir(name)
+        data_dir = self.data_dir(name)
         check_is_here(name, data_dir)
-        return load_dataset(name, data_dir, seed, hold_out, resize, copies_together, table)
+        return load(name, request._replace(data_dir=data_dir))
 
     @functools.cached_property
     def _restored(self) -> Any:

@@ -101,8 +101,7 @@ def _moments_table(posterior: Mapping[str, Any]) -> Table:
     for d, ess in enumerate(posterior["ess"]):
         row = [str(d)]
         for name in names:
-            # Reports of older runs have none.
-            ends = posterior.get(f"{name}_interval", [None] * (d + 1))[d]
+            ends = posterior[f"{name}_interval"][d]
             told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "cannot be told"
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
@@ -271,7 +270,7 @@ def _walk_sentence(posterior: Mapping[str, Any]) -> str:
 
 def _unadjusted(posterior: Mapping[str, Any]) -> str:
     """What size of bias is expected of a sampler that accepts every step."""
-    mean, worst = posterior.get("sd_bias", (None, None))  # Reports of older runs have none.
+    mean, worst = posterior["sd_bias"]
     if mean is None:
         return "unadjusted, so biased by an amount that cannot be told"
     text = f"unadjusted, so standard deviations are off by about {mean:.1%}"
@@ -282,7 +281,7 @@ def _unseen_modes(posterior: Mapping[str, Any], num_chains: int) -> str:
     """What chains that agree cannot tell of modes that none has seen."""
     from ensemble.draws.diagnostics import MIN_CHAINS  # Of chains alone.
 
-    if not posterior.get("converged") or num_chains >= MIN_CHAINS:
+    if not posterior["converged"] or num_chains >= MIN_CHAINS:
         return ""
     if num_chains == 1:
         return " One chain cannot tell of modes that it has not seen."
@@ -292,7 +291,7 @@ def _unseen_modes(posterior: Mapping[str, Any], num_chains: int) -> str:
 
 def _predictive(posterior: Mapping[str, Any]) -> str:
     """How far the chains agree on predictions, and what more draws would make of their NLL."""
-    found = posterior.get("predictive")  # Reports of older runs have none, nor have models.
+    found = posterior.get("predictive")  # Models have none.
     if found is None or found["rhat_max"] is None or not np.isfinite(found["rhat_max"]):
         return ""
     level, above = next(iter(found["rhat_above"].items()))
@@ -328,7 +327,7 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         if not registry.METHODS[report["method"]].is_exact:
             accepted = _unadjusted(posterior)
         text += f"{accepted}, {posterior['divergences']} divergent."
-    if not posterior.get("converged", True):  # Reports of older runs do not say it.
+    if not posterior["converged"]:
         text += " The run has not converged."
     text += _predictive(posterior)
     evidence = report.get("ladder", {}).get("log_evidence")

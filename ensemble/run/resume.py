@@ -18,7 +18,8 @@ from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
 from ensemble.sharding.signals import resume_line
-from ensemble.storage.checkpoint import Checkpointer, without_new_members
+from ensemble.storage import old
+from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
 
@@ -170,19 +171,16 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
         arrays = jax.tree.map(np.asarray, arrays)
     with work.checkpoint_errors():
         meta = checked_meta(meta)
-        processes.from_main(lambda: work.check_belongs(work.checkpoints, meta.get("identity")))
+        processes.from_main(lambda: work.check_belongs(work.checkpoints, meta["identity"]))
         changed = differences(meta["config"], method.config.to_dict())
         if changed:
             raise UserError(
                 f"{work.checkpoints} has members of another configuration: {'; '.join(changed)}; "
                 "restore these values or choose another --workdir"
             )
-        before = meta["counters"]
-        arrays, counters = without_new_members(arrays, before)
+        arrays, counters = old.checkpoint(arrays, meta["counters"], resumed=work.path)
         check_resumable(method, meta["dataset"], counters, work)
-    if counters is not before:
-        logger.warning("%s was growing: the members that had not joined start again.", work.path)
-    recall(meta.get("notes", ()))
+    recall(meta["notes"])
     return Saved(arrays, counters, meta["sizes"], meta["clock"], said())
 
 
@@ -257,8 +255,7 @@ def check_resumable(
     if now["fingerprint"] != then["fingerprint"]:
         raise UserError(
             f"{work.path} holds a run on other data than {now['name']} has now; "
-            "restore the data or choose another --workdir (a run from before exact copies were "
-            "kept in one split can be evaluated, but not resumed)"
+            f"restore the data or choose another --workdir ({old.NOT_RESUMED})"
         )
     from ensemble.sources.features import check_same_backbone  # Where a run goes on alone.
 

@@ -76,7 +76,6 @@ def load_dataset(
     seed: int = 0,
     hold_out: bool = True,
     resize: int | str | None = None,
-    copies_together: bool = True,
     table: TableKeys = NO_TABLE,
 ) -> Source:
     """Loads a data set.
@@ -94,17 +93,17 @@ def load_dataset(
         hold_out: whether to hold validation and calibration data out of the training data; if not,
             all of them are for training, and of own data also what would be carved for testing.
         resize: the size of pictures that are read from files: see `image_form.parse_size`.
-        copies_together: whether splits are carved so that exact copies of an example come into one.
-            Runs were once made without.
         table: what is said of a table.
 
     Raises:
         UserError: if the name is unknown, or the data cannot be had or used.
     """
     size = image_form.parse_size(resize)
-    request = Request(
-        data_dir, seed, hold_out, size=size, copies_together=copies_together, table=table
-    )
+    return load(name, Request(data_dir, seed, hold_out, size=size, table=table))
+
+
+def load(name: str, request: Request) -> Source:
+    """As `load_dataset`, of a data set that is asked for by a request."""
     return registry.load(_entry(name, request).loader)(name, request)
 
 
@@ -114,7 +113,7 @@ def source_of(data: Any, request: Request, has_table: bool = True, name: str = "
     Args:
         data: in a form of `ensemble.sources.data_forms`.
         request: how it is asked for.
-        has_table: whether data frames are tables. Runs were once made that took them for arrays.
+        has_table: whether data frames are tables; else they are arrays.
         name: of the data.
 
     Raises:

@@ -128,8 +128,7 @@ def dataset_from_arrays(
         seed: of the carving, which is stratified: every split has its share of every class.
         hold_out: whether to carve at all; if not, splits that are not given do not exist.
         kind: `labels` or `targets`: what y is where it is called so; None: by its values.
-        copies_together: whether exact copies of an example are carved into one split. Runs were
-            once made without.
+        copies_together: whether equal inputs are carved into one split.
 
     Raises:
         UserError: if the arrays cannot be used, or are too few to be split.

@@ -50,7 +50,7 @@ def assign_splits(
         seed: of the carving.
         hold_out: whether to carve the splits that are not given; if not, they do not exist.
         digests: of the inputs of a part, by `copies.digest_examples`; None: equal inputs are split
-            as any examples, as they once were, and copies are not looked for.
+            as any examples, and copies are not looked for.
 
     Returns:
         Their rows by split: of a given split all; each other one gets a tenth of the pool or of the

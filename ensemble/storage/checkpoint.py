@@ -19,7 +19,7 @@ from ensemble.config import FORMAT
 from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.sharding import processes
 from ensemble.sharding.parts import Parts, whole_parts
-from ensemble.storage import part_files
+from ensemble.storage import old, part_files
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED, cannot_write, check_format
@@ -30,7 +30,7 @@ SPARE_BYTES = 1_000_000
 """What a checkpoint takes beside its arrays, generously."""
 
 _WHOLE, _OF_ARRAYS = "whole_checksum", "checksum"
-"""What says that a checkpoint is as it was written; earlier versions have the latter alone."""
+"""Checksums of a checkpoint as it was written: of all of it, and of its arrays."""
 
 _STATE = "state"
 """The folder of the arrays of a checkpoint."""
@@ -114,7 +114,7 @@ class Checkpointer:
         meta |= {"format": FORMAT}
         parts = jax.tree.map(self._parts, arrays)
         shares = self._shares(parts)
-        meta[_OF_ARRAYS] = part_files.checksum_of_shares(parts, shares)  # For earlier versions.
+        meta[_OF_ARRAYS] = part_files.checksum_of_shares(parts, shares)
         meta[_WHOLE] = part_files.checksum_of_shares(parts, shares, meta)
 
         def number() -> int:
@@ -313,9 +313,9 @@ class Checkpointer:
             )
             arrays = jax.tree.map(np.asarray, restored.state)
         said = {key: value for key, value in meta.items() if key != _WHOLE}
-        is_old = _WHOLE not in meta and "identity" not in meta
-        told = meta[_OF_ARRAYS] if is_old else meta[_WHOLE]
-        if told != part_files.checksum(arrays, None if is_old else said):
+        is_whole = old.is_sealed(meta, _WHOLE)
+        told = meta[_WHOLE] if is_whole else meta[_OF_ARRAYS]
+        if told != part_files.checksum(arrays, said if is_whole else None):
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
 
@@ -471,26 +471,3 @@ def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:
 
 def _dtype(leaf: Any) -> Any:
     return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-
-
-def without_new_members(
-    arrays: dict[str, Any], counters: dict[str, int]
-) -> tuple[dict[str, Any], dict[str, int]]:
-    """Leaves out the members that have not caught up.
-
-    Earlier versions kept those of a growing ensemble in the checkpoint of the others, whose step
-    is `waiting_step`.
-
-    Args:
-        arrays: [M, ...], and sums of metrics.
-        counters: beside them, checked.
-    """
-    num_waiting, waiting_step = counters.get("num_waiting", 0), counters.get("waiting_step", 0)
-    if counters["step"] >= waiting_step:
-        return arrays, counters
-    joined = {
-        name: jax.tree.map(lambda leaf: leaf[:num_waiting], tree)
-        for name, tree in arrays.items()
-        if name != "totals"
-    }
-    return joined, {"step": waiting_step, "begun": waiting_step, "num_members": num_waiting}

@@ -17,7 +17,7 @@ from ensemble.config import FORMAT, all_keys, flatten
 from ensemble.errors import UserError, in_one_line
 
 UNKNOWN = "unknown"
-"""The identity of runs of earlier versions, and of their parts."""
+"""The identity of what belongs to no known run."""
 
 _FLAGS = (
     "jax_default_dtype_bits",
@@ -67,14 +67,12 @@ def read(entry: Any, config: Mapping[str, Any]) -> str:
     """The identity that a config.json says.
 
     Args:
-        entry: of config.json; None in those of earlier versions.
+        entry: of config.json.
         config: beside it, as it was read.
 
     Raises:
         ValueError: the entry is none, or one of them was changed since the run began.
     """
-    if entry is None:
-        return UNKNOWN
     if not isinstance(entry, dict) or not isinstance(entry.get("jax"), dict):
         raise ValueError("its identity is no object")
     if not isinstance(entry["keys"], list) or not all(isinstance(k, str) for k in entry["keys"]):
@@ -92,7 +90,7 @@ def check(part: Any, found: Any, expected: str) -> None:
 
     Args:
         part: its path.
-        found: the identity in it; `UNKNOWN` where there is none.
+        found: the identity in it.
         expected: of the run.
 
     Raises:
@@ -105,17 +103,17 @@ def check(part: Any, found: Any, expected: str) -> None:
         )
 
 
-def check_flags(path: Any, entry: Mapping[str, Any] | None) -> None:
+def check_flags(path: Any, then: Mapping[str, Any]) -> None:
     """Refuses to go on with a run where JAX computes other numbers than when it began.
 
     Args:
         path: of the workdir.
-        entry: `identity` of its config.json.
+        then: `flags` when it began.
 
     Raises:
         UserError: a setting differs.
     """
-    then, now = (entry or {}).get("jax", {}), json.loads(json.dumps(flags()))
+    now = json.loads(json.dumps(flags()))
     changed = [
         f"{name.upper()}={value} (now {now[name]})"
         for name, value in then.items()
@@ -153,5 +151,5 @@ def _canonical(value: Any) -> bytes:
 
 def _name(found: Any) -> str:
     if found == UNKNOWN:
-        return "no known run (it is of an earlier version, or was made by another program)"
+        return "no known run (nothing in it says which)"
     return f"run {in_one_line(found, 8)}"

@@ -255,7 +255,7 @@ def checksum(arrays: Any, meta: Mapping[str, Any] | None = None) -> int:
 
     Args:
         arrays: of which names, types, shapes and bytes count.
-        meta: JSON-ready; None in checkpoints of earlier versions.
+        meta: JSON-ready; None: nothing.
     """
     shares = [share_of(leaf) for leaf in jax.tree.leaves(arrays)]
     return checksum_of_shares(arrays, shares, meta)

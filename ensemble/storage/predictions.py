@@ -12,8 +12,9 @@ from ensemble import target_rows
 from ensemble.config import differences
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Arrays, Likelihood
+from ensemble.storage import old
 from ensemble.storage.files import write_by
-from ensemble.storage.identity import UNKNOWN, check
+from ensemble.storage.identity import check
 from ensemble.storage.memory import max_bytes
 from ensemble.storage.npz import map_arrays, read_arrays
 from ensemble.storage.paths import is_remote
@@ -70,8 +71,8 @@ def write_predictions(
     members: Sequence[int],
     config: Mapping[str, Any],
     *,
-    identity: str = UNKNOWN,
-    fingerprint: str = UNKNOWN,
+    identity: str | None = None,
+    fingerprint: str = "",
 ) -> None:
     """Writes predictions with what they belong to.
 
@@ -81,10 +82,10 @@ def write_predictions(
         targets: [N] of the split.
         members: [M], their numbers.
         config: of the run.
-        identity: of the run.
+        identity: of the run; None: nobody's, and the file does not say what it belongs to.
         fingerprint: of the data.
     """
-    binding = {} if identity == UNKNOWN else _binding(path, identity, fingerprint)
+    binding = _binding(path, identity, fingerprint)
     entries = {
         **binding,
         **target_rows.columns(targets),
@@ -128,8 +129,8 @@ def read_predictions(
     config: Mapping[str, Any],
     likelihood: Likelihood,
     *,
-    identity: str = UNKNOWN,
-    fingerprint: str = UNKNOWN,
+    identity: str | None = None,
+    fingerprint: str = "",
 ) -> StoredPredictions:
     """Reads what `write_predictions` wrote.
 
@@ -137,7 +138,7 @@ def read_predictions(
         path: of the npz file.
         config: of the workdir.
         likelihood: of the run.
-        identity: of the run.
+        identity: of the run; None: nobody's, and nothing is compared.
         fingerprint: of the data.
 
     Raises:
@@ -146,10 +147,10 @@ def read_predictions(
     if not path.exists():
         raise UserError(f"{path} is missing; run train.py again with the same --workdir")
     check_size(path)
+    expected = _binding(path, identity, fingerprint)
     try:
         arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
-        if "labels" in arrays:  # As targets were called in format 1's first files.
-            arrays["targets"] = arrays.pop("labels")
+        arrays = old.predictions(arrays, expected)
         binding = {name: str(arrays.pop(name)) for name in _BINDING if name in arrays}
         members, text = arrays.pop("members"), arrays.pop("config")
         columns = {name: arrays.pop(name) for name in _COLUMNS if name in arrays}
@@ -160,15 +161,15 @@ def read_predictions(
             f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and run "
             "train.py again with the same --workdir"
         ) from None
-    check(path, binding.get("identity", UNKNOWN), identity)
-    if identity != UNKNOWN:
-        for name, expected in _binding(path, identity, fingerprint).items():
-            if binding.get(name) != expected:
-                raise UserError(
-                    f"{path} has the {name} {in_one_line(binding.get(name), 40)}, and must have "
-                    f"{in_one_line(expected, 40)}; remove it and run train.py again with the same "
-                    "--workdir"
-                )
+    if identity is not None:
+        check(path, binding["identity"], identity)
+    for name, value in expected.items():
+        if binding.get(name) != value:
+            raise UserError(
+                f"{path} has the {name} {in_one_line(binding.get(name), 40)}, and must have "
+                f"{in_one_line(value, 40)}; remove it and run train.py again with the same "
+                "--workdir"
+            )
     changed = differences(theirs, config)
     if changed:
         raise UserError(
@@ -205,8 +206,10 @@ def _checked_targets(columns: dict[str, np.ndarray]) -> np.ndarray:
     return target_rows.joined(columns)
 
 
-def _binding(path: epath.Path, identity: str, fingerprint: str) -> dict[str, str]:
+def _binding(path: epath.Path, identity: str | None, fingerprint: str) -> dict[str, str]:
     """What a file of predictions belongs to."""
+    if identity is None:
+        return {}
     return {"identity": identity, "split": path.stem, "fingerprint": fingerprint}
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from ensemble import likelihoods, registry
 from ensemble.config import all_keys, flatten
-from ensemble.config_rules import validate_stored
 from ensemble.errors import Unregistered, in_one_line
 from ensemble.priors import families
 from ensemble.storage import old
@@ -97,7 +96,7 @@ def _check_values(value: Any, depth: int) -> None:
 
 
 def checked_config(config: Any) -> dict[str, Any]:
-    """Returns the configuration of a run, with defaults for keys that are newer than it.
+    """Returns the configuration of a run, with the keys that such a run has.
 
     Raises:
         Unregistered: it has names that are not known here.
@@ -112,7 +111,7 @@ def checked_config(config: Any) -> dict[str, Any]:
             "registers it first (--config=FILE runs the file that does), or use the version that "
             "wrote the run"
         )
-    return dict(validate_stored(config).to_dict())
+    return dict(old.validate_stored(config).to_dict())
 
 
 def _unknown_names(config: dict[str, Any]) -> list[str]:
@@ -131,9 +130,9 @@ def _unknown_names(config: dict[str, Any]) -> list[str]:
 def checked_report(report: dict[str, Any]) -> dict[str, Any]:
     """Returns a report whose entries that programs read are as they must be."""
     report = dict(report)
-    if "identity" in report and report.pop("checksum", None) != checksum(report):
+    if old.is_sealed(report, "checksum") and report.pop("checksum", None) != checksum(report):
         raise ValueError("its checksum does not agree with its content")
-    report = {**report, "config": checked_config(report["config"])}
+    report = old.with_notes(report) | {"config": checked_config(report["config"])}
     num_members = _whole(report, "num_members")
     live, failed = report["live_members"], report["failed_members"]
     numbers = range(num_members)
@@ -146,7 +145,7 @@ def checked_report(report: dict[str, Any]) -> dict[str, Any]:
         for k, why in failed.items()
     ):
         raise ValueError(f"failed_members must name reasons of {numbers}")
-    report = _with_notes(report)
+    _check_notes(report)
     if registry.METHODS[report["config"]["method"]].predicts:
         if registry.predicts(report["config"]):
             check_description(report["dataset"], report["config"]["likelihood"])
@@ -175,21 +174,17 @@ def checked_meta(meta: Any) -> dict[str, Any]:
         _is_number(one) and (one is not None or k in _MAY_BE_NULL) for k, one in clock.items()
     ):
         raise ValueError("its clock must be of numbers")
-    meta = _with_notes(meta)
+    meta = old.with_notes(meta)
+    _check_notes(meta)
     if registry.predicts(config):
         check_description(meta["dataset"], config["likelihood"])
-    counters = meta["counters"]
-    if "num_waiting" in counters and not counters["num_waiting"] < counters["num_members"]:
-        raise ValueError("more members are waiting than there are")
     return {**meta, "config": config}
 
 
-def _with_notes(stored: dict[str, Any]) -> dict[str, Any]:
-    """The same, with notes that are checked and name the keys that there are now."""
-    notes = stored.get("notes", [])
-    if not _are_texts(notes):
+def _check_notes(stored: Mapping[str, Any]) -> None:
+    notes = stored["notes"]
+    if not isinstance(notes, list) or not all(isinstance(one, str) for one in notes):
         raise ValueError("notes must be texts")
-    return {**stored, "notes": old.notes_of_today(notes)} if notes else stored
 
 
 def check_description(description: Any, likelihood: str) -> None:
@@ -270,10 +265,6 @@ def _whole(values: Mapping[str, Any], key: str) -> int:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _is_finite(value: Any) -> bool:

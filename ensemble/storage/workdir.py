@@ -26,9 +26,6 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 
 _NO_LOCK = "%s cannot be locked: start one run at a time there."
 
-_TOLD: set[str] = set()
-"""Workdirs of earlier versions of which that has been said."""
-
 
 class Workdir:
     """Paths of a workdir, local or remote (`gs://`).
@@ -155,13 +152,14 @@ class Workdir:
         """
         owner = self if outer is None else outer
         values = config.to_dict()
-        is_new = not owner.config.exists()
-        entry = identity.create(values, fingerprint) if is_new else owner._identity_entry()
-        content: dict[str, Any] = {"format": FORMAT, "config": old.as_it_began(values, entry)}
-        if entry is not None:
-            content["identity"] = entry
+        if owner.config.exists():
+            found, content = owner.identity(), old.as_it_began(owner._content(), values)
+        else:
+            entry = identity.create(values, fingerprint)
+            found = identity.read(entry, values)
+            content = {"format": FORMAT, "config": values, "identity": entry}
         write_file(self.config, schema.to_json(content))
-        self._identity = identity.read(entry, content["config"])
+        self._identity = found
 
     def check_links(self) -> None:
         """Refuses what would be read or written elsewhere, or never end: links out, and devices.
@@ -209,32 +207,22 @@ class Workdir:
             return self._identity
 
         def checked(content: dict[str, Any]) -> dict[str, Any]:
-            return {"": identity.read(content.get("identity"), content["config"])}
+            return {"": old.identity_of(content, self.path)}
 
         if not self.config.exists():
             raise UserError(
                 f"{self.config} is missing; restore it from a copy, or choose another --workdir"
             )
-        found: str = _read_json(self.config, checked)[""]
-        if found == identity.UNKNOWN and os.fspath(self.path) not in _TOLD:
-            _TOLD.add(os.fspath(self.path))
-            line = "%s is of an earlier version: its parts do not say which run they belong to."
-            logger.warning(line, self.path)
-        return found
+        return str(_read_json(self.config, checked)[""])
 
     def check_belongs(self, part: epath.Path, found: Any) -> None:
         """Refuses a part of another run.
 
         Args:
             part: its path.
-            found: the identity in it; None where there is none.
-
-        Raises:
-            UserError: as said.
+            found: the identity in it.
         """
-        found = identity.UNKNOWN if found is None else found
-        if found != identity.UNKNOWN or self.config.exists():
-            identity.check(part, found, self.identity())
+        identity.check(part, found, self.identity())
 
     def check_flags(self) -> None:
         """Refuses to go on where JAX computes other numbers than when the run began.
@@ -243,12 +231,11 @@ class Workdir:
             UserError: as said.
         """
         if self.config.exists():
-            identity.check_flags(self.path, self._identity_entry())
+            identity.check_flags(self.path, old.flags(self._content()))
 
-    def _identity_entry(self) -> dict[str, Any] | None:
+    def _content(self) -> dict[str, Any]:
         self.identity()  # It is sound.
-        entry: dict[str, Any] | None = _read_json(self.config, dict).get("identity")
-        return entry
+        return _read_json(self.config, dict)
 
     def read_report(self) -> dict[str, Any]:
         """Reads report.json; empty where there is none.
@@ -262,7 +249,7 @@ class Workdir:
             return {}
         report = _read_json(self.report, schema.checked_report)
         if self.config.exists():
-            self.check_belongs(self.report, report.get("identity"))
+            self.check_belongs(self.report, report["identity"])
         return report
 
     def write_report(self, report: Mapping[str, Any]) -> None:

@@ -63,8 +63,7 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> So
 
 
 def table_keys(config: Mapping[str, Any]) -> TableKeys:
-    """What a configuration, nested or not, says of tables; it may have been written before there
-    were such keys."""
+    """What a configuration, nested or not, says of tables; some tasks have no such keys."""
     kind = "labels" if likelihoods.named(config["likelihood"]).takes_logits else "targets"
     return TableKeys(
         config.get("target") or "",

@@ -288,7 +288,7 @@ def create_network(config: Mapping[str, Any], likelihood: Likelihood) -> Network
     Raises:
         UserError: it is not registered, or does not take its settings.
     """
-    dtype = config.get("dtype", FLOAT32)  # Samplers and older workdirs have no such key.
+    dtype = config.get("dtype", FLOAT32)  # Samplers have no such key.
     settings = model_settings(config)
     return networks.create(config["model"], likelihood.num_outputs, settings, dtype)
 

@@ -21,8 +21,9 @@ from ensemble.config import (
     model_block,
     task_block,
 )
-from ensemble.config_rules import check, validate, validate_stored
+from ensemble.config_rules import check, validate
 from ensemble.configs import digits_ensemble, movielens_hmc
+from ensemble.storage.old import validate_stored
 
 
 def test_what_is_not_given_is_the_default():

@@ -348,8 +348,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         arrays = {name: value for name, value in arrays.items() if name != "status"}
         keys = jax.random.split(rng_key, self.config.num_chains)
         step = counters["step"]
-        begun = counters.get("begun", step)  # Older checkpoints are never within a period.
-        return from_host(self._programs, keys, arrays, step, begun)
+        return from_host(self._programs, keys, arrays, step, counters["begun"])
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.

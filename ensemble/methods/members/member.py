@@ -84,7 +84,7 @@ def predictive(
     best = arrays["best"]
     chosen = best["variables"] if best else {"params": arrays["params"], **arrays["model_state"]}
     variables = jax.tree.map(lambda leaf: leaf[np.array(live)], chosen)
-    return Stacked(variables, member_devices=counters.get(MEMBER_DEVICES, 1))
+    return Stacked(variables, member_devices=counters[MEMBER_DEVICES])
 
 
 Objective = Callable[[Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Aux]]

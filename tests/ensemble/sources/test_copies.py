@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ensemble.source import in_memory
+from ensemble.source import Request, in_memory
 from ensemble.sources import copies, load_dataset
+from ensemble.sources.catalogue import load
 from ensemble.sources.dataset import dataset_from_arrays
 
 SPLITS = ("train", "validation", "calibration", "test")
@@ -90,7 +91,8 @@ def test_a_memory_map_is_split_alike(tmp_path, monkeypatch):
     monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 7 * 20)
     source = load_dataset(f"npy:{tmp_path}")
     assert source.fingerprint == expected.fingerprint
-    assert load_dataset(f"npy:{tmp_path}", copies_together=False).fingerprint != source.fingerprint
+    before = load(f"npy:{tmp_path}", Request(copies_together=False))
+    assert before.fingerprint != source.fingerprint
 
 
 def test_test_examples_that_were_learned_are_told(caplog):

@@ -1,17 +1,124 @@
-"""What earlier versions wrote is read in the words of this one, and stays as it was on disk."""
+"""What earlier versions wrote is read in the form of this one, and stays as it was on disk.
+
+`python -m tests.ensemble.storage.test_old` adds the workdirs of a release to `TODAY`. It never
+changes those that are there: what was read of them once is read of them by every later version.
+"""
 
 import json
+import logging
 import pathlib
 import shutil
+import tempfile
 
+import numpy as np
 import pytest
 
-from ensemble.config_rules import validate_stored
+from ensemble.config import all_keys, flatten
+from ensemble.config_rules import validate
+from ensemble.draws.store import Draws
 from ensemble.errors import UserError
-from ensemble.storage import schema
+from ensemble.storage import identity, old, schema
+from ensemble.storage.old import validate_stored
 from ensemble.storage.workdir import Workdir
 
-ARCHIVE = pathlib.Path(__file__).parents[2] / "golden" / "workdirs" / "1.0.0" / "hmc.zip"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+ARCHIVE = GOLDEN / "workdirs" / "1.0.0" / "hmc.zip"
+TODAY = GOLDEN / "upgraded.json"
+"""What is read of every workdir of an earlier version: keys that it wrote, and shapes of arrays."""
+
+BINDING = {"split": "SPLIT", "fingerprint": "FINGERPRINT"}
+RECORDED = json.loads(TODAY.read_text()) if TODAY.exists() else {}
+
+
+def archives():
+    """Workdirs by the names that `TODAY` has for them."""
+    found = sorted(GOLDEN.glob("workdirs/*/*.zip"))
+    return {f"{one.parent.name} {one.stem}": one for one in found}
+
+
+def upgraded(work):
+    """What is read of a workdir, by its files."""
+    config, report = work.read_config(), work.read_report()
+    metas = sorted(work.checkpoints.glob("*/meta/metadata"), key=lambda one: int(one.parts[-3]))
+    meta = schema.checked_meta(json.loads(metas[-1].read_text()))
+    assert meta["config"] == report["config"] == config
+    written, values = flatten(old.in_todays_words(stored(work)["config"])), flatten(config)
+    assert all(values[key] == all_keys()[key].default for key in values.keys() - written.keys())
+    predictions = {}
+    for path in sorted(work.predictions.glob("*.npz")):
+        with np.load(path) as arrays:
+            found = old.predictions(dict(arrays), BINDING)
+        assert old.predictions(found, BINDING) == found
+        predictions[path.stem] = {
+            name: str(one) if name in ("identity", *BINDING) else list(one.shape)
+            for name, one in sorted(found.items())
+        }
+    assert old.with_notes(report) == report
+    counters = old.checkpoint({}, meta["counters"])[1]
+    assert old.checkpoint({}, counters)[1] == counters
+    return {
+        "identity": work.identity(),
+        "config": {key: one for key, one in values.items() if key in written},
+        "report": {name: report[name] for name in ("identity", "notes")},
+        "checkpoint": {name: meta[name] for name in ("identity", "notes")} | {"counters": counters},
+        "draws": Draws(work.draws, work.identity()).end,
+        "predictions": predictions,
+    }
+
+
+@pytest.mark.parametrize("name", sorted({*archives(), *RECORDED}))
+def test_all_that_was_ever_written_is_read_in_the_form_of_today(name, tmp_path):
+    shutil.unpack_archive(archives()[name], tmp_path / "run")
+    work = Workdir(tmp_path / "run")
+    config = work.read_config()
+    assert validate(config).to_dict() == validate_stored(config).to_dict() == config
+    assert upgraded(work) == RECORDED[name]
+
+
+def test_a_run_that_cannot_say_which_it_is_says_so_once(work, caplog):
+    content = stored(work)
+    del content["identity"]
+    for _ in range(2):
+        assert old.identity_of(content, work.path) == identity.UNKNOWN
+    assert len(caplog.messages) == 1
+    assert old.flags(content) == {}
+    assert old.as_it_began(content, {"sampler": 1}) == {**content, "config": {"sampler": 1}}
+
+
+def test_members_that_had_not_joined_are_left_out_and_said_of_a_run_that_goes_on(caplog):
+    arrays = {"params": {"kernel": np.arange(6).reshape(3, 2)}, "totals": np.ones(1)}
+    counters = {"step": 5, "ticks": 5, "num_members": 3, "num_waiting": 2, "waiting_step": 8}
+    joined, left = old.checkpoint(arrays, counters)
+    assert caplog.messages == []
+    np.testing.assert_array_equal(joined.pop("params")["kernel"], [[0, 1], [2, 3]])
+    assert joined == {}
+    assert left == {"step": 8, "begun": 8, "num_members": 2, "member_devices": 1}
+    old.checkpoint(arrays, counters, resumed="runs/mine")
+    assert caplog.messages == [
+        "runs/mine was growing: the members that had not joined start again."
+    ]
+    assert "begun" not in old.checkpoint(arrays, {"step": 5})[1]  # Since when the totals are.
+    with pytest.raises(ValueError, match="more members are waiting"):
+        old.checkpoint(arrays, {**counters, "num_waiting": 3})
+
+
+def test_targets_of_classes_had_another_name():
+    arrays = {"labels": np.arange(3), "identity": np.array("mine")}
+    assert old.predictions(arrays, BINDING).keys() == {"targets", "identity"}
+
+
+class Split:
+    """Data whose fingerprint says how they are split."""
+
+    def __init__(self, copies_together=True):
+        self.fingerprint = "now" if copies_together else "before"
+
+
+@pytest.mark.parametrize("then", ["now", "before", "other"])
+def test_data_are_split_as_the_run_had_them(then, caplog):
+    found = old.as_it_was_split(Split, then, "runs/mine")
+    assert found.fingerprint == ("before" if then == "before" else "now")
+    assert len(caplog.messages) == (then == "before")
 
 
 @pytest.fixture
@@ -62,3 +169,17 @@ def test_a_block_by_both_names_is_refused(work):
     work.config.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"config\.json .*both config\.hmc and config\.sampler"):
         work.read_config()
+
+
+def _record():
+    """Adds the workdirs that are not there yet."""
+    logging.disable()
+    for name, archive in archives().items():
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.unpack_archive(archive, folder)
+            RECORDED.setdefault(name, upgraded(Workdir(folder)))
+    TODAY.write_text(json.dumps(RECORDED, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    _record()
