@@ -23,8 +23,8 @@ FORMAT = 1
 
 MAX_SEED = 2**32 - 1
 
-RENAMED = {"hmc": "sampler"}
-"""Blocks of keys that had other names in earlier versions, with those they have now."""
+RENAMED = {"hmc": "sampler", "pretrained": "init_from"}
+"""Keys, and blocks of keys, that had other names in earlier versions, with those they have now."""
 
 RUN = Block(
     {

@@ -148,6 +148,9 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
         if problem:
             conflicts.append(problem)
             broken.add(key)
+    for key, value in method_block(method).empty.items():
+        if complete[key] == "":
+            complete[key] = value
     if registry.METHODS[method].requires_prior and complete.get("prior") == _NO_PRIOR:
         if "prior" in by_hand:
             conflicts.append(

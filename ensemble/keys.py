@@ -108,9 +108,11 @@ class Block:
             own rule; returns those that cannot stand together.
         instead: what to use in place of keys of other methods or tasks, by their names.
         rules: texts of rules, by key, that say more of this owner than `Key.rule` does of all.
+        empty: what an empty value of a key stands for, by key.
     """
 
     keys: Mapping[str, Key]
     conflicts: Callable[[Mapping[str, Any]], list[Conflict]] = no_conflicts
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    empty: Mapping[str, Any] = dataclasses.field(default_factory=dict)

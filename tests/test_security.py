@@ -154,7 +154,7 @@ def test_files_that_a_workdir_names_do_not_run(tmp_path, monkeypatch, blobs):
     for use in (
         lambda: ensemble.load("run"),
         lambda: ensemble.evaluate("run", datasets=()),
-        lambda: ensemble.train(small_config(pretrained="run"), blobs, workdir="other"),
+        lambda: ensemble.train(small_config(init_from="run"), blobs, workdir="other"),
     ):
         with pytest.raises(UserError):
             use()

@@ -1,7 +1,7 @@
 """Your own pictures: four ResNet-50s, fine-tuned from your weights.
 
     python train.py --config=configs/resnet50.py --workdir=runs/resnet50 \\
-        --config.dataset=folder:pictures --config.pretrained=resnet50.npz
+        --config.dataset=folder:pictures --config.init_from=resnet50.npz
 
 The folder has one folder of pictures per class; each picture is brought to 224 x 224 pixels.
 `docs/your_network.md` says how to make `resnet50.npz` of PyTorch's weights. All weights are
@@ -31,5 +31,5 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
         config.num_epochs = 5  # After two it is at chance.
         config.learning_rate = 1e-3
     else:
-        config.pretrained = "resnet50.npz"
+        config.init_from = "resnet50.npz"
     return config

@@ -1,7 +1,7 @@
 """Your own pictures: four vision transformers of size S, fine-tuned from published weights.
 
     python train.py --config=configs/vit.py --workdir=runs/vit \\
-        --config.dataset=folder:pictures --config.pretrained=S_16.npz
+        --config.dataset=folder:pictures --config.init_from=S_16.npz
 
 The folder has one folder of pictures per class; each picture is brought to 224 x 224 pixels. The
 weights are a file of https://github.com/google-research/vision_transformer for patches of 16 and
@@ -10,7 +10,7 @@ may be given. All weights are trained, in bfloat16, and each member has a new he
 accelerators, and was not measured. `:b` is size B:
 
     python train.py --config=configs/vit.py:b --workdir=runs/vit_b \\
-        --config.dataset=folder:pictures --config.pretrained=B_16.npz
+        --config.dataset=folder:pictures --config.init_from=B_16.npz
 
 `:small` is to try the network on CPU cores: two members of size S from scratch on the handwritten
 digits of scikit-learn, with patches of 4 pixels. On two CPU cores (AMD EPYC, AVX-512), shared with
@@ -31,7 +31,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.dataset = "folder:PATH"
     config.resize = 224
     config.model = "vit"
-    config.pretrained = "S_16.npz"
+    config.init_from = "S_16.npz"
     config.dtype = "bfloat16"
     config.ensemble_size = 4
     config.num_epochs = 10
@@ -42,12 +42,12 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.batching = "independent"
     if variant == "b":
         config.vit.size = "B"
-        config.pretrained = "B_16.npz"
+        config.init_from = "B_16.npz"
     elif variant == "small":
         config.dataset = "digits"
         config.resize = None
         config.vit.patch = 4
-        config.pretrained = ""
+        config.init_from = ""
         config.ensemble_size = 2
         config.num_epochs = 2
         config.batch_size = 64

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from ensemble.errors import UserError
 from ensemble.evaluation.subject import Subject
-from ensemble.methods.mcmc.sampler_keys import MAP, PATHFINDER, PRIOR, UNIFORM
+from ensemble.methods.common_keys import NAMED, PRIOR
+from ensemble.storage import weights
 
 
 class Beside(NamedTuple):
@@ -35,7 +36,8 @@ def lay_beside(
         UserError: one that was asked for cannot be compared.
     """
     start = str(subject.config.get("init_from", PRIOR))
-    if start in (PRIOR, MAP, UNIFORM, PATHFINDER):
+    is_posterior = "num_chains" in subject.config
+    if not is_posterior or start in NAMED or start.endswith(weights.SUFFIXES):
         return Beside([compare(one) for one in workdirs], [])
     asked = [one for one in workdirs if os.path.abspath(one) != os.path.abspath(start)]
     comparisons, notes = [], []

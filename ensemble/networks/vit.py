@@ -3,7 +3,7 @@
 Dosovitskiy et al., "An image is worth 16x16 words" (2020), arXiv:2010.11929. Sizes are those of
 Steiner et al., "How to train your ViT?" (2021), arXiv:2106.10270. Names and shapes of parameters
 are those of the files that come with it, https://github.com/google-research/vision_transformer, so
-that these are weights to start from as they are: `config.pretrained`.
+that these are weights to start from as they are: `config.init_from`.
 """
 
 from typing import Any, NamedTuple

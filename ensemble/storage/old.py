@@ -6,6 +6,7 @@ An identity is checked over the names that a run began with, so its config.json 
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,11 +28,14 @@ _TOLD: set[str] = set()
 
 
 def in_todays_words(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as it was read, whose blocks have the names that they have now.
+    """A configuration as it was read, whose keys have the names that they have now.
 
     Raises:
-        ValueError: it has a block by both names.
+        ValueError: it has a key by both names.
     """
+    config = dict(config)
+    if {"ensemble_size", "num_chains"} <= config.keys():  # Runs once wrote keys of every method.
+        config.pop("init_from" if config.get("method", "sgd") == "sgd" else "pretrained", None)
     for old, new in RENAMED.items():
         if old in config and new in config:
             raise ValueError(f"it has both config.{old} and config.{new}, which are the same")
@@ -110,7 +114,7 @@ def with_notes(part: Mapping[str, Any]) -> dict[str, Any]:
 
 def _note(line: str) -> str:
     for old, new in RENAMED.items():
-        line = line.replace(f"config.{old}.", f"config.{new}.")
+        line = re.sub(rf"\bconfig\.{old}\b", f"config.{new}", line)
     return line
 
 

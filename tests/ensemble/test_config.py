@@ -91,6 +91,8 @@ def test_limits_may_be_reached():
         ({}, "num_epochs=None.*config.num_steps=None"),
         ({"num_epochs": 1, "num_steps": 1}, "set exactly one of the two"),
         ({"hmc": {"thin": 2}}, "config.hmc.thin.*config.sampler.thin"),
+        ({"pretrained": "w.npz"}, "config.pretrained.*config.init_from"),
+        ({"num_epochs": 1, "init_from": "map"}, "config.init_from='map' is for samplers"),
         ({"num_epoch": 1}, "config.num_epoch.*num_epochs?"),
         ({"zzz": 1}, "config.zzz.*augment.flip"),
         ({"augment": {"rotate": 1}}, "config.augment.rotate is not a key"),
@@ -462,5 +464,6 @@ def test_of_two_methods_the_keys_of_both_are_compared():
     sgd = validate({"num_epochs": 1, "seed": 3, "learning_rate": 0.5})
     hmc = validate({"method": "hmc", "prior": "normal(1)"})
     assert differences(sgd, hmc) == [
+        "init_from: '' -> 'prior'",
         "method: 'sgd' -> 'hmc'", "prior: 'none' -> 'normal(1)'", "seed: 3 -> 0",
     ]  # fmt: skip

@@ -15,10 +15,16 @@ from ensemble.keys import (
     Conflict,
     Key,
     Rule,
-    described,
     one_of,
 )
-from ensemble.methods.chain_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS, STOP_AT
+from ensemble.methods.common_keys import (
+    INIT_FROM,
+    INSTEAD_OF_MEMBERS,
+    NUM_CHAINS,
+    PRIOR,
+    STARTS,
+    STOP_AT,
+)
 
 
 class Traits(NamedTuple):
@@ -46,8 +52,6 @@ SAMPLERS = {
 }
 _DENSE = [name for name, traits in SAMPLERS.items() if traits.may_be_dense]
 MASSES = ("identity", "diagonal", "low_rank", "dense", "kronecker")
-PRIOR, MAP, UNIFORM, PATHFINDER = "prior", "map", "uniform", "pathfinder"
-"""Values of `init_from`; any other is a workdir."""
 
 
 def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
@@ -145,12 +149,7 @@ _SAMPLER = {
 BLOCK = Block(
     {
         "num_chains": NUM_CHAINS,
-        "init_from": Key(
-            PRIOR,
-            "where chains start; chain k of a workdir's: at its member k, or at the last draw of a "
-            "model",
-            described("must be prior, map, a workdir, or of a NumPyro model uniform or pathfinder"),
-        ),
+        "init_from": INIT_FROM,
         "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),
         **{f"sampler.{name}": key for name, key in _SAMPLER.items()},
         **STOP_AT,
@@ -172,6 +171,8 @@ BLOCK = Block(
         "beta_nll": "a posterior has one likelihood, whose gradients nothing weights",
         "dtype": "log densities of all the data differ by less than half precision rounds them",
     },
+    rules=STARTS,
+    empty={"init_from": PRIOR},
 )
 
 TEMPERING_BLOCK = dataclasses.replace(

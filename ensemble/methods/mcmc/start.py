@@ -23,6 +23,7 @@ from jax.flatten_util import ravel_pytree
 from ensemble.config import model_settings
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError
+from ensemble.methods.common_keys import MAP, PATHFINDER, PRIOR, UNIFORM
 from ensemble.methods.mcmc.coordinates import (
     Coordinates,
     as_regression,
@@ -31,11 +32,13 @@ from ensemble.methods.mcmc.coordinates import (
     kronecker,
 )
 from ensemble.methods.mcmc.log_density import LogDensity
-from ensemble.methods.mcmc.sampler_keys import MAP, PATHFINDER, PRIOR, UNIFORM
+from ensemble.network import path_name
 from ensemble.notes import note
 from ensemble.predictor import restore
 from ensemble.sharding import processes, signals, transfer
 from ensemble.source import in_memory
+from ensemble.storage import weights
+from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned, Modelled
 
@@ -191,10 +194,14 @@ def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
 def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: Any) -> Any:
     """Reads the parameters [C, ...] of an ensemble's first live members, or of chains' last draws.
 
+    A file of weights is one member.
+
     Raises:
-        UserError: the workdir has another network or other data, or too few members.
+        UserError: they are of another network or have learned other data, or are too few.
     """
     where = f"config.init_from={config.init_from!r}"
+    if config.init_from.endswith(weights.SUFFIXES):
+        return _of_file(config, shapes, where)
     try:
         restored = restore(Workdir(config.init_from))
     except UserError as error:
@@ -234,6 +241,27 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
     if found != jax.tree.map(lambda leaf: leaf.shape, shapes):
         raise UserError(f"{where} has parameters of other shapes than {config.model!r} has here")
     return chosen
+
+
+def _of_file(config: ml_collections.FrozenConfigDict, shapes: Any, where: str) -> Any:
+    """Parameters [1, ...] of a file of weights, which has all of them."""
+    if config.num_chains > 1:
+        raise UserError(
+            f"{where} has one network for {config.num_chains} chains; set config.num_chains=1, or "
+            "give the workdir of as many members"
+        )
+    found = weights.read(user_path(config.init_from, "--config.init_from"), where)
+
+    def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        array = found.get(path_name(path))
+        if array is None or array.shape != leaf.shape:
+            raise UserError(
+                f"{where} has no {path_name(path)} of shape {list(leaf.shape)}, as "
+                f"config.model={config.model!r} has; give all weights of this network"
+            )
+        return jnp.asarray(array[None], leaf.dtype)
+
+    return jax.tree.map_with_path(one, shapes)
 
 
 def starts_of_model(

@@ -11,8 +11,8 @@ from ensemble.keys import MAX_STEPS
 from ensemble.method import check_not_longer
 from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
 from ensemble.methods.members.engine_method import EngineMethod
+from ensemble.methods.members.given_weights import WEIGHTS, Weights
 from ensemble.methods.members.optimizers import create_descent, say_what_stretching_does
-from ensemble.methods.members.pretrained import WEIGHTS, Weights
 from ensemble.sharding import processes
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned

@@ -11,9 +11,9 @@ from ensemble.keys import (
     Block,
     Conflict,
     Key,
-    described,
     one_of,
 )
+from ensemble.methods.common_keys import INIT_FROM, NAMED
 from ensemble.methods.members.engine_keys import KEYS, conflicts
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -31,6 +31,10 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
                 "set exactly one of the two, the other to 0",
             )
         )
+    start = values["init_from"]
+    if start in NAMED:
+        line = f"config.init_from={start!r} is for samplers; it {INIT_FROM.rule.text}"
+        found.append(Conflict(("init_from",), line))
     return found + conflicts(values)
 
 
@@ -58,11 +62,7 @@ BLOCK = Block(
             kind=int,
         ),
         **KEYS,
-        "pretrained": Key(
-            "",
-            "weights that members start from, all but the head: npz, safetensors or a workdir",
-            described("must be the path of an npz or safetensors file, or a workdir; or empty"),
-        ),
+        "init_from": INIT_FROM,
         "dtype": Key(
             "float32",
             "what networks compute in; parameters, losses, scores and checkpoints are float32",

@@ -1,5 +1,6 @@
 """The keys of sgld and sghmc, whose steps see a batch of the data."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,15 @@ from ensemble.keys import (
     Key,
     one_of,
 )
-from ensemble.methods.chain_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS
+from ensemble.methods.common_keys import (
+    INIT_FROM,
+    INSTEAD_OF_MEMBERS,
+    MAP,
+    NUM_CHAINS,
+    PATHFINDER,
+    PRIOR,
+    UNIFORM,
+)
 from ensemble.methods.mcmc import sampler_keys
 from ensemble.methods.members import engine_keys, sgd_keys
 
@@ -48,10 +57,10 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
             f"config.sgmcmc.preconditioner={own['preconditioner']!r}; raise it, or use 'none'"
         )
         found.append(Conflict(("sgmcmc.num_burn_in", "sgmcmc.preconditioner"), line))
-    if start in (sampler_keys.MAP, sampler_keys.UNIFORM):
+    if start in (MAP, UNIFORM, PATHFINDER):
         line = (
             f"config.init_from={start!r} is for samplers that see all the data at once; use "
-            f"{sampler_keys.PRIOR!r}, or the workdir of trained members"
+            f"{PRIOR!r}, or the workdir of trained members"
         )
         found.append(Conflict(("init_from",), line))
     return found
@@ -75,7 +84,8 @@ _SGMCMC = {
 
 _KEYS = {
     "num_chains": NUM_CHAINS,
-    **{name: sampler_keys.BLOCK.keys[name] for name in ("init_from", "temperature")},
+    "init_from": INIT_FROM,
+    "temperature": sampler_keys.BLOCK.keys["temperature"],
     **{
         name: engine_keys.KEYS[name]
         for name in ("batch_size", "batching", "augment.shift", "augment.flip")
@@ -95,5 +105,6 @@ _INSTEAD = {
     "dtype": "log densities of all the data differ by less than half precision rounds them",
 }
 
-SGLD = Block(_KEYS, _conflicts, _INSTEAD)
-SGHMC = Block({**_KEYS, "momentum": sgd_keys.BLOCK.keys["momentum"]}, _conflicts, _INSTEAD)
+_RULES = {"init_from": f"{INIT_FROM.rule.text}, which is {PRIOR}"}
+SGLD = Block(_KEYS, _conflicts, _INSTEAD, _RULES, {"init_from": PRIOR})
+SGHMC = dataclasses.replace(SGLD, keys={**_KEYS, "momentum": sgd_keys.BLOCK.keys["momentum"]})

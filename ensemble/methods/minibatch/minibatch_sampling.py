@@ -18,9 +18,9 @@ from ensemble.draws.store import LOG_DENSITY, Draws, draw_variables, tracked_sca
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
+from ensemble.methods.common_keys import PRIOR
 from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.log_density import check_posterior
-from ensemble.methods.mcmc.sampler_keys import PRIOR
 from ensemble.methods.mcmc.start import members_of
 from ensemble.methods.members.engine import ChunkInfo as StepsInfo
 from ensemble.methods.members.engine import Engine

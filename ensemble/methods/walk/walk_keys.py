@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.keys import POSITIVE, Block, Conflict, Key, Rule, one_of
-from ensemble.methods.chain_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS, STOP_AT
+from ensemble.methods.common_keys import INSTEAD_OF_MEMBERS, NUM_CHAINS, STOP_AT
 
 SHAPES = ("scalar", "diagonal", "dense")
 """What the warm-up can make of the moves."""

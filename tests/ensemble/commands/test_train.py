@@ -231,6 +231,7 @@ def test_training_imports_no_tensorflow(config_file, tmp_path):
         (["--num_epochs=3"], "--config.num_epochs=..."),
         (["--config.batchsize=3"], "config.batchsize"),
         (["--config.hmc.thin=2"], "config.sampler.thin"),
+        (["--config.pretrained=w.npz"], "config.init_from"),
         (["--config.batch_size=many"], "batch_size"),
         (["--config.num_steps=10"], "config.num_steps=10"),
         (["--config.ensemble_size=0"], "config.ensemble_size=0"),

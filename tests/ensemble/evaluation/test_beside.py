@@ -15,7 +15,7 @@ def compare(workdir):
 
 
 def beside(start, *workdirs):
-    found = lay_beside(SimpleNamespace(config=start), workdirs, compare)
+    found = lay_beside(SimpleNamespace(config={"num_chains": 2, **start}), workdirs, compare)
     return [(one["workdir"], one.get("is_start", False)) for one in found[0]], found[1]
 
 
@@ -34,6 +34,11 @@ def test_the_start_is_first_and_once(workdirs, expected):
 @pytest.mark.parametrize("config", [{}, {"init_from": "prior"}, {"init_from": "map"}])
 def test_what_starts_from_no_members_has_none_beside_it(config):
     assert beside(config, "runs/b") == ([("runs/b", False)], [])
+
+
+def test_an_ensemble_has_nothing_beside_it_that_it_started_from():
+    subject = SimpleNamespace(config={"init_from": "runs/a"})
+    assert lay_beside(subject, [], compare) == ([], [])
 
 
 def test_a_start_that_is_gone_is_a_note_unless_it_was_asked_for():

@@ -119,7 +119,7 @@ def test_a_transformer_is_fine_tuned_in_half_precision_from_its_weights(tmp_path
     arrays = {name: leaf[0] for name, (_, leaf) in zip(names, flat, strict=True)}
     np.savez(tmp_path / "w.npz", **arrays)
     tuned = ensemble.train(
-        config | {"num_steps": 40, "pretrained": str(tmp_path / "w.npz"), "dtype": "bfloat16"},
+        config | {"num_steps": 40, "init_from": str(tmp_path / "w.npz"), "dtype": "bfloat16"},
         data={"inputs": images, "labels": labels},
     )
     assert tuned.report["test"]["ensemble"]["accuracy"] > 0.8

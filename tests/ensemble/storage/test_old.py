@@ -171,6 +171,17 @@ def test_a_block_by_both_names_is_refused(work):
         work.read_config()
 
 
+@pytest.mark.parametrize(("method", "kept"), [("sgd", "w.npz"), ("hmc", "map"), (None, "w.npz")])
+def test_of_the_keys_of_every_method_that_of_its_own_start_is_kept(method, kept):
+    written = {"ensemble_size": 2, "num_chains": 4, "pretrained": "w.npz", "init_from": "map"}
+    written |= {} if method is None else {"method": method}
+    found = old.in_todays_words(written)
+    assert found["init_from"] == kept
+    assert "pretrained" not in found
+    early = {key: value for key, value in written.items() if key != "pretrained"}
+    assert old.in_todays_words(early).get("init_from") == ("map" if method == "hmc" else None)
+
+
 def _record():
     """Adds the workdirs that are not there yet."""
     logging.disable()

@@ -138,6 +138,21 @@ def test_members_of_another_activation_are_no_start(blobs, monkeypatch):
         start.members_of(validate(config), make_task(blobs), SHAPES)
 
 
+def test_a_chain_starts_from_a_file_that_has_all_of_its_parameters(blobs, tmp_path):
+    file, task = tmp_path / "w.npz", make_task(blobs)
+    arrays = {"Dense_0/kernel": np.arange(18.0).reshape(6, 3), "Dense_0/bias": np.ones(3)}
+    np.savez(file, **arrays)
+    config = {"method": "hmc", "model": "logistic_regression", "init_from": str(file)}
+    found = start.members_of(validate(config | {"num_chains": 1}), task, SHAPES)
+    np.testing.assert_array_equal(found["Dense_0"]["kernel"][0], arrays["Dense_0/kernel"])
+    np.testing.assert_array_equal(found["Dense_0"]["bias"], np.ones((1, 3)))
+    with pytest.raises(UserError, match=r"w.npz' .*4 chains.*config.num_chains=1"):
+        start.members_of(validate(config), task, SHAPES)
+    np.savez(file, **{"Dense_0/kernel": np.ones((6, 3))})
+    with pytest.raises(UserError, match=r"w.npz' .*Dense_0/bias .*\[3\]"):
+        start.members_of(validate(config | {"num_chains": 1}), task, SHAPES)
+
+
 def test_a_start_that_is_not_finite_is_refused(blobs):
     task = make_task(blobs)
     density = make_density(task)

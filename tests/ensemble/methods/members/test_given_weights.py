@@ -70,7 +70,7 @@ def started(blobs, **overrides):
 def test_every_member_starts_from_the_file_with_a_head_of_its_own(blobs, tmp_path, num_devices):
     arrays = body_of_tiny()
     np.savez(tmp_path / "w.npz", **arrays)
-    found = started(blobs, pretrained=str(tmp_path / "w.npz"), num_devices=num_devices)
+    found = started(blobs, init_from=str(tmp_path / "w.npz"), num_devices=num_devices)
     alone = started(blobs, num_devices=num_devices)
     for name in BODY:
         np.testing.assert_array_equal(found[name], np.stack([arrays[name]] * 4))
@@ -84,7 +84,7 @@ def test_names_may_have_dots_and_a_prefix_and_numbers_may_be_half(blobs, tmp_pat
     arrays = {name: one.astype(ml_dtypes.bfloat16) for name, one in body_of_tiny().items()}
     dotted = {f"params.{name.replace('/', '.')}": one for name, one in arrays.items()}
     write_safetensors(tmp_path / "w.safetensors", dotted)
-    found = started(blobs, pretrained=str(tmp_path / "w.safetensors"))
+    found = started(blobs, init_from=str(tmp_path / "w.safetensors"))
     for name in BODY:
         assert found[name].dtype == np.float32
         np.testing.assert_array_equal(found[name][1], arrays[name].astype(np.float32))
@@ -98,7 +98,7 @@ def test_members_of_a_run_are_started_from_in_turn_with_their_state(blobs, tmp_p
     )
     theirs = first.predictor.variables
     other = make_blobs(num_classes=4)
-    found = started(other, model="test_normed", ensemble_size=3, pretrained=str(tmp_path / "first"))
+    found = started(other, model="test_normed", ensemble_size=3, init_from=str(tmp_path / "first"))
     for k in range(3):
         for name in ("mean", "var"):
             np.testing.assert_array_equal(
@@ -117,7 +117,7 @@ def test_a_run_fine_tunes_all_weights_and_goes_on_without_the_file(blobs, tmp_pa
     arrays = {f"params/{a}/{b}": x[0] for a, one in params.items() for b, x in one.items()}
     file = tmp_path / "w.npz"
     np.savez(file, **arrays)
-    config = small_config(ensemble_size=3, num_epochs=2, pretrained=str(file), learning_rate=0.02)
+    config = small_config(ensemble_size=3, num_epochs=2, init_from=str(file), learning_rate=0.02)
     straight = ensemble.train(config, data=blobs)
     ensemble.train(config | {"num_epochs": 1}, data=blobs, workdir=str(tmp_path / "run"))
     file.unlink()
@@ -127,7 +127,7 @@ def test_a_run_fine_tunes_all_weights_and_goes_on_without_the_file(blobs, tmp_pa
     kernel = ours["Dense_0"]["kernel"]
     assert np.abs(kernel - arrays["params/Dense_0/kernel"]).max() > 1e-3  # It has moved,
     assert np.abs(kernel - arrays["params/Dense_0/kernel"]).max() < 0.5  # and not far.
-    fresh = ensemble.train(config | {"pretrained": ""}, data=blobs)
+    fresh = ensemble.train(config | {"init_from": ""}, data=blobs)
     nll = {
         name: one.report["test"]["ensemble"]["nll"]
         for name, one in {"tuned": straight, "fresh": fresh}.items()
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_named(blobs, tmp_path):
     def refused(line, arrays, **overrides):
         np.savez(file, **arrays)
         with pytest.raises(UserError, match=line) as error:
-            started(blobs, pretrained=str(file), **overrides)
+            started(blobs, init_from=str(file), **overrides)
         assert "\n" not in str(error.value)
 
     arrays = body_of_tiny()
@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_named(blobs, tmp_path):
         (tmp_path, "is not a workdir.*; or give an npz or a safetensors file"),
     ):
         with pytest.raises(UserError, match=line):
-            started(blobs, pretrained=str(path))
+            started(blobs, init_from=str(path))
 
 
 def test_what_never_ends_is_not_read(tmp_path):
@@ -172,7 +172,7 @@ def test_what_never_ends_is_not_read(tmp_path):
             "train.py",
             "--config=digits_ensemble",
             f"--workdir={tmp_path}/run",
-            f"--config.pretrained={file}",
+            f"--config.init_from={file}",
         )
         assert done.returncode == 2
         assert f"{file} cannot be read as weights: it is not a regular file; give an" in done.stderr
@@ -193,7 +193,7 @@ def test_a_forged_file_is_refused(blobs, tmp_path, claims):
     file = tmp_path / "w.safetensors"
     write_safetensors(file, dict([next(iter(body_of_tiny().items()))]), **claims)
     with pytest.raises(UserError, match=r"cannot be read as weights: .*; give an npz"):
-        started(blobs, pretrained=str(file))
+        started(blobs, init_from=str(file))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 20, (10).to_bytes(8, "little") + b"[" * 10])
@@ -201,22 +201,22 @@ def test_what_is_no_file_of_weights_is_refused(blobs, tmp_path, content):
     file = tmp_path / "w.safetensors"
     file.write_bytes(content)
     with pytest.raises(UserError, match=r"cannot be read as weights: .*; give an npz"):
-        started(blobs, pretrained=str(file))
+        started(blobs, init_from=str(file))
 
 
 def test_arrays_that_the_network_lacks_are_noted(blobs, tmp_path, caplog):
     np.savez(tmp_path / "w.npz", **body_of_tiny(), pre_logits=np.zeros(3))
-    started(blobs, pretrained=str(tmp_path / "w.npz"))
+    started(blobs, init_from=str(tmp_path / "w.npz"))
     assert "has arrays that config.model='tiny' lacks: pre_logits." in caplog.text
 
 
 def test_other_weights_are_refused_by_a_run_that_goes_on_and_by_new_members(blobs, tmp_path):
     file, workdir = tmp_path / "w.npz", str(tmp_path / "run")
     np.savez(file, **body_of_tiny())
-    config = small_config(ensemble_size=2, num_epochs=1, pretrained=str(file))
+    config = small_config(ensemble_size=2, num_epochs=1, init_from=str(file))
     ensemble.train(config, data=blobs, workdir=workdir)
     np.savez(file, **body_of_tiny(seed=1))
-    line = r"started from other weights than config.pretrained='.*w.npz' has now; put those back"
+    line = r"started from other weights than config.init_from='.*w.npz' has now; put those back"
     for more in ({"num_epochs": 2}, {"ensemble_size": 3}):
         with pytest.raises(UserError, match=line):
             ensemble.train(config | more, data=blobs, workdir=workdir)
@@ -251,7 +251,7 @@ def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
         "Dense_1/bias": rng.normal(size=256),
     }
     np.savez(tmp_path / "w.npz", **arrays)
-    config = {"model": "test_wide", "pretrained": str(tmp_path / "w.npz"), "ensemble_size": 2}
+    config = {"model": "test_wide", "init_from": str(tmp_path / "w.npz"), "ensemble_size": 2}
     config = validate(small_config(**config, member_devices=4, num_devices=8))
     method = SGD(config, create(config, blobs))
     placed = []
@@ -290,13 +290,13 @@ def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeyp
 
     networks.register("zero", Zero)
     np.savez(tmp_path / "w.npz", **body_of_tiny())
-    config = {"model": "zero", "pretrained": str(tmp_path / "w.npz")}
+    config = {"model": "zero", "init_from": str(tmp_path / "w.npz")}
     with pytest.raises(UserError, match="members 0 and 1, which start from the same"):
         started(blobs, **config)
     assert started(blobs, **config, batching="independent")["Dense_1/kernel"].shape == (4, 8, 3)
     two = {"ensemble_size": 2}
     ensemble.train(small_config(num_epochs=1, **two), data=blobs, workdir=str(tmp_path / "two"))
-    config["pretrained"] = str(tmp_path / "two")  # Of two networks, which differ.
+    config["init_from"] = str(tmp_path / "two")  # Of two networks, which differ.
     assert started(blobs, **config, **two)["Dense_1/kernel"].shape == (2, 8, 3)
     with pytest.raises(UserError, match="members 0 and 2, which start from the same"):
         started(blobs, **config, ensemble_size=3)

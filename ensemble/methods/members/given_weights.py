@@ -1,4 +1,4 @@
-"""Weights that members start from, of a file or of another run: `config.pretrained`.
+"""Weights that members start from, of a file or of another run: `config.init_from`.
 
 The head, which is every array whose shape depends on the number of outputs, is new for each member,
 and so are the likelihood's own parameters. All other arrays are those of the file. Where it is an
@@ -7,19 +7,15 @@ of what was read, so that a run does not go on from other weights.
 """
 
 import hashlib
-import io
 import itertools
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
-import ml_dtypes
 import numpy as np
-from etils import epath
 from flax import traverse_util
 from jax.tree_util import tree_leaves_with_path
 
@@ -29,9 +25,8 @@ from ensemble.errors import UserError, in_one_line
 from ensemble.network import Variables, path_name
 from ensemble.notes import note
 from ensemble.sharding import processes
-from ensemble.storage.memory import memory_bytes
-from ensemble.storage.npz import read_arrays
-from ensemble.storage.paths import is_remote, user_path
+from ensemble.storage import weights
+from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned
 
@@ -42,19 +37,9 @@ Given = dict[str, Any]
 
 _MAX_NAMED = 6
 
-_MAX_HEADER = 2**23
-"""Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
-
-_DTYPES: dict[str, Any] = {
-    **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},
-    **{f"I{size}": np.dtype(f"<i{size // 8}") for size in (8, 16, 32, 64)},
-    **{f"U{size}": np.dtype(f"<u{size // 8}") for size in (8, 16, 32, 64)},
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "BOOL": np.dtype(bool),
-}
-
 WEIGHTS = "pretrained"
-"""What a checkpoint's counters call the digest of the weights that the members started from."""
+"""What a checkpoint's counters call the digest of the weights that the members started from; the
+key had this name once."""
 
 
 class Weights:
@@ -67,7 +52,7 @@ class Weights:
 
     def __init__(self, config: ml_collections.FrozenConfigDict, digest: int | None = None):
         self._config, self.digest = config, digest
-        self._what = f"config.pretrained={config.pretrained!r}"
+        self._what = f"config.init_from={config.init_from!r}"
 
     @property
     def counters(self) -> dict[str, int]:
@@ -87,9 +72,9 @@ class Weights:
             UserError: they cannot be read, or do not fit the network, or make members the same,
                 or are not those that other members have started from.
         """
-        if not self._config.pretrained:
+        if not self._config.init_from:
             return {}
-        found = _read(self._config.pretrained, self._what)
+        found = _read(self._config.init_from, self._what)
         digest = _digest(found)
         if self.digest not in (None, digest):
             raise UserError(
@@ -109,10 +94,10 @@ class Weights:
         config, then = self._config, counters.get(WEIGHTS)
 
         def now() -> int | None:
-            path = user_path(config.pretrained, "--config.pretrained")
-            return _digest(_read(config.pretrained, self._what)) if path.exists() else then
+            path = user_path(config.init_from, "--config.init_from")
+            return _digest(_read(config.init_from, self._what)) if path.exists() else then
 
-        if config.pretrained and then is not None and processes.from_main(now) != then:
+        if config.init_from and then is not None and processes.from_main(now) != then:
             raise UserError(
                 f"{where} holds a run that started from other weights than {self._what} has now; "
                 "put those back, or choose another --workdir"
@@ -125,7 +110,7 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
     Raises:
         UserError: they do not fit the network, or make members the same.
     """
-    what = f"config.pretrained={config.pretrained!r}"
+    what = f"config.init_from={config.init_from!r}"
     variables = jax.eval_shape(task.init_variables, jax.random.key(0))
     shapes = _named(variables)
     body = _body(config, task.dataset.input_shape, task.likelihood.num_outputs)
@@ -160,7 +145,7 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
     num_networks = len(next(iter(fits.values())))
     logger.info(
         "Members start from %s: %d arrays, of %d network%s. New for each member: %s.",
-        config.pretrained,
+        config.init_from,
         len(fits),
         num_networks,
         "s" * (num_networks > 1),
@@ -190,81 +175,15 @@ def _named(variables: Variables) -> dict[str, Any]:
 
 def _read(given: str, what: str) -> Given:
     """The arrays of a file or of a run's live members, [L, ...] by name."""
-    path = user_path(given, "--config.pretrained")
-    if path.suffix in (".npz", ".safetensors"):
-        if not path.exists():
-            raise UserError(f"{what}: there is no such file; give the path of one")
-        arrays = _read_file(path)
-        named = {
-            name.replace(".", "/").removeprefix("params/"): array[None]
-            for name, array in arrays.items()
-        }
-        if len(named) < len(arrays):
-            raise UserError(f"{what} has two arrays of one name, such as a.b and a/b; rename one")
-        return named
+    path = user_path(given, "--config.init_from")
+    if path.suffix in weights.SUFFIXES:
+        return {name: array[None] for name, array in weights.read(path, what).items()}
     try:
         restored = registry.load(registry.RESTORE)(Workdir(path))
     except UserError as error:
         raise UserError(f"{what}: {error}; or give an npz or a safetensors file") from None
     last = restored.num_draws
     return {name: leaf[last - 1 :: last] for name, leaf in _named(restored.variables).items()}
-
-
-def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
-    """Reads all arrays of a file of anybody: numbers by name, no more than memory holds.
-
-    Args:
-        path: that ends in `.npz` or `.safetensors`.
-
-    Raises:
-        UserError: it is no such file, or holds what is no number, or more than memory does.
-    """
-    limit = memory_bytes() // 2
-    try:
-        if not is_remote(path) and not os.path.isfile(path):  # A pipe or a device never ends.
-            raise ValueError("it is not a regular file")
-        size = path.stat().length
-        if path.suffix != ".npz":
-            limit //= 2  # The library copies the arrays.
-        if size > limit:
-            raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
-        content = path.read_bytes()
-        if path.suffix == ".npz":
-            arrays = read_arrays(io.BytesIO(content), limit)
-        else:
-            arrays = _read_safetensors(content)
-        for name, array in arrays.items():
-            if array.dtype.kind in "US" or array.dtype.kind == "c":
-                raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
-            "safetensors file of arrays by name"
-        ) from None
-    return arrays
-
-
-def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file.
-
-    Raises:
-        ValueError: it is none, or has arrays of other dtypes than `_DTYPES`.
-    """
-    import safetensors  # Few runs have such a file.
-
-    if int.from_bytes(content[:8], "little") > _MAX_HEADER:
-        raise ValueError("it has no header of safetensors")
-    try:
-        entries = safetensors.deserialize(content)
-    except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from None
-    for name, entry in entries:
-        if entry["dtype"] not in _DTYPES:
-            raise ValueError(f"{name} has dtype {entry['dtype']}, not of {', '.join(_DTYPES)}")
-    return {
-        name: np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in entries
-    }
 
 
 def _body(
@@ -316,7 +235,7 @@ def _check_members_differ(
     first, second = (draw(jax.random.key(seed)) for seed in (0, 1))
     if jax.tree.all(jax.tree.map(jnp.array_equal, first, second)):
         raise UserError(
-            f"config.pretrained={config.pretrained!r}: members {alike[0]} and {alike[1]}, which "
+            f"config.init_from={config.init_from!r}: members {alike[0]} and {alike[1]}, which "
             "start from the same weights, would stay the same, for the head of "
             f"config.model={config.model!r} always starts alike; set config.batching='independent'"
         )

@@ -1,0 +1,105 @@
+"""Weights of networks in files of anybody: npz and safetensors, arrays by name."""
+
+import io
+import os
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from etils import epath
+
+from ensemble.errors import UserError, in_one_line
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.npz import read_arrays
+from ensemble.storage.paths import is_remote
+
+SUFFIXES = (".npz", ".safetensors")
+
+_MAX_HEADER = 2**23
+"""Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
+
+_DTYPES: dict[str, Any] = {
+    **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},
+    **{f"I{size}": np.dtype(f"<i{size // 8}") for size in (8, 16, 32, 64)},
+    **{f"U{size}": np.dtype(f"<u{size // 8}") for size in (8, 16, 32, 64)},
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "BOOL": np.dtype(bool),
+}
+
+
+def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
+    """Reads the arrays of a file, by the paths of a network's parameters: with `/`.
+
+    Args:
+        path: that ends in one of `SUFFIXES`.
+        what: says so, for messages.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read as weights.
+    """
+    if not path.exists():
+        raise UserError(f"{what}: there is no such file; give the path of one")
+    arrays = _read_file(path)
+    named = {
+        name.replace(".", "/").removeprefix("params/"): array for name, array in arrays.items()
+    }
+    if len(named) < len(arrays):
+        raise UserError(f"{what} has two arrays of one name, such as a.b and a/b; rename one")
+    return named
+
+
+def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
+    """Reads all arrays of a file of anybody: numbers by name, no more than memory holds.
+
+    Args:
+        path: that ends in `.npz` or `.safetensors`.
+
+    Raises:
+        UserError: it is no such file, or holds what is no number, or more than memory does.
+    """
+    limit = memory_bytes() // 2
+    try:
+        if not is_remote(path) and not os.path.isfile(path):  # A pipe or a device never ends.
+            raise ValueError("it is not a regular file")
+        size = path.stat().length
+        if path.suffix != ".npz":
+            limit //= 2  # The library copies the arrays.
+        if size > limit:
+            raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
+        content = path.read_bytes()
+        if path.suffix == ".npz":
+            arrays = read_arrays(io.BytesIO(content), limit)
+        else:
+            arrays = _read_safetensors(content)
+        for name, array in arrays.items():
+            if array.dtype.kind in "US" or array.dtype.kind == "c":
+                raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
+            "safetensors file of arrays by name"
+        ) from None
+    return arrays
+
+
+def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file.
+
+    Raises:
+        ValueError: it is none, or has arrays of other dtypes than `_DTYPES`.
+    """
+    import safetensors  # Few runs have such a file.
+
+    if int.from_bytes(content[:8], "little") > _MAX_HEADER:
+        raise ValueError("it has no header of safetensors")
+    try:
+        entries = safetensors.deserialize(content)
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from None
+    for name, entry in entries:
+        if entry["dtype"] not in _DTYPES:
+            raise ValueError(f"{name} has dtype {entry['dtype']}, not of {', '.join(_DTYPES)}")
+    return {
+        name: np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in entries
+    }
