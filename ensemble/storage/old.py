@@ -15,6 +15,7 @@ import ml_collections
 
 from ensemble.config import RENAMED, flatten
 from ensemble.config_rules import check, refuse
+from ensemble.keys import MAX_STEPS
 from ensemble.storage import identity
 
 logger = logging.getLogger("ensemble")
@@ -125,7 +126,7 @@ def checkpoint(
 
     Before 1.0 it held members that had not caught up, of an ensemble that grew; the others are at
     `waiting_step`, and they alone are returned. It was never within a period of logging, or cannot
-    be used.
+    be used. Of a schedule whose steps it does not say, nothing is told when it is stretched.
 
     Args:
         arrays: [M, ...], and sums of metrics.
@@ -136,7 +137,7 @@ def checkpoint(
         ValueError: more members wait than there are.
     """
     begun = {} if "totals" in arrays else {"begun": counters["step"]}
-    counters = {"member_devices": 1, **begun, **counters}
+    counters = {"member_devices": 1, "last_step": MAX_STEPS, **begun, **counters}
     num_waiting, waiting_step = counters.get("num_waiting", 0), counters.get("waiting_step", 0)
     if "num_waiting" in counters and not num_waiting < counters["num_members"]:
         raise ValueError("more members are waiting than there are")
@@ -150,7 +151,7 @@ def checkpoint(
         if name != "totals"
     }
     at = {"step": waiting_step, "begun": waiting_step, "num_members": num_waiting}
-    return joined, {**at, "member_devices": 1}
+    return joined, {**at, "member_devices": 1, "last_step": MAX_STEPS}
 
 
 def predictions(arrays: dict[str, Any], binding: Mapping[str, str]) -> dict[str, Any]:

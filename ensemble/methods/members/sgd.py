@@ -91,7 +91,7 @@ class SGD(EngineMethod[EngineState]):
         super().check_resumable(counters, where)
         self._weights.check(counters, where)
         last_step = self.engine.num_steps
-        if last_step > counters.get("last_step", last_step):
+        if last_step > counters["last_step"]:
             learning_rate = self.engine.descent.learning_rate
             say_what_stretching_does(self.config, counters, learning_rate, last_step)
         key = "num_epochs or config.num_steps"

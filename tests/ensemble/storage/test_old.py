@@ -92,7 +92,13 @@ def test_members_that_had_not_joined_are_left_out_and_said_of_a_run_that_goes_on
     assert caplog.messages == []
     np.testing.assert_array_equal(joined.pop("params")["kernel"], [[0, 1], [2, 3]])
     assert joined == {}
-    assert left == {"step": 8, "begun": 8, "num_members": 2, "member_devices": 1}
+    assert left == {
+        "step": 8,
+        "begun": 8,
+        "num_members": 2,
+        "member_devices": 1,
+        "last_step": 2**31 - 1,
+    }
     old.checkpoint(arrays, counters, resumed="runs/mine")
     assert caplog.messages == [
         "runs/mine was growing: the members that had not joined start again."
