@@ -18,6 +18,7 @@ import PIL.Image
 import pytest
 from conftest import ROOT, small_config
 from etils import epath
+from run_parts import config_of, held, report_of, workdir_of
 from written_runs import write_run
 
 import ensemble
@@ -32,7 +33,7 @@ from ensemble.run.writer import Writer
 from ensemble.sources import folders, own_arrays
 from ensemble.storage import checkpoint, memory, npz, schema
 from ensemble.storage.predictions import StoredPredictions, read_predictions
-from ensemble.storage.workdir import Workdir, check_links
+from ensemble.storage.workdir import check_links
 from ensemble.tasks.learning_data import described_dataset
 
 SOURCES = [
@@ -266,8 +267,7 @@ def test_large_files_are_not_read(run, name):
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "events/run.out.tfevents.1"])
-def test_large_files_are_not_read_on_resumption(tmp_path, name):
-    work = Workdir(tmp_path)
+def test_large_files_are_not_read_on_resumption(work, tmp_path, name):
     work.events.mkdir()
     path = tmp_path / name
     path.touch()
@@ -327,7 +327,7 @@ def test_links_that_lead_out_are_refused_and_nothing_happens_there(run, tmp_path
     before = sorted(outside.rglob("*"))
 
     def resume():
-        with Workdir(run).opened():
+        with held(run):
             pytest.fail("it was opened")
 
     for use in (resume, lambda: ensemble.load(run), lambda: ensemble.evaluate(run, datasets=[])):
@@ -347,8 +347,8 @@ def test_links_to_folders_whose_content_nobody_checks_are_refused(run, tmp_path,
     link.symlink_to(os.path.relpath(run / "notes", link.parent))
 
     def resume():
-        with Workdir(run).opened():
-            new_members = Workdir(run).of_new_members(4, 7)
+        with held(run):
+            new_members = workdir_of(run).of_new_members(4, 7)
             new_members.path.mkdir()
             Writer(new_members, {"run.out.tfevents.1": 0}).close()
 
@@ -423,9 +423,9 @@ def test_links_within_and_what_its_owner_put_beside_a_run_are_let_alone(run, tmp
     (run / "predictions" / "test.npz").symlink_to("other.npz")
     (run / "notes").mkdir()
     (run / "notes" / "link").symlink_to(tmp_path)
-    assert Workdir(run).read_report()["num_members"] == 4
+    assert report_of(run)["num_members"] == 4
     (tmp_path / "link").symlink_to(run)  # A workdir may itself be reached by a link.
-    assert Workdir(tmp_path / "link").read_config() is not None
+    assert config_of(tmp_path / "link") is not None
 
 
 def test_a_run_that_goes_on_may_remove_what_is_looked_at(run, monkeypatch):
@@ -548,7 +548,7 @@ def test_entries_of_every_wrong_type_end_in_one_line_or_do_no_harm(runs, tmp_pat
 def test_json_that_is_none_of_ours_is_one_line(run, name, content):
     (run / name).write_bytes(content)
     with pytest.raises(UserError, match=name) as caught:
-        Workdir(run).read_config()
+        config_of(run)
     assert str(caught.value).isprintable()
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer.util import log_density
+from run_parts import validated
 from sketches.batch_ensemble import BatchEnsemble
 from sketches.generated_source import Waves
 from sketches.last_layer_laplace import LastLayerLaplace
@@ -17,15 +18,13 @@ from sketches.sgd_with_state import step
 
 import ensemble
 from ensemble import networks, registry
-from ensemble.config_rules import validate
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.walk.random_walk import RandomWalk
 from ensemble.networks.linen import LinenNetwork
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.source import in_memory
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, in_memory
 from ensemble.tasks.learning_data import make_likelihood
 from ensemble.tasks.supervised import Supervised, classification
 
@@ -114,7 +113,7 @@ def test_a_line_of_the_registry_makes_a_task_of_a_file(blobs, tmp_path, monkeypa
 
 @pytest.mark.soak
 def test_a_ring_is_walked_on():
-    config = validate(
+    config = validated(
         {
             "method": "rwm",
             "num_chains": 512,

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import scipy.special
 from etils import epath
+from run_parts import validated, workdir_of
 
-from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.storage.files import write_file
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.schema import to_json
-from ensemble.storage.workdir import Workdir
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +34,10 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
     It is as of an earlier version: no identity and no checksum keeps what is damaged from its
     readers.
     """
-    work = Workdir(path)
+    work = workdir_of(path)
     work.predictions.mkdir(parents=True)
     rng = np.random.default_rng(0)
-    config = validate(config)
+    config = validated(config)
     write_file(work.config, to_json({"format": 1, "config": config.to_dict()}))
     for split in ("test", "calibration"):
         logits = rng.normal(size=(4, 20, len(class_names)))

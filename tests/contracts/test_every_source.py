@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from run_parts import read_in_blocks_of, records_of
 
 from ensemble import UserError, registry
 from ensemble.source import (
@@ -17,8 +18,7 @@ from ensemble.source import (
     in_memory,
 )
 from ensemble.sources import load_dataset
-from ensemble.sources.catalogue import given_examples, load_test_inputs
-from ensemble.sources.records.conversion import write_records
+from ensemble.sources.catalogue import load_test_inputs
 
 SPLIT_NAMES = ["train", "validation", "calibration", "test"]
 
@@ -30,9 +30,7 @@ def _own_arrays(folder):
         np.save(folder / f"{name}.npy", array)
     np.savez(folder / "all.npz", **arrays)
     npz = f"npz:{folder / 'all.npz'}"
-    write_records(given_examples(npz, Request()), folder / "records")
-    records = f"records:{folder / 'records'}"
-    return {"npz:PATH": npz, "npy:FOLDER": f"npy:{folder}", "records:FOLDER": records}
+    return {"npz:PATH": npz, "npy:FOLDER": f"npy:{folder}", "records:FOLDER": records_of(npz)}
 
 
 IMPLEMENTATIONS = [
@@ -111,7 +109,7 @@ def test_a_source_says_what_its_examples_are(source):
 def test_blocks_are_all_examples_in_order(source, monkeypatch):
     whole, before = in_memory(source, "train"), source.fingerprint
     expected = whole.inputs.min(), whole.inputs.max()
-    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 5 * int(np.prod(source.input_shape)))
+    read_in_blocks_of(monkeypatch, 5 * int(np.prod(source.input_shape)))
     parts = list(blocks(source, "train"))
     assert {len(part.targets) for part in parts[:-1]} == {5}
     np.testing.assert_array_equal(np.concatenate([part.inputs for part in parts]), whole.inputs)

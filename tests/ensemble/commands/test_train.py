@@ -15,9 +15,9 @@ import pytest
 from conftest import ROOT, fill, make_blobs, started
 from kills import read_events
 from programs import run_here
+from run_parts import held
 
 from ensemble.storage.part_files import checksum
-from ensemble.storage.workdir import Workdir
 
 CONFIG = """
 import flax.linen as nn
@@ -510,5 +510,5 @@ def test_a_corrupt_newest_checkpoint_is_a_warning(unbroken, config_file, tmp_pat
 
 
 def test_a_live_workdir_is_refused(config_file, tmp_path):
-    with Workdir(tmp_path).opened():
+    with held(tmp_path):
         assert "in use by another run" in run_expecting_one_line(config_file, tmp_path)

@@ -8,7 +8,7 @@ import scipy.special
 from ensemble import UserError, metrics
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.source import Examples
+from ensemble.sources import Examples
 from ensemble.sources.dataset import make_dataset
 
 CLASSES = Categorical(["cat", "dog", "newt"])

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from run_parts import validated
 from sklearn.metrics import mean_pinball_loss
 from small_runs import regression_config
 
 import ensemble
 from ensemble import EnsembleRegressor, UserError
-from ensemble.config_rules import validate
 from ensemble.export import export
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
@@ -115,14 +115,14 @@ def test_a_description_makes_the_same_likelihood_and_forged_levels_are_refused()
 @pytest.mark.parametrize("levels", ["0.1,0.9", "0,0.5", "0.5,1", "0.5,0.1", "0.5,nan", "half"])
 def test_levels_are_within_0_and_1_with_the_median(levels):
     with pytest.raises(UserError, match=r"levels='.*'.*0.*1"):
-        validate({"num_epochs": 1, "likelihood": "quantiles", "quantiles.levels": levels})
+        validated({"num_epochs": 1, "likelihood": "quantiles", "quantiles.levels": levels})
 
 
 @pytest.mark.parametrize("method", ["hmc", "nuts", "mclmc"])
 def test_samplers_refuse_what_has_no_density(method):
     with pytest.raises(UserError, match=rf"'quantiles'.*{method}"):
-        validate({"method": method, "likelihood": "quantiles"})
-    assert validate({"method": method, "likelihood": "auto"}).likelihood == "auto"
+        validated({"method": method, "likelihood": "quantiles"})
+    assert validated({"method": method, "likelihood": "auto"}).likelihood == "auto"
 
 
 @pytest.mark.soak

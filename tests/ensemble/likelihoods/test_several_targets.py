@@ -15,7 +15,7 @@ from ensemble import UserError, likelihoods, networks
 from ensemble.likelihood import Reduce
 from ensemble.likelihoods.several_targets import JOINT
 from ensemble.run.distill import distill
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 
 ALONE = Reduce(lambda x: x, lambda x: x)
 NUM = 30

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_config
+from run_parts import checkpoints_of, held
 
 import ensemble
 from ensemble import RunFailed, UserError, metrics, networks
@@ -155,9 +156,8 @@ def test_other_data_are_refused_in_an_old_workdir(finished, blobs):
 
 
 def test_a_second_run_in_a_live_workdir_is_refused(blobs, tmp_path):
-    from ensemble.storage.workdir import Workdir
 
-    with Workdir(tmp_path).opened(), pytest.raises(UserError, match="in use by another run"):
+    with held(tmp_path), pytest.raises(UserError, match="in use by another run"):
         ensemble.train(small_config(), data=blobs, workdir=str(tmp_path))
 
 
@@ -191,11 +191,10 @@ def test_a_corrupt_newest_checkpoint_gives_way_to_the_one_before(finished, blobs
 
 
 def test_a_flipped_bit_is_noticed(finished, blobs, tmp_path):
-    from ensemble.storage.checkpoint import _WHOLE, Checkpointer
+    from ensemble.storage.checkpoint import _WHOLE
     from ensemble.storage.part_files import checksum
-    from ensemble.storage.workdir import Workdir
 
-    arrays, meta = Checkpointer(Workdir(finished[0]).checkpoints).restore_latest()
+    arrays, meta = checkpoints_of(finished[0]).restore_latest()
     told = meta.pop(_WHOLE)
     assert checksum(arrays, meta) == told
     kernel = arrays["params"]["Dense_0"]["kernel"].copy()

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, free_port, run_all
 from jax.errors import JaxRuntimeError
+from run_parts import draws_of
 
 from ensemble import UserError
-from ensemble.draws.store import Draws
 from ensemble.sharding import processes, rendezvous
-from ensemble.storage.workdir import Workdir
 
 NAMES = [name for name in many_processes.runs("whole") if name != many_processes.STUCK]
 
@@ -47,7 +46,7 @@ def numbers_of(workdir):
     if "posterior" in report and not found:
         found |= {name: report["posterior"][name] for name in ("mean", "variance", "scale")}
     if (workdir / "draws").exists():
-        found |= Draws(Workdir(workdir).draws).scalars()
+        found |= draws_of(workdir).scalars()
     if "live_members" in report:
         found["live_members"] = report["live_members"]
     assert found
@@ -101,7 +100,7 @@ def tell(*words):
 from ensemble.sharding import startup
 startup.configure_devices(int(sys.argv[3]))
 from ensemble.sharding import processes
-from ensemble.errors import UserError
+from ensemble import UserError
 try:
     processes.start(None, None, None, {"seed": sys.argv[1]}, join_seconds=60)
 except UserError as error:
@@ -269,10 +268,9 @@ if not processes.is_main():
     eigh = np.linalg.eigh
     np.linalg.eigh = lambda matrix: tuple(one * sign for one, sign in zip(eigh(matrix), (1, -1)))
 from ensemble import networks
-from ensemble.config_rules import validate
 from ensemble.methods.mcmc.sampling import Sampling
 from ensemble.priors import parse_prior
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 rng = np.random.default_rng(0)
 data = {"inputs": rng.normal(size=(60, 4)), "labels": rng.integers(2, size=60)}
@@ -284,7 +282,7 @@ config = {
     "num_chains": 2, "sampler.mass": "kronecker",
 }
 import jax
-coordinates = Sampling(validate(config), task).init(jax.random.key(0)).coordinates
+coordinates = Sampling(validated(config), task).init(jax.random.key(0)).coordinates
 own = [np.asarray(one.addressable_data(0)) for one in coordinates]
 tell([round(float(np.sum(one * np.cos(np.arange(one.size).reshape(one.shape)))), 4) for one in own])
 """

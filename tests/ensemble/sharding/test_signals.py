@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from conftest import ROOT, make_blobs, started
 from kills import assert_same, result_of
+from run_parts import validated
 
-from ensemble.config_rules import validate
-from ensemble.errors import Interrupted
+from ensemble import Interrupted
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.run.loop import create_task
@@ -103,7 +103,7 @@ def test_slow_draws_stop_between_two_and_go_on_to_the_same_bits(tmp_path):
 
 
 def test_the_search_for_the_map_stops_between_two_iterations(blobs, monkeypatch):
-    config = validate({"method": "hmc", "model": "tiny", "prior": "normal(1)"})
+    config = validated({"method": "hmc", "model": "tiny", "prior": "normal(1)"})
     task = create_task(config, blobs)
     train = task.dataset.splits["train"]
     density = make_log_density(

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from run_parts import read_in_blocks_of
 
-from ensemble.source import in_memory
-from ensemble.sources import copies, load_dataset
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import copies, dataset_from_arrays, in_memory, load_dataset
 
 SPLITS = ("train", "validation", "calibration", "test")
 
@@ -87,7 +86,7 @@ def test_a_memory_map_is_split_alike(tmp_path, monkeypatch):
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     expected = dataset_from_arrays(arrays)
-    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 7 * 20)
+    read_in_blocks_of(monkeypatch, 7 * 20)
     source = load_dataset(f"npy:{tmp_path}")
     assert source.fingerprint == expected.fingerprint
     assert load_dataset(f"npy:{tmp_path}", copies_together=False).fingerprint != source.fingerprint

@@ -10,13 +10,12 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, small_config
+from run_parts import checkpoints_of, identity_of, report_of
 
 import ensemble
-from ensemble.errors import UserError
+from ensemble import UserError
 from ensemble.evaluation.subject import Subject
 from ensemble.storage import identity
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 CONFIG = {"seed": 3, "learning_rate": 0.1, "num_epochs": 5}
 
@@ -50,18 +49,18 @@ def test_a_workdir_that_is_copied_stays_whole(run, blobs):
     longer["num_epochs"] += 1
     ensemble.train(longer, data=blobs, workdir=str(run), show_progress=False)
     assert len(set(identities(run))) == 1
-    assert ensemble.load(run).identity == Workdir(run).identity()
+    assert ensemble.load(run).identity == identity_of(run)
 
 
 def identities(run):
     """Of all parts."""
-    yield Workdir(run).identity()
+    yield identity_of(run)
     yield json.loads((run / "report.json").read_text())["identity"]
     for path in (run / "predictions").iterdir():
         with np.load(path) as arrays:
             assert str(arrays["split"]) == path.stem
             yield str(arrays["identity"])
-    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    checkpointer = checkpoints_of(run)
     yield checkpointer.restore_latest()[1]["identity"]
     checkpointer.close()
 
@@ -78,7 +77,7 @@ def identities(run):
 )
 def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
     exchange(run, other_run, part)
-    theirs = Workdir(other_run).identity()[:8]
+    theirs = identity_of(other_run)[:8]
     with pytest.raises(UserError, match=r"belongs to run \w{8}, and config.json there to") as told:
         use(run)
     assert theirs in str(told.value)
@@ -115,7 +114,7 @@ def test_a_changed_report_is_noticed(run):
     text = (run / "report.json").read_text()
     (run / "report.json").write_text(text.replace('"accuracy": 0.', '"accuracy": 1.', 1))
     with pytest.raises(UserError, match="its checksum does not agree"):
-        Workdir(run).read_report()
+        report_of(run)
 
 
 @pytest.mark.parametrize("key", ["step", "learning_rate", "run"])
@@ -211,12 +210,12 @@ def make_old(run):
     report = json.loads((run / "report.json").read_text())
     del report["identity"], report["checksum"]
     (run / "report.json").write_text(json.dumps(report))
-    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    checkpointer = checkpoints_of(run)
     arrays, meta = checkpointer.restore_latest()
     checkpointer.close()
     shutil.rmtree(run / "checkpoints")
     del meta["identity"]
-    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    checkpointer = checkpoints_of(run)
     checkpointer.save(meta["counters"]["step"], arrays, meta)
     checkpointer.close()
 
@@ -237,7 +236,7 @@ def test_a_run_of_an_earlier_version_has_none_and_says_so(run, caplog):
     content = json.loads((run / "config.json").read_text())
     del content["identity"]
     (run / "config.json").write_text(json.dumps(content))
-    assert Workdir(run).identity() == identity.UNKNOWN
+    assert identity_of(run) == identity.UNKNOWN
     assert "its parts do not say which run they belong to" in caplog.text
     with pytest.raises(UserError, match=r"belongs to run .* to no known run"):
         ensemble.load(run)
@@ -283,5 +282,5 @@ def test_an_export_says_which_run_it_is_of(blobs_run):
     from ensemble.export import export
 
     model = jax.export.deserialize(bytearray(export(ensemble.load(blobs_run))))
-    identity = Workdir(blobs_run).identity()
+    identity = identity_of(blobs_run)
     assert model.fun_name == f"run_{identity}_jax_{jax.__version__}"

@@ -5,11 +5,11 @@ import pathlib
 import shutil
 
 import pytest
+from run_parts import config_of, identity_of, workdir_of
 
+from ensemble import UserError
 from ensemble.config_rules import validate_stored
-from ensemble.errors import UserError
 from ensemble.storage import schema
-from ensemble.storage.workdir import Workdir
 
 ARCHIVE = pathlib.Path(__file__).parents[2] / "golden" / "workdirs" / "1.0.0" / "hmc.zip"
 
@@ -18,7 +18,7 @@ ARCHIVE = pathlib.Path(__file__).parents[2] / "golden" / "workdirs" / "1.0.0" / 
 def work(tmp_path):
     """A workdir of HMC by 1.0.0."""
     shutil.unpack_archive(ARCHIVE, tmp_path / "run")
-    return Workdir(tmp_path / "run")
+    return workdir_of(tmp_path / "run")
 
 
 def stored(work):
@@ -41,8 +41,8 @@ def test_a_run_keeps_the_names_that_its_identity_was_made_of(work):
     assert after["identity"] == before["identity"]
     assert after["config"]["hmc"] == before["config"]["hmc"]
     assert "sampler" not in after["config"]
-    assert Workdir(work.path).identity() == identity
-    assert Workdir(work.path).read_config() == config
+    assert identity_of(work.path) == identity
+    assert config_of(work.path) == config
 
 
 def test_checkpoints_and_their_notes_are_read_by_the_names_of_today(work):

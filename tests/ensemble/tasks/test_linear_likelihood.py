@@ -14,7 +14,7 @@ from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.task import Defaults
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.supervised import Supervised, classification

@@ -16,7 +16,7 @@ from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.export import export
 from ensemble.metrics import regression
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 
 
 def make_slopes(num_examples=403):

@@ -22,8 +22,7 @@ from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.sources.catalogue import load_dataset
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, load_dataset
 from ensemble.tasks.supervised import classification
 
 NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 200, 8, 4

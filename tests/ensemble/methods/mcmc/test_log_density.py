@@ -16,8 +16,7 @@ from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh
-from ensemble.source import Examples
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import Examples, dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
 NUM_CLASSES = 3

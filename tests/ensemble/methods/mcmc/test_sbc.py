@@ -19,7 +19,7 @@ from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.task import Defaults
 from ensemble.tasks.learning_data import make_likelihood
 from ensemble.tasks.supervised import Supervised

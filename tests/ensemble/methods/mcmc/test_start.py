@@ -8,16 +8,16 @@ import numpyro.distributions as dist
 import pytest
 import scipy.optimize
 import scipy.special
+from run_parts import validated
 
 from ensemble import UserError, networks
-from ensemble.config_rules import validate
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_density
 from ensemble.methods.mcmc.start import find_map
 from ensemble.predictor import Restored
 from ensemble.priors import parse_prior
 from ensemble.sharding.mesh import create_mesh
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.probabilistic import model_task
 from ensemble.tasks.probabilistic.density_program import DensityProgram
 from ensemble.tasks.probabilistic.model_task import ModelTask
@@ -115,7 +115,7 @@ def test_progress_is_logged(blobs, caplog):
 
 def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeypatch):
     monkeypatch.setattr(start, "find_map", lambda *_: pytest.fail("The MAP was searched."))
-    config = validate(
+    config = validated(
         {
             "method": "hmc",
             "model": "logistic_regression",
@@ -135,7 +135,7 @@ def test_members_of_another_activation_are_no_start(blobs, monkeypatch):
     theirs = Restored({**config, "mlp": {"activation": "tanh"}}, None, {}, 0, {}, [0], {})
     monkeypatch.setattr(start, "restore", lambda work: theirs)
     with pytest.raises(UserError, match=r"{'activation': 'tanh'}"):
-        start.members_of(validate(config), make_task(blobs), SHAPES)
+        start.members_of(validated(config), make_task(blobs), SHAPES)
 
 
 def test_a_start_that_is_not_finite_is_refused(blobs):
@@ -152,7 +152,7 @@ def narrow(x):
 
 def starts(program, init_from, num_chains=CHAINS):
     model = ModelTask(program)
-    config = validate(
+    config = validated(
         {"method": "nuts", "model": "numpyro:m", "init_from": init_from, "num_chains": num_chains}
     )
     density = log_density_of_model(model, create_mesh(1, 1, jax.devices()[:1]), False)

@@ -10,11 +10,10 @@ import pytest
 from conftest import make_blobs, small_config
 from flax import linen as nn
 from programs import run_here
+from run_parts import validated
 
 import ensemble
-from ensemble import networks
-from ensemble.config_rules import validate
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.methods.members.sgd import SGD
 from ensemble.tasks.supervised import create
 
@@ -55,7 +54,7 @@ def write_safetensors(path, arrays, **claims):
 
 def started(blobs, **overrides):
     """Variables [M, ...] of members that have taken no step, by path."""
-    config = validate(small_config(**overrides))
+    config = validated(small_config(**overrides))
     method = SGD(config, create(config, blobs))
     members = method._programs.placement.gather_members(
         method.init(jax.random.key(0)).members.variables
@@ -220,7 +219,7 @@ def test_other_weights_are_refused_by_a_run_that_goes_on_and_by_new_members(blob
     for more in ({"num_epochs": 2}, {"ensemble_size": 3}):
         with pytest.raises(UserError, match=line):
             ensemble.train(config | more, data=blobs, workdir=workdir)
-    method = SGD(validate(config), create(validate(config), blobs), weights=1)
+    method = SGD(validated(config), create(validated(config), blobs), weights=1)
     with pytest.raises(UserError, match="other weights than the run's first members"):
         method.init(jax.random.key(0))
     np.savez(file, **{name.replace("/", "."): one for name, one in body_of_tiny().items()})
@@ -251,7 +250,7 @@ def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
     }
     np.savez(tmp_path / "w.npz", **arrays)
     config = {"model": "test_wide", "pretrained": str(tmp_path / "w.npz"), "ensemble_size": 2}
-    config = validate(small_config(**config, member_devices=4, num_devices=8))
+    config = validated(small_config(**config, member_devices=4, num_devices=8))
     method = SGD(config, create(config, blobs))
     placed = []
     create_members = method._programs.create

@@ -14,8 +14,7 @@ from object_store import emulated
 from programs import run_here
 
 from ensemble import UserError
-from ensemble.source import in_memory
-from ensemble.sources import load_dataset
+from ensemble.sources import in_memory, load_dataset
 from ensemble.sources.records import bucket as copies
 from ensemble.sources.records import index, shards
 

@@ -12,11 +12,10 @@ import pytest
 import tfds_sets
 from conftest import ROOT
 from programs import PEAK, run_here
+from run_parts import examples_of, read_in_blocks_of, records_of
 
 from ensemble import UserError
-from ensemble.source import Request, in_memory
-from ensemble.sources import load_dataset, tfds_records
-from ensemble.sources.catalogue import given_examples
+from ensemble.sources import in_memory, load_dataset, tfds_records
 from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk
 from ensemble.sources.records import conversion, index, shards
@@ -47,15 +46,14 @@ def _write(folder, case="pictures"):
     folder.mkdir(exist_ok=True)
     np.savez(folder / "all.npz", **ARRAYS[case])
     npz = f"npz:{folder / 'all.npz'}"
-    conversion.write_records(given_examples(npz, Request()), folder / "records")
-    return f"records:{folder / 'records'}", npz
+    return records_of(npz), npz
 
 
 @pytest.mark.parametrize("case", ARRAYS)
 def test_they_are_the_same_data_as_in_memory(tmp_path, case, monkeypatch):
     monkeypatch.setattr(shards, "SHARD_BYTES", 400)
     monkeypatch.setattr(shards, "_AT_ONCE_BYTES", 300)
-    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 7 * 4)
+    read_in_blocks_of(monkeypatch, 7 * 4)
     names = _write(tmp_path, case)
     assert len(list((tmp_path / "records").glob("*.array_record"))) > 3
     stored, loaded = (load_dataset(name, seed=3) for name in names)
@@ -269,7 +267,7 @@ def test_pictures_are_written_without_being_held(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("given", [("train",), ("train", "test")])
 def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypatch, caplog):
-    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 7 * 60)
+    read_in_blocks_of(monkeypatch, 7 * 60)
     splits = dict.fromkeys(given, (PICTURES, LABELS))
     directory = tfds_sets.write_set(tmp_path, "beans", splits, num_shards=2)
     command = ("ensemble.__main__", "convert", "tfds:beans", tmp_path / "records")
@@ -298,7 +296,7 @@ def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypat
 
 def test_what_cannot_be_written_is_said(tmp_path):
     with pytest.raises(UserError, match=r"'digits'.*npz:PATH"):
-        given_examples("digits", Request())
+        examples_of("digits")
     done = run_here("ensemble.__main__", "convert", tmp_path / "none", tmp_path / "records")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -7,21 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from programs import run_here
+from run_parts import config_of, loaded_table
 from small_runs import small_config
 
 import ensemble
 from ensemble import UserError
 from ensemble.commands.predict import answer
 from ensemble.export import READER, export, table_json
-from ensemble.source import TableKeys
-from ensemble.sources import load_dataset
 from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.tables.raw_columns import Column
 from ensemble.sources.tables.read_table import encode, read_csv
 from ensemble.sources.tables.table_targets import kind_of_target
 from ensemble.storage.schema import check_description
 from ensemble.storage.table_schema import num_features
-from ensemble.storage.workdir import Workdir
 
 
 def make_table(num_rows: int = 120) -> pd.DataFrame:
@@ -137,11 +135,11 @@ def test_how_a_table_writes_dates_and_gaps_is_kept(written):
 
 def test_a_split_by_time_reads_dates_as_they_are_written(written):
     _, file, frame, _ = written
-    keys = TableKeys("price", split="time:sold", date_format="%d.%m.%Y")
+    keys = {"split": "time:sold", "date_format": "%d.%m.%Y"}
     last = (frame["sold"].max() - pd.Timestamp("1970-01-01")).days
-    assert load_dataset(f"csv:{file}", table=keys).strata("test").values.max() == last
+    assert loaded_table(f"csv:{file}", "price", **keys).strata("test").values.max() == last
     with pytest.raises(UserError, match=r"'01.01.2020'.*config.date_format"):
-        load_dataset(f"csv:{file}", table=keys._replace(date_format=""))
+        loaded_table(f"csv:{file}", "price", split="time:sold")
 
 
 @pytest.mark.parametrize("is_frame", [False, True])
@@ -210,7 +208,7 @@ def test_data_frames_learn_what_the_file_does(trained):
 
 def test_a_workdir_goes_on_with_the_same_table_only(trained, tmp_path):
     workdir, file, frame, _ = trained
-    config = Workdir(workdir).read_config()
+    config = config_of(workdir)
     changed = frame.assign(size=frame["size"] * 2)  # Standardised they are the same.
     assert ensemble.train(config, workdir=str(workdir), show_progress=False).report
     changed.to_csv(file, index=False)
@@ -223,7 +221,7 @@ def test_a_workdir_goes_on_with_the_same_table_only(trained, tmp_path):
 
 def test_strata_are_those_of_the_rows(trained):
     _, file, frame, _ = trained
-    dataset = load_dataset(f"csv:{file}", table=TableKeys("price", split="time:sold"))
+    dataset = loaded_table(f"csv:{file}", "price", split="time:sold")
     strata = {split: dataset.strata(split) for split in dataset.sizes}
     first = (frame["sold"].min() - pd.Timestamp("1970-01-01")).days
     assert strata["train"].values.tolist() == [first + i for i in range(84)]
@@ -316,7 +314,7 @@ def _given(folder, train, test):
     folder.mkdir()
     pd.DataFrame(train).to_csv(folder / "train.csv", index=False)
     pd.DataFrame(test).to_csv(folder / "test.csv", index=False)
-    return load_dataset(f"csv:{folder}", table=TableKeys(target="y"))
+    return loaded_table(f"csv:{folder}")
 
 
 def test_copies_of_rows_are_found_by_names_and_values_of_columns(tmp_path, caplog):

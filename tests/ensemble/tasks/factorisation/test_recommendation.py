@@ -7,7 +7,7 @@ import scipy.special
 import ensemble
 from ensemble import UserError
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.sources.catalogue import load_dataset
+from ensemble.sources import load_dataset
 from ensemble.tasks.factorisation import recommendation
 from ensemble.tasks.factorisation.watch_task import Factorisation
 
