@@ -7,7 +7,7 @@ What only asks for `import ensemble` has `public/runs.py`; configurations and da
 import contextlib
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ import numpy as np
 
 from ensemble import config_rules
 from ensemble.draws.store import Draws
+from ensemble.likelihood import Reduce
 from ensemble.run import loop
 from ensemble.sharding import mesh
 from ensemble.source import Request, SplitInputs, Strata, TableKeys
@@ -45,6 +46,22 @@ def task_of(config: Mapping[str, Any], data: Any = None) -> Any:
 def mesh_of(num_groups: int, num_shards: int = 1, num_parts: int = 1) -> jax.sharding.Mesh:
     """The first devices there are: groups of chains by shards of examples by parts of a member."""
     return mesh.create_mesh(num_groups, num_shards, jax.devices(), num_parts)
+
+
+def over_chains(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+    """A function of one chain, mapped over all of them as a mesh has them."""
+    return jax.vmap(function, in_axes, spmd_axis_name=mesh.ENSEMBLE)
+
+
+ALONE = Reduce(sum=lambda value: value, max=lambda value: value)
+"""How members are reduced that are all on one device."""
+
+
+def over_axis(name: str) -> Reduce:
+    """How members are reduced that are spread over an axis."""
+    return Reduce(
+        sum=lambda value: jax.lax.psum(value, name), max=lambda value: jax.lax.pmax(value, name)
+    )
 
 
 # Data.

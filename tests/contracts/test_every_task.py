@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_parts import validated
+from run_parts import mesh_of, validated
 from small_runs import make_blobs
 
 from ensemble import UserError, registry
 from ensemble.methods.mcmc.coordinates import as_regression
 from ensemble.run.loop import create_task
-from ensemble.sharding.mesh import create_mesh
 from ensemble.sources import in_memory
 from ensemble.task import Defaults, Learned, PredictingTask, Scored
 
@@ -155,7 +154,7 @@ def test_a_restored_task_predicts_alike():
 
 def test_what_a_task_says_of_itself_fits_its_likelihood(learned):
     split = in_memory(learned.dataset, "train")
-    own = learned.own_log_likelihood(split, create_mesh(1, 2, jax.devices()))
+    own = learned.own_log_likelihood(split, mesh_of(1, 2))
     if own is None:
         return
     assert own.num_parts > 0

@@ -6,19 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from run_parts import validated
+from run_parts import ALONE, validated
 from sklearn.metrics import mean_pinball_loss
 from small_runs import regression_config
 
 import ensemble
 from ensemble import EnsembleRegressor, UserError
 from ensemble.export import export
-from ensemble.likelihood import Reduce
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 TARGETS = (100 + 20 * np.random.default_rng(0).normal(size=30)).astype(np.float32)
-ALONE = Reduce(lambda x: x, lambda x: x)
 
 
 def make():

@@ -8,16 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from run_parts import ALONE
 from small_runs import small_config
 
 import ensemble
 from ensemble import UserError, likelihoods, networks
-from ensemble.likelihood import Reduce
 from ensemble.likelihoods.several_targets import JOINT
 from ensemble.run.distill import distill
 from ensemble.sources import dataset_from_arrays
 
-ALONE = Reduce(lambda x: x, lambda x: x)
 NUM = 30
 TARGETS = np.random.default_rng(0).normal([0, 50, -3], [1, 20, 0.1], (NUM, 3)).astype(np.float32)
 

@@ -8,19 +8,17 @@ import sys
 import threading
 import time
 
-import jax
 import numpy as np
 import pytest
 from conftest import ROOT, make_blobs, started
 from kills import assert_same, result_of
-from run_parts import validated
+from run_parts import mesh_of, validated
 
 from ensemble import Interrupted
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.run.loop import create_task
 from ensemble.sharding import signals
-from ensemble.sharding.mesh import create_mesh
 
 CONFIG = """
 from ensemble import default_config
@@ -106,9 +104,7 @@ def test_the_search_for_the_map_stops_between_two_iterations(blobs, monkeypatch)
     config = validated({"method": "hmc", "model": "tiny", "prior": "normal(1)"})
     task = create_task(config, blobs)
     train = task.dataset.splits["train"]
-    density = make_log_density(
-        task, train, create_mesh(1, 1, jax.devices()[:1]), config.temperature
-    )
+    density = make_log_density(task, train, mesh_of(1), config.temperature)
     calls = []
     with signals.stop_signals() as stop:
         stop.ending = lambda: "the last line"

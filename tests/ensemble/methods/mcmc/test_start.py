@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 import scipy.optimize
 import scipy.special
-from run_parts import validated
+from run_parts import mesh_of, validated
 
 from ensemble import UserError, networks
 from ensemble.methods.mcmc import start
@@ -16,7 +16,6 @@ from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_den
 from ensemble.methods.mcmc.start import find_map
 from ensemble.predictor import Restored
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import create_mesh
 from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.probabilistic import model_task
 from ensemble.tasks.probabilistic.density_program import DensityProgram
@@ -46,7 +45,7 @@ def make_task(blobs, prior="normal(0.7)", model="logistic_regression"):
 
 
 def make_density(task, num_shards=2):
-    mesh = create_mesh(1, num_shards, jax.devices())
+    mesh = mesh_of(1, num_shards)
     return make_log_density(task, task.dataset.splits["train"], mesh)
 
 
@@ -155,7 +154,7 @@ def starts(program, init_from, num_chains=CHAINS):
     config = validated(
         {"method": "nuts", "model": "numpyro:m", "init_from": init_from, "num_chains": num_chains}
     )
-    density = log_density_of_model(model, create_mesh(1, 1, jax.devices()[:1]), False)
+    density = log_density_of_model(model, mesh_of(1), False)
     return start.starts_of_model(
         config, model, density, jax.random.split(jax.random.key(2), num_chains)
     )

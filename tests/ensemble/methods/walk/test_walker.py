@@ -10,6 +10,7 @@ import pytest
 import scipy.integrate
 import scipy.special
 import scipy.stats
+from run_parts import mesh_of
 
 from ensemble import UserError
 from ensemble.methods.walk import moments
@@ -26,7 +27,6 @@ from ensemble.methods.walk.block_kernel import (
 )
 from ensemble.methods.walk.moves import factor_of
 from ensemble.methods.walk.walker import Walker
-from ensemble.sharding.mesh import create_mesh
 from ensemble.tasks import densities
 
 MIXTURE = densities.create("gaussian_mixture")
@@ -45,7 +45,7 @@ def mixture_cdf(x):
 
 
 def make_walk(density=MIXTURE, num_chains=44, num_devices=1, **options):
-    mesh = create_mesh(num_devices, 1, jax.devices())
+    mesh = mesh_of(num_devices)
     return Walker(density, num_chains, mesh, **options)
 
 
