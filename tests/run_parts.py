@@ -7,15 +7,16 @@ What only asks for `import ensemble` has `public/runs.py`; configurations and da
 import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
 
-from ensemble import config_rules
+from ensemble import config_rules, likelihoods
 from ensemble.draws.store import Draws
+from ensemble.evaluation.subject import Subject
 from ensemble.likelihood import Reduce
 from ensemble.run import loop
 from ensemble.sharding import mesh
@@ -51,6 +52,11 @@ def mesh_of(num_groups: int, num_shards: int = 1, num_parts: int = 1) -> jax.sha
 def over_chains(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
     """A function of one chain, mapped over all of them as a mesh has them."""
     return jax.vmap(function, in_axes, spmd_axis_name=mesh.ENSEMBLE)
+
+
+def of_classes(names: Iterable[str]) -> Any:
+    """The likelihood of labels of these classes."""
+    return likelihoods.named("categorical")(tuple(names))
 
 
 ALONE = Reduce(sum=lambda value: value, max=lambda value: value)
@@ -148,6 +154,11 @@ def report_of(workdir: Path) -> dict[str, Any]:
 def identity_of(workdir: Path) -> str:
     """What every part of a run says it belongs to."""
     return Workdir(workdir).identity()
+
+
+def subject_of(workdir: Path, *args: Any, **options: Any) -> Subject:
+    """What an evaluation reads of a run, as `Subject`."""
+    return Subject(str(workdir), *args, **options)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import PIL.Image
 import pytest
 from conftest import ROOT, small_config
 from etils import epath
-from run_parts import config_of, held, report_of, workdir_of
+from run_parts import config_of, held, of_classes, report_of, subject_of, workdir_of
 from written_runs import write_run
 
 import ensemble
@@ -26,8 +26,6 @@ from ensemble import UserError
 from ensemble.commands import predict
 from ensemble.draws.store import Draws
 from ensemble.evaluation import derived
-from ensemble.evaluation.subject import Subject
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import plot_style, tabular
 from ensemble.run.writer import Writer
 from ensemble.sources import folders, own_arrays
@@ -72,7 +70,7 @@ def test_no_source_unpickles():
                 assert ast.unparse(node.func) not in ("np.load", "numpy.load", "eval", "exec"), file
 
 
-CLASSES = Categorical(["no", "yes"])
+CLASSES = of_classes(["no", "yes"])
 
 
 class Harm:
@@ -527,7 +525,7 @@ def test_entries_of_every_wrong_type_end_in_one_line_or_do_no_harm(runs, tmp_pat
                 place[last] = wrong
             path.write_text(json.dumps(document))
             try:
-                subject = Subject(str(tmp_path / "run"))
+                subject = subject_of(tmp_path / "run")
                 described_dataset(subject.description)
                 assert subject.test is not None
                 assert subject.failed_members is not None
@@ -642,7 +640,7 @@ def test_a_warning_of_a_picture_quotes_no_escape():
 
 
 def test_names_that_would_move_the_cursor_are_shown_as_text():
-    classes = Categorical(["\x1b[2J", "\u202egnp"])
+    classes = of_classes(["\x1b[2J", "\u202egnp"])
     log_probs = np.log(np.array([[[0.7, 0.3]]], np.float32))
     cells = classes.cells(classes.prediction({"log_probs": log_probs}, None), 0)
     table = tabular.aligned([[("input", "\x1b]0;evil\x07"), *cells]])

@@ -21,7 +21,7 @@ from absl import flags
 from conftest import ROOT, make_blobs
 from etils import epath
 from programs import as_new
-from run_parts import config_of, validated
+from run_parts import config_of, of_classes, subject_of, validated
 from spoiled import TEXTS, mutate_bytes, mutate_json, mutate_npz
 
 import ensemble
@@ -30,8 +30,6 @@ from ensemble.config import default_config, differences, flatten
 from ensemble.draws.store import Draws
 from ensemble.evaluation.page import drawable_records
 from ensemble.evaluation.sentences import convergence
-from ensemble.evaluation.subject import Subject
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.likelihoods.classes import LOG_PROBS
 from ensemble.sources import dataset_from_arrays, folders, own_arrays
 from ensemble.storage.predictions import read_predictions
@@ -136,7 +134,7 @@ def report(folder, runs):
     def one(rng):
         workdir, document = rng.choice(documents)
         (workdir / "report.json").write_bytes(mutate_json(rng, document))
-        subject = Subject(str(workdir))
+        subject = subject_of(workdir)
         described_dataset(subject.description)
         assert subject.test.arrays[LOG_PROBS].ndim == 3
         assert subject.calibration is None or subject.calibration.arrays[LOG_PROBS].ndim == 3
@@ -167,7 +165,7 @@ def metrics(folder, runs):
     shutil.copytree(runs / "sgd", folder / "run")
     lines = (folder / "run" / "metrics.jsonl").read_bytes().splitlines()
     records = [json.loads(line) for line in lines]
-    subject = Subject(str(folder / "run"))
+    subject = subject_of(folder / "run")
 
     def one(rng):
         path = folder / "run" / "metrics.jsonl"
@@ -186,7 +184,7 @@ def predictions(folder, runs):
     config = config_of(runs / "sgd")
     content = (runs / "sgd" / "predictions" / "test.npz").read_bytes()
     path = epath.Path(folder / "test.npz")
-    likelihood = Categorical(list("abc"))
+    likelihood = of_classes("abc")
 
     def one(rng):
         path.write_bytes(mutate_npz(rng, content))

@@ -5,14 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from run_parts import mesh_of
+from run_parts import mesh_of, of_classes
 
 from ensemble.draws.running_sums import add_draws, averages, evaluate_draws, zero_sums
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.sharding.transfer import place_split
 
 NUM_DRAWS, NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 300, 2, 5, 3
-CLASSES = Categorical(list("abc"))
+CLASSES = of_classes("abc")
 
 
 def run(log_probs, labels):

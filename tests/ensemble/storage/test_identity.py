@@ -10,11 +10,10 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, small_config
-from run_parts import checkpoints_of, identity_of, report_of
+from run_parts import checkpoints_of, identity_of, report_of, subject_of
 
 import ensemble
 from ensemble import UserError
-from ensemble.evaluation.subject import Subject
 from ensemble.storage import identity
 
 CONFIG = {"seed": 3, "learning_rate": 0.1, "num_epochs": 5}
@@ -71,8 +70,8 @@ def identities(run):
         ("checkpoints", ensemble.load),
         ("config.json", ensemble.load),
         ("report.json", ensemble.load),
-        ("report.json", lambda run: Subject(str(run))),
-        ("predictions/test.npz", lambda run: Subject(str(run)).test),
+        ("report.json", lambda run: subject_of(run)),
+        ("predictions/test.npz", lambda run: subject_of(run).test),
     ],
 )
 def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
@@ -93,7 +92,7 @@ def test_training_goes_on_from_no_other_run_s_checkpoint(run, other_run, blobs):
 def test_predictions_of_another_split_are_not_those_of_the_test_split(run):
     shutil.copy(run / "predictions/validation.npz", run / "predictions/test.npz")
     with pytest.raises(UserError, match=r"has the split validation, and must have test"):
-        _ = Subject(str(run)).test
+        _ = subject_of(run).test
 
 
 def test_a_changed_configuration_is_noticed(run, blobs):

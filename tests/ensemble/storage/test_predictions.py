@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 from etils import epath
-from run_parts import validated
+from run_parts import of_classes, validated
 
 from ensemble import UserError, target_rows
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.storage.predictions import (
     MemberPredictions,
@@ -21,7 +20,7 @@ from ensemble.storage.predictions import (
 CONFIG = validated({"num_epochs": 1}).to_dict()
 LOG_PROBS = np.log(np.full((2, 3, 4), 0.25, np.float32))
 LABELS = np.array([0, 3, 1])
-CLASSES = Categorical(list("abcd"))
+CLASSES = of_classes("abcd")
 NUMBERS = Gaussian(0.0, 1.0, -1.0, 1.0)
 
 

@@ -16,7 +16,7 @@ from ensemble import UserError, networks
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.sources import Examples, dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
 NUM_CLASSES = 3
@@ -210,7 +210,9 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
     task = make_task()
     split = task.dataset.splits["train"]
     with pytest.raises(UserError, match=r"3 examples.*spread.*8 shards.*3"):
-        make_log_density(task, Examples(split.inputs[:3], split.targets[:3]), mesh_of(1, 8))
+        make_log_density(
+            task, split._replace(inputs=split.inputs[:3], targets=split.targets[:3]), mesh_of(1, 8)
+        )
     for temperature in (0, float("inf")):
         with pytest.raises(UserError, match=f"temperature={temperature}"):
             make_log_density(task, split, mesh_of(1, 1), temperature)
