@@ -77,7 +77,7 @@ def identities(run):
 def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
     exchange(run, other_run, part)
     theirs = identity_of(other_run)[:8]
-    with pytest.raises(UserError, match=r"belongs to run \w{8}, and config.json there to") as told:
+    with pytest.raises(UserError, match=r"run \w{8}, .*config\.json") as told:
         use(run)
     assert theirs in str(told.value)
     assert "damaged" not in str(told.value)
@@ -85,13 +85,13 @@ def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
 
 def test_training_goes_on_from_no_other_run_s_checkpoint(run, other_run, blobs):
     exchange(run, other_run, "checkpoints")
-    with pytest.raises(UserError, match="checkpoints belongs to run"):
+    with pytest.raises(UserError, match=r"checkpoints.* run \w{8}"):
         ensemble.train(small_config(), data=blobs, workdir=str(run), show_progress=False)
 
 
 def test_predictions_of_another_split_are_not_those_of_the_test_split(run):
     shutil.copy(run / "predictions/validation.npz", run / "predictions/test.npz")
-    with pytest.raises(UserError, match=r"has the split validation, and must have test"):
+    with pytest.raises(UserError, match=r"split validation.* test"):
         _ = subject_of(run).test
 
 
@@ -105,14 +105,14 @@ def test_a_changed_configuration_is_noticed(run, blobs):
         lambda: ensemble.load(run),
         lambda: ensemble.train(changed, data=blobs, workdir=str(run), show_progress=False),
     ):
-        with pytest.raises(UserError, match=r"config.json .* changed after the run began"):
+        with pytest.raises(UserError, match=r"config\.json .*changed"):
             use()
 
 
 def test_a_changed_report_is_noticed(run):
     text = (run / "report.json").read_text()
     (run / "report.json").write_text(text.replace('"accuracy": 0.', '"accuracy": 1.', 1))
-    with pytest.raises(UserError, match="its checksum does not agree"):
+    with pytest.raises(UserError, match=r"report\.json.*checksum"):
         report_of(run)
 
 
@@ -125,9 +125,9 @@ def test_what_a_checkpoint_says_is_under_its_checksum(run, key, caplog):
         where = content.index(b": ", where) + (3 if key == "run" else 2)
         changed = b"1" if content[where : where + 1] != b"1" else b"2"
         path.write_bytes(content[:where] + changed + content[where + 1 :])
-    with pytest.raises(UserError, match=f"none of the {len(metas)} checkpoints can be read"):
+    with pytest.raises(UserError, match=f"none of the {len(metas)} "):
         ensemble.load(run)
-    assert "its checksum does not agree with its content" in caplog.text
+    assert "checksum" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -236,15 +236,15 @@ def test_a_run_of_an_earlier_version_has_none_and_says_so(run, caplog):
     del content["identity"]
     (run / "config.json").write_text(json.dumps(content))
     assert identity_of(run) == identity.UNKNOWN
-    assert "its parts do not say which run they belong to" in caplog.text
-    with pytest.raises(UserError, match=r"belongs to run .* to no known run"):
+    assert "of an earlier version" in caplog.text
+    with pytest.raises(UserError, match=r" run \w{8}.* no known run"):
         ensemble.load(run)
 
 
 def test_members_that_were_to_join_another_run_are_refused(run, other_run, blobs):
     shutil.copytree(other_run, run / "newcomers")
     larger = small_config(ensemble_size=5)
-    with pytest.raises(UserError, match="newcomers belongs to run"):
+    with pytest.raises(UserError, match=r"newcomers.* run \w{8}"):
         ensemble.train(larger, data=blobs, workdir=str(run), show_progress=False)
 
 
@@ -270,10 +270,10 @@ def test_draws_of_another_run_predict_nothing_and_mix_with_none(chains, blobs, t
     root, config = chains
     run = shutil.copytree(root / "0", tmp_path / "run")
     exchange(run, root / "1", "draws")
-    with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
+    with pytest.raises(UserError, match=r"draws.*npz.* run \w{8}"):
         ensemble.load(run)
     more = {**config, "seed": 0, "sampler.num_samples": 8}
-    with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
+    with pytest.raises(UserError, match=r"draws.*npz.* run \w{8}"):
         ensemble.train(more, data=blobs, workdir=str(run), show_progress=False)
 
 

@@ -69,10 +69,10 @@ def test_a_workdir_predicts_tables_by_the_names_of_columns(trained):
     written = json.loads(answer(str(workdir), str(file), as_json=True))["predictions"]
     by_row = {int(one["input"]): one["mean"] for one in written}
     np.testing.assert_allclose([by_row[i] for i in range(len(frame))], expected, 1e-6)
-    with pytest.raises(UserError, match="lacks the column 'size'"):
+    with pytest.raises(UserError, match="'size'"):
         predictor(frame.drop(columns="size"))
     np.savez(workdir.parent / "x.npz", inputs=np.zeros((2, 4)))
-    with pytest.raises(UserError, match="has learned a table; give such inputs"):
+    with pytest.raises(UserError, match=r"x\.npz|table"):
         answer(str(workdir), str(workdir.parent / "x.npz"))
 
 
@@ -129,7 +129,7 @@ def test_how_a_table_writes_dates_and_gaps_is_kept(written):
     for form in ("%d", "%d.%m.%Y %d", "%d.%m.", "%Q", "", 3, "%d.%m.%Y" * 9):
         columns = [one | ({"form": form} if "form" in one else {}) for one in table["columns"]]
         forged = {"table": table | {"columns": columns}}
-        with pytest.raises(ValueError, match="says of 'sold' what cannot be"):
+        with pytest.raises(ValueError, match="'sold'"):
             check_description(report["dataset"] | forged, "gaussian")
 
 
@@ -245,7 +245,7 @@ def test_an_evaluation_tells_groups_apart(tmp_path):
         tmp_path / "run", data=frame, datasets=others, show_progress=False
     )
     assert evaluation["out_of_distribution"][others]["num_examples"] == 30
-    assert any("Rows are split by agent" in line for line in evaluation["verdict"])
+    assert any("by agent" in line for line in evaluation["verdict"])
     groups = evaluation["calibrated"]["conformal"]["by_stratum"]
     sizes = [one["num_examples"] for one in groups]
     assert sizes == sorted(sizes, reverse=True)
@@ -262,7 +262,7 @@ def test_forged_tables_are_refused(trained):
     many = {"name": "town", "kind": "category", "categories": [*map(str, range(33))], "rare": []}
     shape = [description["input_shape"][0] - num_features(columns[1]) + 33]
     wide = {"table": description["table"] | {"columns": [columns[0], many, *columns[2:]]}}
-    with pytest.raises(ValueError, match="says of 'town' what cannot be"):
+    with pytest.raises(ValueError, match="'town'"):
         check_description(description | wide | {"input_shape": shape}, "gaussian")
     for forged in (
         [],
@@ -280,7 +280,7 @@ def test_forged_tables_are_refused(trained):
 def test_splits_are_all_tables_or_none():
     frame = make_table()[["size"]]
     data = {"train": (frame, np.arange(120) % 2), "test": (frame.to_numpy(), np.arange(120) % 2)}
-    with pytest.raises(UserError, match="has a ndarray beside data frames"):
+    with pytest.raises(UserError, match="ndarray"):
         ensemble.train(small_config(), data, show_progress=False)
 
 
@@ -321,7 +321,7 @@ def test_copies_of_rows_are_found_by_names_and_values_of_columns(tmp_path, caplo
     n = np.arange(60) % 40
     train = {"c": np.where(n % 2, "a", "b"), "n": n, "y": np.arange(60)}
     _given(tmp_path / "order", train, {key: train[key][50:] for key in ("n", "y", "c")})
-    assert caplog.text.count("10 of 10 test examples equal training examples") == 1
+    assert caplog.text.count("10 of 10 test examples") == 1
     caplog.clear()
     test = {key: values[:20] for key, values in train.items()}
     _given(tmp_path / "targets", train, test | {"y": 100 + n[:20]})
