@@ -205,14 +205,14 @@ def test_the_program_answers_and_ends_in_one_line(finished, tmp_path):
 def test_draws_that_were_removed_are_missed(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     sorted((tmp_path / "run" / "draws").iterdir())[-1].unlink()
-    with pytest.raises(UserError, match="has 60 draws of 80: files were removed"):
+    with pytest.raises(UserError, match=" 60 draws of 80"):
         recommend.answer(str(tmp_path / "run"), "u7")
 
 
 def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
-    with pytest.raises(UserError, match="user 'me' is unknown"):
+    with pytest.raises(UserError, match="'me'"):
         recommend.answer(str(finished[0]), "me")
-    with pytest.raises(UserError, match="is not a workdir"):
+    with pytest.raises(UserError, match="not a workdir"):
         recommend.answer(str(tmp_path), "u7")
 
 

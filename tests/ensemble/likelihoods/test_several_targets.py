@@ -101,7 +101,7 @@ def test_chains_keep_the_joint_density(case):
         assert of_chain["ensemble"][name] == pytest.approx(of_members["ensemble"][name], rel=1e-3)
     with pytest.raises(ValueError, match=JOINT):
         whole.check_predictions({**chain, JOINT: chain[JOINT][:, :-1]}, TARGETS)
-    with pytest.raises(ValueError, match=r"loc .* must be \[M, N, ..., 3\]"):
+    with pytest.raises(ValueError, match=r"loc .*\[M, N, ..., 3\]"):
         whole.check_predictions({**arrays, "loc": arrays["loc"][..., :2]}, TARGETS)
     with pytest.raises(ValueError, match=r"must be \[N, 3\]"):
         whole.check_predictions(arrays, TARGETS[:, :2])
@@ -200,7 +200,7 @@ def test_runs_learn_several_targets(tmp_path):
     assert {"predictions_0.png", "predictions_1.png"} <= drawn
     loaded, p = ensemble.load(work), run.predictor(x[:5])
     np.testing.assert_allclose(loaded(x[:5]).mean, p.mean, rtol=1e-4)
-    with pytest.raises(UserError, match="2 targets for each example"):
+    with pytest.raises(UserError, match="2 targets"):
         distill(work, str(tmp_path / "student"), show_progress=False)
     found = ensemble.EnsembleRegressor(ensemble_size=2, num_epochs=2).fit(x, y)
     assert found.predict(x[:5]).shape == (5, 2)

@@ -224,14 +224,14 @@ def test_in_a_cluster_settings_that_differ_are_noticed():
     statuses, outputs = run_tasks(TELL, seeds=(0, 7))
     assert statuses == [2, 2]
     assert outputs[0] == outputs[1]
-    assert outputs[0][0].startswith("config.seed is '7' in process 1, and '0' in process 0; start")
+    assert outputs[0][0].startswith("config.seed is '7' in process 1, and '0' ")
 
 
 def test_processes_of_unequal_devices_are_refused():
     statuses, outputs = run_tasks(TELL, devices=(1, 2))
     assert statuses == [2, 2]
     assert outputs[0] == outputs[1]
-    assert outputs[0][0].startswith("the processes have 1, 2 devices, must have the same number")
+    assert outputs[0][0].startswith("the processes have 1, 2 devices")
 
 
 @pytest.mark.check
@@ -255,7 +255,7 @@ except PeerLost as error:
     )
     assert statuses == [2, 75]
     assert outputs[0] == []
-    assert outputs[1][0].startswith("process 1 of 2 has lost another one, whose log says why")
+    assert outputs[1][0].startswith("process 1 of 2 has lost ")
 
 
 @pytest.mark.soak

@@ -41,7 +41,7 @@ def test_what_was_written_comes_back(path):
 
 
 def test_those_of_another_configuration_are_refused(path):
-    with pytest.raises(UserError, match=r"another configuration: seed: 0 -> 1; remove it and run"):
+    with pytest.raises(UserError, match=r"seed: 0 -> 1;"):
         read_predictions(path, {**CONFIG, "seed": 1}, CLASSES)
 
 
@@ -78,15 +78,13 @@ def test_absent_and_damaged_files_are_refused(path):
 )
 def test_arrays_that_do_not_fit_are_refused(path, log_probs, targets, members, message):
     write_predictions(path, MemberPredictions({"log_probs": log_probs}), targets, members, CONFIG)
-    with pytest.raises(
-        UserError, match=rf"test\.npz: {message}.*; remove it and run train\.py again"
-    ):
+    with pytest.raises(UserError, match=rf"test\.npz: {message}.* train\.py again"):
         read_predictions(path, CONFIG, CLASSES)
 
 
 def test_a_file_without_predictions_is_refused(path):
     np.savez(path, targets=LABELS, members=[0, 2], config=json.dumps(CONFIG))
-    with pytest.raises(UserError, match=r"there are no log_probs; remove it and run"):
+    with pytest.raises(UserError, match=r"no log_probs"):
         read_predictions(path, CONFIG, CLASSES)
 
 

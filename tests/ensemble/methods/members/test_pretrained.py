@@ -174,7 +174,7 @@ def test_what_never_ends_is_not_read(tmp_path):
             f"--config.pretrained={file}",
         )
         assert done.returncode == 2
-        assert f"{file} cannot be read as weights: it is not a regular file; give an" in done.stderr
+        assert f"{file} cannot be read as weights" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_what_never_ends_is_not_read(tmp_path):
 def test_a_forged_file_is_refused(blobs, tmp_path, claims):
     file = tmp_path / "w.safetensors"
     write_safetensors(file, dict([next(iter(body_of_tiny().items()))]), **claims)
-    with pytest.raises(UserError, match=r"cannot be read as weights: .*; give an npz"):
+    with pytest.raises(UserError, match=r"cannot be read as weights: .*npz"):
         started(blobs, pretrained=str(file))
 
 
@@ -199,14 +199,14 @@ def test_a_forged_file_is_refused(blobs, tmp_path, claims):
 def test_what_is_no_file_of_weights_is_refused(blobs, tmp_path, content):
     file = tmp_path / "w.safetensors"
     file.write_bytes(content)
-    with pytest.raises(UserError, match=r"cannot be read as weights: .*; give an npz"):
+    with pytest.raises(UserError, match=r"cannot be read as weights: .*npz"):
         started(blobs, pretrained=str(file))
 
 
 def test_arrays_that_the_network_lacks_are_noted(blobs, tmp_path, caplog):
     np.savez(tmp_path / "w.npz", **body_of_tiny(), pre_logits=np.zeros(3))
     started(blobs, pretrained=str(tmp_path / "w.npz"))
-    assert "has arrays that config.model='tiny' lacks: pre_logits." in caplog.text
+    assert "config.model='tiny' lacks: pre_logits." in caplog.text
 
 
 def test_other_weights_are_refused_by_a_run_that_goes_on_and_by_new_members(blobs, tmp_path):
@@ -287,12 +287,12 @@ def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeyp
     networks.register("zero", Zero)
     np.savez(tmp_path / "w.npz", **body_of_tiny())
     config = {"model": "zero", "pretrained": str(tmp_path / "w.npz")}
-    with pytest.raises(UserError, match="members 0 and 1, which start from the same"):
+    with pytest.raises(UserError, match="members 0 and 1,"):
         started(blobs, **config)
     assert started(blobs, **config, batching="independent")["Dense_1/kernel"].shape == (4, 8, 3)
     two = {"ensemble_size": 2}
     ensemble.train(small_config(num_epochs=1, **two), data=blobs, workdir=str(tmp_path / "two"))
     config["pretrained"] = str(tmp_path / "two")  # Of two networks, which differ.
     assert started(blobs, **config, **two)["Dense_1/kernel"].shape == (2, 8, 3)
-    with pytest.raises(UserError, match="members 0 and 2, which start from the same"):
+    with pytest.raises(UserError, match="members 0 and 2,"):
         started(blobs, **config, ensemble_size=3)

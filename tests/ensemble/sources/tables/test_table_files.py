@@ -67,7 +67,7 @@ def test_names_that_are_no_text_are_one_line(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet", store_schema=False)
     content = (tmp_path / "t.parquet").read_bytes()
     (tmp_path / "t.parquet").write_bytes(content.replace(b"abcdefgh", b"\xf8bcdefgh"))
-    with pytest.raises(UserError, match=r"or no Parquet file .*codec can't decode"):
+    with pytest.raises(UserError, match=r"t\.parquet.*codec"):
         loaded_table(f"parquet:{tmp_path}/t.parquet")
 
 
@@ -94,14 +94,14 @@ def test_a_folder_is_of_parts_or_of_splits(tmp_path):
     with pytest.raises(UserError, match="name all of them after splits"):
         read_files(f"csv:{splits}")
     (parts / "2.csv").write_text("a,y\n1,0\n")
-    with pytest.raises(UserError, match=r"2.csv lacks the column 'c'"):
+    with pytest.raises(UserError, match=r"2\.csv .*'c'"):
         read_files(f"csv:{parts}")
 
 
 def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text(TABLE)
     monkeypatch.setattr(table_files, "max_bytes", lambda: 100)
-    with pytest.raises(UserError, match="more than the 100 allowed here"):
+    with pytest.raises(UserError, match=" 100 "):
         read_files(f"csv:{tmp_path}/t.csv")
 
 
