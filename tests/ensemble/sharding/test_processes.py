@@ -267,6 +267,9 @@ import numpy as np
 if not processes.is_main():
     eigh = np.linalg.eigh
     np.linalg.eigh = lambda matrix: tuple(one * sign for one, sign in zip(eigh(matrix), (1, -1)))
+import sys
+sys.path.insert(0, "tests")
+from run_parts import validated
 from ensemble import networks
 from ensemble.methods.mcmc.sampling import Sampling
 from ensemble.priors import parse_prior
