@@ -1,12 +1,12 @@
 """Chains of draws, for tests, without what a run does beside."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.likelihood import Arrays
 from ensemble.methods.mcmc.kernels import Chain, DrawInfo, Sampler
 from ensemble.target_rows import on_devices
 
@@ -34,7 +34,9 @@ def advance(
     return jax.lax.scan(body, chain, first + jnp.arange(num_draws))
 
 
-def mixture_of_draws(likelihood: Any, arrays: Arrays, targets: np.ndarray) -> Arrays:
+def mixture_of_draws(
+    likelihood: Any, arrays: Mapping[str, np.ndarray], targets: np.ndarray
+) -> Mapping[str, np.ndarray]:
     """What one chain predicts whose draws are members, as its running sums make it.
 
     Args:

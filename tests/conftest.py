@@ -36,12 +36,12 @@ import jax
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from run_parts import workdir_of
 from small_runs import leave_pictures_blank, make_blobs, small_config
 from written_runs import runs
 
 import ensemble
 from ensemble.sharding.startup import known_flags
-from ensemble.storage.workdir import Workdir
 from scripts.launch_local import reserve_port
 
 __all__ = ["make_blobs", "runs", "small_config"]
@@ -179,11 +179,17 @@ class Bucket(MemoryFileSystem):
 
 
 @pytest.fixture
+def work(tmp_path):
+    """The workdir of a run that has not begun."""
+    return workdir_of(tmp_path)
+
+
+@pytest.fixture
 def bucket(monkeypatch):
     for prefix in Bucket.protocol:
         fsspec.register_implementation(prefix, Bucket, clobber=True)
     Bucket.store.clear()
-    yield Workdir("gs://bucket/run")
+    yield workdir_of("gs://bucket/run")
     for prefix in Bucket.protocol:
         fsspec.register_implementation(prefix, "gcsfs.GCSFileSystem", clobber=True)
 

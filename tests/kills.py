@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 from etils import epath
+from run_parts import draws_of
 
-from ensemble.draws.store import Draws
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 MOMENTS = ("starting", "stepping", "saving")
 """Of a process: before its first save, between two of its saves, within one."""
@@ -127,7 +126,7 @@ def result_of(workdir):
         name: without_rates(report[name]) for name in ("posterior", "test") if name in report
     }
     if (workdir / "draws").exists():
-        draws = Draws(Workdir(workdir).draws)
+        draws = draws_of(workdir)
         found |= {"scalars": draws.scalars(), "positions": draws.positions()}
     if (workdir / "predictions" / "test.npz").exists():
         with np.load(workdir / "predictions" / "test.npz") as predictions:

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 from conftest import ROOT
+from run_parts import validated
 
 import ensemble
-from ensemble.config_rules import validate
 from ensemble.configs import mnist_logreg_hmc, movielens_hmc
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))
@@ -17,11 +17,11 @@ NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))
 @pytest.mark.parametrize("name", NAMES)
 def test_every_variant_is_valid_and_every_docstring_is_a_lab_note(name):
     module = importlib.import_module(f"ensemble.configs.{name}")
-    validate(module.get_config())
+    validated(module.get_config())
     documented = re.findall(rf"--config=configs/{name}\.py(?::(\w+))?", module.__doc__)
     assert "" in documented
     for variant in documented:
-        validate(module.get_config(variant))
+        validated(module.get_config(variant))
     assert "cores" in module.__doc__ or "not measured" in module.__doc__
     assert "%" in module.__doc__ or "not measured" in module.__doc__
     with pytest.raises(ValueError, match="variant 'huge' is unknown"):

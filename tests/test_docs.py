@@ -27,10 +27,10 @@ from markdown_pages import (
     python_blocks,
     training_commands,
 )
+from run_parts import validated
 
 import ensemble
 from ensemble import networks
-from ensemble.config_rules import validate
 from ensemble.export import export, table_json
 from ensemble.sources import load_dataset
 
@@ -186,7 +186,7 @@ def test_your_network(page):
     namespace = names_of_a_reader()
     for registering in page("your_network"):
         exec(registering, namespace)
-    validate(namespace["get_config"]())
+    validated(namespace["get_config"]())
     assert isinstance(networks.create("mine", 3).module, namespace["MyModule"])
     for name in ("mine", "mine_nnx", "mine_functions"):
         network = networks.create(name, 3)

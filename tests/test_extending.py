@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, small_config
 from markdown_pages import python_blocks
+from run_parts import validated
 
 from ensemble import networks
-from ensemble.config_rules import validate
 from ensemble.priors import parse_prior
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
 PAGE = ROOT / "docs" / "extending.md"
@@ -66,7 +66,7 @@ def test_members_of_its_method_start_from_the_same_parameters(blobs):
     block = next(one for one in python_blocks(PAGE) if "class SameStart" in one)
     namespace = {}
     exec(block, namespace)
-    config = validate(small_config(model="tiny", ensemble_size=3))
+    config = validated(small_config(model="tiny", ensemble_size=3))
     dataset = dataset_from_arrays(blobs)
     task = classification(dataset, networks.create("tiny", 3), parse_prior(config.prior))
     params = namespace["SameStart"](config, task).init(jax.random.key(0)).members.params

@@ -37,7 +37,7 @@ def test_moments_are_held_beside_those_that_are_known(bias):
 
 
 def test_every_run_is_of_settings_that_stand(bias):
-    from ensemble.config_rules import validate  # Of this test alone.
+    from run_parts import validated  # Of this test alone.
 
     for config in bias.RUNS.values():
-        validate({**bias.COMMON, **({} if config is bias.HMC else bias.BATCHES), **config})
+        validated({**bias.COMMON, **({} if config is bias.HMC else bias.BATCHES), **config})

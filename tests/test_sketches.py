@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer.util import log_density
+from run_parts import mesh_of, over_chains, validated
 from sketches.batch_ensemble import BatchEnsemble
 from sketches.generated_source import Waves
 from sketches.last_layer_laplace import LastLayerLaplace
@@ -17,15 +18,12 @@ from sketches.sgd_with_state import step
 
 import ensemble
 from ensemble import networks, registry
-from ensemble.config_rules import validate
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.walk.random_walk import RandomWalk
 from ensemble.networks.linen import LinenNetwork
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.source import in_memory
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, in_memory
 from ensemble.tasks.learning_data import make_likelihood
 from ensemble.tasks.supervised import Supervised, classification
 
@@ -69,13 +67,11 @@ def test_sgd_learns_with_batch_statistics_and_dropout(dataset):
 @pytest.mark.soak
 def test_a_numpyro_model_is_sampled_on_many_devices(dataset):
     task = NumPyroModel(logistic, dataset, make_likelihood(dataset))
-    split, mesh = in_memory(dataset, "train"), create_mesh(2, 4, jax.devices())
+    split, mesh = in_memory(dataset, "train"), mesh_of(2, 4)
     density = make_log_density(task, split, mesh)
     params = jax.vmap(task.sample_prior)(jax.random.split(KEY, 2))
     found, grads = jax.jit(
-        lambda params, data: jax.vmap(
-            jax.value_and_grad(density.bind(data)), spmd_axis_name=ENSEMBLE
-        )(params)
+        lambda params, data: over_chains(jax.value_and_grad(density.bind(data)))(params)
     )(params, density.data)
     assert jax.tree.map(jnp.shape, grads) == jax.tree.map(jnp.shape, params)
     one = jax.tree.map(lambda leaf: leaf[1], params)
@@ -114,7 +110,7 @@ def test_a_line_of_the_registry_makes_a_task_of_a_file(blobs, tmp_path, monkeypa
 
 @pytest.mark.soak
 def test_a_ring_is_walked_on():
-    config = validate(
+    config = validated(
         {
             "method": "rwm",
             "num_chains": 512,

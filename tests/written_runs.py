@@ -5,14 +5,11 @@ import json
 import numpy as np
 import pytest
 import scipy.special
-from etils import epath
+from run_parts import draws_of, validated, workdir_of
 
-from ensemble.config_rules import validate
-from ensemble.draws.store import Draws
 from ensemble.storage.files import write_file
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.schema import to_json
-from ensemble.storage.workdir import Workdir
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +20,7 @@ def runs(tmp_path_factory):
     config = {"method": "hmc", "prior": "normal(1)", "num_chains": 4}
     posterior = {"num_samples": 8, "num_chains": 4, "rhat_max": 1.01, "ess_bulk_min": None}
     write_run(folder / "hmc", config, posterior=posterior)
-    found = Draws(epath.Path(folder / "hmc" / "draws"))
+    found = draws_of(folder / "hmc")
     scalars = {name: np.zeros((4, 5)) for name in ("log_density", "accuracy")}
     found.append(0, 5, scalars, {"Dense": {"kernel": np.ones((4, 2, 6, 3))}}, [0, 3])
     return folder
@@ -35,10 +32,10 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
     It is as of an earlier version: no identity and no checksum keeps what is damaged from its
     readers.
     """
-    work = Workdir(path)
+    work = workdir_of(path)
     work.predictions.mkdir(parents=True)
     rng = np.random.default_rng(0)
-    config = validate(config)
+    config = validated(config)
     write_file(work.config, to_json({"format": 1, "config": config.to_dict()}))
     for split in ("test", "calibration"):
         logits = rng.normal(size=(4, 20, len(class_names)))

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from run_parts import validated
 
-from ensemble.config_rules import validate
 from ensemble.methods.members.optimizers import create_optimizer
 from ensemble.methods.members.sgd_keys import OPTIMIZERS
 
@@ -19,7 +19,7 @@ def loss_of(params):
 
 @pytest.fixture(params=OPTIMIZERS)
 def optimizer(request):
-    config = validate({"num_steps": 400, "learning_rate": 0.02, "optimizer": request.param})
+    config = validated({"num_steps": 400, "learning_rate": 0.02, "optimizer": request.param})
     return create_optimizer(config, optax.constant_schedule(0.02))
 
 

@@ -2,8 +2,13 @@
 
 import dataclasses
 
+import movielens_sets
 import numpy as np
+import pandas as pd
+import PIL.Image
 import pytest
+import tfds_sets
+from run_parts import loaded_table, read_in_blocks_of, records_of
 
 from ensemble import UserError, registry
 from ensemble.source import (
@@ -16,50 +21,103 @@ from ensemble.source import (
     fingerprint,
     in_memory,
 )
-from ensemble.sources import load_dataset
-from ensemble.sources.catalogue import given_examples, load_test_inputs
-from ensemble.sources.records.conversion import write_records
+from ensemble.sources import dataset_from_arrays, image_sets, load_dataset
+from ensemble.sources.catalogue import load_test_inputs
 
 SPLIT_NAMES = ["train", "validation", "calibration", "test"]
 
 
-def _own_arrays(folder):
-    rng = np.random.default_rng(0)
-    arrays = {"inputs": rng.normal(size=(50, 3)), "labels": np.arange(50) % 2}
-    for name, array in arrays.items():
+RNG = np.random.default_rng(0)
+ARRAYS = {"inputs": RNG.normal(size=(50, 3)), "labels": np.arange(50) % 2}
+
+
+def _npz(folder):
+    np.savez(folder / "all.npz", **ARRAYS)
+    return f"npz:{folder / 'all.npz'}"
+
+
+def _npy(folder):
+    for name, array in ARRAYS.items():
         np.save(folder / f"{name}.npy", array)
-    np.savez(folder / "all.npz", **arrays)
-    npz = f"npz:{folder / 'all.npz'}"
-    write_records(given_examples(npz, Request()), folder / "records")
-    records = f"records:{folder / 'records'}"
-    return {"npz:PATH": npz, "npy:FOLDER": f"npy:{folder}", "records:FOLDER": records}
+    return f"npy:{folder}"
 
 
-IMPLEMENTATIONS = [
-    "digits",
-    "npz:PATH",
-    "npy:FOLDER",
-    "records:FOLDER",
-    "watches:20x30",
-    "diabetes",
-]
+def _folder(folder):
+    for i, pixels in enumerate(RNG.integers(0, 256, (50, 6, 5, 3), np.uint8)):
+        (folder / "ab"[i % 2]).mkdir(exist_ok=True)
+        PIL.Image.fromarray(pixels).save(folder / "ab"[i % 2] / f"{i:02}.png")
+    return f"folder:{folder}"
 
 
-ELSEWHERE = {
-    "clutter", "arrays", "folder:PATH", "csv:PATH", "parquet:PATH", "watches:USERSxMOVIES",
-    "mnist", "fashion_mnist", "kmnist", "cifar10", "tfds:NAME",
-    "movielens/1m-ratings", "movielens/100k-ratings",
-}  # fmt: skip
-"""Sources with tests of their own in tests/ensemble/sources, for they need files of theirs."""
+def _frame():
+    a, b, c = ARRAYS["inputs"].T
+    return pd.DataFrame({"a": a, "b": b > 0, "c": np.where(c > 0, "x", "y"), "y": np.arange(50.0)})
 
 
-def test_a_new_source_is_tested_here_or_has_tests_of_its_own():
-    assert registry.SOURCES.keys() == {*IMPLEMENTATIONS, *ELSEWHERE} - {"watches:20x30"}
+def _csv(folder):
+    _frame().to_csv(folder / "t.csv", index=False)
+    return f"csv:{folder / 't.csv'}"
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-def source(request, tmp_path):
-    return load_dataset(_own_arrays(tmp_path).get(request.param, request.param))
+def _parquet(folder):
+    _frame().to_parquet(folder / "t.parquet")
+    return f"parquet:{folder / 't.parquet'}"
+
+
+def _prepared(name):
+    """A small set as TensorFlow Datasets leaves it, of the shape that the registry says."""
+
+    def write(folder):
+        entry = registry.SOURCES.get(name)
+        splits = tfds_sets.random_splits(entry.input_shape if entry else (6, 5, 3))
+        tfds_sets.write_set(folder, name.removeprefix("tfds:"), splits)
+        return name
+
+    return write
+
+
+def _ratings(config):
+    def write(folder):
+        movielens_sets.write_ratings(folder, movielens_sets.random_ratings(), config)
+        return f"movielens/{config}"
+
+    return write
+
+
+IMPLEMENTATIONS = {
+    "arrays": lambda folder: None,
+    "npz:PATH": _npz,
+    "npy:FOLDER": _npy,
+    "records:FOLDER": lambda folder: records_of(_npz(folder)),
+    "folder:PATH": _folder,
+    "csv:PATH": _csv,
+    "parquet:PATH": _parquet,
+    "tfds:NAME": _prepared("tfds:beans"),
+    "movielens/1m-ratings": _ratings("1m-ratings"),
+    "movielens/100k-ratings": _ratings("100k-ratings"),
+    "watches:USERSxMOVIES": lambda folder: "watches:20x30",
+    **{name: _prepared(name) for name in image_sets.TFDS_SIZES},
+    **{name: lambda folder, name=name: name for name in ("digits", "clutter", "diabetes")},
+}
+"""Writes what a source reads to a folder, where it reads anything; returns the data set's name."""
+
+
+def test_every_source_is_tested():
+    assert IMPLEMENTATIONS.keys() == registry.SOURCES.keys()
+
+
+@pytest.fixture(scope="module", params=IMPLEMENTATIONS)
+def source(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    name = IMPLEMENTATIONS[request.param](folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for known in image_sets.TFDS_SIZES:
+            patch.setitem(image_sets.TFDS_SIZES, known, (40, 5, 5, 20))  # As `random_splits`.
+        if name is None:
+            return dataset_from_arrays(ARRAYS)
+        if name.startswith(("csv:", "parquet:")):
+            return loaded_table(name)
+        return load_dataset(name, str(folder))
 
 
 def test_examples_are_read_by_their_indices(source):
@@ -109,9 +167,10 @@ def test_a_source_says_what_its_examples_are(source):
 
 
 def test_blocks_are_all_examples_in_order(source, monkeypatch):
-    whole, before = in_memory(source, "train"), source.fingerprint
+    whole, before = in_memory(source, "train"), fingerprint(source, source.sizes)
+    assert (source.fingerprint == before) == (source.table is None)  # A table's names count too.
     expected = whole.inputs.min(), whole.inputs.max()
-    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 5 * int(np.prod(source.input_shape)))
+    read_in_blocks_of(monkeypatch, 5 * int(np.prod(source.input_shape)))
     parts = list(blocks(source, "train"))
     assert {len(part.targets) for part in parts[:-1]} == {5}
     np.testing.assert_array_equal(np.concatenate([part.inputs for part in parts]), whole.inputs)
@@ -167,7 +226,7 @@ def test_an_entry_names_functions(name):
 
 
 def test_test_inputs_are_all_of_data_without_a_test_split(tmp_path):
-    inputs = load_test_inputs(_own_arrays(tmp_path)["npy:FOLDER"])
+    inputs = load_test_inputs(_npy(tmp_path))
     assert len(inputs) == 50
     assert len(load_test_inputs("digits")) == 300
     assert Request().hold_out

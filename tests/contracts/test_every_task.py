@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_parts import mesh_of, validated
 from small_runs import make_blobs
 
 from ensemble import UserError, registry
-from ensemble.config_rules import validate
 from ensemble.methods.mcmc.coordinates import as_regression
 from ensemble.run.loop import create_task
-from ensemble.sharding.mesh import create_mesh
-from ensemble.source import in_memory
+from ensemble.sources import in_memory
 from ensemble.task import Defaults, Learned, PredictingTask, Scored
 
 KEY = jax.random.key(3)
@@ -38,7 +37,7 @@ LEARNED = ["network", "logistic regression", "factorisation"]
 
 def make(name):
     """A task as the loop makes it, and its configuration."""
-    config = validate(RUNS[name])
+    config = validated(RUNS[name])
     own_data = "dataset" in RUNS[name] or name == "density"
     return create_task(config, None if own_data else make_blobs()), config
 
@@ -60,7 +59,7 @@ def batch_of(task):
 
 
 def test_every_task_of_the_registry_is_tested():
-    configs = [validate(run) for run in RUNS.values()]
+    configs = [validated(run) for run in RUNS.values()]
     found = {registry.task_of(one) for one in configs}
     # Two have tests of their own: they need the workdir of another run, and a model.
     assert found | {"distillation", "numpyro"} == registry.TASKS.keys()
@@ -97,7 +96,7 @@ def test_sizes_and_scores_agree(task):
 def test_the_same_run_has_the_same_description():
     for name in RUNS:
         assert make(name)[0].describe() == make(name)[0].describe()
-    other = validate({**RUNS["density"], "density": "gaussian_mixture"})
+    other = validated({**RUNS["density"], "density": "gaussian_mixture"})
     fingerprint = make("density")[0].describe()["fingerprint"]
     assert create_task(other, None).describe()["fingerprint"] != fingerprint
 
@@ -155,7 +154,7 @@ def test_a_restored_task_predicts_alike():
 
 def test_what_a_task_says_of_itself_fits_its_likelihood(learned):
     split = in_memory(learned.dataset, "train")
-    own = learned.own_log_likelihood(split, create_mesh(1, 2, jax.devices()))
+    own = learned.own_log_likelihood(split, mesh_of(1, 2))
     if own is None:
         return
     assert own.num_parts > 0
@@ -192,10 +191,10 @@ def test_defaults_are_all_of_the_contract():
 )
 def test_what_does_not_suit_a_task_is_refused(run, data, line):
     with pytest.raises(UserError, match=line):
-        create_task(validate(run), data)
+        create_task(validated(run), data)
 
 
 def test_arrays_are_no_watches():
     run = {key: value for key, value in RUNS["factorisation"].items() if key != "dataset"}
     with pytest.raises(UserError, match="needs watches, which arrays are not"):
-        create_task(validate(run), make_blobs())
+        create_task(validated(run), make_blobs())

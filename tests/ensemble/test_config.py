@@ -288,16 +288,16 @@ def test_widths_that_are_none_are_refused_in_one_line(widths):
 def test_keys_of_another_model_are_refused_by_hand_and_left_out_of_a_file(caplog):
     with pytest.raises(UserError) as error:
         validate({"num_epochs": 1, "mlp.widths": "64"})
-    assert str(error.value) == (
-        "config.mlp.widths='64' is for config.model='mlp', and this run has config.model='cnn': "
-        "leave it out, or choose config.model='mlp'"
-    )
-    with pytest.raises(UserError, match=r"config.mlp.widths='64' is for config.model='mlp'"):
+    for named in ("config.mlp.widths='64'", "config.model='cnn'", "config.model='mlp'"):
+        assert named in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=r"config\.mlp\.widths='64'.*config\.model='mlp'"):
         validate({"method": "rwm", "mlp.widths": "64"})
     config = swapped("sgd", **{"mlp.widths": "64"})
     assert "mlp" not in validate(config, by_hand=["model"])
     (line,) = caplog.messages
-    assert line.endswith("with config.model='cnn' has no use for them here: mlp.widths='64'.")
+    assert "config.model='cnn'" in line
+    assert line.endswith(": mlp.widths='64'.")
 
 
 def test_a_workdir_of_another_width_or_model_is_told_from_this_one():
@@ -325,13 +325,12 @@ def test_one_word_swaps_the_method_and_what_the_file_says_for_the_old_is_left_ou
     assert config.method == "hmc"
     assert config.dataset == "digits"
     dropped, prior = caplog.messages
-    assert dropped.startswith(
-        "Left out, for config.method='hmc' with config.model='cnn' has no use for them here: "
-    )
-    assert set(re.findall(r"([\w.]+)=", dropped.partition("here: ")[2])) == {
+    assert "config.method='hmc' with config.model='cnn'" in dropped
+    assert set(re.findall(r"([\w.]+)=", dropped.rpartition(": ")[2])) == {
         "num_epochs", "batch_size", "batching", "learning_rate", "schedule", "augment.shift",
     }  # fmt: skip
-    assert prior == f"config.prior was not set; config.method='hmc' takes {config.prior!r}."
+    assert "config.prior" in prior
+    assert repr(config.prior) in prior
     assert config.prior == "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)"
 
 
@@ -381,7 +380,7 @@ def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
 def test_what_says_that_nothing_is_used_may_be_said_to_all():
     by_hand = {"num_epochs": 0, "num_steps": None, "label_smoothing": 0.0, "class_weights": "none"}
     assert "num_epochs" not in validate({"method": "hmc", **by_hand})
-    with pytest.raises(UserError, match=r"config.temperature=1.0 is for config.method='hmc', 'nut"):
+    with pytest.raises(UserError, match=r"config\.temperature=1\.0 .*'hmc'"):
         validate({"num_epochs": 1, "temperature": 1.0})
 
 
@@ -456,7 +455,7 @@ def test_a_stored_configuration_with_every_key_loses_those_of_others_quietly(cap
     found = validate_stored(stored)
     assert found.to_dict() == validate({"num_epochs": 2}).to_dict()
     assert caplog.messages == []
-    with pytest.raises(UserError, match=r"config.prior='none' does not have"):
+    with pytest.raises(UserError, match=r"config\.prior='none'"):
         validate_stored({**stored, "method": "hmc", "sampler.step_size": 0.1, "temperature": 1.0})
 
 

@@ -10,11 +10,11 @@ import pytest
 from conftest import small_config
 from etils import epath
 from programs import run_here
+from run_parts import of_classes
 
 import ensemble
 from ensemble import UserError, export, metrics, networks
 from ensemble.commands.export import write
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
 from ensemble.sources import dataset_from_arrays
@@ -145,7 +145,7 @@ def test_certain_members_have_no_nan():
     with np.errstate(divide="ignore"):
         log_probs = np.log(np.array([[[1, 0, 0], [1, 0, 0]], [[0, 1, 0], [1, 0, 0]]], np.float32))
     for temperature in (None, 3.0):
-        outputs = Categorical("abc").exported({"log_probs": jnp.asarray(log_probs)}, temperature)
+        outputs = of_classes("abc").exported({"log_probs": jnp.asarray(log_probs)}, temperature)
         for name, expected in metrics.uncertainty(log_probs).items():
             np.testing.assert_allclose(outputs[name], expected, atol=1e-6)
         assert np.isfinite(outputs["probs"]).all()

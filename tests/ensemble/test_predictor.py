@@ -72,7 +72,7 @@ def test_it_accepts_what_is_below_a_threshold_of_the_calibration_split(blobs_run
 def test_an_error_that_the_calibration_split_cannot_prove_is_refused(blobs_run):
     with pytest.raises(UserError, match=r"max_error=0\.01: 20 calibration"):
         ensemble.load(blobs_run, abstain="max_error=0.01")
-    with pytest.raises(UserError, match="must be max_error=E or coverage=C"):
+    with pytest.raises(UserError, match="max_error=E or coverage=C"):
         ensemble.load(blobs_run, abstain="0.01")
 
 
@@ -114,7 +114,7 @@ def test_images_of_other_axes_and_channels_are_brought_to_the_form(caplog):
     expected = predictor(grey.repeat(3, axis=-1)).probs
     for inputs in (grey, grey[..., 0], np.moveaxis(grey, -1, 1)):
         np.testing.assert_array_equal(predictor(inputs).probs, expected)
-    with pytest.raises(UserError, match=r"the ensemble takes \[N, 7, 6, 3\]"):
+    with pytest.raises(UserError, match=r"\[N, 7, 6, 3\]"):
         predictor(colour[:, :6])
 
 
@@ -129,9 +129,9 @@ def test_floats_where_whole_numbers_were_learned_are_warned_of(caplog):
 
 def test_a_run_without_calibration_data_cannot_be_calibrated(blobs, tmp_path):
     ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
-    with pytest.raises(UserError, match="has no calibration split"):
+    with pytest.raises(UserError, match="calibration"):
         ensemble.load(tmp_path, calibrated=True)
-    with pytest.raises(UserError, match="has no calibration split"):
+    with pytest.raises(UserError, match="calibration"):
         ensemble.load(tmp_path, abstain="coverage=0.5")
 
 
@@ -161,5 +161,5 @@ def test_a_run_that_has_not_finished_cannot_be_calibrated(blobs_run, tmp_path):
 
 
 def test_what_is_no_workdir_is_refused(tmp_path):
-    with pytest.raises(UserError, match="is not a workdir"):
+    with pytest.raises(UserError, match="not a workdir"):
         ensemble.load(tmp_path)

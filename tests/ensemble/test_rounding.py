@@ -10,7 +10,7 @@ import pytest
 from ensemble import rounding
 from ensemble.notes import collected
 from ensemble.rounding import note_rounding
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
 RNG = np.random.default_rng(0)

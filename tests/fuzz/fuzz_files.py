@@ -27,21 +27,20 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 from etils import epath
+from run_parts import examples_of, workdir_of
 from small_runs import make_blobs, small_config
 from spoiled import TEXTS, Said, mutate_bytes, mutate_document, mutate_json, mutate_npz
 
 import ensemble
 from ensemble import UserError
 from ensemble.predictor import restore
-from ensemble.source import Request, TableKeys, in_memory
-from ensemble.sources import load_dataset
-from ensemble.sources.catalogue import given_examples
+from ensemble.source import TableKeys
+from ensemble.sources import in_memory, load_dataset
 from ensemble.sources.records import shards
 from ensemble.sources.records.conversion import write_records
 from ensemble.sources.records.index import EXAMPLES, INDEX
 from ensemble.storage import part_files, schema
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 MAX_SECONDS = 120
 """Of an input: the process ends, with a traceback."""
@@ -109,7 +108,7 @@ def write_folders(folder, seeds):
             inputs=pictures,
             labels=np.array([*"abc"])[rng.permutation(60) % 3],
         )
-        write_records(given_examples(f"npz:{folder / name}.npz", Request()), folder / name)
+        write_records(examples_of(f"npz:{folder / name}.npz"), folder / name)
 
 
 def read_all(name, **options):
@@ -278,7 +277,7 @@ def newest(run):
 
 def restored(run):
     """What programs read of a run's newest checkpoint."""
-    found = restore(Workdir(run))._asdict()
+    found = restore(workdir_of(run))._asdict()
     del found["likelihood"]  # An object, made of the description.
     return found
 

@@ -60,7 +60,7 @@ def outcome(workdir):
 
 def judged(workdir, expected):
     """How programs take a changed workdir; with it why, where that is bad."""
-    from ensemble.errors import UserError
+    from ensemble import UserError
 
     said = Said()
     logging.getLogger("ensemble").addHandler(said)

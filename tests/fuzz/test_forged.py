@@ -9,14 +9,13 @@ import pytest
 from conftest import small_config
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
+from run_parts import draws_of, identity_of
 
 import ensemble
 from ensemble import UserError
 from ensemble.commands import recommend
-from ensemble.draws.store import Draws
 from ensemble.storage import checkpoint
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 WATCHES = {
     "dataset": "watches:20x10",
@@ -165,12 +164,12 @@ def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path, con
 def change_draws(path, source, change):
     """Copies a run of a factorisation, and changes the positions of its draws."""
     shutil.copytree(source, path)
-    draws = Draws(Workdir(path).draws)
+    draws = draws_of(path)
     positions, numbers = draws.positions()
     scalars, end = draws.scalars(), draws.end
     shutil.rmtree(path / "draws")
     flat = change(flatten_dict(positions, sep="/"))
-    forged = Draws(Workdir(path).draws, Workdir(path).identity())
+    forged = draws_of(path, identity_of(path))
     forged.append(0, end, scalars, unflatten_dict(flat, sep="/"), numbers)
     return path
 

@@ -21,22 +21,18 @@ from absl import flags
 from conftest import ROOT, make_blobs
 from etils import epath
 from programs import as_new
+from run_parts import config_of, of_classes, subject_of, validated
 from spoiled import TEXTS, mutate_bytes, mutate_json, mutate_npz
 
 import ensemble
 from ensemble import UserError
 from ensemble.config import default_config, differences, flatten
-from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.evaluation.page import drawable_records
 from ensemble.evaluation.sentences import convergence
-from ensemble.evaluation.subject import Subject
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.likelihoods.classes import LOG_PROBS
-from ensemble.sources import folders, own_arrays
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, folders, own_arrays
 from ensemble.storage.predictions import read_predictions
-from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import described_dataset
 
 COUNTS = {
@@ -123,7 +119,7 @@ def overrides(folder, _):
         with as_new(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", arguments)
             train.parse_flags(arguments)
-            validate(flags.FLAGS.config)
+            validated(flags.FLAGS.config)
 
     return one
 
@@ -138,7 +134,7 @@ def report(folder, runs):
     def one(rng):
         workdir, document = rng.choice(documents)
         (workdir / "report.json").write_bytes(mutate_json(rng, document))
-        subject = Subject(str(workdir))
+        subject = subject_of(workdir)
         described_dataset(subject.description)
         assert subject.test.arrays[LOG_PROBS].ndim == 3
         assert subject.calibration is None or subject.calibration.arrays[LOG_PROBS].ndim == 3
@@ -154,11 +150,11 @@ def report(folder, runs):
 def config(folder, runs):
     """config.json of a workdir that train.py resumes."""
     document = json.loads((runs / "sgd" / "config.json").read_text())
-    now = validate(document["config"]).to_dict()
+    now = validated(document["config"]).to_dict()
 
     def one(rng):
         (folder / "config.json").write_bytes(mutate_json(rng, document))
-        found = Workdir(folder).read_config()
+        found = config_of(folder)
         assert isinstance(differences(found, now), list)
 
     return one
@@ -169,7 +165,7 @@ def metrics(folder, runs):
     shutil.copytree(runs / "sgd", folder / "run")
     lines = (folder / "run" / "metrics.jsonl").read_bytes().splitlines()
     records = [json.loads(line) for line in lines]
-    subject = Subject(str(folder / "run"))
+    subject = subject_of(folder / "run")
 
     def one(rng):
         path = folder / "run" / "metrics.jsonl"
@@ -185,10 +181,10 @@ def metrics(folder, runs):
 
 def predictions(folder, runs):
     """predictions/test.npz."""
-    config = Workdir(runs / "sgd").read_config()
+    config = config_of(runs / "sgd")
     content = (runs / "sgd" / "predictions" / "test.npz").read_bytes()
     path = epath.Path(folder / "test.npz")
-    likelihood = Categorical(list("abc"))
+    likelihood = of_classes("abc")
 
     def one(rng):
         path.write_bytes(mutate_npz(rng, content))

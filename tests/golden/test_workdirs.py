@@ -19,9 +19,9 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 
 import record
+from run_parts import validated
 
 import ensemble
-from ensemble.config_rules import validate
 
 pytestmark = pytest.mark.check
 
@@ -137,7 +137,7 @@ def test_it_goes_on_and_has_its_own_keys_from_then_on(work, archive):
         config, record.data(name), workdir=str(work), show_progress=False
     ).report
     found = read(work / "config.json")["config"]
-    assert report["config"] == validate(config).to_dict()
+    assert report["config"] == validated(config).to_dict()
     assert ("sampler" in report["config"]) == (report["method"] == "hmc")
     assert ("hmc" in found) == (had_identity and name == "hmc")
     if "hmc" in found:

@@ -43,6 +43,12 @@ def lines(process):
 DELETE_LINE = "scripts/launch_tpu_pod.sh --name=pod --zone=us-central1-a --delete"
 
 
+def is_billed(line, state):
+    """Whether a line says of a pod in a state that it costs money, and how to end that."""
+    costs = "billed" in line.lower() and "no TPU is billed" not in line
+    return state in line and costs and line.endswith(f"delete it: {DELETE_LINE}")
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A run that nothing disturbs."""
@@ -83,11 +89,10 @@ def test_every_worker_gets_the_code_what_it_needs_and_the_run(plain):
             assert call[1] != "ssh" or {*ALIVE} < {*call}
     assert "step 1 of worker 0" in process.stdout  # Echoed, as only worker 0 is.
     assert "step 1 of worker 1" not in process.stdout
-    assert lines(process)[-2:] == [
-        "finished: gs://bucket/run",
-        f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}",
-    ]
-    assert "TensorBoard: tensorboard --logdir=gs://bucket/run --host=localhost" in lines(process)
+    finished, billing = lines(process)[-2:]
+    assert finished == "finished: gs://bucket/run"
+    assert is_billed(billing, "READY")
+    assert "tensorboard --logdir=gs://bucket/run --host=localhost" in process.stderr
 
 
 def test_the_first_connection_makes_the_key_alone(plain):
@@ -165,7 +170,7 @@ def test_a_dry_run_prints_commands_that_do_the_same_when_they_are_pasted(awkward
 
 def test_delete_at_the_end_of_a_run(awkward):
     _, _, process = awkward
-    assert lines(process)[-1] == "there is no TPU pod: none is billed; what lies in gs:// is"
+    assert "none is billed" in lines(process)[-1]
 
 
 def test_a_second_run_reuses_the_tpu_and_what_is_installed(tmp_path):
@@ -219,14 +224,13 @@ def test_preempted_always_ends_when_the_restarts_are_used_up(tmp_path):
     assert process.returncode == 75
     assert stage.verbs() == ["create", "delete", "create", "delete", "create"]
     used_up, billing, resume = lines(process)[-3:]
-    assert used_up == "pod is SUSPENDED and no longer READY; all --max_restarts=2 are used up"
-    assert billing == (
-        f"no TPU is billed: pod is SUSPENDED; its request remains; delete it: {DELETE_LINE}"
-    )
+    assert "SUSPENDED" in used_up
+    assert "--max_restarts=2" in used_up
+    assert billing.startswith("no TPU is billed")
+    assert "SUSPENDED" in billing
+    assert billing.endswith(DELETE_LINE)
     command = " ".join([*OPTIONS, "--max_restarts=2", "--", *PLAIN])
-    assert resume == (
-        f"the same command resumes from gs://bucket/run: scripts/launch_tpu_pod.sh {command}"
-    )
+    assert resume.endswith(f" gs://bucket/run: scripts/launch_tpu_pod.sh {command}")
 
 
 def test_taken_away_again_and_again_before_it_is_ready(tmp_path):
@@ -235,9 +239,7 @@ def test_taken_away_again_and_again_before_it_is_ready(tmp_path):
     process = stage.launch(*OPTIONS, "--max_restarts=1", "--", *PLAIN)
     assert process.returncode == 75
     assert stage.verbs() == ["create", "delete", "create"]
-    assert "pod was taken away before it was ready; all --max_restarts=1 are used up" in (
-        lines(process)
-    )
+    assert any("taken away" in line and "--max_restarts=1" in line for line in lines(process))
 
 
 @pytest.mark.parametrize("status", [1, 2, 126, 127])
@@ -249,10 +251,10 @@ def test_a_worker_that_fails_is_named_with_its_last_lines(status, tmp_path):
     process = stage.launch(*OPTIONS, "--", *PLAIN)
     assert process.returncode == status
     assert "  | ValueError: boom" in process.stderr
-    assert (
-        f"worker 1 ended with exit status {status} in train (log: runs/launch-pod/worker-1.log)"
-    ) in lines(process)
-    assert f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}" in lines(process)
+    (ended,) = (line for line in lines(process) if "runs/launch-pod/worker-1.log" in line)
+    assert ended.startswith("worker 1 ")
+    assert f" {status} in train " in ended
+    assert any(is_billed(line, "READY") for line in lines(process))
     assert stage.verbs() == ["create"]
     assert stage.trained_with() == [PLAIN]  # No restart: it would fail again.
 
@@ -272,7 +274,7 @@ def test_a_set_up_that_fails_says_so(tmp_path):
     assert process.returncode == 75
     assert "  | no such package" in process.stderr
     (line,) = (line for line in lines(process) if line.endswith("--max_restarts=1 are used up"))
-    assert "ended with exit status 1 in set_up (log: runs/launch-pod/worker-" in line
+    assert " 1 in set_up (log: runs/launch-pod/worker-" in line
 
 
 QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0"
@@ -286,7 +288,7 @@ def test_no_quota(when, tmp_path):
     process = stage.launch(*OPTIONS, "--", *PLAIN)
     assert process.returncode == 69
     (line,) = (line for line in lines(process) if QUOTA in line)
-    assert line.startswith("no quota for v5litepod-8 in us-central1-a (")
+    assert "v5litepod-8 in us-central1-a" in line
     assert "https://console.cloud.google.com/iam-admin/quotas" in line
     assert [
         line for line in lines(process) if "none is billed" in line or "no TPU is billed" in line
@@ -310,12 +312,11 @@ def test_ctrl_c_stops_the_workers_and_says_what_is_billed(tmp_path):
     assert len(list(stage.path.glob("saved-*"))) == WORKERS
     said = [line.removeprefix("launch_tpu_pod.sh: ") for line in err.splitlines()]
     command = " ".join([*OPTIONS, "--delete", "--", *PLAIN])
-    assert said[-4:] == [
-        "train.py saves a checkpoint and ends; Ctrl-C again does not wait",
-        "interrupted",
-        f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}",
-        f"the same command resumes from gs://bucket/run: scripts/launch_tpu_pod.sh {command}",
-    ]
+    ends, interrupted, billing, resume = said[-4:]
+    assert "Ctrl-C" in ends
+    assert interrupted == "interrupted"
+    assert is_billed(billing, "READY")
+    assert resume.endswith(f" gs://bucket/run: scripts/launch_tpu_pod.sh {command}")
     assert stage.verbs() == ["create"]
 
 
@@ -347,8 +348,8 @@ def test_a_second_ctrl_c_does_not_wait_and_says_so(tmp_path):
     assert process.returncode == 130
     wait_for(lambda: not gclouds(stage))  # They are ended too, whatever they wait for.
     (stage.path / "end").touch()
-    assert "interrupted twice: train.py may still run on the workers" in err
-    assert f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}" in err
+    assert "interrupted twice" in err
+    assert any(is_billed(line, "READY") for line in err.splitlines())
     wait_for(lambda: not stage.alive())
 
 
@@ -363,10 +364,7 @@ def test_ctrl_c_in_the_queue_says_that_it_will_be_billed(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert (
-        "pod is WAITING_FOR_RESOURCES: it is billed from the moment that it is there, until you "
-        f"delete it: {DELETE_LINE}"
-    ) in err
+    assert any(is_billed(line, "WAITING_FOR_RESOURCES") for line in err.splitlines())
 
 
 def test_delete_by_itself(tmp_path):
@@ -378,7 +376,7 @@ def test_delete_by_itself(tmp_path):
     assert stage.verbs() == ["delete"]
     (delete,) = (call for call in stage.calls()[0] if call[1] == "delete")
     assert not (stage.path / "node").exists()
-    assert lines(process)[-1].startswith("there is no TPU pod: none is billed")
+    assert "none is billed" in lines(process)[-1]
     dry = stage.launch(*OPTIONS[:2], "--delete", "--dry_run")
     assert shlex.split(dry.stdout) == ["gcloud", "compute", "tpus", *delete]
 
@@ -414,7 +412,7 @@ def test_a_changed_tree_is_refused_unless_the_commit_is_said(tmp_path):
     (stage.repo / "mine.py").write_text("# Not committed.\n")
     process = stage.launch(*OPTIONS, "--dry_run", "--", *PLAIN)
     assert process.returncode == 2
-    assert "the working tree has what no commit has (mine.py); commit it" in process.stderr
+    assert "(mine.py)" in process.stderr
     process = stage.launch(*OPTIONS, "--commit=HEAD", "--dry_run", "--", *PLAIN)
     assert process.returncode == 0
     assert f"git archive --format=tar.gz --output=runs/launch-pod/code.tar.gz {stage.commit}" in (

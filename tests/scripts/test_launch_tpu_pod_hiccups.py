@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from test_launch_tpu_pod import DELETE_LINE, OPTIONS, PLAIN, lines
+from test_launch_tpu_pod import OPTIONS, PLAIN, is_billed, lines
 from tpu_stand_ins import Stage, wait_for
 
 
@@ -33,7 +33,8 @@ def test_what_fails_for_a_moment_before_the_run_is_tried_again(tmp_path):
     restarts = [line for line in lines(process) if "; restart " in line]
     expected = {"255 in connect": 0, "1 in copy_code": 1, "127 in set_up": 0, "1 in train": 1}
     for line, (end, worker) in zip(restarts, expected.items(), strict=True):
-        assert line.startswith(f"worker {worker} ended with exit status {end} (log: ")
+        assert line.startswith(f"worker {worker} ")
+        assert f" {end} (log: " in line
     for reason in ("Connection refused", "HTTPError 503", "curl: no such host", "HTTPError 500"):
         assert f"{reason}\n" in process.stderr
     assert stage.verbs() == ["create"]
@@ -71,7 +72,7 @@ def test_a_tpu_is_created_once(answers, created, tmp_path):
     assert stage.verbs() == ["create"] * created
     restarts = [line for line in lines(process) if "; restart " in line]
     assert len(restarts) == created - 1
-    assert all("pod was taken away before it was ready" in line for line in restarts)
+    assert all("taken away" in line for line in restarts)
 
 
 @pytest.mark.parametrize(("times", "status"), [(1, 0), (2, 0), (3, 1)])
@@ -88,11 +89,12 @@ fi""",
     assert process.returncode == status, process.stderr
     assert stage.verbs() == ["create"] * min(times + 1, 3)
     retries = [line for line in lines(process) if "Google fails for a moment" in line]
-    assert retries == [f"Google fails for a moment: ERROR: (gcloud) {UNKNOWN}"] * min(times, 2)
+    assert len(retries) == min(times, 2)
+    assert all(line.endswith(f": ERROR: (gcloud) {UNKNOWN}") for line in retries)
     if status:
-        assert f"Google gives no TPU: ERROR: (gcloud) {UNKNOWN}" in lines(process)
+        assert any("no TPU" in line and UNKNOWN in line for line in lines(process))
         # For all that is known, Google has taken one of the requests.
-        assert lines(process)[-2].startswith("pod was asked for and is not shown yet: it is billed")
+        assert is_billed(lines(process)[-2], "asked for")
 
 
 def test_a_request_that_google_takes_without_an_answer_is_not_a_refusal(tmp_path):
@@ -117,8 +119,8 @@ def test_google_that_does_not_answer(tmp_path):
     google_answers(stage, *[UNKNOWN] * 9)
     process = stage.launch(*OPTIONS, "--", *PLAIN)
     assert process.returncode == 75
-    assert f"cannot ask for pod: ERROR: (gcloud) {UNKNOWN}" in lines(process)
-    assert f"pod is UNKNOWN: IT IS BILLED until you delete it: {DELETE_LINE}" in lines(process)
+    assert any(line.endswith(f"pod: ERROR: (gcloud) {UNKNOWN}") for line in lines(process))
+    assert any(is_billed(line, "UNKNOWN") for line in lines(process))
     assert stage.verbs() == []
 
 
@@ -136,11 +138,10 @@ def test_a_tpu_that_was_stopped_is_not_waited_for(tmp_path):
     (stage.path / "node").write_text("STOPPED")
     process = stage.launch(*OPTIONS, "--", *PLAIN)
     assert process.returncode == 1
-    assert lines(process)[-3:-1] == [
-        "pod is STOPPED and does not start by itself; start it: "
-        "gcloud compute tpus tpu-vm start pod --zone=us-central1-a; or delete it",
-        f"pod is STOPPED: it may be billed until you delete it: {DELETE_LINE}",
-    ]
+    stopped, billing = lines(process)[-3:-1]
+    assert "STOPPED" in stopped
+    assert "gcloud compute tpus tpu-vm start pod --zone=us-central1-a" in stopped
+    assert is_billed(billing, "STOPPED")
 
 
 def test_ctrl_c_at_the_end_does_not_keep_what_is_billed_from_being_said(tmp_path):
@@ -160,7 +161,7 @@ fi""",
     finally:
         process.kill()
     assert process.returncode == 0, err
-    assert err.endswith(f"pod is READY: IT IS BILLED until you delete it: {DELETE_LINE}\n")
+    assert is_billed(err.splitlines()[-1], "READY")
 
 
 @pytest.mark.parametrize("at", ["create", "describe"], ids=["while it is asked for", "later"])
@@ -181,6 +182,5 @@ if [ "$4" = create ]; then /bin/sleep 0.5; fi""",
     finally:
         process.kill()
     assert process.returncode == 130, err
-    line = "pod was asked for and is not shown yet: it is billed from the moment that it is there"
-    assert f"{line}, until you delete it: {DELETE_LINE}\n" in err
+    assert any(is_billed(line, "asked for") for line in err.splitlines())
     assert "none is billed" not in err

@@ -7,7 +7,7 @@ from ensemble.networks.functions import FunctionNetwork
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.matrix_factorisation import MatrixFactorisation
 from ensemble.networks.nnx_modules import NNXNetwork
-from ensemble.source import Source
+from ensemble.sources import Source
 from ensemble.sources.movielens import WatchDataset
 from ensemble.sources.on_disk import OnDisk
 from ensemble.task import DensityTask, Learned, PredictingTask, TargetDensity, Task

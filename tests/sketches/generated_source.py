@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ensemble.source import Examples, Source
+from ensemble.sources import Examples, Source
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

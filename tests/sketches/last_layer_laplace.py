@@ -4,39 +4,21 @@ The variables are those of the MAP, with a root of the covariance of the last la
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ensemble.likelihood import Likelihood
 from ensemble.network import Variables
-from ensemble.source import Source
-from ensemble.task import Defaults, PredictingTask
-from ensemble.tasks.supervised import Supervised
+from ensemble.task import PredictingTask
+from sketches.wrapped import Wrapped
 
 
 @dataclasses.dataclass(frozen=True)
-class LastLayerLaplace(Defaults):
+class LastLayerLaplace(Wrapped):
     """Predicts by the mixture over draws of the last layer, the same ones every time."""
 
-    task: Supervised
     layer: str
     num_draws: int = 64
-
-    @property
-    def dataset(self) -> Source:
-        return self.task.dataset
-
-    @property
-    def likelihood(self) -> Likelihood:
-        return self.task.likelihood
-
-    def describe(self) -> dict[str, Any]:
-        return self.task.describe()
-
-    def without_examples(self) -> PredictingTask:
-        return dataclasses.replace(self, task=self.task.without_examples())
 
     def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
         params, root = variables["params"], variables["laplace"]["root"]

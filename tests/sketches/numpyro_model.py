@@ -15,7 +15,7 @@ from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 from ensemble import likelihoods
 from ensemble.likelihood import Likelihood
 from ensemble.network import Traits, Variables
-from ensemble.source import Source
+from ensemble.sources import Source
 from ensemble.task import Aux, Defaults, Learned, Scored
 from ensemble.tasks.learning_data import (
     check_params,

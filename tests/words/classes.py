@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 
+from run_parts import of_classes
+
 from ensemble.evaluation import next_member, verdict
 from ensemble.evaluation.thresholds import abstention_sentence
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.metrics import ACCEPT_ALL
 
 
@@ -147,6 +148,6 @@ def cases() -> Iterator[tuple[str, str]]:
         "ensemble": {"accuracy": 0.92, "nll": 0.15},
         "members": {"accuracy": [0.9, 0.8], "nll": [0.2, 0.4]},
     }
-    yield "classes.ensemble", Categorical("ab").sentence(section, "test", 2)
-    posterior = Categorical("ab").posterior_sentence(section, {"accuracy": 0.93}, "test")
+    yield "classes.ensemble", of_classes("ab").sentence(section, "test", 2)
+    posterior = of_classes("ab").posterior_sentence(section, {"accuracy": 0.93}, "test")
     yield "classes.posterior", posterior

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import numpy as np
+from run_parts import strata_of
 
 from ensemble.evaluation import chain_error, recipe, sentences
 from ensemble.evaluation.strata import by_stratum, no_promise, sentence, too_few
-from ensemble.source import Strata
 
 
 def make_detection(auroc, half_width=0.01):
@@ -107,12 +107,12 @@ def _whole(posterior: dict[str, float | None]) -> Iterator[tuple[str, list[str]]
 
 def _of_strata() -> Iterator[tuple[str, str]]:
     held = np.array([True] * 20 + [True] * 10 + [False] * 10 + [True])
-    groups = Strata("patient", "group", np.repeat(["a", "b", "c"], [20, 20, 1]))
+    groups = strata_of(np.repeat(["a", "b", "c"], [20, 20, 1]), column="patient")
     yield "strata.groups_differ", sentence(by_stratum(held, groups), "group:patient")
     held[10:20] = False
     yield "strata.groups_alike", sentence(by_stratum(held, groups), "group:patient")
     yield "strata.no_sections", sentence([], "group:patient")
-    days = Strata("when", "time", np.arange(41.0), True)
+    days = strata_of(np.arange(41.0), "time", "when", has_dates=True)
     yield "strata.time", sentence(by_stratum(held, days), "time:when")
     few = {"num_groups": 4, "over_groups": "site"}
     yield "groups.few", too_few(few)

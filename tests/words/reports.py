@@ -4,8 +4,8 @@ import types
 from collections.abc import Iterator
 
 import numpy as np
+from run_parts import of_classes
 
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.report.findings import findings
 from ensemble.report.text import agreement, format_table, summary_sentence
 from ensemble.report.tuning import too_long, untuned
@@ -13,7 +13,7 @@ from ensemble.task import Scored
 
 REMEDY = "lower config.learning_rate=0.1"
 LABELS = np.repeat([0, 1, 2], [500, 300, 200])
-LIKELIHOOD = Categorical("abc")
+LIKELIHOOD = of_classes("abc")
 
 
 def scored(likelihood, targets):

@@ -5,19 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from run_parts import mesh_of, of_classes
 
 from ensemble.draws.running_sums import add_draws, averages, evaluate_draws, zero_sums
-from ensemble.likelihoods.categorical import Categorical
-from ensemble.sharding.mesh import create_mesh
 from ensemble.sharding.transfer import place_split
 
 NUM_DRAWS, NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 300, 2, 5, 3
-CLASSES = Categorical(list("abc"))
+CLASSES = of_classes("abc")
 
 
 def run(log_probs, labels):
     """Averages over draws [T, C, N, K], padded to three shards."""
-    mesh = create_mesh(1, 3, jax.devices())
+    mesh = mesh_of(1, 3)
     split = place_split(np.zeros((NUM_EXAMPLES, 1), np.float32), labels, mesh)
     assert len(split.targets) == 6
     padded = np.concatenate([log_probs, log_probs[:, :, -1:]], axis=2).astype(np.float32)
@@ -71,7 +70,7 @@ def test_many_draws_lose_nothing_to_rounding():
     split = place_split(
         np.zeros((1, 1), np.float32),
         np.zeros(1, np.int32),
-        create_mesh(1, 1, jax.devices()),
+        mesh_of(1),
     )
     predicted = {"log_probs": jnp.broadcast_to(log_prob, (1, 1, NUM_CLASSES))}
     one = evaluate_draws(CLASSES, predicted, split)

@@ -181,7 +181,7 @@ def test_a_finished_run_in_an_object_store(trained, bucket):
     written = json.loads((bucket.path / "evaluation" / "evaluation.json").read_text())
     assert written["verdict"] == evaluation["verdict"]
     assert "</html>" in (bucket.path / "evaluation" / "report.html").read_text()
-    with pytest.raises(UserError, match="belongs to its run"):
+    with pytest.raises(UserError, match="gs://bucket/run/plots"):
         ensemble.evaluate("gs://bucket/run", "gs://bucket/run/plots", [])
 
 
@@ -239,7 +239,7 @@ def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, blobs_run, t
     assert given["test"] == alone["test"]
     assert list(given["out_of_distribution"]) == ["uniform", "constant"]  # No images to shift.
     wrong = {**blobs, "labels": blobs["labels"][::-1]}
-    with pytest.raises(UserError, match="arrays that were given"):
+    with pytest.raises(UserError, match="arrays"):
         ensemble.evaluate(tmp_path / "run", tmp_path / "out", data=wrong)
     with pytest.raises(UserError, match=r"ensemble.evaluate\(.*npz"):
         ensemble.evaluate(tmp_path / "run", tmp_path / "out", ["uniform"])
@@ -320,18 +320,18 @@ def test_what_the_ensemble_has_learned_is_not_out_of_distribution(trained, image
 
 
 def test_what_is_no_workdir_or_has_no_checkpoint(trained, tmp_path):
-    with pytest.raises(UserError, match="is not a workdir: it has no config"):
+    with pytest.raises(UserError, match="not a workdir"):
         ensemble.evaluate(tmp_path)
     assert not list(tmp_path.iterdir())
     shutil.copy(trained / "config.json", tmp_path)
-    with pytest.raises(UserError, match="has no checkpoint yet"):
+    with pytest.raises(UserError, match="no checkpoint"):
         ensemble.evaluate(tmp_path)
 
 
 @pytest.mark.parametrize("out", ["checkpoints", "predictions/new", "plots", "events"])
 def test_what_a_run_writes_is_no_place_for_the_results(trained, out):
     before = snapshot(trained)
-    with pytest.raises(UserError, match="belongs to its run"):
+    with pytest.raises(UserError, match=out):
         ensemble.evaluate(trained, trained / out)
     assert snapshot(trained) == before
 
@@ -381,13 +381,13 @@ def test_predictions_of_another_run_are_refused(trained, tmp_path):
 
 
 def test_runs_on_other_data_cannot_be_compared(trained, blobs_run, tmp_path):
-    with pytest.raises(UserError, match="was tested on other examples"):
+    with pytest.raises(UserError, match=blobs_run.name):
         ensemble.evaluate(trained, tmp_path / "out", [], compare=[blobs_run])
 
 
 def test_a_run_without_a_test_split_cannot_be_scored(blobs, tmp_path):
     ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
-    with pytest.raises(UserError, match="has no test split to score"):
+    with pytest.raises(UserError, match="test split"):
         ensemble.evaluate(tmp_path)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
+from run_parts import read_in_blocks_of
 from scipy.special import log_softmax
 
 from ensemble.evaluation.class_predictions import ClassPredictions
@@ -34,7 +35,7 @@ def test_noise_in_pieces_is_what_numpy_draws_at_once(low_high, dtype, monkeypatc
         else whole.uniform(low, high, (100, 7)).astype(np.float32)
     )
     for size in (1 << 22, 70, 21):
-        monkeypatch.setattr("ensemble.source._BLOCK_VALUES", size)
+        read_in_blocks_of(monkeypatch, size)
         np.testing.assert_array_equal(_noise((100, 7), low_high, dtype, seed=5), expected)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ensemble.evaluation.profile import NUM_POINTS, profile_inputs, widest_fan
 from ensemble.likelihoods.gaussian import Gaussian
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 
 
 def test_one_column_moves_beyond_its_range_and_the_widest_fan_is_of_what_matters():

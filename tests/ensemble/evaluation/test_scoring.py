@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import sklearn.metrics
+from run_parts import strata_of
 from scipy.special import log_softmax
 
 from ensemble import metrics
@@ -18,7 +19,6 @@ from ensemble.evaluation.scoring import (
     worst_classes,
 )
 from ensemble.evaluation.strata import in_groups
-from ensemble.source import Strata
 
 
 def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharpness=2.0):
@@ -55,7 +55,7 @@ def test_over_groups_every_interval_is_of_groups_drawn_anew():
         np.repeat(one.log_probs, 10, axis=1), np.repeat(one.targets, 10), one.members
     )
     section, of_one = score_predictions(copies), score_predictions(one)
-    groups = Strata("patient", "group", np.repeat(np.arange(60), 10))
+    groups = strata_of(np.repeat(np.arange(60), 10))
     found = in_groups(section, resampled_scores(copies), groups)
     for name in {*section["interval"]} - {"ece", "adaptive_ece"}:
         assert resampled_scores(copies)(np.ones(600, int))[name] == pytest.approx(

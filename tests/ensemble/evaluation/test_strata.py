@@ -4,14 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from run_parts import strata_of
 
 import ensemble
 from ensemble.evaluation.strata import by_stratum, in_groups, no_promise, sentence, too_few
-from ensemble.source import Strata
 
 
 def test_groups_come_the_largest_first():
-    strata = Strata("column", "group", np.array(["b", "a", "b", "b", "a"]))
+    strata = strata_of(["b", "a", "b", "b", "a"])
     found = by_stratum(np.array([True, False, True, False, False]), strata)
     assert [(one["name"], one["num_examples"], one["share"]) for one in found] == [
         ("b", 3, 2 / 3),
@@ -24,12 +24,12 @@ def test_groups_come_the_largest_first():
 def test_periods_come_in_order_and_keep_equal_times_together():
     days = np.repeat([18262.5, 18263, 18400, 18500, 18600, 18700.9], 4)
     order = np.random.default_rng(0).permutation(24)
-    found = by_stratum((days < 18400)[order], Strata("when", "time", days[order], True))
+    found = by_stratum((days < 18400)[order], strata_of(days[order], "time", has_dates=True))
     assert found[0]["name"] == "2020-01-01 to 2020-01-02"
     assert found[-1]["name"].endswith("2021-03-14")
     assert sum(one["num_examples"] for one in found) == 24
     assert [one["share"] for one in found] == sorted((one["share"] for one in found), reverse=True)
-    numbers = by_stratum(np.ones(24, bool), Strata("when", "time", days))
+    numbers = by_stratum(np.ones(24, bool), strata_of(days, "time"))
     assert numbers[0]["name"] == "18262.5 to 18263"
 
 
@@ -40,22 +40,22 @@ def test_intervals_of_scores_are_over_groups_and_never_narrower_than_over_rows()
     def statistic(counts):
         return {"coverage_90": float(held @ counts / counts.sum())}
 
-    groups = Strata("patient", "group", np.repeat(list("abcdefghijkl"), 10))
+    groups = strata_of(np.repeat(list("abcdefghijkl"), 10))
     found = in_groups(section, statistic, groups)
     low, high = found["interval"]["coverage_90"]
     assert 0.2 < low < 0.5
     assert 0.9 < high < 1
     assert found["interval"]["other"] == (0, 1)
-    assert found["over_groups"] == "patient"
+    assert found["over_groups"] == "column"
     alike = in_groups(section, lambda counts: {"other": 0.75}, groups)
     assert alike["interval"]["other"] == (0, 1)
-    days = Strata("when", "time", np.arange(120.0))
+    days = strata_of(np.arange(120.0), "time")
     assert in_groups(section, statistic, days) == section == in_groups(section, statistic, None)
 
 
 def test_few_groups_say_nothing_of_others():
     section = {"interval": {"coverage_90": (0.6, 0.9), "nll": None}}
-    groups = Strata("site", "group", np.repeat(list("abcd"), 5))
+    groups = strata_of(np.repeat(list("abcd"), 5))
     found = in_groups(section, lambda counts: {"coverage_90": 0.8, "nll": 1.0}, groups)
     assert found["interval"] == {"coverage_90": None, "nll": None}
     assert all(too_few({**found, "num_groups": number}) for number in (1, 4))

@@ -1,7 +1,6 @@
 """Shifted tables: what each kind does, and that severities differ by nothing else."""
 
 from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -15,8 +14,8 @@ from ensemble.evaluation.table_shift import (
     shift_table,
     shifts_of,
 )
-from ensemble.source import Feature, Source
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.source import Feature
+from ensemble.sources import dataset_from_arrays
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +118,7 @@ def test_noise_is_added_to_numbers_that_are_known_and_to_nothing_else(source):
     table = SimpleNamespace(
         table=_Table(), input_shape=(4,), read=own.read, sizes=own.sizes, splits=own.splits
     )
-    columns = columns_of(cast(Source, table))
+    columns = columns_of(table)
     assert columns.deviation[0] == pytest.approx(10, rel=0.15)  # Of the known values.
     assert abs(columns.mean[0]) < 2
     for name in ("noisy", "scaled"):

@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_parts import of_classes
 
 from ensemble import UserError
 from ensemble.likelihoods.bernoulli import Bernoulli
-from ensemble.likelihoods.categorical import Categorical
 
 LOGITS = jnp.array([[-2.0], [0.0], [90.0]])
 
@@ -17,7 +17,7 @@ def test_it_is_the_categorical_of_two_logits():
     assert one.num_outputs == 1
     np.testing.assert_allclose(
         one.log_prob({}, LOGITS, labels),
-        Categorical(("a", "b")).log_prob({}, two, labels),
+        of_classes(("a", "b")).log_prob({}, two, labels),
         rtol=1e-6,
     )
     log_probs = one.predict({}, LOGITS)["log_probs"]

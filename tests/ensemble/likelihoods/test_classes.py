@@ -4,19 +4,15 @@ import jax
 import numpy as np
 import pytest
 import scipy.special
+from run_parts import ALONE, over_axis
 
 from ensemble import UserError, metrics
-from ensemble.likelihood import Reduce
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.source import Examples
+from ensemble.sources import Examples
 from ensemble.sources.dataset import make_dataset
 
 CLASSES = Categorical(["cat", "dog", "newt"])
-ALONE = Reduce(sum=lambda value: value, max=lambda value: value)
-DEVICES = Reduce(
-    sum=lambda value: jax.lax.psum(value, "devices"),
-    max=lambda value: jax.lax.pmax(value, "devices"),
-)
+DEVICES = over_axis("devices")
 
 
 @pytest.fixture

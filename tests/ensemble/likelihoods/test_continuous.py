@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import scipy.stats
 from chains import mixture_of_draws
+from run_parts import ALONE
 
 from ensemble import UserError
-from ensemble.likelihood import Reduce
 from ensemble.likelihoods import named
 from ensemble.likelihoods.parametric import MIN_SCALE, positive
 
 NAMES = ["gaussian_shared", "student_t"]  # `test_parametric.py` has all of them.
 RNG = np.random.default_rng(0)
 TARGETS = (5 + 3 * RNG.normal(size=40)).astype(np.float32)
-ALONE = Reduce(lambda x: x, lambda x: x)
 
 
 def make(name):

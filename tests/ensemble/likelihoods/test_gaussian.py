@@ -11,7 +11,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.export import export
 from ensemble.likelihoods.gaussian import Gaussian, SharedGaussian
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
 

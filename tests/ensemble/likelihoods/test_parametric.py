@@ -11,18 +11,17 @@ import pytest
 import scipy.special
 import scipy.stats
 from chains import mixture_of_draws
+from run_parts import ALONE
 from small_runs import small_config
 
 import ensemble
 from ensemble import UserError
-from ensemble.likelihood import Reduce
 from ensemble.likelihoods import described, of_data
 from ensemble.likelihoods.parametric import observed
 from ensemble.target_rows import joined, on_devices
 
 CENSORED = ["gaussian", "gaussian_shared", "student_t", "log_normal"]
 MEASURED = ["gaussian", "gaussian_shared"]
-ALONE = Reduce(lambda x: x, lambda x: x)
 NUM = 40
 
 

@@ -6,19 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from run_parts import ALONE, validated
 from sklearn.metrics import mean_pinball_loss
 from small_runs import regression_config
 
 import ensemble
 from ensemble import EnsembleRegressor, UserError
-from ensemble.config_rules import validate
 from ensemble.export import export
-from ensemble.likelihood import Reduce
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 TARGETS = (100 + 20 * np.random.default_rng(0).normal(size=30)).astype(np.float32)
-ALONE = Reduce(lambda x: x, lambda x: x)
 
 
 def make():
@@ -115,14 +113,14 @@ def test_a_description_makes_the_same_likelihood_and_forged_levels_are_refused()
 @pytest.mark.parametrize("levels", ["0.1,0.9", "0,0.5", "0.5,1", "0.5,0.1", "0.5,nan", "half"])
 def test_levels_are_within_0_and_1_with_the_median(levels):
     with pytest.raises(UserError, match=r"levels='.*'.*0.*1"):
-        validate({"num_epochs": 1, "likelihood": "quantiles", "quantiles.levels": levels})
+        validated({"num_epochs": 1, "likelihood": "quantiles", "quantiles.levels": levels})
 
 
 @pytest.mark.parametrize("method", ["hmc", "nuts", "mclmc"])
 def test_samplers_refuse_what_has_no_density(method):
     with pytest.raises(UserError, match=rf"'quantiles'.*{method}"):
-        validate({"method": method, "likelihood": "quantiles"})
-    assert validate({"method": method, "likelihood": "auto"}).likelihood == "auto"
+        validated({"method": method, "likelihood": "quantiles"})
+    assert validated({"method": method, "likelihood": "auto"}).likelihood == "auto"
 
 
 @pytest.mark.soak

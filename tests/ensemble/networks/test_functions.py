@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_config
+from run_parts import checkpoints_of
 
 import ensemble
 from ensemble import UserError, networks
 from ensemble.export import export
 from ensemble.network import Traits, traits
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 KEY = jax.random.key(0)
 INPUTS = jax.random.normal(jax.random.key(7), (5, 6))
@@ -71,7 +70,7 @@ def test_any_tree_of_parameters_becomes_nested_dicts_and_comes_back(init, apply,
 
 
 def arrays_of(workdir):
-    return Checkpointer(Workdir(workdir).checkpoints).restore_latest(read_only=True)[0]
+    return checkpoints_of(workdir).restore_latest(read_only=True)[0]
 
 
 @pytest.mark.soak

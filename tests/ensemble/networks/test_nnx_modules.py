@@ -12,13 +12,12 @@ import pytest
 from conftest import small_config
 from flax import nnx
 from programs import run_here
+from run_parts import checkpoints_of
 
 import ensemble
 from ensemble import UserError, networks
 from ensemble.export import export
 from ensemble.network import Traits, traits
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 KEY = jax.random.key(0)
 INPUTS = jax.random.normal(jax.random.key(7), (5, 6))
@@ -239,7 +238,7 @@ def test_the_number_of_devices_changes_nothing(blobs, model):
 
 
 def arrays_of(workdir):
-    return Checkpointer(Workdir(workdir).checkpoints).restore_latest(read_only=True)[0]
+    return checkpoints_of(workdir).restore_latest(read_only=True)[0]
 
 
 def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):

@@ -8,10 +8,10 @@ import pytest
 import scipy.stats
 from conftest import ROOT
 from matplotlib.colors import to_hex, to_rgb
+from run_parts import of_classes
 from scipy.special import log_softmax
 
 from ensemble import metrics
-from ensemble.likelihoods.categorical import Categorical
 from ensemble.pictures import curves, examples, member_scores, plot_style, reliability, uncertainty
 
 
@@ -347,7 +347,7 @@ def training_records(num_members=3, num_epochs=4, steps_per_epoch=5):
     return records
 
 
-PANELS = Categorical(["no", "yes"]).curves()
+PANELS = of_classes(["no", "yes"]).curves()
 
 
 def test_training_curves_plot_the_records():

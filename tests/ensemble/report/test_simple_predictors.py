@@ -7,7 +7,7 @@ import pytest
 
 from ensemble import likelihoods
 from ensemble.report import simple_predictors
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.target_rows import joined
 
 

@@ -10,13 +10,12 @@ import jax
 import numpy as np
 import pytest
 from conftest import small_config
+from run_parts import checkpoints_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ensemble
 from ensemble import UserError
 from ensemble.run import loop
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 
 def records_of(workdir):
@@ -30,7 +29,7 @@ def tags_of(events):
 
 
 def checkpoint_of(path):
-    checkpointer = Checkpointer(Workdir(path).checkpoints)
+    checkpointer = checkpoints_of(path)
     saved = checkpointer.restore_latest(read_only=True)
     checkpointer.close()
     return saved
@@ -187,7 +186,7 @@ def test_a_workdir_of_an_earlier_version_that_was_growing_goes_on(killed, finish
     )
     old = {"step": 2, "begun": 2, "ticks": counters["step"] + 2, "num_members": 7}
     old |= {"num_waiting": 4, "waiting_step": counters["step"]}
-    checkpointer = Checkpointer(Workdir(killed).checkpoints)
+    checkpointer = checkpoints_of(killed)
     checkpointer.save(
         old["ticks"],
         jax.tree.map(lambda *leaves: np.concatenate(leaves), arrays, new_members),

@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, free_port, make_blobs, started
 from kills import assert_same, kill_often, result_of
+from run_parts import records_of
 
 import ensemble
 from ensemble import registry
-from ensemble.source import Request
-from ensemble.sources.catalogue import given_examples
-from ensemble.sources.records.conversion import write_records
 
 METHODS = [*registry.METHODS, many_processes.MODEL]
 OF_ONE_CLASS = ("nuts", "mclmc", "adjusted_mclmc", "tempering", "sgld", many_processes.MODEL)
@@ -154,8 +152,7 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bits(
 ):
     """A process alone, of two devices."""
     np.savez(tmp_path / "blobs.npz", **make_blobs())
-    given = given_examples(f"npz:{tmp_path / 'blobs.npz'}", Request())
-    write_records(given, tmp_path / "records")
+    records_of(f"npz:{tmp_path / 'blobs.npz'}")
     config = tmp_path / "config.py"
     config.write_text(CONFIG.format(values=values_of(kind, tmp_path)))
     whole, killed = tmp_path / "whole", tmp_path / "killed"

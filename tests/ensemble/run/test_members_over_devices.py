@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, started
+from run_parts import checkpoints_of
 
 import ensemble
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 SETTINGS = (
     "--config=configs/digits_ensemble.py",
@@ -36,7 +35,7 @@ def command(workdir, member_devices, *program):
 
 
 def params_of(workdir):
-    checkpointer = Checkpointer(Workdir(workdir).checkpoints)
+    checkpointer = checkpoints_of(workdir)
     arrays, meta = checkpointer.restore_latest(read_only=True)
     checkpointer.close()
     return jax.tree.leaves(arrays["params"]), meta["counters"]

@@ -9,7 +9,7 @@ from conftest import make_blobs, small_config
 from kills import assert_same, result_of
 
 import ensemble
-from ensemble.errors import Interrupted
+from ensemble import Interrupted
 from ensemble.run import loop, monitor, resume
 from ensemble.run.monitor import Pace
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from run_parts import validated
 
 from ensemble import default_config
 from ensemble.config import flatten
-from ensemble.config_rules import validate
 from ensemble.configs import arrays, images, tabular
 from ensemble.run.own_data import with_defaults
 
@@ -22,7 +22,7 @@ SHARED = ("optimizer", "learning_rate", "schedule", "early_stopping_epochs", "nu
 def test_defaults_are_those_of_the_configuration(data, bundled):
     given, found = with_defaults({"ensemble_size": 2}, data)
     expected = flatten(bundled.get_config())
-    config = flatten(validate(given, ["ensemble_size"]))
+    config = flatten(validated(given, ["ensemble_size"]))
     assert {key: config[key] for key in SHARED} == {key: expected[key] for key in SHARED}
     assert config["model"] == expected["model"]
     if config["model"] == "mlp":
@@ -39,7 +39,7 @@ def test_what_is_given_is_kept_and_what_suits_it_only():
     given, _ = with_defaults({"num_steps": 9, "hold_out": False, "model": "tiny"}, TABLE)
     assert given["model"] == "tiny"
     assert not given.keys() & {"num_epochs", "early_stopping_epochs"}
-    validate(given, ["num_steps"])
+    validated(given, ["num_steps"])
 
 
 def test_widths_are_those_of_a_model_that_has_some():
@@ -48,19 +48,19 @@ def test_widths_are_those_of_a_model_that_has_some():
     assert given["mlp.widths"] == "3"
     given, _ = with_defaults({"model": "linear"}, FRAME)
     assert "mlp.widths" not in given
-    validate(given, ["model"])
+    validated(given, ["model"])
 
 
 def test_a_sampler_gets_no_key_of_sgd():
     given, _ = with_defaults({"method": "hmc"}, TABLE)
     assert given.keys() == {"method", "model"}
-    validate(given, ["method"])
+    validated(given, ["method"])
 
 
 def test_a_sampler_of_a_frame_has_the_widths_of_tables():
     given, _ = with_defaults({"method": "hmc"}, FRAME)
     assert given == {"method": "hmc", "model": "mlp", "mlp.widths": "128,128"}
-    validate(given, ["method"])
+    validated(given, ["method"])
 
 
 def test_numbers_get_a_likelihood_of_numbers():

@@ -8,16 +8,14 @@ import numpyro
 import numpyro.distributions as dist
 import posteriordb_models
 import pytest
+from run_parts import config_of, mesh_of, task_of, validated
 
 import ensemble
 from ensemble import UserError
 from ensemble.methods.mcmc.log_density import log_density_of_model
 from ensemble.methods.mcmc.start import starts_of_model
 from ensemble.report.model_results import ModelResults
-from ensemble.run.loop import create_task
-from ensemble.sharding.mesh import create_mesh
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 from ensemble.tasks.probabilistic.density_program import DensityProgram
 from ensemble.tasks.probabilistic.model_task import ModelTask
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
@@ -132,11 +130,11 @@ def test_another_model_in_the_workdir_is_refused(finished):
 def test_chains_start_from_the_last_draws_of_another_run(finished, tmp_path):
     workdir, found = finished
     model = ModelTask(NumPyroProgram(mean_of, (Y,)))
-    density = log_density_of_model(model, create_mesh(1, 1, jax.devices()[:1]), False)
+    density = log_density_of_model(model, mesh_of(1), False)
 
     def starts(where, num_chains=2, model=model):
         config = {"method": "hmc", "model": "numpyro:m", "init_from": str(where)}
-        config = ensemble.config_rules.validate({**config, "num_chains": num_chains})
+        config = validated({**config, "num_chains": num_chains})
         keys = jax.random.split(jax.random.key(0), num_chains)
         return starts_of_model(config, model, density, keys)
 
@@ -153,13 +151,13 @@ def test_chains_start_from_the_last_draws_of_another_run(finished, tmp_path):
 
 def test_nothing_that_a_workdir_names_runs(finished):
     workdir, _ = finished
-    config = Workdir(workdir).read_config()
+    config = config_of(workdir)
     assert config["model"] == "numpyro:mean_of"
     for use in (ensemble.load, ensemble.evaluate):
         with pytest.raises(UserError, match="has sampled a"):
             use(workdir)
     with pytest.raises(UserError, match="names no file"):
-        create_task(ensemble.config_rules.validate(config), None)
+        task_of(config)
 
 
 def test_a_log_density_has_a_start_of_any_form():

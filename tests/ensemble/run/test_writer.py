@@ -9,17 +9,15 @@ from ensemble.run.writer import Writer
 from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.schema import to_json
-from ensemble.storage.workdir import Workdir
 
 
 def lines(work):
     return [json.loads(line) for line in work.metrics.read_text().splitlines()]
 
 
-def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
+def test_what_was_written_after_a_checkpoint_is_cut_off(work):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    work = Workdir(tmp_path)
     writer = Writer(work)
     writer.scalars(1, {"a/b": 0.5})
     writer.record({"step": 1, "c/d": 0.5})
@@ -44,8 +42,7 @@ def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
     assert len(list(work.events.glob("members_04-05/run*"))) == 1
 
 
-def test_without_a_checkpoint_everything_starts_afresh(tmp_path):
-    work = Workdir(tmp_path)
+def test_without_a_checkpoint_everything_starts_afresh(work):
     for value in (1.0, 2.0):
         writer = Writer(work)
         writer.scalars(1, {"a": value})
@@ -54,8 +51,7 @@ def test_without_a_checkpoint_everything_starts_afresh(tmp_path):
     assert len(list(work.events.glob("run*"))) == 1
 
 
-def test_what_is_not_finite_is_null_and_comes_back_as_nan(tmp_path):
-    work = Workdir(tmp_path)
+def test_what_is_not_finite_is_null_and_comes_back_as_nan(work):
     writer = Writer(work)
     writer.scalars(3, {"a": math.inf, "b": math.nan, "c": 1.0})
     writer.close()
@@ -65,20 +61,19 @@ def test_what_is_not_finite_is_null_and_comes_back_as_nan(tmp_path):
     assert record["c"] == 1.0
 
 
-def test_json_holds_no_infinity(tmp_path):
+def test_json_holds_no_infinity(work):
     content = {"nll": math.inf, "x": [math.nan, 1], "y": {2: (3,)}}
-    write_file(Workdir(tmp_path).report, to_json(content))
-    assert json.loads((tmp_path / "report.json").read_text()) == {
+    write_file(work.report, to_json(content))
+    assert json.loads(work.report.read_text()) == {
         "nll": None,
         "x": [None, 1],
         "y": {"2": [3]},
     }
 
 
-def test_images_and_histograms_reach_tensorboard(tmp_path):
+def test_images_and_histograms_reach_tensorboard(work):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    work = Workdir(tmp_path)
     writer = Writer(work)
     image = np.zeros((4, 6, 3), np.uint8)
     image[0, 0] = 255
@@ -93,11 +88,10 @@ def test_images_and_histograms_reach_tensorboard(tmp_path):
     assert events.Histograms("numbers")[0].histogram_value.num == 100
 
 
-def test_hparams_reach_the_table_of_runs_and_none_stays_empty(tmp_path):
+def test_hparams_reach_the_table_of_runs_and_none_stays_empty(work):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import metadata
 
-    work = Workdir(tmp_path)
     writer = Writer(work)
     hparams = {"learning_rate": 0.1, "name": "x", "none": None, "flip": True, "shape": [1, 2]}
     writer.hparams(hparams, ["a/b"])
@@ -116,11 +110,10 @@ def test_hparams_reach_the_table_of_runs_and_none_stays_empty(tmp_path):
     assert start.hparams["shape"].string_value == "[1, 2]"
 
 
-def test_charts_reach_the_layout_of_tensorboard(tmp_path):
+def test_charts_reach_the_layout_of_tensorboard(work):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 
-    work = Workdir(tmp_path)
     writer = Writer(work)
     writer.charts({})
     assert not work.events.exists()

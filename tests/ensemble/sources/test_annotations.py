@@ -5,7 +5,7 @@ import pytest
 
 from ensemble import UserError
 from ensemble.notes import collected
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 
 INPUTS = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
 DATA = {"inputs": INPUTS, "targets": np.arange(30.0)}

@@ -3,7 +3,7 @@
 import numpy as np
 import sklearn.datasets
 
-from ensemble.sources.catalogue import load_dataset
+from ensemble.sources import load_dataset
 
 
 def test_it_is_scikit_learn_s_with_every_patient_once():

@@ -6,12 +6,11 @@ import time
 
 import numpy as np
 import pytest
+from run_parts import inputs_of
 
 from ensemble import UserError
 from ensemble.networks.backbone import FunctionBackbone
-from ensemble.source import SplitInputs
-from ensemble.sources import features
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, features
 from ensemble.sources.features import check_same_backbone, described_features, features_of
 from ensemble.storage.schema import check_description
 from ensemble.tasks.learning_data import describe, make_likelihood
@@ -97,12 +96,12 @@ def test_splits_of_the_same_data_are_read_where_they_are_kept(source, blobs):
     backbone = Counting()
     described = described_features(source, backbone, describe(features_of(source, backbone)))
     backbone.count = 0
-    kept = described.of_raw(SplitInputs(source, "test"))
+    kept = described.of_raw(inputs_of(source, "test"))
     expected = np.tanh(source.read("test", slice(None)).inputs @ WEIGHTS)
     np.testing.assert_allclose(kept[:], expected, rtol=1e-5)
     assert backbone.count == 0
     others = dataset_from_arrays(blobs, seed=1)
-    for inputs in (SplitInputs(others, "test"), others.read("test", slice(None)).inputs):
+    for inputs in (inputs_of(others, "test"), others.read("test", slice(None)).inputs):
         made = described.of_raw(inputs)
         np.testing.assert_allclose(made[2:4], np.tanh(inputs[2:4] @ WEIGHTS), rtol=1e-5)
         assert len(made) == len(inputs)

@@ -5,8 +5,7 @@ import PIL.Image
 import pytest
 
 from ensemble import UserError
-from ensemble.sources import image_form
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, image_form
 
 RNG = np.random.default_rng(0)
 

@@ -8,11 +8,11 @@ import zipfile
 import numpy as np
 import pytest
 from conftest import ROOT
+from run_parts import read_in_blocks_of
 
 import ensemble
 from ensemble import UserError
-from ensemble.source import blocks, in_memory
-from ensemble.sources import dataset, load_dataset, memory_map
+from ensemble.sources import dataset, in_memory, load_dataset, memory_map
 from ensemble.sources.on_disk import OnDisk
 from ensemble.storage import npz
 
@@ -69,9 +69,9 @@ def test_it_is_the_same_data_as_in_an_npz_file(tmp_path, case, hold_out):
 def test_data_of_many_blocks_are_the_same_too(tmp_path, monkeypatch):
     names = _write(tmp_path, ARRAYS["features"])
     whole = load_dataset(names[1])
-    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", 4 * 7)
+    read_in_blocks_of(monkeypatch, 4 * 7)
     mapped, loaded = (load_dataset(name) for name in names)
-    assert [len(block.targets) for block in blocks(mapped, "train")] == [7] * 6
+    assert [len(block) for block in mapped.hashed("train")] == [7] * 6
     assert mapped.fingerprint == loaded.fingerprint == whole.fingerprint
     for ours, theirs, exact in (
         (mapped.shift, loaded.shift, whole.shift),

@@ -131,7 +131,7 @@ def test_a_set_whose_user_rated_everything_is_refused(tmp_path):
     ratings = [*movielens_sets.random_ratings(1, 3)[:1], ("2", "500", "Other (1999)", [0])]
     ratings += [("2", *ratings[0][1:])]
     movielens_sets.write_ratings(tmp_path, ratings)
-    with pytest.raises(UserError, match=r"user '2' watched 2 of 2 movies"):
+    with pytest.raises(UserError, match=r"user '2' .*2 of 2 "):
         movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
 
 
@@ -145,7 +145,7 @@ def test_malformed_sizes_are_refused(name):
 
 
 def test_a_matrix_beyond_memory_is_refused_with_its_bytes():
-    with pytest.raises(UserError, match=r"would take 279396772\.4 GiB, over the"):
+    with pytest.raises(UserError, match=r"279396772\.4 GiB"):
         movielens.generate_watches("watches:100000000x1000000000")
 
 
@@ -181,7 +181,7 @@ def test_generated_watches_are_a_function_of_the_seed(watches):
     np.testing.assert_array_equal(again.watched, watches.watched)
     other = movielens.generate_watches("watches:300x200", seed=1)
     assert (other.watched != watches.watched).mean() > 0.05
-    with pytest.raises(UserError, match="seed=-1 must not be negative"):
+    with pytest.raises(UserError, match="seed=-1 "):
         movielens.generate_watches("watches:3x4", seed=-1)
 
 
@@ -254,9 +254,9 @@ def test_users_with_little_keep_it(watches):
 
 
 def test_what_cannot_be_held_out_is_refused(watches):
-    with pytest.raises(UserError, match=r"share=1\.0 must lie between 0 and 1"):
+    with pytest.raises(UserError, match=r"share=1\.0 "):
         movielens.hold_out(watches, seed=0, share=1.0)
-    with pytest.raises(UserError, match="seed=-1 must not be negative"):
+    with pytest.raises(UserError, match="seed=-1 "):
         movielens.hold_out(watches, seed=-1)
     with pytest.raises(UserError, match="no user with two watched"):
         movielens.hold_out(movielens.generate_watches("watches:5x2"), seed=0)

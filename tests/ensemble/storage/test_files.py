@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 from etils import epath
+from run_parts import draws_of
 
-from ensemble.draws.store import Draws
 from ensemble.storage import files
 from ensemble.storage.checkpoint import Checkpointer
 
@@ -43,12 +43,12 @@ class _mounted:
 
 
 def write_draws(disk):
-    draws = Draws(disk / "draws")
+    draws = draws_of(disk)
     draws.append(0, 9, {"log_density": np.ones((1, 9))}, {"w": np.ones((1, 9, 100))}, range(9))
 
 
 def read_draws(disk):
-    return Draws(disk / "draws").end
+    return draws_of(disk).end
 
 
 def write_checkpoints(disk):

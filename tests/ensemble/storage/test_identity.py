@@ -10,13 +10,11 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, small_config
+from run_parts import checkpoints_of, identity_of, report_of, subject_of
 
 import ensemble
-from ensemble.errors import UserError
-from ensemble.evaluation.subject import Subject
+from ensemble import UserError
 from ensemble.storage import identity
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.workdir import Workdir
 
 CONFIG = {"seed": 3, "learning_rate": 0.1, "num_epochs": 5}
 
@@ -50,18 +48,18 @@ def test_a_workdir_that_is_copied_stays_whole(run, blobs):
     longer["num_epochs"] += 1
     ensemble.train(longer, data=blobs, workdir=str(run), show_progress=False)
     assert len(set(identities(run))) == 1
-    assert ensemble.load(run).identity == Workdir(run).identity()
+    assert ensemble.load(run).identity == identity_of(run)
 
 
 def identities(run):
     """Of all parts."""
-    yield Workdir(run).identity()
+    yield identity_of(run)
     yield json.loads((run / "report.json").read_text())["identity"]
     for path in (run / "predictions").iterdir():
         with np.load(path) as arrays:
             assert str(arrays["split"]) == path.stem
             yield str(arrays["identity"])
-    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    checkpointer = checkpoints_of(run)
     yield checkpointer.restore_latest()[1]["identity"]
     checkpointer.close()
 
@@ -72,14 +70,14 @@ def identities(run):
         ("checkpoints", ensemble.load),
         ("config.json", ensemble.load),
         ("report.json", ensemble.load),
-        ("report.json", lambda run: Subject(str(run))),
-        ("predictions/test.npz", lambda run: Subject(str(run)).test),
+        ("report.json", lambda run: subject_of(run)),
+        ("predictions/test.npz", lambda run: subject_of(run).test),
     ],
 )
 def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
     exchange(run, other_run, part)
-    theirs = Workdir(other_run).identity()[:8]
-    with pytest.raises(UserError, match=r"belongs to run \w{8}, and config.json there to") as told:
+    theirs = identity_of(other_run)[:8]
+    with pytest.raises(UserError, match=r"run \w{8}, .*config\.json") as told:
         use(run)
     assert theirs in str(told.value)
     assert "damaged" not in str(told.value)
@@ -87,14 +85,14 @@ def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
 
 def test_training_goes_on_from_no_other_run_s_checkpoint(run, other_run, blobs):
     exchange(run, other_run, "checkpoints")
-    with pytest.raises(UserError, match="checkpoints belongs to run"):
+    with pytest.raises(UserError, match=r"checkpoints.* run \w{8}"):
         ensemble.train(small_config(), data=blobs, workdir=str(run), show_progress=False)
 
 
 def test_predictions_of_another_split_are_not_those_of_the_test_split(run):
     shutil.copy(run / "predictions/validation.npz", run / "predictions/test.npz")
-    with pytest.raises(UserError, match=r"has the split validation, and must have test"):
-        _ = Subject(str(run)).test
+    with pytest.raises(UserError, match=r"split validation.* test"):
+        _ = subject_of(run).test
 
 
 def test_a_changed_configuration_is_noticed(run, blobs):
@@ -107,15 +105,15 @@ def test_a_changed_configuration_is_noticed(run, blobs):
         lambda: ensemble.load(run),
         lambda: ensemble.train(changed, data=blobs, workdir=str(run), show_progress=False),
     ):
-        with pytest.raises(UserError, match=r"config.json .* changed after the run began"):
+        with pytest.raises(UserError, match=r"config\.json .*changed"):
             use()
 
 
 def test_a_changed_report_is_noticed(run):
     text = (run / "report.json").read_text()
     (run / "report.json").write_text(text.replace('"accuracy": 0.', '"accuracy": 1.', 1))
-    with pytest.raises(UserError, match="its checksum does not agree"):
-        Workdir(run).read_report()
+    with pytest.raises(UserError, match=r"report\.json.*checksum"):
+        report_of(run)
 
 
 @pytest.mark.parametrize("key", ["step", "learning_rate", "run"])
@@ -127,9 +125,9 @@ def test_what_a_checkpoint_says_is_under_its_checksum(run, key, caplog):
         where = content.index(b": ", where) + (3 if key == "run" else 2)
         changed = b"1" if content[where : where + 1] != b"1" else b"2"
         path.write_bytes(content[:where] + changed + content[where + 1 :])
-    with pytest.raises(UserError, match=f"none of the {len(metas)} checkpoints can be read"):
+    with pytest.raises(UserError, match=f"none of the {len(metas)} "):
         ensemble.load(run)
-    assert "its checksum does not agree with its content" in caplog.text
+    assert "checksum" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -211,12 +209,12 @@ def make_old(run):
     report = json.loads((run / "report.json").read_text())
     del report["identity"], report["checksum"]
     (run / "report.json").write_text(json.dumps(report))
-    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    checkpointer = checkpoints_of(run)
     arrays, meta = checkpointer.restore_latest()
     checkpointer.close()
     shutil.rmtree(run / "checkpoints")
     del meta["identity"]
-    checkpointer = Checkpointer(Workdir(run).checkpoints)
+    checkpointer = checkpoints_of(run)
     checkpointer.save(meta["counters"]["step"], arrays, meta)
     checkpointer.close()
 
@@ -237,16 +235,16 @@ def test_a_run_of_an_earlier_version_has_none_and_says_so(run, caplog):
     content = json.loads((run / "config.json").read_text())
     del content["identity"]
     (run / "config.json").write_text(json.dumps(content))
-    assert Workdir(run).identity() == identity.UNKNOWN
-    assert "its parts do not say which run they belong to" in caplog.text
-    with pytest.raises(UserError, match=r"belongs to run .* to no known run"):
+    assert identity_of(run) == identity.UNKNOWN
+    assert "of an earlier version" in caplog.text
+    with pytest.raises(UserError, match=r" run \w{8}.* no known run"):
         ensemble.load(run)
 
 
 def test_members_that_were_to_join_another_run_are_refused(run, other_run, blobs):
     shutil.copytree(other_run, run / "newcomers")
     larger = small_config(ensemble_size=5)
-    with pytest.raises(UserError, match="newcomers belongs to run"):
+    with pytest.raises(UserError, match=r"newcomers.* run \w{8}"):
         ensemble.train(larger, data=blobs, workdir=str(run), show_progress=False)
 
 
@@ -272,10 +270,10 @@ def test_draws_of_another_run_predict_nothing_and_mix_with_none(chains, blobs, t
     root, config = chains
     run = shutil.copytree(root / "0", tmp_path / "run")
     exchange(run, root / "1", "draws")
-    with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
+    with pytest.raises(UserError, match=r"draws.*npz.* run \w{8}"):
         ensemble.load(run)
     more = {**config, "seed": 0, "sampler.num_samples": 8}
-    with pytest.raises(UserError, match=r"draws.*npz belongs to run"):
+    with pytest.raises(UserError, match=r"draws.*npz.* run \w{8}"):
         ensemble.train(more, data=blobs, workdir=str(run), show_progress=False)
 
 
@@ -283,5 +281,5 @@ def test_an_export_says_which_run_it_is_of(blobs_run):
     from ensemble.export import export
 
     model = jax.export.deserialize(bytearray(export(ensemble.load(blobs_run))))
-    identity = Workdir(blobs_run).identity()
+    identity = identity_of(blobs_run)
     assert model.fun_name == f"run_{identity}_jax_{jax.__version__}"

@@ -3,14 +3,14 @@
 import jax
 import pytest
 from conftest import small_config
+from run_parts import validated
 
 import ensemble
 from ensemble import UserError, networks, registry
-from ensemble.config_rules import validate
 from ensemble.methods.members.sgd import SGD
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
 from ensemble.priors import parse_prior
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.storage import memory
 from ensemble.tasks.supervised import classification
 
@@ -71,7 +71,7 @@ def test_devices_hold_less_than_the_host(config, line, blobs, monkeypatch):
     """Where they have memory of their own, as accelerators do."""
     monkeypatch.setattr(memory, "memory_bytes", lambda: 2**40)
     monkeypatch.setattr(memory, "own_bytes", lambda devices: 2**26)
-    config, dataset = validate(config), dataset_from_arrays(blobs)
+    config, dataset = validated(config), dataset_from_arrays(blobs)
     network = networks.create(config.model, len(dataset.class_names))
     task = classification(dataset, network, parse_prior(config.get("prior", "")))
     with pytest.raises(UserError, match=line):
@@ -83,7 +83,7 @@ def test_devices_hold_less_than_the_host(config, line, blobs, monkeypatch):
     [(small_config(ensemble_size=2**20), SGD), (OF_BATCHES, MinibatchSampling)],
 )
 def test_a_process_needs_memory_for_its_own_part_alone(config, method, blobs, monkeypatch):
-    config, dataset = validate(config), dataset_from_arrays(blobs)
+    config, dataset = validated(config), dataset_from_arrays(blobs)
     network = networks.create("tiny", len(dataset.class_names))
     task = classification(dataset, network, parse_prior(config.get("prior", "")))
     monkeypatch.setattr(memory, "memory_bytes", lambda: 2**30)
@@ -126,7 +126,7 @@ def test_what_fits_is_let_through(monkeypatch):
 def test_a_batch_has_no_more_than_all_examples(blobs, asked, taken):
     dataset = dataset_from_arrays(blobs)
     task = classification(dataset, networks.create("tiny", len(dataset.class_names)))
-    method = SGD(validate(small_config(batch_size=asked)), task)
+    method = SGD(validated(small_config(batch_size=asked)), task)
     num_examples = task.num_train_examples
     assert method.engine.batch_size == (taken or num_examples)
     assert method.steps_per_epoch == -(-num_examples // method.engine.batch_size)

@@ -140,9 +140,9 @@ from ensemble.sharding import processes, transfer
 from ensemble.sharding.placement import Placement
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.part_files import is_shared
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.paths import user_path
 processes.start(f"127.0.0.1:{port}", int(number), int(rank), {})
-folder = Workdir(folder).path
+folder = user_path(folder, "--workdir")
 def tell(value):
     print("TOLD", json.dumps(value), flush=True)
 def members(rows):
@@ -267,7 +267,6 @@ def test_a_bucket_is_shared(tmp_path):
 RUN = """
 import ensemble
 from small_runs import make_blobs, small_config
-from ensemble.errors import PeerLost
 import logging
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 config = {**small_config(num_devices=None, num_epochs=None, num_steps=12), "ensemble_size": 5}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.faults import fault
 from ensemble.tasks.supervised import classification
 

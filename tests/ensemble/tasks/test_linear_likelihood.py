@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import scipy.special
 from flax import linen as nn
+from run_parts import mesh_of, over_chains
 
 from ensemble import networks
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.task import Defaults
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.supervised import Supervised, classification
@@ -94,18 +94,18 @@ def several_blocks(monkeypatch):
 def test_it_agrees_with_the_general_way(groups, shards):
     task = make_task()
     general = General(task.dataset, task.network, task.likelihood, task.priors)
-    mesh = create_mesh(groups, shards, jax.devices())
+    mesh = mesh_of(groups, shards)
     fast, slow = value_and_grad(task, mesh), value_and_grad(general, mesh)
     params = make_params()
     assert_same(jax.jit(fast)(params), jax.jit(slow)(params))
     chains = make_params(4)
-    ours = jax.jit(jax.vmap(fast, spmd_axis_name=ENSEMBLE))(chains)
-    assert_same(ours, jax.jit(jax.vmap(slow, spmd_axis_name=ENSEMBLE))(chains))
+    ours = jax.jit(over_chains(fast))(chains)
+    assert_same(ours, jax.jit(over_chains(slow))(chains))
 
 
 def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share():
     task = make_task()
-    fast = jax.jit(value_and_grad(task, create_mesh(2, 2, jax.devices())))
+    fast = jax.jit(value_and_grad(task, mesh_of(2, 2)))
     chains = make_params(3)
     one_by_one = [fast(jax.tree.map(lambda leaf, k=k: leaf[k], chains)) for k in range(3)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one_by_one)
@@ -122,7 +122,7 @@ def test_a_layer_may_have_any_name():
     task = make_task()
     named = dataclasses.replace(task, network=LinenNetwork(Named(NUM_CLASSES)))
     assert named.is_softmax_regression
-    mesh = create_mesh(1, 1, jax.devices())
+    mesh = mesh_of(1)
     params = {"head": make_params()["Dense_0"]}
     ours = jax.jit(value_and_grad(named, mesh))(params)
     value, grads = jax.jit(value_and_grad(task, mesh))(make_params())
@@ -132,7 +132,7 @@ def test_a_layer_may_have_any_name():
 @pytest.mark.check
 def test_accelerators_get_one_block_that_says_the_same():
     task = make_task()
-    split, mesh = task.dataset.splits["train"], create_mesh(1, 2, jax.devices())
+    split, mesh = task.dataset.splits["train"], mesh_of(1, 2)
     many = linear_likelihood.place_blocks(task.dataset, split, mesh)
     one = linear_likelihood.place_blocks(task.dataset, split, mesh, in_blocks=False)
     assert len(many) == 4
@@ -146,7 +146,7 @@ def test_accelerators_get_one_block_that_says_the_same():
 def test_confident_and_wrong_is_finite_and_exact():
     task = make_task()
     params = make_params(scale=300.0)
-    fast = value_and_grad(task, create_mesh(1, 1, jax.devices()))
+    fast = value_and_grad(task, mesh_of(1))
     value, grads = fast(params)
     inputs, labels = task.dataset.splits["train"]
     x = inputs.reshape(len(labels), -1) * np.float64(task.dataset.scale)

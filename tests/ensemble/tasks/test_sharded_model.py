@@ -17,10 +17,10 @@ from numpyro import handlers
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
+from run_parts import mesh_of, over_chains
 
 from ensemble import UserError
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh
 from ensemble.tasks.sharded_distributions import Sharded, sharded_plate
 from ensemble.tasks.sharded_model import make_model
 
@@ -28,10 +28,8 @@ NUM_USERS, NUM_MOVIES, DIM = 203, 7, 3
 NUM_GROUPS = 13
 HMC_ALONE, HMC_SPREAD, NUTS_SPREAD = ("hmc", 1, 1), ("hmc", 2, 2), ("nuts", 2, 1)
 KEY = jax.random.key(0)
-
-
-def mesh_of(num_shards, num_chain_groups=1):
-    return create_mesh(num_chain_groups, num_shards, jax.devices())
+DATA = "data"
+"""The axis of a mesh over which rows are spread."""
 
 
 def stacked_starts(model, rng_keys):
@@ -40,7 +38,7 @@ def stacked_starts(model, rng_keys):
 
 def on_shards(function, in_specs, out_specs, **kwargs):
     mapped = jax.shard_map(
-        function, mesh=mesh_of(8), in_specs=in_specs, out_specs=out_specs, **kwargs
+        function, mesh=mesh_of(1, 8), in_specs=in_specs, out_specs=out_specs, **kwargs
     )
     return jax.jit(mapped)
 
@@ -177,7 +175,7 @@ def watched(num_users):
 @functools.cache
 def make_watching(num_shards, num_users=NUM_USERS):
     model = functools.partial(watching, num_users=num_users)
-    return make_model(model, mesh_of(num_shards), watched(num_users))
+    return make_model(model, mesh_of(1, num_shards), watched(num_users))
 
 
 def oracle(params, num_users):
@@ -254,7 +252,7 @@ def test_draws_do_not_depend_on_the_shards_and_are_numpyros():
 
 
 def test_predictions_are_numpyros():
-    model = make_model(levels, mesh_of(8), LEVELS)
+    model = make_model(levels, mesh_of(1, 8), LEVELS)
     params = stacked_starts(model, jax.random.split(KEY, 6))
     predicted = model.predictive(jax.random.key(2), params)
     assert predicted["y"].shape == (6, NUM_GROUPS)
@@ -283,12 +281,12 @@ def test_a_plate_in_the_shard_map_of_somebody_else_is_refused():
 def test_nothing_is_drawn_from_an_improper_prior():
     site = dist.ImproperUniform(dist.constraints.real, (), ())
     with pytest.raises(UserError, match="a prior of the model is improper"):
-        make_model(functools.partial(plated, site), mesh_of(8)).init(KEY)
+        make_model(functools.partial(plated, site), mesh_of(1, 8)).init(KEY)
 
 
 def sample_levels(method, num_shards, num_chain_groups):
     """Positions [C, T, ...] of four chains and their starts, and the compiled program."""
-    model = make_model(levels, mesh_of(num_shards, num_chain_groups), LEVELS)
+    model = make_model(levels, mesh_of(num_chain_groups, num_shards), LEVELS)
 
     def chain(rng_key, params, data):
         density, metric = model.bind(data), leafwise_metric(model.mask)
@@ -305,7 +303,7 @@ def sample_levels(method, num_shards, num_chain_groups):
 
     keys = jax.random.split(jax.random.key(11), 4)
     starts = stacked_starts(model, keys)
-    chains = jax.jit(jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=ENSEMBLE))
+    chains = jax.jit(over_chains(chain, in_axes=(0, 0, None)))
     compiled = chains.lower(keys, starts, model.data).compile()
     positions = jax.tree.map(np.asarray, compiled(keys, starts, model.data))
     return starts, positions, compiled.as_text()
@@ -397,4 +395,4 @@ def closed_over():
 )
 def test_models_that_cannot_be_split_are_refused(model, args, line):
     with pytest.raises(UserError, match=line):
-        make_model(model, mesh_of(8), *args)
+        make_model(model, mesh_of(1, 8), *args)

@@ -12,9 +12,9 @@ from numpyro import handlers
 from numpyro.distributions import constraints, transforms
 from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 from numpyro.infer.util import potential_energy
+from run_parts import mesh_of
 
 from ensemble import UserError
-from ensemble.sharding.mesh import create_mesh
 from ensemble.tasks.probabilistic.model_task import ModelTask
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 from ensemble.tasks.sharded_distributions import sharded_plate
@@ -57,10 +57,6 @@ def everything(x, group, weights, is_known, num_groups, plate=sharded_plate):
 ARGUMENTS = (X, GROUP, WEIGHTS, IS_KNOWN, 3)
 
 
-def mesh_of(num_shards):
-    return create_mesh(1, num_shards, jax.devices())
-
-
 @pytest.fixture(scope="module")
 def plain():
     """Parameters of two chains, and the density of a plain plate with its gradient."""
@@ -72,7 +68,7 @@ def plain():
 
 @pytest.mark.parametrize("num_shards", [2, 4, 8])
 def test_density_and_gradient_are_those_of_a_plain_plate(plain, num_shards):
-    split = NumPyroProgram(everything, ARGUMENTS).on_shards(mesh_of(num_shards))
+    split = NumPyroProgram(everything, ARGUMENTS).on_shards(mesh_of(1, num_shards))
     params, expected = plain
     assert params["inner_effect"].shape == (2, 3, NUM_ROWS)
     assert params["noise_decentered"].shape == (2, NUM_ROWS)
@@ -212,5 +208,5 @@ def scoped(x):
 def test_a_model_whose_rows_cannot_be_split_is_refused(model, line):
     last = max(number for *_, number in model.__code__.co_lines() if number)
     with pytest.raises(UserError, match=line.format(line=last)) as caught:
-        ModelTask(NumPyroProgram(model, (X,))).own_log_density(mesh_of(4), True)
+        ModelTask(NumPyroProgram(model, (X,))).own_log_density(mesh_of(1, 4), True)
     assert "\n" not in str(caught.value)

@@ -15,9 +15,9 @@ import pytest
 import scipy.stats
 from chains import advance
 from numpyro import handlers
+from run_parts import mesh_of, over_chains
 
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
-from ensemble.sharding.mesh import ENSEMBLE, create_mesh
 from ensemble.tasks.sharded_distributions import sharded_plate
 from ensemble.tasks.sharded_model import make_model
 
@@ -42,7 +42,7 @@ def hospitals(y=None, plate=sharded_plate):
 def ranks_of(name):
     """Ranks [S, P] of the truth among its draws, one chain for each set of observations."""
     settings = SETTINGS[name]
-    model = make_model(hospitals, create_mesh(2, 2, jax.devices()), np.zeros((NUM_ROWS, 2), "f4"))
+    model = make_model(hospitals, mesh_of(2, 2), np.zeros((NUM_ROWS, 2), "f4"))
     [data_name] = model.data
     padding = len(model.data[data_name]) - NUM_ROWS
 
@@ -67,7 +67,7 @@ def ranks_of(name):
         return jnp.sum(jax.vmap(flat)(draws)[::THIN] < flat(truth), axis=0)
 
     keys = jax.random.split(jax.random.key(7), NUM_SETS)
-    return np.asarray(jax.jit(jax.vmap(rank, spmd_axis_name=ENSEMBLE))(keys))
+    return np.asarray(jax.jit(over_chains(rank))(keys))
 
 
 @pytest.mark.soak

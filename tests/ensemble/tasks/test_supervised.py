@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_config
+from run_parts import validated
 
 from ensemble import UserError, networks, notes
-from ensemble.config_rules import validate
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.methods.members.member_programs import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.learning_data import described_dataset, make_likelihood
 from ensemble.tasks.supervised import Supervised, check_network, classification
 
@@ -92,7 +92,7 @@ def test_the_likelihood_sees_its_parameters_and_the_network_does_not(dataset):
 
 def test_what_training_maximises_has_a_gradient_by_them(dataset):
     task = scaled_task(dataset)
-    objective = make_objective(validate(small_config()), task)
+    objective = make_objective(validated(small_config()), task)
     variables = task.init_variables(KEY)
     inputs, targets = dataset.splits["train"]
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from conftest import built_once, small_config
 from markdown_pages import of_evaluations
+from run_parts import subject_of
 
 import ensemble
 from ensemble import UserError
 from ensemble.evaluation import recipe
-from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.export import export
 from ensemble.metrics import regression
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 
 
 def make_slopes(num_examples=403):
@@ -148,7 +148,7 @@ def test_the_page_has_every_picture_and_says_what_the_verdict_says(evaluated):
 
 def test_the_least_certain_examples_have_the_widest_predictions(evaluated, run):
     evaluation, _, _ = evaluated
-    subject = Subject(str(run))
+    subject = subject_of(run)
     deviation = subject.likelihood.distribution(subject.test.arrays).moments()
     total = deviation[1] + deviation[2]
     listed = [one["index"] for one in evaluation["least_certain"]]

@@ -5,12 +5,12 @@ import pytest
 import scipy.special
 from conftest import small_config
 from markdown_pages import of_evaluations
+from run_parts import strata_of
 
 import ensemble
 from ensemble import UserError, metrics
 from ensemble.evaluation.quantiles import quantile_scores
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
-from ensemble.source import Strata
 from ensemble.storage.predictions import StoredPredictions
 
 NUM = 500
@@ -89,5 +89,5 @@ def test_bands_are_doubted_together():
     for name, (low, high) in together.items():
         alone = metrics.error_interval(172, 200)
         assert low < alone[0] < alone[1] < high, name
-    few = Strata("site", "group", np.repeat(["a", "b"], 100))
+    few = strata_of(np.repeat(["a", "b"], 100))
     assert set(quantile_scores.together(held, few).values()) == {None}

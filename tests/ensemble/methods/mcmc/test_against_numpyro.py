@@ -15,15 +15,14 @@ import pytest
 from chains import advance
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS
+from run_parts import mesh_of, over_chains
 from sklearn.decomposition import PCA
 
 from ensemble import networks
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.sources.catalogue import load_dataset
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, load_dataset
 from ensemble.tasks.supervised import classification
 
 NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 200, 8, 4
@@ -47,7 +46,7 @@ def make_task():
 
 def sample_ours(task):
     """Draws [chains, T, 36]."""
-    mesh = create_mesh(1, 2, jax.devices())
+    mesh = mesh_of(1, 2)
     density = make_log_density(task, task.dataset.splits["train"], mesh)
     settings = Settings("hmc", 0.1, num_leapfrog_steps=8, num_warmup=NUM_WARMUP, mass="diagonal")
     start = task.network.init(jax.random.key(0), jnp.zeros((1, NUM_FEATURES)))["params"]
@@ -55,9 +54,9 @@ def sample_ours(task):
     @jax.jit
     def run(keys, data):
         sampler = make_sampler(settings, density.bind(data))
-        chains = jax.vmap(sampler.init, (0, None), spmd_axis_name=ENSEMBLE)(keys, start)
+        chains = over_chains(sampler.init, (0, None))(keys, start)
         take = functools.partial(advance, sampler, num_draws=NUM_WARMUP + NUM_DRAWS)
-        take = jax.vmap(take, (0, None), spmd_axis_name=ENSEMBLE)
+        take = over_chains(take, (0, None))
         return take(chains, jnp.int32(0))[1][0]
 
     keys = jax.vmap(jax.random.key)(jnp.arange(NUM_CHAINS))

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from ensemble import UserError, networks
 from ensemble.methods.mcmc.coordinates import identity, kronecker
 from ensemble.priors import parse_prior
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.linear_likelihood import join_bias, split_bias
 from ensemble.tasks.supervised import classification
 

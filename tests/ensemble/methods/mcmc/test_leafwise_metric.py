@@ -8,11 +8,11 @@ from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
 from blackjax.mcmc.metrics import default_metric
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
+from run_parts import mesh_of
 
 from ensemble.methods.mcmc import leafwise_metric as leafwise
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.leafwise_metric import leafwise_metric
-from ensemble.sharding.mesh import DATA, create_mesh
 
 
 def tree_of(seed, num_rows=5):
@@ -120,8 +120,8 @@ def test_a_warm_up_gathers_no_leaf():
         return jax.lax.fori_loop(0, 40, step, chain)
 
     start = {"rows": jnp.zeros(16), "shared": jnp.zeros(())}
-    mesh = create_mesh(1, 4, jax.devices())
-    specs = {"rows": PartitionSpec(DATA), "shared": PartitionSpec()}
+    mesh = mesh_of(1, 4)
+    specs = {"rows": PartitionSpec("data"), "shared": PartitionSpec()}
     spread = jax.device_put(start, {name: NamedSharding(mesh, one) for name, one in specs.items()})
     found = []
     for position in (start, spread):

@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from run_parts import mesh_of, over_chains
 
 from ensemble import UserError, networks
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh
-from ensemble.source import Examples
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
 NUM_CLASSES = 3
@@ -61,10 +60,6 @@ def density_of(task, mesh, temperature=1.0):
     return density.bind(density.data)
 
 
-def mesh_of(num_chain_groups, num_shards):
-    return create_mesh(num_chain_groups, num_shards, jax.devices())
-
-
 @pytest.mark.parametrize("num_shards", [1, 2, 4, 8])
 @pytest.mark.parametrize("num_examples", [8, 200, 203])
 def test_value_and_gradient_match_float64(num_shards, num_examples):
@@ -105,7 +100,7 @@ def test_chains_are_vmapped_over_their_axis(groups, shards):
     density = density_of(task, mesh_of(groups, shards))
     chains = [random_params(seed) for seed in range(8)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
-    mapped = jax.vmap(jax.value_and_grad(density), spmd_axis_name=ENSEMBLE)
+    mapped = over_chains(jax.value_and_grad(density))
     values, grads = jax.jit(mapped)(stacked)
     for k, params in enumerate(chains):
         expected, expected_grads = oracle(task, params)
@@ -197,7 +192,7 @@ def hmc_positions(groups, shards):
         lambda *leaves: jnp.stack(leaves), *(random_params(seed, 0.1) for seed in range(2))
     )
     keys = jax.vmap(jax.random.key)(jnp.arange(2))
-    chains = jax.vmap(chain, in_axes=(0, 0, None), spmd_axis_name=ENSEMBLE)
+    chains = over_chains(chain, in_axes=(0, 0, None))
     return jax.jit(chains)(keys, params, density.data)
 
 
@@ -215,7 +210,9 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
     task = make_task()
     split = task.dataset.splits["train"]
     with pytest.raises(UserError, match=r"3 examples.*spread.*8 shards.*3"):
-        make_log_density(task, Examples(split.inputs[:3], split.targets[:3]), mesh_of(1, 8))
+        make_log_density(
+            task, split._replace(inputs=split.inputs[:3], targets=split.targets[:3]), mesh_of(1, 8)
+        )
     for temperature in (0, float("inf")):
         with pytest.raises(UserError, match=f"temperature={temperature}"):
             make_log_density(task, split, mesh_of(1, 1), temperature)
@@ -236,4 +233,4 @@ def test_what_has_no_likelihood_of_its_own_is_refused():
 
 def test_the_mesh_has_its_axes():
     mesh = mesh_of(2, 4)
-    assert dict(mesh.shape) == {ENSEMBLE: 2, DATA: 4, MODEL: 1}
+    assert dict(mesh.shape) == {"ensemble": 2, "data": 4, "model": 1}

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
+from run_parts import validated
 
-from ensemble.config_rules import validate
 from ensemble.methods.mcmc import low_rank_mass
 from ensemble.methods.mcmc.nuts_steps import times
 from ensemble.methods.mcmc.sampling import Sampling
@@ -113,7 +113,7 @@ def chains(num_devices):
         "sampler.num_samples": 20,
     }
     task = ModelTask(DensityProgram(logdensity_fn, np.zeros(NUM_PARAMS), "normal"))
-    return Sampling(validate(config), task)
+    return Sampling(validated(config), task)
 
 
 def run(method, state, until, limit=None):

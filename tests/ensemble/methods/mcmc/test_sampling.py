@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 import scipy.special
 from conftest import small_config
+from run_parts import draws_of, validated
 
 import ensemble
 from ensemble import RunFailed, UserError, metrics
-from ensemble.config_rules import validate
-from ensemble.draws.store import Draws
 from ensemble.method import Status
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.sampling import Sampling
 from ensemble.run.loop import create_task
-from ensemble.storage.workdir import Workdir
 
 
 def sampling_config(**overrides):
@@ -54,8 +52,8 @@ def stored(workdir, split="test"):
         return {name: arrays[name] for name in arrays.files}
 
 
-def draws_of(workdir):
-    draws = Draws(Workdir(workdir).draws)
+def values_of(workdir):
+    draws = draws_of(workdir)
     return draws.scalars(), *draws.positions()
 
 
@@ -69,7 +67,7 @@ def finished(blobs, tmp_path_factory):
 
 def test_predictions_are_the_averages_over_all_draws(finished, blobs):
     workdir, result = finished
-    _, positions, numbers = draws_of(workdir)
+    _, positions, numbers = values_of(workdir)
     assert numbers.tolist() == list(range(20, 50))
     kernel, bias = (np.float64(positions["Dense_0"][name]) for name in ("kernel", "bias"))
     dataset = result.predictor.task.dataset
@@ -103,7 +101,7 @@ def test_the_report_is_as_for_members_and_has_its_diagnostics(finished):
     summary = metrics.summarise(stored(workdir)["log_probs"], labels, stored(workdir)["entropies"])
     assert report["test"] == summary
     posterior = report["posterior"]
-    scalars, _, _ = draws_of(workdir)
+    scalars, _, _ = values_of(workdir)
     assert posterior["num_samples"] == 30
     assert posterior["num_warmup"] == 20
     assert posterior["num_chains"] == 2
@@ -205,7 +203,7 @@ def test_chunks_and_a_resumption_change_no_bit(method, blobs, tmp_path):
         ours, theirs = (stored(tmp_path / name, split) for name in ("whole", "parts"))
         np.testing.assert_array_equal(ours["log_probs"], theirs["log_probs"])
         np.testing.assert_array_equal(ours["entropies"], theirs["entropies"])
-    ours, theirs = (draws_of(tmp_path / name) for name in ("whole", "parts"))
+    ours, theirs = (values_of(tmp_path / name) for name in ("whole", "parts"))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
     timed = {"gradients_per_second", "ess_per_second"}
     before, after = (one.report["posterior"] for one in (whole, parts))
@@ -230,7 +228,7 @@ def test_the_number_of_devices_changes_nothing(num_chains, numbers_of_devices, b
     for devices in (2, *numbers_of_devices):
         workdir = tmp_path / str(devices)
         ensemble.train({**config, "num_devices": devices}, data=blobs, workdir=str(workdir))
-        runs.append((draws_of(workdir), stored(workdir)))
+        runs.append((values_of(workdir), stored(workdir)))
     (ours, predicted), *others = runs
     for theirs, also_predicted in others:
         for name, values in ours[0].items():
@@ -244,7 +242,7 @@ def test_a_burn_in_is_recorded_and_does_not_count(blobs, tmp_path):
     hmc = {"num_warmup": 4, "num_burn_in": 6, "num_samples": 6, "thin": 2}
     config = sampling_config(sampler=hmc, log_every_steps=8)  # A chunk ends where the burn-in does.
     report = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report
-    scalars, _, numbers = draws_of(tmp_path)
+    scalars, _, numbers = values_of(tmp_path)
     assert scalars["log_density"].shape == (2, 16)
     assert numbers.tolist() == [11, 13, 15]
     assert report["posterior"]["num_samples"] == 6
@@ -280,8 +278,8 @@ def test_a_start_from_a_posterior_is_the_last_draw_of_each_chain(finished, blobs
         sampler={"num_warmup": 0, "num_samples": 1, "thin": 1, "step_size": 1e-5},
     )
     ensemble.train(config, data=blobs, workdir=str(tmp_path))
-    _, before, _ = draws_of(workdir)
-    _, after, _ = draws_of(tmp_path)
+    _, before, _ = values_of(workdir)
+    _, after, _ = values_of(tmp_path)
     np.testing.assert_allclose(
         after["Dense_0"]["kernel"][:, 0], before["Dense_0"]["kernel"][:, -1], atol=1e-3
     )
@@ -298,7 +296,7 @@ def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
         sampler={"num_warmup": 0, "num_samples": 1, "thin": 1, "step_size": 1e-5},
     )
     ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))
-    _, positions, _ = draws_of(tmp_path / "run")
+    _, positions, _ = values_of(tmp_path / "run")
     np.testing.assert_allclose(
         positions["Dense_0"]["kernel"][:, 0],
         trained.predictor.variables["params"]["Dense_0"]["kernel"][:2],
@@ -417,7 +415,7 @@ def test_a_network_is_sampled_and_all_is_learned_from(blobs, tmp_path):
 
 
 def test_a_chain_that_never_moves_is_named_and_left_out(blobs):
-    config = validate(sampling_config(log_every_steps=10))
+    config = validated(sampling_config(log_every_steps=10))
     method = Sampling(config, create_task(config, blobs))
     state, _ = method.advance(method.init(jax.random.key(0)))
     while not method.finished(state):

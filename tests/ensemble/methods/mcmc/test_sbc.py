@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import scipy.stats
 from chains import advance
+from run_parts import mesh_of, over_chains
 
 from ensemble import networks
 from ensemble.methods.mcmc.kernels import Settings, make_sampler
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.task import Defaults
 from ensemble.tasks.learning_data import make_likelihood
 from ensemble.tasks.supervised import Supervised
@@ -55,7 +55,7 @@ def ranks_of(name):
     """Ranks [S, P] of the truth's parameters among their draws, one chain for each data set."""
     settings, task = SETTINGS[name], make_task()
     split = task.dataset.splits["train"]
-    density = make_log_density(task, split, create_mesh(2, 2, jax.devices()))
+    density = make_log_density(task, split, mesh_of(2, 2))
     inputs, _, mask = density.data
     like = jax.eval_shape(task.network.init, jax.random.key(0), inputs)["params"]
 
@@ -77,7 +77,7 @@ def ranks_of(name):
         return jnp.sum(draws < truth, axis=0)
 
     keys = jax.random.split(jax.random.key(7), NUM_SETS)
-    run = jax.vmap(rank, (0, None, None), spmd_axis_name=ENSEMBLE)
+    run = over_chains(rank, (0, None, None))
     return np.asarray(jax.jit(run)(keys, inputs, mask))
 
 

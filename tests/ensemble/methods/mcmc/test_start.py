@@ -8,16 +8,15 @@ import numpyro.distributions as dist
 import pytest
 import scipy.optimize
 import scipy.special
+from run_parts import mesh_of, validated
 
 from ensemble import UserError, networks
-from ensemble.config_rules import validate
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_density
 from ensemble.methods.mcmc.start import find_map
 from ensemble.predictor import Restored
 from ensemble.priors import parse_prior
-from ensemble.sharding.mesh import create_mesh
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.probabilistic import model_task
 from ensemble.tasks.probabilistic.density_program import DensityProgram
 from ensemble.tasks.probabilistic.model_task import ModelTask
@@ -46,7 +45,7 @@ def make_task(blobs, prior="normal(0.7)", model="logistic_regression"):
 
 
 def make_density(task, num_shards=2):
-    mesh = create_mesh(1, num_shards, jax.devices())
+    mesh = mesh_of(1, num_shards)
     return make_log_density(task, task.dataset.splits["train"], mesh)
 
 
@@ -115,7 +114,7 @@ def test_progress_is_logged(blobs, caplog):
 
 def test_what_cannot_be_started_from_is_refused_before_the_search(blobs, monkeypatch):
     monkeypatch.setattr(start, "find_map", lambda *_: pytest.fail("The MAP was searched."))
-    config = validate(
+    config = validated(
         {
             "method": "hmc",
             "model": "logistic_regression",
@@ -135,7 +134,7 @@ def test_members_of_another_activation_are_no_start(blobs, monkeypatch):
     theirs = Restored({**config, "mlp": {"activation": "tanh"}}, None, {}, 0, {}, [0], {})
     monkeypatch.setattr(start, "restore", lambda work: theirs)
     with pytest.raises(UserError, match=r"{'activation': 'tanh'}"):
-        start.members_of(validate(config), make_task(blobs), SHAPES)
+        start.members_of(validated(config), make_task(blobs), SHAPES)
 
 
 def test_a_chain_starts_from_a_file_that_has_all_of_its_parameters(blobs, tmp_path):
@@ -143,14 +142,14 @@ def test_a_chain_starts_from_a_file_that_has_all_of_its_parameters(blobs, tmp_pa
     arrays = {"Dense_0/kernel": np.arange(18.0).reshape(6, 3), "Dense_0/bias": np.ones(3)}
     np.savez(file, **arrays)
     config = {"method": "hmc", "model": "logistic_regression", "init_from": str(file)}
-    found = start.members_of(validate(config | {"num_chains": 1}), task, SHAPES)
+    found = start.members_of(validated(config | {"num_chains": 1}), task, SHAPES)
     np.testing.assert_array_equal(found["Dense_0"]["kernel"][0], arrays["Dense_0/kernel"])
     np.testing.assert_array_equal(found["Dense_0"]["bias"], np.ones((1, 3)))
     with pytest.raises(UserError, match=r"w.npz' .*4 chains.*config.num_chains=1"):
-        start.members_of(validate(config), task, SHAPES)
+        start.members_of(validated(config), task, SHAPES)
     np.savez(file, **{"Dense_0/kernel": np.ones((6, 3))})
     with pytest.raises(UserError, match=r"w.npz' .*Dense_0/bias .*\[3\]"):
-        start.members_of(validate(config | {"num_chains": 1}), task, SHAPES)
+        start.members_of(validated(config | {"num_chains": 1}), task, SHAPES)
 
 
 def test_a_start_that_is_not_finite_is_refused(blobs):
@@ -167,10 +166,10 @@ def narrow(x):
 
 def starts(program, init_from, num_chains=CHAINS):
     model = ModelTask(program)
-    config = validate(
+    config = validated(
         {"method": "nuts", "model": "numpyro:m", "init_from": init_from, "num_chains": num_chains}
     )
-    density = log_density_of_model(model, create_mesh(1, 1, jax.devices()[:1]), False)
+    density = log_density_of_model(model, mesh_of(1), False)
     return start.starts_of_model(
         config, model, density, jax.random.split(jax.random.key(2), num_chains)
     )

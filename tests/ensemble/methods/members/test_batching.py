@@ -7,16 +7,14 @@ import jax
 import numpy as np
 import pytest
 import sklearn.utils.class_weight
+from run_parts import records_of
 
 import ensemble
+from ensemble import UserError
 from ensemble.config import default_config
-from ensemble.errors import UserError
 from ensemble.methods.members.batching import Batches, Part, ReadAhead, class_weights
 from ensemble.sharding.placement import Placement
-from ensemble.source import Request
 from ensemble.sources import load_dataset
-from ensemble.sources.catalogue import given_examples
-from ensemble.sources.records.conversion import write_records
 
 
 @pytest.fixture
@@ -26,8 +24,7 @@ def names(tmp_path):
     arrays = {"inputs": rng.integers(0, 200, (75, 4, 4), np.uint8), "labels": np.arange(75) % 3}
     np.savez(tmp_path / "all.npz", **arrays)
     npz = f"npz:{tmp_path / 'all.npz'}"
-    write_records(given_examples(npz, Request()), tmp_path / "records")
-    return npz, f"records:{tmp_path / 'records'}"
+    return npz, records_of(npz)
 
 
 @pytest.mark.parametrize("num_devices", [1, 2, 4])

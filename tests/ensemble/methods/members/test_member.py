@@ -11,14 +11,14 @@ import pytest
 from conftest import small_config
 from flax import jax_utils
 from flax.training import train_state
+from run_parts import validated
 
 from ensemble import UserError, apply_model, create_train_state, networks, update_model
-from ensemble.config_rules import validate
 from ensemble.method import Status
 from ensemble.methods.members.member import Stream, apply_member, create_member, update_member
 from ensemble.methods.members.member_programs import make_objective
 from ensemble.networks.linen import LinenNetwork
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.learning_data import make_likelihood
 from ensemble.tasks.supervised import Supervised, classification
 
@@ -125,7 +125,7 @@ def objective_of(network, **overrides):
     """What training maximises, of three classes of vectors of six numbers."""
     data = {"train_inputs": np.zeros((3, 6), np.float32), "train_labels": np.arange(3)}
     task = classification(dataset_from_arrays(data, hold_out=False), network)
-    return make_objective(validate(small_config(**overrides)), task)
+    return make_objective(validated(small_config(**overrides)), task)
 
 
 def test_examples_of_weight_zero_count_for_nothing():
@@ -161,7 +161,7 @@ def test_beta_nll_weights_gradients_by_the_variance_and_leaves_the_value():
     likelihood = make_likelihood(dataset, "gaussian")
     task = Supervised(dataset, networks.create("tiny", 2), likelihood)
     config = {"likelihood": "gaussian", "beta_nll": 0.5}
-    objective = make_objective(validate(small_config(**config)), task)
+    objective = make_objective(validated(small_config(**config)), task)
     variables = task.init_variables(jax.random.key(0))
     one, target = jnp.ones((1, 6)), targets[:1]
 

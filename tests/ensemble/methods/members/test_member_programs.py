@@ -7,17 +7,16 @@ import jax
 import numpy as np
 import pytest
 from conftest import make_blobs, small_config
+from run_parts import validated
 
-from ensemble import networks
-from ensemble.config_rules import validate
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.method import Status
 from ensemble.methods.members import member_programs
 from ensemble.methods.members.member_programs import zero_metrics
 from ensemble.methods.members.sgd import SGD
 from ensemble.notes import collected
 from ensemble.sharding.member_parts import bytes_per_device
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
 KEY = jax.random.key(0)
@@ -39,7 +38,7 @@ class Wide(nn.Module):
 
 
 def make_method(ensemble_size, num_devices, member_devices, **overrides):
-    config = validate(
+    config = validated(
         small_config(
             **{
                 "model": "wide_member",

@@ -4,13 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from run_parts import validated
 
-from ensemble.config_rules import validate
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
 
 
 def schedule(num_steps=100, **overrides):
-    config = validate({"num_steps": num_steps, "learning_rate": 0.4, **overrides})
+    config = validated({"num_steps": num_steps, "learning_rate": 0.4, **overrides})
     return learning_rate_schedule(config, num_steps)
 
 
@@ -25,7 +25,7 @@ def test_schedules():
 
 
 def one_step(gradient=0.0, **overrides):
-    config = validate({"num_steps": 1, "learning_rate": 0.1, **overrides})
+    config = validated({"num_steps": 1, "learning_rate": 0.1, **overrides})
     optimizer = create_optimizer(config, optax.constant_schedule(0.1))
     params = {"w": jnp.array(2.0)}
     updates, _ = optimizer.update({"w": jnp.array(gradient)}, optimizer.init(params), params)

@@ -9,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_config
+from run_parts import validated
 
-from ensemble import networks
-from ensemble.config_rules import validate
-from ensemble.errors import UserError
+from ensemble import UserError, networks
 from ensemble.method import Status
 from ensemble.methods.members import batching as batching_module
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
 KEY = jax.random.key(0)
@@ -25,7 +24,7 @@ PAIRS = [*itertools.permutations([1, 2, 8], 2)]
 
 
 def make_method(blobs, model="tiny", **overrides):
-    config = validate(small_config(model=model, **overrides))
+    config = validated(small_config(model=model, **overrides))
     dataset = dataset_from_arrays(blobs, hold_out=config.hold_out)
     task = classification(
         dataset, networks.create(config.model, len(dataset.class_names)), parse_prior(config.prior)

@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from run_parts import validated
 
-from ensemble.config_rules import validate
 from ensemble.methods.minibatch import minibatch_keys
 from ensemble.methods.minibatch.minibatch_report import longer, notes
 from ensemble.methods.minibatch.timetable import Timetable
@@ -36,7 +36,7 @@ def test_only_keys_that_a_finished_run_may_change_are_named_for_it(schedule, num
     ],
 )
 def test_draws_at_another_temperature_get_a_remedy(heat, says):
-    config = validate({"method": "sghmc", "learning_rate": 0.04, "batch_size": 10})
+    config = validated({"method": "sghmc", "learning_rate": 0.04, "batch_size": 10})
     found = notes({"draw_temperature": heat}, config, 1000)
     assert len(found) == bool(says)
     assert says is None or re.search(says, found[0])

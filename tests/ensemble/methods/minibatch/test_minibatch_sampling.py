@@ -7,18 +7,15 @@ import jax
 import numpy as np
 import pytest
 from conftest import make_blobs
+from run_parts import draws_of, validated
 
 import ensemble
 from ensemble import UserError, networks
-from ensemble.config_rules import validate
-from ensemble.draws.store import Draws
 from ensemble.method import Status
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
 from ensemble.priors import parse_prior
-from ensemble.sources import load_dataset
-from ensemble.sources.dataset import dataset_from_arrays
+from ensemble.sources import dataset_from_arrays, load_dataset
 from ensemble.sources.on_disk import OnDisk
-from ensemble.storage.workdir import Workdir
 from ensemble.tasks.supervised import classification
 
 KEY = jax.random.key(0)
@@ -41,7 +38,7 @@ def small(**overrides):
 
 
 def make_method(blobs, **overrides):
-    config = validate(small(**overrides))
+    config = validated(small(**overrides))
     dataset = dataset_from_arrays(blobs)
     network = networks.create(config.model, len(dataset.class_names))
     return MinibatchSampling(config, classification(dataset, network, parse_prior(config.prior)))
@@ -123,7 +120,7 @@ def test_a_run_leaves_draws_and_goes_on_with_more_of_them(blobs, tmp_path):
     ensemble.train(values, blobs, str(tmp_path), show_progress=False)
     more = {**values, "sgmcmc.num_samples": 8}
     result = ensemble.train(more, blobs, str(tmp_path), show_progress=False)
-    draws = Draws(Workdir(tmp_path).draws)
+    draws = draws_of(tmp_path)
     assert draws.end == 8
     assert len(draws.positions()[1]) == 8
     report = json.loads((tmp_path / "report.json").read_text())
@@ -158,7 +155,7 @@ def test_a_chain_that_is_no_longer_finite_is_left_out(blobs):
 )
 def test_settings_that_cannot_stand_are_refused_in_a_line(overrides, line):
     with pytest.raises(UserError, match=line) as error:
-        validate(small(**overrides))
+        validated(small(**overrides))
     assert "\n" not in str(error.value)
 
 
@@ -183,7 +180,7 @@ def moments_of_parameters(workdir, data, **settings):
         **settings,
     }
     ensemble.train(config, data, str(workdir), show_progress=False)
-    positions, _ = Draws(Workdir(workdir).draws).positions()
+    positions, _ = draws_of(workdir).positions()
     leaves = [leaf.reshape(-1, leaf[0, 0].size) for leaf in jax.tree.leaves(positions)]
     draws = np.concatenate(leaves, axis=1)
     return draws.mean(axis=0), draws.std(axis=0)
@@ -283,7 +280,7 @@ def test_data_on_disk_give_the_draws_of_data_in_memory(blobs, tmp_path):
     for name, array in blobs.items():
         np.save(tmp_path / f"{name}.npy", array)
     np.savez(tmp_path / "all.npz", **blobs)
-    config, found = validate(small()), []
+    config, found = validated(small()), []
     for name in (f"npz:{tmp_path}/all.npz", f"npy:{tmp_path}"):
         dataset = load_dataset(name)
         network = networks.create(config.model, len(dataset.class_names))

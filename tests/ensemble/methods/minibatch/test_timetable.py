@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_parts import validated
 
-from ensemble.config_rules import validate
 from ensemble.methods.minibatch.timetable import Timetable, schedule
 
 
@@ -24,7 +24,7 @@ def test_draws_are_taken_where_the_next_one_was_announced(times):
 def make_schedule(**overrides):
     own = {"num_burn_in": 60, "num_samples": 4, "steps_per_draw": 10, **overrides}
     return schedule(
-        validate(
+        validated(
             {"method": "sghmc", "learning_rate": 0.5, **{f"sgmcmc.{k}": v for k, v in own.items()}}
         )
     )

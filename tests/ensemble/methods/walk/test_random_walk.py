@@ -137,7 +137,7 @@ def test_another_density_of_the_same_name_is_refused(finished, tmp_path):
 
 
 def test_data_are_refused(blobs):
-    with pytest.raises(UserError, match=r"data are not for config\.method='rwm'"):
+    with pytest.raises(UserError, match=r"data .*config\.method='rwm'"):
         ensemble.train(walk_config(), data=blobs)
 
 
@@ -204,5 +204,5 @@ def test_densities_that_are_none_are_one_line(density, line):
 
 
 def test_a_run_of_more_steps_is_not_shortened(finished):
-    with pytest.raises(UserError, match=r"has taken 1216 steps, more than the 592"):
+    with pytest.raises(UserError, match=r"1216 steps.* 592 "):
         ensemble.train(walk_config(rwm={"num_samples": 400}), workdir=str(finished))

@@ -10,6 +10,7 @@ import pytest
 import scipy.integrate
 import scipy.special
 import scipy.stats
+from run_parts import mesh_of
 
 from ensemble import UserError
 from ensemble.methods.walk import moments
@@ -26,7 +27,6 @@ from ensemble.methods.walk.block_kernel import (
 )
 from ensemble.methods.walk.moves import factor_of
 from ensemble.methods.walk.walker import Walker
-from ensemble.sharding.mesh import create_mesh
 from ensemble.tasks import densities
 
 MIXTURE = densities.create("gaussian_mixture")
@@ -45,7 +45,7 @@ def mixture_cdf(x):
 
 
 def make_walk(density=MIXTURE, num_chains=44, num_devices=1, **options):
-    mesh = create_mesh(num_devices, 1, jax.devices())
+    mesh = mesh_of(num_devices)
     return Walker(density, num_chains, mesh, **options)
 
 
@@ -430,7 +430,7 @@ def test_a_start_without_a_log_density_is_refused(bad):
     density = densities.Density(lambda x: jnp.where(x[:, 0] > 5, bad, -jnp.abs(x[:, 0])), 1)
     starts = np.zeros((44, 1))
     starts[[7, 40]] = 6
-    with pytest.raises(UserError, match=f"{bad} at the start of chains 7, 40"):
+    with pytest.raises(UserError, match=f"{bad} .* 7, 40"):
         make_walk(density).init(jax.random.key(0), starts)
     starts[10:30] = 6
     with pytest.raises(UserError, match="chains 7, 10, 11, 12, 13 and 17 more"):
@@ -448,17 +448,17 @@ def test_numbers_that_cannot_be_used_are_refused():
         with pytest.raises(UserError, match="must be positive and finite"):
             walk.init(jax.random.key(0), scale=scale)
     for scale in (1e-46, 1e-40, 1e39, [[1e-90]]):
-        with pytest.raises(UserError, match="positive and finite, as float32 too"):
+        with pytest.raises(UserError, match="float32"):
             walk.init(jax.random.key(0), scale=scale)
-    with pytest.raises(UserError, match="covariance must be positive definite"):
+    with pytest.raises(UserError, match=r"covariance.* definite"):
         walk.init(jax.random.key(0), scale=[[-1.0]])
-    with pytest.raises(UserError, match="covariance must be finite"):
+    with pytest.raises(UserError, match=r"covariance.* finite"):
         walk.init(jax.random.key(0), scale=[[np.nan]])
-    with pytest.raises(UserError, match="covariance must be symmetric"):
+    with pytest.raises(UserError, match=r"covariance.* symmetric"):
         factor_of([[2.0, 0.0], [1.0, 2.0]], 2)
     with pytest.raises(UserError, match="must be a number, "):
         walk.init(jax.random.key(0), scale=[1.0, 2.0])
-    with pytest.raises(UserError, match=r"shape \(3, 1\) must be of \(44, 1\)"):
+    with pytest.raises(UserError, match=r"\(3, 1\).*\(44, 1\)"):
         walk.init(jax.random.key(0), np.zeros((3, 1)))
     state = walk.init(jax.random.key(0))
     for count, better in ((7, 8), (0, 2)):
@@ -466,14 +466,14 @@ def test_numbers_that_cannot_be_used_are_refused():
             walk.advance(state, count)
     with pytest.raises(UserError, match=f"{MAX_STEPS + 2} steps.*{MAX_STEPS}"):
         walk.advance(state, MAX_STEPS + 2)
-    with pytest.raises(UserError, match=f"must be at most {MAX_STEPS}: they are"):
+    with pytest.raises(UserError, match=f"at most {MAX_STEPS}"):
         walk.warm_up(state.replace(step=MAX_STEPS), 2)
     with pytest.raises(UserError, match="shape='round'"):
         walk.warm_up(state, 100, shape="round")
     for target in (0.0, 1.5):
         with pytest.raises(UserError, match=f"target_acceptance={target}.*0.*1"):
             walk.warm_up(state, 100, target_acceptance=target)
-    with pytest.raises(UserError, match="num_dims=0 must be at least 1"):
+    with pytest.raises(UserError, match="num_dims=0 "):
         make_walk(densities.Density(lambda x: jnp.zeros(len(x)), 0))
 
 

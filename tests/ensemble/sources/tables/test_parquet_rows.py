@@ -5,11 +5,10 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 from programs import run_here
+from run_parts import examples_of
 
 from ensemble import UserError
-from ensemble.source import Request, TableKeys, in_memory
-from ensemble.sources import load_dataset, own_arrays
-from ensemble.sources.catalogue import given_examples
+from ensemble.sources import in_memory, load_dataset, own_arrays
 from ensemble.sources.tables import parquet_rows, table_files
 from ensemble.sources.tables.table_files import read_files
 
@@ -32,7 +31,7 @@ def _write(frame, path, rows=11):
 
 
 def _given(name, target="price"):
-    return given_examples(name, Request(table=TableKeys(target=target)))
+    return examples_of(name, target)
 
 
 def test_rows_are_read_by_their_groups(tmp_path, monkeypatch):

@@ -4,15 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from run_parts import strata_of
 
 from ensemble.notes import collected
-from ensemble.source import Strata
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables.row_splits import assign_by
 
 
 def places(values, kind, seed=0):
-    strata = {POOL: Strata("column", kind, np.asarray(values))}
+    strata = {POOL: strata_of(values, kind)}
     return assign_by(strata, {POOL: len(values)}, "it", seed, True)
 
 
@@ -48,7 +48,7 @@ def test_few_groups_get_one_split_each():
 )
 def test_given_splits_that_share_are_told(kind, line):
     values = np.array(["1", "2"]) if kind == "group" else np.array([1.0, 2.0])
-    strata = {split: Strata("column", kind, values[:k]) for split, k in (("train", 2), ("test", 1))}
+    strata = {split: strata_of(values[:k], kind) for split, k in (("train", 2), ("test", 1))}
     with collected() as notes:
         assign_by(strata, {"train": 2, "test": 1}, "it", 0, False)
     assert line in notes[0]

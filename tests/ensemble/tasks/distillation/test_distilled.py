@@ -7,18 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tfds_sets
+from run_parts import config_of, report_of, validated
 from small_runs import small_config
 from written_runs import write_run
 
 import ensemble
 from ensemble import UserError
-from ensemble.config_rules import validate
 from ensemble.likelihoods.dirichlet import Dirichlet
 from ensemble.predictor import load
 from ensemble.report.text import format_table
 from ensemble.run.distill import student_config
 from ensemble.run.loop import create_task
-from ensemble.storage.workdir import Workdir
 from ensemble.tasks.distillation import teacher as teachers
 
 KEY = jax.random.key(3)
@@ -28,7 +27,7 @@ STUDENT = {"num_epochs": 40, "eval_every_epochs": 20, "log_every_steps": 100}
 def make(run, data, **overrides):
     """The task as the loop makes it."""
     config = small_config(teacher=str(run), ensemble_size=1, **overrides)
-    return create_task(validate(config), data)
+    return create_task(validated(config), data)
 
 
 @pytest.mark.soak
@@ -76,7 +75,7 @@ def student(blobs_run, blobs, tmp_path_factory):
 def test_a_student_predicts_as_its_teacher(student, blobs_run, blobs):
     report = student[1].report
     found = report["distillation"]
-    of_teacher = Workdir(blobs_run).read_report()["test"]
+    of_teacher = report_of(blobs_run)["test"]
     assert found["split"] == "test"
     assert found["teacher"]["num_networks"] == 4
     assert found["teacher"]["scores"]["nll"] == pytest.approx(of_teacher["ensemble"]["nll"], 1e-5)
@@ -105,9 +104,8 @@ def test_a_dirichlet_tells_what_members_disagree_on(student, blobs_run, blobs):
 @pytest.mark.soak
 def test_a_student_s_workdir_is_as_any_other(student, blobs_run, blobs):
     workdir, result = student
-    work = Workdir(workdir)
     assert load(workdir).likelihood.name == Dirichlet.name
-    assert work.read_report()["distillation"]["student"]["num_networks"] == 1
+    assert report_of(workdir)["distillation"]["student"]["num_networks"] == 1
     again = ensemble.distill(
         blobs_run, workdir, {**STUDENT, "likelihood": "dirichlet"}, blobs, show_progress=False
     )
@@ -124,7 +122,7 @@ def test_another_teacher_is_noticed(student, blobs, tmp_path):
     shutil.copytree(student[0], tmp_path / "run")
     ensemble.train(small_config(seed=0, num_epochs=1), data=blobs, workdir=str(tmp_path / "other"))
     for teacher in (str(tmp_path / "other"), ""):
-        config = Workdir(student[0]).read_config() | {"teacher": teacher}
+        config = config_of(student[0]) | {"teacher": teacher}
         config["likelihood"] = config["likelihood"] if teacher else "categorical"
         with pytest.raises(UserError, match=r"another (ensemble|configuration)"):
             ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))
@@ -205,7 +203,7 @@ def test_no_set_is_prepared_where_a_teacher_says(tmp_path):
 def test_only_sgd_learns_from_a_teacher():
     line = r"config.method='hmc' must be sgd for config.teacher='run'; or leave it out"
     with pytest.raises(UserError, match=line):
-        validate({"method": "hmc", "teacher": "run"})
+        validated({"method": "hmc", "teacher": "run"})
 
 
 def test_an_ensemble_is_not_written_over_by_its_student(blobs_run, blobs):

@@ -3,11 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.special
+from run_parts import of_classes
 
 import ensemble
 from ensemble import UserError
-from ensemble.likelihoods.categorical import Categorical
-from ensemble.sources.catalogue import load_dataset
+from ensemble.sources import load_dataset
 from ensemble.tasks.factorisation import recommendation
 from ensemble.tasks.factorisation.watch_task import Factorisation
 
@@ -45,7 +45,7 @@ def probabilities(draws):
 
 def make_task(dataset):
     """The factorisation of a data set by three factors."""
-    likelihood = Categorical(dataset.class_names)
+    likelihood = of_classes(dataset.class_names)
     return Factorisation(dataset, likelihood, num_factors=3)
 
 

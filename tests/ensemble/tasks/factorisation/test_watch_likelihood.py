@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.special
 from jax.sharding import NamedSharding, PartitionSpec
+from run_parts import mesh_of, over_chains
 
 from ensemble.sharding.chainwise import with_own_gradient
-from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh
 from ensemble.tasks.factorisation import watch_likelihood
 
 NUM_USERS, NUM_MOVIES, DIM = 83, 41, 3
@@ -71,16 +71,12 @@ def stack(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def mesh_of(groups, shards):
-    return create_mesh(groups, shards, jax.devices())
-
-
 def make(observed, mesh, reference=None):
     """The function of chains, jitted, and its data."""
     reference = np.zeros(len(observed)) if reference is None else reference
     watches = watch_likelihood.place(observed, reference, mesh)
     value_and_grad = watch_likelihood.make_value_and_grad(mesh)
-    return jax.jit(jax.vmap(value_and_grad, in_axes=(0, None), spmd_axis_name=ENSEMBLE)), watches
+    return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), watches
 
 
 def assert_exact(value, grads, params, observed):
@@ -127,7 +123,7 @@ def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_s
     @jax.jit
     def of_chains(params, bias):
         compute = lambda params: value_and_grad(params | {"movie_bias": bias}, watches)  # noqa: E731
-        return jax.vmap(compute, spmd_axis_name=ENSEMBLE)(params)
+        return over_chains(compute)(params)
 
     values, grads = of_chains(stack([padded(params, 2) for params in chains]), bias)
     for k, params in enumerate(chains):
@@ -197,7 +193,7 @@ def test_users_stay_on_their_shards_and_no_matrix_is_whole():
     value_and_grad, watches = make(observed, mesh)
     chains = stack([padded(make_params(seed), shards) for seed in (1, 2)])
     specs = {
-        name: PartitionSpec(ENSEMBLE, DATA) if name.startswith("user") else PartitionSpec(ENSEMBLE)
+        name: PartitionSpec("ensemble", "data" if name.startswith("user") else None)
         for name in chains
     }
     chains = {k: jax.device_put(v, NamedSharding(mesh, specs[k])) for k, v in chains.items()}
@@ -230,9 +226,7 @@ def test_log_probs_of_pairs_come_from_the_shards_of_their_users(groups, shards):
     pairs = np.stack([rng.integers(NUM_USERS, size=50), rng.integers(NUM_MOVIES, size=50)], axis=1)
     pairs[:2] = [[0, 0], [NUM_USERS - 1, NUM_MOVIES - 1]]
     chains = [make_params(seed, scale=3.0) for seed in range(2)]
-    log_probs = jax.vmap(
-        watch_likelihood.make_log_probs(mesh), in_axes=(0, None), spmd_axis_name=ENSEMBLE
-    )
+    log_probs = over_chains(watch_likelihood.make_log_probs(mesh), in_axes=(0, None))
     padded_chains = stack([padded(params, shards) for params in chains])
     compiled = jax.jit(log_probs).lower(padded_chains, jnp.int32(pairs)).compile()
     assert "all-gather" not in compiled.as_text()
@@ -293,7 +287,7 @@ def test_hmc_accepts_as_it_does_in_float64():
         return jax.lax.scan(step, kernel.init(position), jnp.arange(num_draws))[1]
 
     keys = jax.vmap(jax.random.key)(jnp.arange(2))
-    chains = jax.jit(jax.vmap(chain, spmd_axis_name=ENSEMBLE))
+    chains = jax.jit(over_chains(chain))
     result = chains(keys, stack([make_params()] * 2))
     positions, momenta, rates = jax.tree.map(np.float64, result)
     expected = [

@@ -8,9 +8,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from run_parts import mesh_of
 
 import ensemble
-from ensemble.sharding.mesh import create_mesh
 from ensemble.tasks.probabilistic import model_task
 from ensemble.tasks.probabilistic.model_task import ModelTask
 from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
@@ -73,7 +73,7 @@ def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(mass, tmp_path
 
 
 def test_latents_lie_beside_their_rows_if_they_may(monkeypatch):
-    task, mesh = ModelTask(NumPyroProgram(hospitals, (Y,))), create_mesh(1, 4, jax.devices())
+    task, mesh = ModelTask(NumPyroProgram(hospitals, (Y,))), mesh_of(1, 4)
     split = task.own_log_density(mesh, may_split=True)
     assert split.layout.names == ("mean",)
     monkeypatch.setattr(model_task, "check_rows", lambda *_: None)  # Once is enough.
