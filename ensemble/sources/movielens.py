@@ -145,7 +145,7 @@ class _Ratings(NamedTuple):
 
 
 def _read_movielens(name: str, directory: Path) -> Watches:
-    """Reads a prepared set: the million ratings of `1m-ratings` in some 10 s.
+    """Reads a prepared set: the million ratings of `1m-ratings` in some ten seconds.
 
     Args:
         name: of the data set, for messages.

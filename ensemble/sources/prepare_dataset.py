@@ -168,14 +168,14 @@ def check_tensorflow(name: str) -> None:
             raise UserError(
                 f"preparing {name} as ArrayRecord needs {package}, which is not installed: "
                 "pip install -r requirements-prepare.txt, or this package with its extra "
-                f"'prepare' (training itself does not need it); "
+                f"'prepare' (training itself needs no TensorFlow); "
                 f"{_no_download(name)}"
             )
 
 
 def _download(name: str, data_dir: Path) -> None:
     """Downloads and prepares by TFDS, which writes to `incomplete.*` and renames at the end."""
-    import tensorflow_datasets as tfds  # Of requirements-prepare.txt, as is TensorFlow.
+    import tensorflow_datasets as tfds  # Slow, and only who prepares a set needs it.
 
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
