@@ -59,7 +59,7 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/requirements: requirements.txt | $(BIN)/python
+$(VENV)/requirements: requirements.txt requirements-wheel.txt requirements-tfds.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements.txt
 	touch $@
 

@@ -27,12 +27,15 @@ COMBINATIONS = tuple(
 _SMALL = ("--config.num_devices=1", "--config.plot_every_epochs=1000")
 _TESTS = (
     "metrics", "test_predictor.py", "test_export.py", "storage/test_checkpoint.py",
-    "sources/records", "sources/tables/test_parquet_rows.py", "networks/test_precision.py",
-    "methods/members/test_member_programs.py",
+    "sources/records", "sources/tables/test_parquet_rows.py", "sources/test_tfds_images.py",
+    "networks/test_precision.py", "methods/members/test_member_programs.py",
 )  # fmt: skip
 """Of tests/ensemble: what stands on packages whose ways change most between versions."""
 FOR_TESTS = ("pytest>=9,<10", "pytest-xdist>=3.6,<4", "pandas>=2.2.3,<4", "pyarrow>=18,<27")
 """What they need beside requirements.txt; pandas 2.2.3 is the first with wheels for 3.13."""
+
+NO_COMPILER = ("--only-binary=:all:", "--no-binary=promise")
+"""Wheels alone, but for promise, which TFDS needs: it is Python alone, and has none."""
 
 
 class CannotBeHad(Exception):
@@ -59,7 +62,7 @@ def attempt(combination: str, folder: pathlib.Path) -> str | None:
         raise CannotBeHad(f"Python {version}: {_last_line(made.stderr)}")
     installed = _run(
         [
-            "uv", "pip", "install", "--quiet", f"--python={python}", "--only-binary=:all:",
+            "uv", "pip", "install", "--quiet", f"--python={python}", *NO_COMPILER,
             f"--resolution={RESOLUTIONS[name]}", "--requirement=requirements.txt",
             *FOR_TESTS,
         ]

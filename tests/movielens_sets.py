@@ -1,13 +1,11 @@
 """Writes small sets of ratings in the format in which TensorFlow Datasets leaves MovieLens."""
 
-import json
-import struct
 from pathlib import Path
 
 import numpy as np
+import tensorflow_datasets as tfds
 import tfds_sets
-
-from ensemble.sources import tfds_records
+from tensorflow_datasets.proto import tf_example_pb2
 
 GENRE_NAMES = ("Action", "Comedy", "Drama", "(no genres listed)")
 
@@ -33,14 +31,13 @@ def random_ratings(num_users: int = 9, num_movies: int = 7) -> list[Rating]:
 
 def serialise(rating: Rating) -> bytes:
     """The `tf.train.Example` of a rating, with fields that nobody reads, as TFDS has them."""
-    example = tfds_records.example_class()()
+    example = tf_example_pb2.Example()
     feature = example.features.feature
     for name, text in zip(("user_id", "movie_id", "movie_title"), rating, strict=False):
         feature[name].bytes_list.value.append(text.encode())
     feature["movie_genres"].int64_list.value.extend(rating[3])
     feature["timestamp"].int64_list.value.append(978_300_760)
-    # A list of one float is field 2, which the reader's message does not have.
-    feature["user_rating"].MergeFromString(b"\x12\x06\x0a\x04" + struct.pack("<f", 4.0))
+    feature["user_rating"].float_list.value.append(4.0)
     return example.SerializeToString()
 
 
@@ -58,12 +55,13 @@ def write_ratings(
     for index, part in enumerate(parts):
         file = directory / f"movielens-train.array_record-{index:05d}-of-{num_shards:05d}"
         tfds_sets.write_array_record(file, [serialise(ratings[i]) for i in part])
-    info = {
-        "name": "movielens",
-        "configName": config,
-        "fileFormat": "array_record",
-        "splits": [{"name": "train", "shardLengths": [str(len(part)) for part in parts]}],
+    genres = tfds.features.ClassLabel(names=GENRE_NAMES)
+    features = {
+        **dict.fromkeys(("user_id", "movie_id", "movie_title"), np.str_),
+        "movie_genres": tfds.features.Sequence(genres),
+        "timestamp": np.int64,
+        "user_rating": np.float32,
     }
-    (directory / "dataset_info.json").write_text(json.dumps(info))
-    (directory / "movie_genres.labels.txt").write_text("\n".join(GENRE_NAMES) + "\n")
+    lengths = {"train": [len(part) for part in parts]}
+    tfds_sets.write_json_files(directory, lengths, features, keys=None, name="movielens")
     return directory

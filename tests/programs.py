@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from unittest import mock
 
+import array_record.python.array_record_data_source  # noqa: F401 - It defines flags, once.
 from absl import app, flags, logging
 from conftest import ROOT
 
@@ -80,7 +81,7 @@ def as_new() -> Iterator[None]:
     state = {key: _copied(value) for key, value in vars(values).items()}
     states = [(flag, dict(vars(flag))) for flag in map(values.__getitem__, values)]
     for module, defined in values.flags_by_module_dict().items():
-        if not module.startswith("absl"):
+        if not module.startswith(("absl", "array_record")):
             for flag in list(defined):
                 delattr(values, flag.name)
     values.unparse_flags()

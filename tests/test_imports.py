@@ -104,6 +104,7 @@ OTHERS = [
     "ensemble.tasks.factorisation.watch_task",
     "ensemble.tasks.faults",
     "ensemble.tasks.probabilistic.model_task",
+    "tensorflow_datasets",
 ]
 """Methods, sources, networks and packages that a run on digits has no use for."""
 

@@ -73,7 +73,7 @@ def test_the_sdist_has_what_the_wheel_is_built_from(built):
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames() if name.count("/")}
     assert sources() <= names
-    assert {"LICENSE", "CHANGELOG.md", "CITATION.cff", "requirements.txt"} <= names
+    assert {"LICENSE", "CHANGELOG.md", "CITATION.cff", "requirements-wheel.txt"} <= names
     assert not [name for name in names if name.startswith(("tests", "configs", "docs"))]
 
 
@@ -82,8 +82,9 @@ def test_the_wheel_says_what_it_needs(wheel):
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
     needed = re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
-    wanted = {"": "requirements.txt"}
-    wanted |= {one: f"requirements-{one}.txt" for one in ("cuda", "tpu", "prepare", "docs")}
+    wanted = {"": "requirements-wheel.txt"}
+    extras = ("cuda", "tpu", "tfds", "prepare", "docs")
+    wanted |= {one: f"requirements-{one}.txt" for one in extras}
     for extra, file in wanted.items():
         lines = [line.partition("#")[0].strip() for line in (ROOT / file).read_text().splitlines()]
         names = {re.match(r"[\w.-]+", line)[0] for line in lines if line}
@@ -131,7 +132,9 @@ def test_every_requirement_is_used():
     for module, names in importlib.metadata.packages_distributions().items():
         for name in names:
             modules.setdefault(re.sub(r"[-_.]+", "-", name).lower(), set()).add(module)
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    included = re.findall(r"^-r (.*)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    assert "requirements-tfds.txt" in included
+    lines = [line for file in included for line in (ROOT / file).read_text().splitlines()]
     required = [re.match(r"[\w.-]+", line)[0] for line in lines if not line.startswith("#")]
     assert len(required) > 20
     unused = [

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 from conftest import ROOT
+from tensorflow_datasets.proto import tf_example_pb2
 
-from ensemble.sources import tfds_records
+from ensemble.sources import tfds_images
+from ensemble.sources.tfds_records import PreparedSet
 
 KEYS = ("image", "label")
 
@@ -35,7 +38,7 @@ def encode_png(image: np.ndarray) -> bytes:
 
 def serialise(encoded_image: bytes, label: int, keys: tuple[str, str] = KEYS) -> bytes:
     """The `tf.train.Example` of an encoded image and its label."""
-    example = tfds_records.example_class()()
+    example = tf_example_pb2.Example()
     example.features.feature[keys[0]].bytes_list.value.append(encoded_image)
     example.features.feature[keys[1]].int64_list.value.append(label)
     return example.SerializeToString()
@@ -52,24 +55,25 @@ def write_array_record(file: Path, records: list[bytes]) -> None:
 def write_json_files(
     directory: Path,
     shard_lengths: dict[str, list[int]],
-    shape: tuple,
-    keys: tuple[str, str] = KEYS,
-    more_fields: dict | None = None,
+    features: dict[str, Any],
+    keys: tuple[str, str] | None = KEYS,
+    name: str | None = None,
 ) -> None:
-    """`dataset_info.json` and `features.json`, as far as they are read; ten classes."""
+    """`dataset_info.json`, and by TFDS `features.json` and the names of classes."""
     splits = [
         {"name": split, "shardLengths": [str(length) for length in lengths]}
         for split, lengths in shard_lengths.items()
     ]
-    supervised = {"tuple": {"items": [{"featureKey": key} for key in keys]}}
-    info = {"fileFormat": "array_record", "splits": splits, "supervisedKeys": supervised}
-    (directory / "dataset_info.json").write_text(json.dumps(info))
-    fields = {
-        keys[0]: {"image": {"shape": {"dimensions": [str(length) for length in shape]}}},
-        keys[1]: {"classLabel": {"numClasses": "10"}},
-        **(more_fields or {}),
+    info = {
+        "name": name or directory.parent.name,
+        "version": directory.name,
+        "fileFormat": "array_record",
+        "splits": splits,
     }
-    (directory / "features.json").write_text(json.dumps({"featuresDict": {"features": fields}}))
+    if keys:
+        info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in keys]}}
+    (directory / "dataset_info.json").write_text(json.dumps(info))
+    tfds.features.FeaturesDict(features).save_config(directory)
 
 
 def write_set(
@@ -80,7 +84,7 @@ def write_set(
     num_shards: int = 1,
     shape: tuple | None = None,
     keys: tuple[str, str] = KEYS,
-    more_fields: dict | None = None,
+    more_features: dict[str, Any] | None = None,
 ) -> Path:
     """Writes a prepared set of images uint8 `[N, H, W, C]` and labels `[N]`.
 
@@ -90,16 +94,16 @@ def write_set(
         splits: images and labels of each; images of several sizes are a list.
         version: of the set.
         num_shards: of each split.
-        shape: of an image by `features.json`, -1 where it may differ; None: as they are.
+        shape: of an image by `features.json`, None where it may differ; by default as they are.
         keys: of image and label.
-        more_fields: of `features.json`.
+        more_features: of `features.json`.
 
     Returns:
         its directory, `data_dir/name/version`.
     """
     directory = data_dir / name / version
     directory.mkdir(parents=True)
-    stem, _, configuration = name.partition("/")
+    stem = name.partition("/")[0]
     shard_lengths = {}
     for split, (images, labels) in splits.items():
         parts = np.array_split(np.arange(len(labels)), num_shards)
@@ -109,10 +113,12 @@ def write_set(
             records = [serialise(encode_png(images[i]), int(labels[i]), keys) for i in part]
             write_array_record(file, records)
     shape = next(iter(splits.values()))[0].shape[1:] if shape is None else shape
-    write_json_files(directory, shard_lengths, shape, keys, more_fields)
-    if configuration:
-        file = directory / "dataset_info.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"name": stem}))
+    features = {
+        keys[0]: tfds.features.Image(shape=shape),
+        keys[1]: tfds.features.ClassLabel(num_classes=10),
+        **(more_features or {}),
+    }
+    write_json_files(directory, shard_lengths, features, keys, stem)
     return directory
 
 
@@ -126,3 +132,12 @@ def random_splits(shape: tuple[int, ...] = (6, 5, 1)) -> dict[str, tuple[np.ndar
         )
         for split, size in (("train", 50), ("test", 20))
     }
+
+
+def read(
+    directory: Path, split: str, size: tuple[int, int] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of a split, as a run reads them."""
+    prepared = PreparedSet(directory)
+    features = tfds_images.read_features(prepared)
+    return tfds_images.PreparedImages(prepared, features, split, size).examples(slice(None))

@@ -52,3 +52,9 @@ def stated_pixels(encoded: bytes) -> int:
             return image.height * image.width
     except Exception as error:  # Pillow's readers raise many types on bad bytes.
         raise ValueError("no image") from error
+
+
+def png_header(height: int, width: int) -> bytes:
+    """What a PNG file of this size begins with."""
+    sides = height.to_bytes(4, "big"), width.to_bytes(4, "big")
+    return b"".join((_PNG, b"\0\0\0\rIHDR", sides[1], sides[0]))

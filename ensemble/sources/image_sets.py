@@ -22,6 +22,8 @@ from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import split_decoded
 from ensemble.sources.own_arrays import max_data_bytes
 from ensemble.sources.splitting import SPLITS
+from ensemble.sources.tfds_images import PreparedImages
+from ensemble.sources.tfds_records import PreparedSet
 
 logger = logging.getLogger("ensemble")
 
@@ -38,35 +40,37 @@ TFDS_SIZES = {
 def load_images(name: str, request: Request) -> Dataset:
     """Reads one of the four sets, which is prepared first if need be."""
     data_dir = tfds_records.data_directory(request.data_dir)
-    directory = prepare_dataset.find_or_prepare(name, data_dir)
-    if request.only_test:
-        records = tfds_images.read_records(directory, ["test"])
-        splits = {"test": Examples(*records.splits["test"])}
-        return make_dataset(name, splits, records.class_names, scale=1 / 255)
-    records = tfds_images.read_records(directory)
+    prepared = PreparedSet(prepare_dataset.find_or_prepare(name, data_dir))
+    features = tfds_images.read_features(prepared)
     sizes = TFDS_SIZES[name]
     expected = {"train": sum(sizes[:-1]), "test": sizes[-1]}
-    found = {split: len(labels) for split, (_, labels) in records.splits.items()}
-    if found != expected:
-        raise tfds_records.broken(directory, f"it holds {found} examples, not {expected}")
-    images, labels = records.splits["train"]
-    bounds = np.cumsum(sizes[:-2])
-    pairs = [*zip(np.split(images, bounds), np.split(labels, bounds), strict=True)]
-    splits = {
-        split_name: Examples(*pair)
-        for split_name, pair in zip(SPLITS, [*pairs, records.splits["test"]], strict=True)
+    if prepared.sizes != expected:
+        what = f"it holds {prepared.sizes} examples, not {expected}"
+        raise tfds_records.broken(prepared.directory, what)
+    found = {
+        split: PreparedImages(prepared, features, split).examples(slice(None))
+        for split in (["test"] if request.only_test else expected)
     }
-    return make_dataset(name, splits, records.class_names, 1 / 255, request.hold_out)
+    if min(labels.min() for _, labels in found.values()) < 0:
+        raise tfds_records.broken(prepared.directory, "it holds examples without a label")
+    splits = {"test": Examples(*found["test"])}
+    if request.only_test:
+        return make_dataset(name, splits, features.class_names, scale=1 / 255)
+    bounds = np.cumsum(sizes[:-2])
+    parts = zip(*(np.split(array, bounds) for array in found["train"]), strict=True)
+    splits = {split: Examples(*pair) for split, pair in zip(SPLITS, parts, strict=False)} | splits
+    return make_dataset(name, splits, features.class_names, 1 / 255, request.hold_out)
 
 
 def is_prepared(name: str, data_dir: str | None) -> bool:
     """Whether a set can be read without preparing it.
 
     Raises:
-        UserError: there can be no such set, or it is there in part.
+        UserError: there can be no such set, it is there in part, or TFDS is not installed.
     """
     set_name = tfds_records.set_name(name)
     tfds_records.check_name(set_name)
+    tfds_records.check_installed()
     return tfds_records.find_prepared(set_name, tfds_records.data_directory(data_dir)) is not None
 
 
@@ -76,28 +80,28 @@ def load_tfds(name: str, request: Request) -> Source:
     Raises:
         UserError: there is no such set, or it is of another kind, or it cannot be had or read.
     """
-    directory = _directory(name, request)
-    counts = tfds_records.count_examples(directory)
-    wanted = [split for split in SPLITS if counts.get(split)]
+    prepared = _open(name, request)
+    features = tfds_images.read_features(prepared)
+    sizes = prepared.sizes
+    wanted = [split for split in SPLITS if split in sizes]
     if request.only_test and "test" in wanted:
         wanted = ["test"]
-    if shape := tfds_images.read_features(directory).shape(request.size):
-        num_bytes = sum(counts[split] for split in wanted) * math.prod(shape)
-        if num_bytes > max_data_bytes():
-            return split_decoded(given_tfds(name, request), name, request)
-    records = tfds_images.read_records(directory, wanted, request.size, lowest_label=-1)
-    splits = {
-        split: (images, labels)
-        for split, (images, labels) in records.splits.items()
-        if _has_labels(directory, split, labels)
-    }
+    shape = features.shape(request.size)
+    if shape and sum(sizes[split] for split in wanted) * math.prod(shape) > max_data_bytes():
+        return split_decoded(given_tfds(name, request), name, request)
+    splits = {}
+    for split in wanted:
+        stored = PreparedImages(prepared, features, split, request.size)
+        images, labels = stored.examples(slice(None))
+        if _has_labels(prepared, split, labels):
+            splits[split] = images, labels
     if request.only_test and "test" in splits:
         examples = {"test": Examples(*splits["test"])}
-        return make_dataset(name, examples, records.class_names, scale=1 / 255)
-    _check_has_train(name, splits, directory)
-    if left_out := [split for split in counts if split not in SPLITS]:
+        return make_dataset(name, examples, features.class_names, scale=1 / 255)
+    _check_has_train(name, splits, prepared)
+    if left_out := [split for split in sizes if split not in SPLITS]:
         logger.info("%s: not used are the splits %s.", name, ", ".join(left_out))
-    arrays: dict[str, np.ndarray] = {"class_names": np.array(records.class_names)}
+    arrays: dict[str, np.ndarray] = {"class_names": np.array(features.class_names)}
     for split, (images, labels) in splits.items():
         arrays |= {f"{split}_inputs": images, f"{split}_labels": labels}
     return own_dataset(arrays, name, request)
@@ -109,17 +113,15 @@ def given_tfds(name: str, request: Request) -> OwnData:
     Raises:
         UserError: as `load_tfds`, but for images that cannot be decoded.
     """
-    directory = _directory(name, request)
-    features = tfds_images.read_features(directory)
+    prepared = _open(name, request)
+    features = tfds_images.read_features(prepared)
     inputs, targets = dict[str, Stored](), dict[str, np.ndarray]()
-    for split in SPLITS:
-        stored = tfds_images.PreparedImages(directory, features, split, request.size)
-        if not len(stored):
-            continue
+    for split in (one for one in SPLITS if one in prepared.sizes):
+        stored = PreparedImages(prepared, features, split, request.size)
         labels = stored.labels()
-        if _has_labels(directory, split, labels):
+        if _has_labels(prepared, split, labels):
             inputs[split], targets[split] = stored, labels
-    _check_has_train(name, targets, directory)
+    _check_has_train(name, targets, prepared)
     shapes = {stored.shape[1:] for stored in inputs.values()}
     if len(shapes) > 1:
         raise UserError(
@@ -129,21 +131,21 @@ def given_tfds(name: str, request: Request) -> OwnData:
     return OwnData(inputs, targets, np.dtype(np.uint8), features.class_names)
 
 
-def _check_has_train(name: str, splits: Container[str], directory: Path) -> None:
+def _check_has_train(name: str, splits: Container[str], prepared: PreparedSet) -> None:
     if "train" not in splits:
-        found = ", ".join(tfds_records.count_examples(directory))
+        found = ", ".join(prepared.sizes)
         raise UserError(
             f"{name} has no training examples: its splits are {found}; take another set"
         )
 
 
-def _directory(name: str, request: Request) -> Path:
-    """Where a set is, which is prepared first if need be."""
+def _open(name: str, request: Request) -> PreparedSet:
+    """Opens a set, which is prepared first if need be."""
     set_name = tfds_records.set_name(name)
     tfds_records.check_name(set_name)
     data_dir = tfds_records.data_directory(request.data_dir)
     _check_configuration(name, set_name, data_dir)
-    return prepare_dataset.find_or_prepare(set_name, data_dir)
+    return PreparedSet(prepare_dataset.find_or_prepare(set_name, data_dir))
 
 
 def _check_configuration(name: str, set_name: str, data_dir: Path) -> None:
@@ -162,11 +164,11 @@ def _check_configuration(name: str, set_name: str, data_dir: Path) -> None:
         )
 
 
-def _has_labels(directory: Path, split: str, labels: np.ndarray) -> bool:
+def _has_labels(prepared: PreparedSet, split: str, labels: np.ndarray) -> bool:
     """Whether a split can be scored: where labels are kept secret, they are -1."""
     if (labels >= 0).all():
         return True
     if (labels >= 0).any():
-        raise tfds_records.broken(directory, f"only some examples of {split} have a label")
-    note(f"{directory}: the split {split} has no labels, and is not used.")
+        raise tfds_records.broken(prepared.directory, f"only some examples of {split} have a label")
+    note(f"{prepared.directory}: the split {split} has no labels, and is not used.")
     return False

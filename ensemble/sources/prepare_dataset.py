@@ -168,14 +168,14 @@ def check_tensorflow(name: str) -> None:
             raise UserError(
                 f"preparing {name} as ArrayRecord needs {package}, which is not installed: "
                 "pip install -r requirements-prepare.txt, or this package with its extra "
-                f"'prepare' (training itself does not need it); "
+                f"'prepare' (training itself needs no TensorFlow); "
                 f"{_no_download(name)}"
             )
 
 
 def _download(name: str, data_dir: Path) -> None:
     """Downloads and prepares by TFDS, which writes to `incomplete.*` and renames at the end."""
-    import tensorflow_datasets as tfds  # Of requirements-prepare.txt, as is TensorFlow.
+    import tensorflow_datasets as tfds  # Slow, and only who prepares a set needs it.
 
     if not sys.stderr.isatty():
         tfds.disable_progress_bar()
@@ -204,13 +204,12 @@ def _convert(directory: Path) -> None:
     import tensorflow as tf
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    for shard in tfds_records.read_shards(directory):
-        target = directory / shard.file_name("array_record")
+    for source in sorted(directory.glob("*.tfrecord-*")):
+        target = source.with_name(source.name.replace(".tfrecord-", ".array_record-"))
         partial = target.with_name(f"incomplete.{target.name}")
         partial.unlink(missing_ok=True)  # Through a link another file would be written.
         # One record per group, as TFDS writes them.
         writer = ArrayRecordWriter(str(partial), "group_size:1")
-        source = directory / shard.file_name("tfrecord")
         try:
             for record in tf.data.TFRecordDataset(str(source)).as_numpy_iterator():
                 writer.write(record)

@@ -1,60 +1,25 @@
-"""Reads sets that TensorFlow Datasets (TFDS) prepared as ArrayRecord, without TensorFlow.
+"""Finds sets that TensorFlow Datasets (TFDS) prepared, and reads their records.
 
-A prepared set is a directory `DATA_DIR/NAME/VERSION`, or `DATA_DIR/NAME/CONFIG/VERSION`, with
-`dataset_info.json` (splits and their shard lengths) and shards
-`NAME-SPLIT.array_record-00000-of-00001` of `tf.train.Example` protos. `tfds_images` decodes those
-of image sets.
+A prepared set is a directory `DATA_DIR/NAME/VERSION`, or `DATA_DIR/NAME/CONFIG/VERSION`. TFDS reads
+it, without TensorFlow (decision 0049); it is imported when a set is opened, for it takes half a
+second. `tfds_images` decodes the records of image sets.
 """
 
-import functools
+import contextlib
+import importlib.util
 import json
 import os
 import re
-import threading
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from typing import Any
 
 from ensemble.errors import Damaged, UserError, in_one_line
 from ensemble.storage.paths import is_remote
 
 _MAX_TEXT_BYTES = 10_000_000  # Of a JSON file or the names of classes; they have kilobytes.
-# https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/example.proto, as far
-# as images, labels and MovieLens need it. Importing the copy inside TFDS imports all of TFDS: 0.4 s
-# more.
-EXAMPLE_PROTO = """
-name: "example.proto" package: "tfds_records" syntax: "proto3"
-message_type { name: "BytesList"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
-message_type { name: "Int64List"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
-message_type { name: "Feature"
-  field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: "BytesList" }
-  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: "Int64List" } }
-message_type { name: "Features"
-  nested_type { name: "FeatureEntry" options { map_entry: true }
-    field { name: "key" number: 1 type: TYPE_STRING }
-    field { name: "value" number: 2 type: TYPE_MESSAGE type_name: "Feature" } }
-  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
-          type_name: "FeatureEntry" } }
-message_type { name: "Example"
-  field { name: "features" number: 1 type: TYPE_MESSAGE type_name: "Features" } }
-"""
-
-
-class Shard(NamedTuple):
-    """One file of a split. `stem` and `suffix` enclose the file format's name."""
-
-    split: str
-    stem: str
-    suffix: str
-    num_examples: int
-
-    def file_name(self, file_format: str) -> str:
-        """The shard's file name in a format, `array_record` or `tfrecord`."""
-        return f"{self.stem}.{file_format}-{self.suffix}"
+_FEATURES = "tensorflow_datasets.core.features."
 
 
 def data_directory(data_dir: str | None) -> Path:
@@ -82,40 +47,30 @@ def version_directory(name: str, data_dir: Path) -> Path | None:
     return max(versions, key=lambda path: tuple(map(int, path.name.split("."))), default=None)
 
 
-def read_shards(directory: Path) -> list[Shard]:
-    """The shards that `dataset_info.json` promises.
+def missing_files(directory: Path, file_format: str) -> list[str]:
+    """Names of files of a format that `dataset_info.json` promises and that are not there.
+
+    Args:
+        directory: of the set.
+        file_format: `array_record` or `tfrecord`.
 
     Raises:
-        UserError: if the file is absent or cannot be understood.
+        UserError: if `dataset_info.json` is absent or cannot be understood.
     """
-    info = read_json(directory / "dataset_info.json")
+    info = _read_json(directory / "dataset_info.json")
     try:
-        # A set with configurations, `NAME/CONFIG/VERSION`, names its files after NAME.
-        name = info.get("name", directory.parent.name)
-        for one in (name, *(split["name"] for split in info["splits"])):
-            if not re.fullmatch(r"[\w-]{1,100}", one, re.ASCII):  # It becomes a part of paths.
-                raise ValueError(one)
-        shards = [
-            Shard(
-                split=split["name"],
-                stem=f"{name}-{split['name']}",
-                suffix=f"{index:05d}-of-{len(split.get('shardLengths', [])):05d}",
-                num_examples=int(length),
-            )
-            for split in info["splits"]
-            for index, length in enumerate(split.get("shardLengths", []))
+        numbers = {one["name"]: len(one.get("shardLengths", [])) for one in info["splits"]}
+        names = [
+            f"{info['name']}-{split}.{file_format}-{index:05d}-of-{number:05d}"
+            for split, number in numbers.items()
+            for index in range(number)
         ]
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        missing = [name for name in names if not (directory / name).is_file()]
+    except (AttributeError, KeyError, TypeError, OSError) as error:
         raise broken(directory, "dataset_info.json does not list splits and shards") from error
-    if not shards:
+    if not names:
         raise broken(directory, "dataset_info.json lists no shards")
-    return shards
-
-
-def missing_files(directory: Path, shards: list[Shard], file_format: str) -> list[str]:
-    """Names of the shards' files that are not there."""
-    names = [shard.file_name(file_format) for shard in shards]
-    return [name for name in names if not (directory / name).is_file()]
+    return missing
 
 
 def find_prepared(name: str, data_dir: Path) -> Path | None:
@@ -130,11 +85,10 @@ def find_prepared(name: str, data_dir: Path) -> Path | None:
     directory = version_directory(name, data_dir)
     if directory is None:
         return None
-    shards = read_shards(directory)
-    missing = missing_files(directory, shards, "array_record")
+    missing = missing_files(directory, "array_record")
     if not missing:
         return directory
-    if not missing_files(directory, shards, "tfrecord"):
+    if not missing_files(directory, "tfrecord"):
         return None
     raise broken(directory, f"{missing[0]} is missing")
 
@@ -175,18 +129,6 @@ def check_name(name: str) -> None:
         )
 
 
-def count_examples(directory: Path) -> dict[str, int]:
-    """Examples of each split that `dataset_info.json` promises.
-
-    Raises:
-        UserError: as `read_shards`.
-    """
-    counts: dict[str, int] = {}
-    for shard in read_shards(directory):
-        counts[shard.split] = counts.get(shard.split, 0) + shard.num_examples
-    return counts
-
-
 def broken(directory: Path, what: str) -> Damaged:
     """The error for a set that cannot be read."""
     return Damaged(
@@ -196,7 +138,7 @@ def broken(directory: Path, what: str) -> Damaged:
     )
 
 
-def read_json(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     """Reads a JSON file of a set.
 
     Raises:
@@ -204,77 +146,166 @@ def read_json(file: Path) -> Any:
     """
     if not file.is_file():
         raise broken(file.parent, f"{file.name} is missing")
+    _check_length(file)
     try:
-        return json.loads(read_text(file))
-    except UserError:
-        raise
+        return json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise broken(file.parent, f"{file.name} is not readable JSON") from error
 
 
-def read_text(file: Path, errors: str = "strict") -> str:
-    """Reads a text file of a set.
-
-    Raises:
-        UserError: it is too large.
-    """
+def _check_length(file: Path) -> None:
+    if not file.is_file():  # A pipe would be read for ever.
+        raise broken(file.parent, f"{file.name} is no file")
     if file.stat().st_size > _MAX_TEXT_BYTES:
         raise broken(file.parent, f"{file.name} has more than {_MAX_TEXT_BYTES:,} bytes")
-    return file.read_text(errors=errors)
 
 
-class ArrayRecordFile:
-    """A file of records, which is opened when it is first read.
+def check_installed() -> None:
+    """Raises UserError if TFDS is not installed: the wheel has it as an extra."""
+    if importlib.util.find_spec("tensorflow_datasets") is None:
+        raise UserError(
+            "sets of TFDS are read by tensorflow-datasets, which is not installed: "
+            "pip install 'flax-ensembles[tfds]', or -r requirements-tfds.txt in the repository"
+        )
 
-    Args:
-        path: of the file.
-        num_examples: that it holds.
+
+class PreparedSet:
+    """A prepared set as TFDS describes it.
+
+    Attributes:
+        directory: `DATA_DIR/NAME/VERSION`, as from `find_prepared`.
+        features: by name, of an example.
+        supervised_keys: names of what is learned from, and of what is learned; None if it has none.
+        sizes: examples of each split that has any.
+
+    Raises:
+        UserError: TFDS is not installed, the set is damaged, or reading it would run code of its
+            own.
     """
 
-    def __init__(self, path: Path, num_examples: int):
-        self.path, self.num_examples = path, num_examples
-        self._lock = threading.Lock()  # A reader is of one thread at a time.
-        self._reader: Any = None
+    def __init__(self, directory: Path):
+        check_installed()
+        import tensorflow_datasets as tfds  # Half a second, and only who has such sets has it.
 
-    def read(self, rows: Sequence[int] | None = None) -> list[bytes]:
-        """Some records, or all, checked against their number.
+        self.directory = directory
+        for file in [*directory.glob("*.json"), *directory.glob("*.txt")]:
+            _check_length(file)
+        content = _read_json(directory / "features.json")
+        try:
+            for name in _classes(content):
+                # TFDS imports the module that a feature names.
+                module = name.rpartition(".")[0]
+                if not module.startswith(_FEATURES) or module not in sys.modules:
+                    raise UserError(
+                        f"{directory} has a feature of the class {in_one_line(name, 80)}, which is "
+                        "not of TFDS, and would run code: take another set"
+                    )
+            self._builder = tfds.builder_from_directory(directory)
+            # A set that was converted still says tfrecord.
+            self._builder.info.set_file_format(
+                "array_record", override=True, override_if_initialized=True
+            )
+            info = self._builder.info
+            self.features: dict[str, Any] = dict(info.features)
+            self.supervised_keys: Any = info.supervised_keys
+            splits = {split: one for split, one in info.splits.items() if one.num_examples}
+            self.sizes = {split: int(one.num_examples) for split, one in splits.items()}
+            self._files = {
+                split: [*zip(map(Path, one.filepaths), one.shard_lengths, strict=True)]
+                for split, one in splits.items()
+            }
+        except UserError:
+            raise
+        except Exception as error:  # TFDS raises many types.
+            raise broken(directory, f"TFDS cannot read it ({in_one_line(error)})") from error
+        for file in (file for files in self._files.values() for file, _ in files):
+            if file.parent != directory:
+                raise broken(directory, f"its file {in_one_line(file, 200)} would lie elsewhere")
+            if not file.is_file():
+                raise broken(directory, f"{file.name} is missing")
+
+    def records(self, split: str) -> "Records":
+        """The records of a split.
 
         Raises:
-            UserError: the file is damaged, or another.
+            UserError: it has none, or a file is damaged.
         """
-        from array_record.python.array_record_module import (
-            ArrayRecordReader,
-        )  # Only where they are.
+        if split not in self.sizes:
+            raise broken(self.directory, f"its split {split} has no examples")
+        return Records(self._builder, split, self._files[split])
 
+
+class Records:
+    """The serialised examples of a split.
+
+    Attributes:
+        parse: makes a message, `tf.train.Example`, of a record.
+
+    Args:
+        builder: of TFDS.
+        split: its name.
+        files: that it lies in, and how many examples each is to have.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+
+    def __init__(self, builder: Any, split: str, files: Sequence[tuple[Path, int]]):
+        # As in `PreparedSet`.
+        from tensorflow_datasets import decode
+        from tensorflow_datasets.core.file_adapters import ArrayRecordFileAdapter
+        from tensorflow_datasets.proto import tf_example_pb2
+
+        self.parse = tf_example_pb2.Example.FromString
+        for file, length in files:
+            try:
+                found = ArrayRecordFileAdapter.num_examples(file)
+            except (RuntimeError, ValueError, OSError) as error:
+                what = f"{file.name} cannot be read ({in_one_line(error)})"
+                raise broken(file.parent, what) from error
+            if found != length:
+                what = f"{file.name} holds {found} examples, dataset_info.json says {length}"
+                raise broken(file.parent, what)
+        self._split, self._files = split, files
+        raw = decode.DeserializeMethod.RAW_BYTES
+        self._source = builder.as_data_source(split, deserialize_method=raw)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, rows: Sequence[int]) -> list[bytes]:
+        """Reads records by their numbers.
+
+        Raises:
+            UserError: the file is damaged.
+        """
         try:
-            with self._lock:
-                reader, self._reader = self._reader, None  # One that fails is not asked again.
-                reader = reader or ArrayRecordReader(str(self.path))
-                records = reader.read_all() if rows is None else reader.read([*rows])
-                found = reader.num_records()
-                self._reader = reader
+            return list(self._source.__getitems__(rows))
         except (RuntimeError, ValueError, IndexError) as error:
-            reason = in_one_line(error)
-            what = f"{self.path.name} cannot be read ({reason})"
-            raise broken(self.path.parent, what) from error
-        if found != self.num_examples:
-            raise broken(
-                self.path.parent,
-                f"{self.path.name} holds {found} examples, dataset_info.json says "
-                f"{self.num_examples}",
-            )
-        return list(records)
+            what = f"its split {self._split} cannot be read ({in_one_line(error)})"
+            raise broken(self._files[0][0].parent, what) from error
+
+    def place(self, row: int) -> str:
+        """Where a record is: its number and its file."""
+        for file, length in self._files:
+            if row < length:
+                return f"record {row} of {file.name}"
+            row -= length
+        raise IndexError(row)
 
 
-def read_array_record(file: Path, num_examples: int) -> list[bytes]:
-    """All records of one file, checked against their number."""
-    return ArrayRecordFile(file, num_examples).read()
-
-
-@functools.cache
-def example_class() -> Any:
-    """The message class of `tf.train.Example`, in a pool of its own: TensorFlow has one, too."""
-    schema = text_format.Parse(EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(schema.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tfds_records.Example"))
+def _classes(node: Any) -> Iterator[str]:
+    """Yields the names of Python classes in `features.json`, in any form that TFDS reads."""
+    if isinstance(node, str):
+        # Some features have their own in a text that is JSON again.
+        with contextlib.suppress(ValueError):
+            yield from _classes(json.loads(node)) if node.lstrip()[:1] in ("{", "[") else ()
+    elif isinstance(node, list):
+        for one in node:
+            yield from _classes(one)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("pythonClassName", "python_class_name", "type") and isinstance(value, str):
+                yield value
+            else:
+                yield from _classes(value)

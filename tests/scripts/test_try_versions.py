@@ -25,7 +25,7 @@ def test_what_is_allowed_can_be_installed_without_a_compiler(combination, tmp_pa
     version, name = combination.split(":")
     command = [
         sys.executable, "-m", "uv", "pip", "compile", "--quiet", "requirements.txt", "-",
-        f"--python-version={version}", "--only-binary=:all:",
+        f"--python-version={version}", *try_versions.NO_COMPILER,
         f"--resolution={try_versions.RESOLUTIONS[name]}", f"--output-file={tmp_path / 'all.txt'}",
     ]  # fmt: skip
     beside = "\n".join(try_versions.FOR_TESTS)

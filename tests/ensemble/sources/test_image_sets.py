@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 import tfds_sets
 
 from ensemble import UserError
@@ -57,7 +58,7 @@ def test_a_set_with_training_examples_alone_is_a_pool(tmp_path):
 
 
 def test_images_of_any_size_become_one(tmp_path):
-    tfds_sets.write_set(tmp_path, "pets", {"train": _varying(60)}, shape=(-1, -1, 3))
+    tfds_sets.write_set(tmp_path, "pets", {"train": _varying(60)}, shape=(None, None, 3))
     with pytest.raises(UserError, match=r"8x9.*9x10.*config\.resize"):
         load_dataset("tfds:pets", str(tmp_path))
     dataset = load_dataset("tfds:pets", str(tmp_path), resize="7x6")
@@ -69,7 +70,7 @@ def test_a_resized_image_is_that_of_a_folder(tmp_path):
     import PIL.Image
 
     images, labels = _varying(20)
-    tfds_sets.write_set(tmp_path, "pets", {"train": (images, labels % 2)}, shape=(-1, -1, 3))
+    tfds_sets.write_set(tmp_path, "pets", {"train": (images, labels % 2)}, shape=(None, None, 3))
     for i, image in enumerate(images):
         (tmp_path / "folder" / str(i % 2)).mkdir(parents=True, exist_ok=True)
         PIL.Image.fromarray(image).save(tmp_path / "folder" / str(i % 2) / f"{i:02}.png")
@@ -83,17 +84,17 @@ def test_a_resized_image_is_that_of_a_folder(tmp_path):
 def test_sizes_that_happen_to_be_equal_need_no_resizing(tmp_path):
     images, labels = _split(40)
     tfds_sets.write_set(
-        tmp_path, "pets", {"train": (images, labels)}, shape=(-1, -1, 3), num_shards=3
+        tmp_path, "pets", {"train": (images, labels)}, shape=(None, None, 3), num_shards=3
     )
     assert load_dataset("tfds:pets", str(tmp_path)).input_shape == (6, 5, 3)
 
 
 def test_what_is_learned_from_what_the_set_says(tmp_path):
     """Two labels, and other names than image and label."""
-    coarse = {"coarse": {"classLabel": {"numClasses": "2"}}, "id": {"text": {}}}
+    coarse = {"coarse": tfds.features.ClassLabel(num_classes=2), "id": tfds.features.Text()}
     splits = {"train": _split(60)}
     directory = tfds_sets.write_set(
-        tmp_path, "cifar100", splits, keys=("photo", "fine"), more_fields=coarse
+        tmp_path, "cifar100", splits, keys=("photo", "fine"), more_features=coarse
     )
     assert load_dataset("tfds:cifar100", str(tmp_path)).sizes["train"] == 42
     info = json.loads((directory / "dataset_info.json").read_text())
@@ -106,37 +107,28 @@ def test_what_is_learned_from_what_the_set_says(tmp_path):
         load_dataset("tfds:cifar100", str(tmp_path))
 
 
-NAMED = "tensorflow_datasets.core.features"
+IMAGE = tfds.features.Image(shape=(6, 5, 3))
+LABEL = tfds.features.ClassLabel(num_classes=2)
 OTHERS = {
     "reviews": (
-        {
-            "text": {"text": {}, "pythonClassName": f"{NAMED}.text_feature.Text"},
-            "label": {"classLabel": {"numClasses": "2"}, "pythonClassName": f"{NAMED}.ClassLabel"},
-        },
-        r"it holds text \(Text\), label \(ClassLabel\); take another set",
+        {"text": tfds.features.Text(), "label": LABEL},
+        r"it holds label \(ClassLabel\), text \(Text\); take another set",
     ),
     "boxes": (
-        {
-            "image": {"image": {"shape": {"dimensions": ["6", "5", "3"]}}},
-            "objects": {"sequence": {}},
-        },
-        r"it holds image \(image\), objects \(sequence\)",
+        {"image": IMAGE, "objects": tfds.features.Sequence({"name": tfds.features.Text()})},
+        r"it holds image \(Image\), objects \(Sequence\)",
     ),
     "floats": (
-        {
-            "image": {"image": {"shape": {"dimensions": ["6", "5", "3"]}, "dtype": "float32"}},
-            "label": {"classLabel": {"numClasses": "2"}},
-        },
+        {"image": tfds.features.Image(shape=(6, 5, 1), dtype=np.float32), "label": LABEL},
         "has images of float32, not of 8 bits per channel",
     ),
 }
 
 
-@pytest.mark.parametrize(("fields", "message"), OTHERS.values(), ids=OTHERS)
-def test_a_set_of_another_kind_is_named(tmp_path, fields, message):
+@pytest.mark.parametrize(("features", "message"), OTHERS.values(), ids=OTHERS)
+def test_a_set_of_another_kind_is_named(tmp_path, features, message):
     directory = tfds_sets.write_set(tmp_path, "other", {"train": _split(20)})
-    content = {"featuresDict": {"features": fields}}
-    (directory / "features.json").write_text(json.dumps(content))
+    tfds.features.FeaturesDict(features).save_config(directory)
     with pytest.raises(UserError, match=message) as error:
         load_dataset("tfds:other", str(tmp_path))
     assert "delete" not in str(error.value)

@@ -7,6 +7,7 @@ import movielens_sets
 import numpy as np
 import pandas as pd
 import pytest
+from tensorflow_datasets.proto import tf_example_pb2
 
 from ensemble import UserError
 from ensemble.sources import movielens, prepare_dataset
@@ -69,8 +70,9 @@ def test_duplicate_ratings_are_refused(tmp_path):
 
 def _without(feature):
     def damage(directory):
-        example = movielens_sets.tfds_records.example_class()()
-        example.ParseFromString(movielens_sets.serialise(("1", "2", "Film", [0])))
+        example = tf_example_pb2.Example.FromString(
+            movielens_sets.serialise(("1", "2", "Film", [0]))
+        )
         del example.features.feature[feature]
         _replace([example.SerializeToString()])(directory)
 
@@ -98,7 +100,7 @@ DAMAGES = {
     "no protos": (_replace([b"\xff"]), "cannot be decoded"),
     "no genre names": (
         lambda directory: (directory / "movie_genres.labels.txt").unlink(),
-        "movie_genres.labels.txt cannot be read",
+        "movie_genres.labels.txt is missing",
     ),
     "no shard": (
         lambda directory: (directory / "movielens-train.array_record-00000-of-00001").unlink(),

@@ -16,7 +16,7 @@ import pytest
 import tfds_sets
 
 from ensemble import UserError
-from ensemble.sources import catalogue, prepare_dataset, tfds_images, tfds_records
+from ensemble.sources import catalogue, prepare_dataset, tfds_records
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
@@ -217,9 +217,8 @@ for shard in pathlib.Path({str(directory)!r}).glob("*array_record*"):
 
     prepare_dataset.prepare_in_child("mnist", tmp_path)
 
-    records = tfds_images.read_records(tfds_records.find_prepared("mnist", tmp_path))
-    for split, (images, labels) in splits.items():
-        np.testing.assert_array_equal(records.splits[split][0], images)
-        np.testing.assert_array_equal(records.splits[split][1], labels)
+    for split, given in splits.items():
+        for found, array in zip(tfds_sets.read(directory, split), given, strict=True):
+            np.testing.assert_array_equal(found, array)
     assert len(list(directory.glob("*.tfrecord-*"))) == 4
     assert not list(directory.glob("incomplete*"))

@@ -10,12 +10,13 @@ import sys
 import numpy as np
 import pytest
 import tfds_sets
+from array_record.python.array_record_module import ArrayRecordReader
 from conftest import ROOT
 from programs import PEAK, run_here
 from run_parts import examples_of, read_in_blocks_of, records_of
 
 from ensemble import UserError
-from ensemble.sources import in_memory, load_dataset, tfds_records
+from ensemble.sources import in_memory, load_dataset
 from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk
 from ensemble.sources.records import conversion, index, shards
@@ -284,7 +285,7 @@ def test_a_prepared_set_is_written_without_being_held(tmp_path, given, monkeypat
     _check_decoded("tfds:beans", str(tmp_path), "ensemble.sources.image_sets", monkeypatch, caplog)
 
     file = directory / "beans-train.array_record-00001-of-00002"
-    records = tfds_records.read_array_record(file, 30)
+    records = ArrayRecordReader(str(file)).read_all()
     records[4] = tfds_sets.serialise(b"no picture", 1)
     tfds_sets.write_array_record(file, records)
     done = run_here(*command[:-1], tmp_path / "new", f"--data_dir={tmp_path}")
