@@ -139,9 +139,13 @@ def test_it_goes_on_and_has_its_own_keys_from_then_on(work, archive):
     found = read(work / "config.json")["config"]
     assert report["config"] == validated(config).to_dict()
     assert ("sampler" in report["config"]) == (report["method"] == "hmc")
-    assert ("hmc" in found) == (had_identity and name == "hmc")
-    if "hmc" in found:
-        found["sampler"] = found.pop("hmc")
+    for former, today, of in (
+        ("hmc", "sampler", report["method"] == "hmc"),
+        ("pretrained", "init_from", report["method"] == "sgd"),
+    ):
+        assert (former in found) == (had_identity and of), former
+        if former in found:
+            found[today] = found.pop(former)
     assert found == report["config"]
 
 
