@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from run_parts import inputs_of
 from small_runs import make_blobs, small_config
 
 import ensemble
@@ -18,7 +19,6 @@ from ensemble.methods.members.engine import Engine, EngineState, batch_sizes
 from ensemble.methods.members.engine_method import EngineMethod
 from ensemble.methods.members.optimizers import create_descent
 from ensemble.sharding import processes
-from ensemble.source import SplitInputs
 from ensemble.storage.predictions import MemberPredictions
 
 MEAN = "mean"
@@ -71,7 +71,7 @@ class Averaged(EngineMethod[AveragedState]):
         return AveragedState(self.engine.restored(arrays, counters), mean)
 
     def predict_split(self, state, name):
-        inputs = SplitInputs(self.task.dataset, name)
+        inputs = inputs_of(self.task.dataset, name)
         return MemberPredictions(self.engine.programs.predict({"params": state.mean}, inputs))
 
     def predictive(self, state, live, draws):

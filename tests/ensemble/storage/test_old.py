@@ -13,10 +13,10 @@ import tempfile
 import numpy as np
 import pytest
 
+from ensemble import UserError
 from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
 from ensemble.storage import identity, old, schema
 from ensemble.storage.old import validate_stored
 from ensemble.storage.workdir import Workdir
