@@ -51,7 +51,7 @@ class Pictures:
 
 def write(folder: str, num_examples: str) -> dict[str, float]:
     """Writes the records, unless they are there from before."""
-    from ensemble.sources.given_data import OwnData
+    from ensemble.sources.own_arrays import OwnData
     from ensemble.sources.records.conversion import write_records
     from ensemble.sources.splitting import POOL
 

@@ -17,7 +17,7 @@ from ensemble.sources import image_form
 from ensemble.storage.paths import is_remote
 
 if TYPE_CHECKING:
-    from ensemble.sources.given_data import OwnData
+    from ensemble.sources.own_arrays import OwnData
 
 logger = logging.getLogger("ensemble")
 

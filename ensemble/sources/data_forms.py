@@ -41,7 +41,7 @@ def as_arrays(data: Any, kind: str | None = None, target: str = "") -> dict[str,
     Args:
         data: in one of the forms above.
         kind: `labels` or `targets`, what y is; None: targets if y holds fractions, else labels, and
-            of a column of a table as of `table_targets.kind_of_target`.
+            of a column of a table as of `raw_columns.kind_of_target`.
         target: the column of data frames that is y; empty: y is beside them.
 
     Raises:
@@ -88,7 +88,7 @@ def _without_target(
     """Columns of a data frame, whether its target are labels or targets, and these."""
     # Most data are no tables, and need nothing of these.
     from ensemble.sources.tables.frames import take_target
-    from ensemble.sources.tables.table_targets import kind_of_target, target_values
+    from ensemble.sources.tables.raw_columns import kind_of_target, target_values
 
     columns, column = take_target(data, target, what)
     kind = kind or kind_of_target(column, target)
@@ -145,7 +145,7 @@ def _kind(targets: Any, kind: str | None, inputs: Any = None) -> str:
     if is_table(inputs) and values.ndim and values.size == len(values):  # One for each row.
         # As in `_without_target`.
         from ensemble.sources.tables.frames import of_frame
-        from ensemble.sources.tables.table_targets import kind_of_target
+        from ensemble.sources.tables.raw_columns import kind_of_target
 
         column = targets if values.ndim == 1 else values.ravel()
         return kind_of_target(of_frame({"y": column})["y"], "y")

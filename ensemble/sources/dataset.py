@@ -14,7 +14,7 @@ from ensemble.source import Examples, Request, Source
 from ensemble.sources.splitting import assign_splits, stratified_split
 
 if TYPE_CHECKING:
-    from ensemble.sources.given_data import OwnData
+    from ensemble.sources.own_arrays import OwnData
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

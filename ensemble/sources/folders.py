@@ -11,12 +11,11 @@ import numpy as np
 from ensemble.errors import Damaged, UserError, in_one_line
 from ensemble.source import Request, Source
 from ensemble.sources.dataset import own_dataset
-from ensemble.sources.given_data import OwnData
 from ensemble.sources.image_form import resize_and_crop
 from ensemble.sources.image_memory import FORMATS, MAX_THREADS, threads_for
 from ensemble.sources.labels import classes
 from ensemble.sources.on_disk import split_decoded
-from ensemble.sources.own_arrays import local_path, max_data_bytes
+from ensemble.sources.own_arrays import OwnData, local_path, max_data_bytes
 from ensemble.sources.splitting import POOL, SPLITS, split_of
 
 PILLOW_GRAY_MODES = ("1", "L", "LA")

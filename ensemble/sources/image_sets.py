@@ -18,9 +18,8 @@ from ensemble.notes import note
 from ensemble.source import Examples, Request, Source, Stored
 from ensemble.sources import prepare_dataset, tfds_images, tfds_records
 from ensemble.sources.dataset import Dataset, make_dataset, own_dataset
-from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import split_decoded
-from ensemble.sources.own_arrays import max_data_bytes
+from ensemble.sources.own_arrays import OwnData, max_data_bytes
 from ensemble.sources.splitting import SPLITS
 from ensemble.sources.tfds_images import PreparedImages
 from ensemble.sources.tfds_records import PreparedSet

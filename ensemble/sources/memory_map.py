@@ -13,9 +13,8 @@ from ensemble.errors import UserError, in_one_line
 from ensemble.source import Request
 from ensemble.sources import own_arrays
 from ensemble.sources.data_forms import as_arrays
-from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk, split_on_disk
-from ensemble.sources.own_arrays import local_path, max_data_bytes
+from ensemble.sources.own_arrays import OwnData, local_path, max_data_bytes
 from ensemble.storage.npz import Pickled, map_array
 
 _SUFFIX = ".npy"

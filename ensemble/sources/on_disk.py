@@ -13,7 +13,7 @@ import numpy as np
 from ensemble.notes import note
 from ensemble.source import Examples, Request, Source, Stored
 from ensemble.sources import own_arrays
-from ensemble.sources.given_data import OwnData
+from ensemble.sources.own_arrays import OwnData
 from ensemble.sources.splitting import Rows, assign_splits
 
 

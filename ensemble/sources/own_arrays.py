@@ -16,26 +16,29 @@ Arrays may be memory maps that are larger than the memory: inputs are looked at 
 brought to their type by `OwnData.convert` when they are read. Labels fit in memory.
 """
 
+from __future__ import annotations
+
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ensemble import target_rows
 from ensemble.errors import UserError, in_one_line
 from ensemble.notes import note
 from ensemble.rounding import note_rounding
-from ensemble.source import Source, block_size, blocks
-from ensemble.sources.annotations import tell, with_annotations
-from ensemble.sources.given_data import OwnData
+from ensemble.source import Source, Stored, block_size, blocks
+from ensemble.sources.copies import digest_examples
 from ensemble.sources.image_form import is_channels_first, to_channels_last
 from ensemble.sources.labels import MAX_NAMED, classes
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import Pickled, read_arrays
 from ensemble.storage.paths import is_remote
-from ensemble.target_rows import ANNOTATIONS, VALUE
+from ensemble.target_rows import ANNOTATIONS, CENSORED, ERROR, VALUE, annotation
 
 WEIGHTS = "sample_weight"
 
@@ -50,6 +53,61 @@ _TURNED = (
 )
 
 _TO_COLUMNS = ", and texts by a column of 0 and 1 for each, as by pandas.get_dummies"
+
+
+class Summary(NamedTuple):
+    """What is known of the inputs of a part without reading them.
+
+    Attributes:
+        digests: uint64 [N], by `copies.digest_examples`.
+        low: [N], the least value of each example.
+        high: [N], the largest.
+    """
+
+    digests: NDArray[np.uint64]
+    low: np.ndarray
+    high: np.ndarray
+
+    def at(self, rows: np.ndarray | None) -> Summary:
+        """Those of some rows; None: of all."""
+        return self if rows is None else Summary(*(column[rows] for column in self))
+
+
+class OwnData(NamedTuple):
+    """Checked arrays.
+
+    Attributes:
+        inputs: of each given split, or of `POOL` alone where no split is given: `[N, F]` or
+            `[N, H, W, C]`, of the type in which they were given.
+        targets: of the same, int32 `[N]` of classes, else float32 `[N]` or `[N, D]`, or rows of
+            `ensemble.target_rows`.
+        input_dtype: uint8 or float32, which `convert` brings inputs to.
+        class_names: one name per class; None where targets are real numbers.
+        weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
+            None: all the same.
+        known: of the parts, where it is known without reading inputs.
+    """
+
+    inputs: Mapping[str, Stored]
+    targets: dict[str, np.ndarray]
+    input_dtype: np.dtype
+    class_names: tuple[str, ...] | None
+    weights: np.ndarray | None = None
+    known: Mapping[str, Summary] | None = None
+
+    def convert(self, inputs: np.ndarray) -> np.ndarray:
+        """Brings inputs to the type in which they are kept."""
+        return inputs.astype(self.input_dtype, copy=False)
+
+    def train_weights(self, rows: np.ndarray | None) -> np.ndarray | None:
+        """Weights of the training examples, which are these rows of `weights`, None: all."""
+        return self.weights if self.weights is None or rows is None else self.weights[rows]
+
+    def digests(self, part: str) -> NDArray[np.uint64]:
+        """Digests [N] of a part's inputs: equal ones are of equal inputs."""
+        if self.known is not None:
+            return self.known[part].digests
+        return digest_examples(self.inputs[part], self.input_dtype)
 
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
@@ -152,8 +210,8 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
                 f"{len(targets[prefix])}; each example needs one {kind[:-1]}"
             )
     for prefix in prefixes:
-        said = {annotation: arrays[f"{prefix}{annotation}"] for annotation in annotations}
-        targets[prefix] = with_annotations(targets[prefix], said, f"{name}: {prefix}")
+        said = {one: arrays[f"{prefix}{one}"] for one in annotations}
+        targets[prefix] = _with_annotations(targets[prefix], said, f"{name}: {prefix}")
     tell(targets, name)
     first = next(iter(inputs.values()))
     is_uint8 = all(_fits_uint8(array) for array in inputs.values())
@@ -336,3 +394,83 @@ def _check_numbers(values: Any, what: str) -> np.ndarray:
     _check_finite(targets, what)
     note_rounding(targets, what)
     return targets.astype(np.float32)
+
+
+# What is said of single targets: that they are censored, how well measured.
+
+
+def _with_annotations(values: np.ndarray, given: Mapping[str, Any], what: str) -> np.ndarray:
+    """Puts annotations beside targets.
+
+    Args:
+        values: float32 [N].
+        given: some of `target_rows.ANNOTATIONS` by name, [N] each.
+        what: the data are, and the prefix of their keys, for messages.
+
+    Returns:
+        Rows as of `target_rows.joined`.
+
+    Raises:
+        UserError: naming the annotations that cannot be used, and why.
+    """
+    if given and values.ndim > 1:
+        raise UserError(
+            f"{what}targets has shape {values.shape}; {' and '.join(given)} are for a single "
+            "target [N]: train on one column at a time"
+        )
+    found = {target_rows.VALUE: values}
+    for name, one in given.items():
+        try:
+            array = np.asarray(one)
+        except ValueError:
+            raise UserError(f"{what}{name} is ragged; it is [N], one for each target") from None
+        if array.dtype.kind not in "buif" or array.shape != values.shape:
+            raise UserError(
+                f"{what}{name} has shape {array.shape} and dtype {array.dtype}; it is [N], one "
+                f"{'bool' if name == CENSORED else 'number'} for each of the "
+                f"{len(values)} targets"
+            )
+        check = _flags if name == CENSORED else _deviations
+        found[name] = check(array, f"{what}{name}")
+    return target_rows.joined(found)
+
+
+def tell(targets: Mapping[str, np.ndarray], name: str) -> None:
+    """Notes what annotations on the targets of some parts do to scores and predictions."""
+    flags = [annotation(one, CENSORED) for one in targets.values()]
+    found = [one for one in flags if one is not None]
+    if found:
+        note(
+            f"{name}: {sum(int(one.sum()) for one in found)} of {sum(map(len, found))} targets are "
+            "censored. The NLL scores them by the probability of their value or more; RMSE, CRPS, "
+            "coverage and pictures are of the others."
+        )
+    if any(annotation(one, ERROR) is not None for one in targets.values()):
+        note(
+            f"{name}: targets have errors of measurement. Scores are of the targets as measured; "
+            "predictions, and their aleatoric variance, are of the targets without these errors."
+        )
+
+
+def _flags(array: np.ndarray, what: str) -> np.ndarray:
+    """Bool [N]."""
+    is_bad = (array != 0) & (array != 1)
+    if is_bad.any():
+        raise UserError(
+            f"{what} holds {array[is_bad][0]} in example {is_bad.argmax()}; give True where the "
+            "target is at least the given value, False where it is that value"
+        )
+    return array.astype(bool)
+
+
+def _deviations(array: np.ndarray, what: str) -> np.ndarray:
+    """Standard deviations [N], float32."""
+    with np.errstate(over="ignore"):
+        errors = array.astype(np.float32)
+    is_bad = ~(np.isfinite(errors) & (errors >= 0))
+    if is_bad.any():
+        raise UserError(
+            f"{what} holds {array[is_bad][0]} in example {is_bad.argmax()}; give the standard "
+            "deviation of each measurement, finite and not negative"
+        )
+    return errors

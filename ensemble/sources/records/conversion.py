@@ -13,7 +13,7 @@ import numpy as np
 from ensemble.errors import Damaged, UserError
 from ensemble.source import Stored, block_size
 from ensemble.sources.copies import digest_examples
-from ensemble.sources.given_data import OwnData, Summary
+from ensemble.sources.own_arrays import OwnData, Summary
 from ensemble.sources.records.index import EXAMPLES, INDEX, Index, columns_of
 from ensemble.sources.records.shards import ShardWriter
 

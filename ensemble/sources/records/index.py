@@ -17,8 +17,7 @@ import numpy as np
 
 from ensemble import target_rows
 from ensemble.errors import UserError, in_one_line
-from ensemble.sources.given_data import OwnData, Summary
-from ensemble.sources.own_arrays import max_data_bytes
+from ensemble.sources.own_arrays import OwnData, Summary, max_data_bytes
 from ensemble.sources.records.shards import RecordArray, shard_name
 from ensemble.sources.splitting import POOL, SPLITS
 from ensemble.storage.npz import read_arrays

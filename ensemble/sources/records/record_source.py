@@ -2,10 +2,8 @@
 
 from ensemble.errors import UserError
 from ensemble.source import Request
-from ensemble.sources.annotations import tell
-from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk, split_on_disk
-from ensemble.sources.own_arrays import local_path
+from ensemble.sources.own_arrays import OwnData, local_path, tell
 from ensemble.sources.records.bucket import local_copy
 from ensemble.sources.records.index import INDEX, read_folder
 from ensemble.storage.paths import is_remote

@@ -16,12 +16,11 @@ from ensemble.notes import note
 from ensemble.rounding import Rounding, is_rounded
 from ensemble.source import Request
 from ensemble.sources import own_arrays
-from ensemble.sources.given_data import OwnData
+from ensemble.sources.own_arrays import OwnData
 from ensemble.sources.splitting import POOL
 from ensemble.sources.tables.frames import of_frame
-from ensemble.sources.tables.raw_columns import Column, named
+from ensemble.sources.tables.raw_columns import Column, kind_of_target, named, target_values
 from ensemble.sources.tables.table_files import decoded_bytes, files_of, open_parquet, reading
-from ensemble.sources.tables.table_targets import kind_of_target, target_values
 from ensemble.storage.memory import max_bytes
 
 

@@ -16,14 +16,17 @@ from ensemble.sources import copies, own_arrays
 from ensemble.sources.dataset import Dataset, dataset_from_arrays
 from ensemble.sources.splitting import POOL, Rows, assign_splits
 from ensemble.sources.tables import column_kinds, frames, table_form
-from ensemble.sources.tables.raw_columns import Column, Columns, named, num_rows
-from ensemble.sources.tables.row_splits import assign_by, parse_split, strata_of
-from ensemble.sources.tables.table_files import read_files
-from ensemble.sources.tables.table_targets import (
+from ensemble.sources.tables.raw_columns import (
+    Column,
+    Columns,
     check_none_is_missing,
     kind_of_target,
+    named,
+    num_rows,
     target_values,
 )
+from ensemble.sources.tables.row_splits import assign_by, parse_split, strata_of
+from ensemble.sources.tables.table_files import read_files
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.subject import Subject
-from ensemble.sources.given_data import OwnData
+from ensemble.sources.own_arrays import OwnData
 from ensemble.sources.records.conversion import write_records
 
 MEASURE = (

@@ -17,8 +17,8 @@ from run_parts import examples_of, read_in_blocks_of, records_of
 
 from ensemble import UserError
 from ensemble.sources import in_memory, load_dataset
-from ensemble.sources.given_data import OwnData
 from ensemble.sources.on_disk import OnDisk
+from ensemble.sources.own_arrays import OwnData
 from ensemble.sources.records import conversion, index, shards
 from ensemble.sources.splitting import SPLITS
 from ensemble.storage.schema import checksum, to_json

@@ -15,9 +15,8 @@ from ensemble import UserError
 from ensemble.commands.predict import answer
 from ensemble.export import READER, export, table_json
 from ensemble.sources.data_forms import as_arrays
-from ensemble.sources.tables.raw_columns import Column
+from ensemble.sources.tables.raw_columns import Column, kind_of_target
 from ensemble.sources.tables.read_table import encode, read_csv
-from ensemble.sources.tables.table_targets import kind_of_target
 from ensemble.storage.schema import check_description
 from ensemble.storage.table_schema import num_features
 
