@@ -144,6 +144,7 @@ def make_method(setting: dict[str, Any]) -> Any:
 
     from ensemble.config_rules import validate
     from ensemble.methods.members.sgd import SGD
+    from ensemble.sources.data_forms import recognise
     from ensemble.tasks.supervised import create
 
     config = validate(
@@ -158,7 +159,8 @@ def make_method(setting: dict[str, Any]) -> Any:
         }
     )
     images = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
-    return SGD(config, create(config, {"inputs": images, "labels": np.arange(32) % 10}))
+    given = recognise({"inputs": images, "labels": np.arange(32) % 10})
+    return SGD(config, create(config, given))
 
 
 def save(method: Any, work: Any, checkpointer: Any) -> tuple[int, Any]:

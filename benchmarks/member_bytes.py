@@ -69,6 +69,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from ensemble.methods.members.member_programs import build_programs, zero_metrics
     from ensemble.methods.members.optimizers import create_descent
     from ensemble.sharding.member_parts import bytes_per_device
+    from ensemble.sources.data_forms import recognise
     from ensemble.tasks.supervised import create
 
     config = validate(
@@ -86,7 +87,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     count = max(options.batch_size, 10)
     shape = (count, options.pixels, options.pixels, 3)
     images = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], shape)
-    task = create(config, {"inputs": images, "labels": np.arange(count) % 10})
+    task = create(config, recognise({"inputs": images, "labels": np.arange(count) % 10}))
     programs = build_programs(
         config, task, create_descent(config, 1), options.members, jax.devices()
     )

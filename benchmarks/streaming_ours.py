@@ -92,6 +92,7 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     from ensemble.methods.members.sgd import SGD
     from ensemble.source import in_memory
     from ensemble.sources import load_dataset
+    from ensemble.sources.data_forms import recognise
     from ensemble.tasks.supervised import create
 
     config = validate(
@@ -107,7 +108,7 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     data = None
     if is_in_memory:
         examples = in_memory(load_dataset(f"records:{folder}", hold_out=False), "train")
-        data = {"inputs": examples.inputs, "labels": examples.targets}
+        data = recognise({"inputs": examples.inputs, "labels": examples.targets})
     method = SGD(config, create(config, data))
     state = method.init(jax.random.key(0))
     for _ in range(2):  # The first compiles.

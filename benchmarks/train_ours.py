@@ -81,11 +81,12 @@ def advance(
     begin = time.perf_counter()
     from ensemble import registry
     from ensemble.config_rules import validate
+    from ensemble.sources.data_forms import recognise
     from ensemble.tasks import supervised
 
     checked = validate(config)
     make_method = registry.load(registry.METHODS[checked.method].factory)
-    method = make_method(checked, supervised.create(checked, data))
+    method = make_method(checked, supervised.create(checked, recognise(data)))
     state = jax.block_until_ready(method.init(jax.random.key(0)))
     start = time.perf_counter()
     state, info = method.advance(state)

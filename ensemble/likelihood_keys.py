@@ -8,6 +8,11 @@ import math
 
 from ensemble.keys import POSITIVE, Block, Key, Rule
 
+AUTO = "auto"
+"""The likelihood that is chosen by the column to learn."""
+LIKELIHOODS = {"labels": "categorical", "targets": "gaussian"}
+"""The likelihood that is chosen, by what is learned."""
+
 MAX_COMPONENTS, MAX_LEVELS = 100, 999
 
 

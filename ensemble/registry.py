@@ -48,8 +48,9 @@ class TaskEntry:
     """What is learned.
 
     Attributes:
-        create: called as `create(config, data)`, where `data` are a program's arrays or None;
-            returns an `ensemble.task.Task`.
+        create: called as `create(config, data)`, where `data` is the
+            `ensemble.sources.data_forms.Given` of a program, or None where the configuration names
+            the data; returns an `ensemble.task.Task`.
         block: its keys of the configuration, an `ensemble.keys.Block`.
         restore: called as `restore(config, description, params)`, with a workdir's configuration,
             what `Task.describe` has said, and its members' parameters [M, ...], which it checks;

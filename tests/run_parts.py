@@ -22,6 +22,7 @@ from ensemble.run import loop
 from ensemble.sharding import mesh
 from ensemble.source import Request, SplitInputs, Strata, TableKeys
 from ensemble.sources import catalogue
+from ensemble.sources.data_forms import recognise
 from ensemble.sources.records.conversion import write_records
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
@@ -41,7 +42,7 @@ def validated(
 
 def task_of(config: Mapping[str, Any], data: Any = None) -> Any:
     """What a run of a configuration learns, or samples; data are its own if none are given."""
-    return loop.create_task(validated(config), data)
+    return loop.create_task(validated(config), None if data is None else recognise(data))
 
 
 def mesh_of(num_groups: int, num_shards: int = 1, num_parts: int = 1) -> jax.sharding.Mesh:

@@ -1,9 +1,12 @@
 """What is evaluated: predictions, network and data of a workdir, each when it is needed."""
 
+from __future__ import annotations
+
+import dataclasses
 import functools
 import hashlib
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +18,7 @@ from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
 from ensemble.sharding import startup
 from ensemble.source import AnyInputs, Request, Source, SplitInputs
-from ensemble.sources.catalogue import check_is_here, load, source_of
+from ensemble.sources.catalogue import check_is_here, load
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage import old
@@ -26,6 +29,9 @@ from ensemble.storage.predictions import (
 )
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import table_keys
+
+if TYPE_CHECKING:
+    from ensemble.sources.data_forms import Given
 
 logger = logging.getLogger("ensemble")
 
@@ -192,10 +198,19 @@ class Subject:
             **how,
         )
         if self._data is not None:
-            return source_of(self._data, request, has_table="table" in self.description)
+            return self._given.source(request)
         data_dir = self.data_dir(name)
         check_is_here(name, data_dir)
         return load(name, request._replace(data_dir=data_dir))
+
+    @functools.cached_property
+    def _given(self) -> Given:
+        """What a program has handed over; tables only if the run has learned them as such."""
+        from ensemble.sources.data_forms import recognise  # Most runs learn a set by its name.
+
+        table = table_keys(self.config)
+        given = recognise(self._data, table.kind, table.target)
+        return dataclasses.replace(given, is_table=given.is_table and "table" in self.description)
 
     @functools.cached_property
     def _restored(self) -> Any:

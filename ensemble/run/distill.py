@@ -10,7 +10,7 @@ from ensemble.config import RUN, flatten, likelihood_block, method_block, model_
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import Result, train
-from ensemble.run.own_data import bundled
+from ensemble.sources.data_forms import bundled
 from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.workdir import Workdir
 
@@ -71,7 +71,7 @@ def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]
         overrides: keys that are to differ, nested or flat.
 
     Returns:
-        Flat keys. Of a teacher that SGD has not trained, how to train is by `own_data.bundled`.
+        Flat keys. Of a teacher that SGD has not trained, how to train is by `data_forms.bundled`.
 
     Raises:
         UserError: it is no workdir.

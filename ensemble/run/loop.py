@@ -23,12 +23,12 @@ from ensemble.report.running_statistics import stale_statistics
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
 from ensemble.run.opened import Open, open_checkpoints, opened
-from ensemble.run.own_data import with_defaults, with_likelihood
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import Result
 from ensemble.run.resume import Ending, Saved, begin, restore, save
 from ensemble.run.writer import NoWriter, Writer
 from ensemble.sharding import processes, startup
+from ensemble.sources.catalogue import complete
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.metrics_log import last_losses
 from ensemble.task import Comparing, Learned, Task
@@ -69,12 +69,10 @@ def train(
         Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
     """
     started = time.monotonic() if started is None else started
-    given: Mapping[str, Any] = flatten(config)
-    by_hand = None if given.keys() >= all_keys().keys() else given.keys()
-    if data is not None:
-        given, data = with_defaults(given, data)
-    config = validate(with_likelihood(given), by_hand)
-    return run(config, lambda: data, workdir, started, show_progress)
+    said: Mapping[str, Any] = flatten(config)
+    by_hand = None if said.keys() >= all_keys().keys() else said.keys()
+    given, said = complete(said, data)
+    return run(validate(said, by_hand), lambda: given, workdir, started, show_progress)
 
 
 def run(

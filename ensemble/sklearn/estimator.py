@@ -22,9 +22,9 @@ from ensemble.predictor import Predictor
 from ensemble.registry import METHODS
 from ensemble.sharding import startup
 from ensemble.sharding.transfer import pad
-from ensemble.sources.data_forms import is_table
 from ensemble.sources.own_arrays import WEIGHTS
 from ensemble.sources.splitting import carved_sizes, stratified_split
+from ensemble.sources.tables import is_table
 
 _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""

@@ -1,22 +1,24 @@
-"""Data by name: what the registry's line of a data set loads, and which sets there are here."""
+"""Data by name, or of a program: what is loaded, which sets there are here, and the defaults."""
 
 from __future__ import annotations
 
 import difflib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ensemble import registry
+from ensemble import likelihoods, registry
 from ensemble.errors import UserError, shown
+from ensemble.likelihood_keys import AUTO, LIKELIHOODS
 from ensemble.registry import SOURCES, SourceEntry
 from ensemble.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
 from ensemble.sources import image_form
 from ensemble.storage.paths import is_remote
 
 if TYPE_CHECKING:
+    from ensemble.sources.data_forms import Given
     from ensemble.sources.own_arrays import OwnData
 
 logger = logging.getLogger("ensemble")
@@ -107,59 +109,44 @@ def load(name: str, request: Request) -> Source:
     return registry.load(_entry(name, request).loader)(name, request)
 
 
-def source_of(data: Any, request: Request, has_table: bool = True, name: str = "arrays") -> Source:
-    """Makes a source of what a program hands over.
+def complete(said: Mapping[str, Any], data: Any) -> tuple[Given | None, Mapping[str, Any]]:
+    """Completes a program's configuration for its data, and recognises these.
+
+    Keys that are left out have the values of `Given.defaults`, where data are handed over. The
+    likelihood 'auto' is settled by what is learned.
 
     Args:
-        data: in a form of `ensemble.sources.data_forms`.
-        request: how it is asked for.
-        has_table: whether data frames are tables; else they are arrays.
-        name: of the data.
+        said: some of the keys, or all, flat.
+        data: in any of the forms of `ensemble.sources.data_forms`; None: the configuration names
+            the data.
+
+    Returns:
+        The data, None where they are named, and the configuration.
 
     Raises:
-        UserError: the data cannot be used.
+        UserError: the data are in no such form, or cannot be read.
     """
-    # Most runs learn a set by its name.
-    from ensemble.sources.data_forms import as_arrays, has_tables
-    from ensemble.sources.dataset import dataset_from_arrays
+    name, target = said.get("likelihood", ""), said.get("target") or ""
+    if data is None:
+        if name == AUTO:
+            said = {**said, "likelihood": _likelihood_of(said.get("dataset", ""), target)}
+        return None, said
+    from ensemble.sources.data_forms import recognise  # Most runs learn a set by its name.
 
-    arrays = as_arrays(data, request.table.kind, request.table.target)
-    if has_table and has_tables(arrays):
-        from ensemble.sources.tables.table_source import dataset_from_frames  # Few have tables.
-
-        return dataset_from_frames(arrays, name, request)
-    if request.table.keys:
-        raise refuse_table_keys(request.table, "arrays have no named columns")
-    return dataset_from_arrays(
-        arrays,
-        name,
-        request.seed,
-        request.hold_out,
-        request.table.kind,
-        request.copies_together,
-    )
+    kind = None
+    if name in registry.LIKELIHOODS:
+        kind = "labels" if likelihoods.named(name).takes_logits else "targets"
+    given = recognise(data, kind, target)
+    if name == AUTO:
+        said = {**said, "likelihood": LIKELIHOODS[given.kind]}
+    return given, {**given.defaults(said), **said}
 
 
-def refuse_table_keys(table: TableKeys, why: str) -> UserError:
-    """The error for keys of tables where there is none.
-
-    Args:
-        table: the keys.
-        why: there is none.
-    """
-    kinds = [name for name, entry in SOURCES.items() if entry.kind_of_target]
-    verb = "is" if len(table.keys) == 1 else "are"
-    return UserError(
-        f"{' and '.join(table.keys)} {verb} for tables ({', '.join(kinds)}, data frames), and "
-        f"{why}: leave {'it' if verb == 'is' else 'them'} out"
-    )
-
-
-def kind_of_target(name: str, target: str) -> str:
-    """Whether the column to learn of a table holds `labels` or `targets`.
+def _likelihood_of(name: str, target: str) -> str:
+    """The likelihood of a table in files, by the column to learn.
 
     Raises:
-        UserError: as `load_dataset`, or the data are no table.
+        UserError: the data are no table, or cannot be read.
     """
     entry = find_entry(name)
     _check_is_chosen(name)
@@ -168,8 +155,14 @@ def kind_of_target(name: str, target: str) -> str:
             f"config.likelihood='auto' is for tables, and config.dataset={name!r} is none: set "
             "'categorical' for classes, 'gaussian' for numbers"
         )
-    kind: str = registry.load(entry.kind_of_target)(name, target)
-    return kind
+    kind = registry.load(entry.kind_of_target)(name, target)
+    logger.info(
+        "The column %s holds %s: config.likelihood is %r; set it if you mean another.",
+        shown(target),
+        "classes" if kind == "labels" else "numbers",
+        LIKELIHOODS[kind],
+    )
+    return LIKELIHOODS[kind]
 
 
 def load_test_inputs(
@@ -279,6 +272,8 @@ def _entry(name: str, request: Request) -> SourceEntry:
         raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
     # What cannot be listed is a program's: its loader says so, also of data frames.
     if request.table.keys and entry.is_listed and not entry.kind_of_target:
+        from ensemble.sources.data_forms import refuse_table_keys  # Where it is refused.
+
         raise refuse_table_keys(request.table, f"config.dataset={name!r} has no named columns")
     if request.size is not None and not entry.can_resize:
         raise refuse_resize(f"config.dataset={name!r}")

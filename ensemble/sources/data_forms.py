@@ -1,42 +1,149 @@
-"""The forms in which a program may hand over its data, as the one that is checked.
+"""A program's own data, which `recognise` brings from any form to one.
 
-Besides the keys of `own_arrays`: a pair `(X, y)`, an iterable of such pairs (the batches of a data
-loader; each may also be a mapping such as `{"image": X, "label": y}`), a mapping from names of
-splits to any of these, and mappings with the names that other libraries use, such as `X` and `y`,
-`images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data` and `target`.
+Besides the keys of `own_arrays` these are a pair `(X, y)`, an iterable of such pairs (the batches
+of a data loader; each may also be a mapping such as `{"image": X, "label": y}`), a mapping from
+names of splits to any of these, and mappings with the names that other libraries use, such as `X`
+and `y`, `images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data` and `target`. Data
+frames hold a column to learn, or stand in the place of X.
 """
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ensemble import registry
+from ensemble.config import RUN, all_keys, flatten, method_block, model_block, task_block
 from ensemble.errors import UserError
+from ensemble.likelihood_keys import LIKELIHOODS
+from ensemble.source import Request, Source, TableKeys
+from ensemble.sources.dataset import own_dataset
+from ensemble.sources.image_form import is_channels_first
 from ensemble.sources.labels import are_classes
 from ensemble.sources.splitting import split_of
+from ensemble.sources.tables import is_table
 from ensemble.target_rows import ANNOTATIONS, VALUE
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
 _BY_SPLIT = "by split {'train': (X, y), 'test': (X, y)}"
+_SMALLEST_IMAGE = 8
+"""Pixels of the smaller side from which on pictures go to a CNN."""
 
 
-def is_table(data: Any) -> bool:
-    """Whether data are a frame of pandas, polars or pyarrow: whatever has named columns."""
-    return hasattr(data, "columns") and (hasattr(data, "dtypes") or hasattr(data, "column_names"))
+@dataclasses.dataclass(frozen=True, eq=False)
+class Given:
+    """Data that a program has handed over.
+
+    Attributes:
+        arrays: by the keys of `own_arrays`; inputs may be data frames, or mappings of columns.
+        is_table: whether inputs are these.
+    """
+
+    arrays: Mapping[str, Any]
+    is_table: bool
+
+    @property
+    def kind(self) -> str:
+        """Whether they have `labels` of classes or `targets`, numbers."""
+        return "targets" if any(key.endswith("targets") for key in self.arrays) else "labels"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an example; empty for tables, and for what has none."""
+        if self.is_table:
+            return ()
+        inputs = next((one for key, one in self.arrays.items() if key.endswith("inputs")), ())
+        try:
+            return np.shape(inputs)[1:]
+        except ValueError:  # Ragged, which is refused where the data are checked.
+            return ()
+
+    def source(self, request: Request) -> Source:
+        """Checks the data, and splits them.
+
+        Args:
+            request: how they are asked for.
+
+        Raises:
+            UserError: they cannot be used.
+        """
+        if self.is_table:
+            from ensemble.sources.tables.table_source import dataset_from_frames  # Few have tables.
+
+            return dataset_from_frames(self.arrays, "arrays", request)
+        if request.table.keys:
+            raise refuse_table_keys(request.table, "arrays have no named columns")
+        return own_dataset(self.arrays, "arrays", request)
+
+    def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Suggests values for keys that a program leaves out.
+
+        They are those of `configs/images.py` where inputs are pictures, of `configs/tabular.py`
+        where they are data frames, else of `configs/arrays.py`, if the run has such a key: the
+        model, how long to train, and where neither `optimizer` nor `learning_rate` is set, which
+        suit each other only, all the rest. The likelihood is `gaussian` where the data have
+        `targets`.
+
+        Args:
+            said: some of the keys, or all, flat.
+        """
+        method = said.get("method", RUN.keys["method"].default)
+        is_whole = said.keys() >= all_keys().keys()
+        if is_whole or not isinstance(method, str) or method not in registry.METHODS:
+            return {}  # Such a method is refused where all keys are checked.
+        chosen = bundled(self.shape, self.is_table)
+        learned = task_block(registry.task_of({**said, "method": method}))
+        of_model = model_block(said.get("model", chosen.get("model"))).keys
+        own = {**RUN.keys, **learned.keys, **method_block(method).keys, **of_model}
+        found = {key: value for key, value in chosen.items() if key in own}
+        if "optimizer" not in own or said.keys() & {"optimizer", "learning_rate"}:
+            kept = {"model", "num_epochs", *of_model}
+            found = {key: value for key, value in found.items() if key in kept}
+        if self.kind == "targets":
+            found["likelihood"] = LIKELIHOODS["targets"]
+        if "num_steps" in said:  # Only one of the two says how long.
+            found.pop("num_epochs", None)
+        if said.get("hold_out") is False:  # There is no validation split to look at.
+            found.pop("early_stopping_epochs", None)
+        return {key: value for key, value in found.items() if key not in said}
 
 
-def has_tables(arrays: Mapping[str, Any]) -> bool:
-    """Whether inputs are tables, of arrays with the keys of `own_arrays`."""
-    return any(
-        is_table(one) or isinstance(one, Mapping)
-        for key, one in arrays.items()
-        if key.endswith("inputs")
+def bundled(shape: Sequence[int], is_table: bool) -> dict[str, Any]:
+    """Returns what a bundled configuration says for examples of a shape, beside the data."""
+    from ensemble.configs import arrays, images, tabular  # Of a program's own data alone.
+
+    vectors = tabular if is_table else arrays
+    chosen = flatten((images if len(shape) > 1 else vectors).get_config())
+    sides = shape[1:] if is_channels_first(shape) else shape[:2]
+    if len(shape) > 1 and min(sides) < _SMALLEST_IMAGE:
+        chosen["model"] = "mlp"
+    keys = all_keys()
+    return {
+        key: value
+        for key, value in chosen.items()
+        if value != keys[key].default and key not in ("dataset", "likelihood")
+    }
+
+
+def refuse_table_keys(table: TableKeys, why: str) -> UserError:
+    """Makes the error for keys of tables where there is none.
+
+    Args:
+        table: the keys.
+        why: there is none.
+    """
+    kinds = [name for name, entry in registry.SOURCES.items() if entry.kind_of_target]
+    verb = "is" if len(table.keys) == 1 else "are"
+    return UserError(
+        f"{' and '.join(table.keys)} {verb} for tables ({', '.join(kinds)}, data frames), and "
+        f"{why}: leave {'it' if verb == 'is' else 'them'} out"
     )
 
 
-def as_arrays(data: Any, kind: str | None = None, target: str = "") -> dict[str, Any]:
-    """Brings data to a mapping with the keys of `own_arrays`.
+def recognise(data: Any, kind: str | None = None, target: str = "") -> Given:
+    """Recognises the form of what a program hands over.
 
     Args:
         data: in one of the forms above.
@@ -47,17 +154,21 @@ def as_arrays(data: Any, kind: str | None = None, target: str = "") -> dict[str,
     Raises:
         UserError: it is in no such form.
     """
+    arrays = _by_key(data, kind, target)
+    inputs = [one for key, one in arrays.items() if key.endswith("inputs")]
+    return Given(arrays, any(is_table(one) or isinstance(one, Mapping) for one in inputs))
+
+
+def _by_key(data: Any, kind: str | None, target: str) -> dict[str, Any]:
+    """The data by the keys of `own_arrays`."""
     if is_table(data):
-        _check_has_target(data, target)
-        columns, name, targets = _without_target(data, target, kind, "data")
-        return {"inputs": columns, name: targets}
+        return _of_frames({"": data}, kind, target)
     if not isinstance(data, Mapping):
         inputs, targets = _pair(data, "data")
         return {"inputs": inputs, _kind(targets, kind, inputs): targets}
     if data and all(split_of(str(key)) for key in data):
         if all(map(is_table, data.values())):
-            _check_has_target(next(iter(data.values())), target)
-            return _tables_by_split(data, target, kind)
+            return _of_frames(data, kind, target)
         pairs = {split_of(str(key)): _pair(one, f"data[{key!r}]") for key, one in data.items()}
         kinds = {_kind(targets, kind, inputs) for inputs, targets in pairs.values()}
         name = "targets" if "targets" in kinds else "labels"
@@ -74,34 +185,24 @@ def as_arrays(data: Any, kind: str | None = None, target: str = "") -> dict[str,
     return _renamed(data, kind)
 
 
-def _check_has_target(data: Any, target: str) -> None:
+def _of_frames(data: Mapping[Any, Any], kind: str | None, target: str) -> dict[str, Any]:
+    """Columns and targets of data frames that hold both, by split; the key '' is of no split."""
     if not target:
+        name = type(next(iter(data.values()))).__name__
         raise UserError(
-            f"data is a {type(data).__name__}: set config.target to the column to learn, or give "
-            "(X, y)"
+            f"data is a {name}: set config.target to the column to learn, or give (X, y)"
         )
-
-
-def _without_target(
-    data: Any, target: str, kind: str | None, what: str
-) -> tuple[dict[str, Any], str, np.ndarray]:
-    """Columns of a data frame, whether its target are labels or targets, and these."""
     # Most data are no tables, and need nothing of these.
     from ensemble.sources.tables.frames import take_target
     from ensemble.sources.tables.raw_columns import kind_of_target, target_values
 
-    columns, column = take_target(data, target, what)
-    kind = kind or kind_of_target(column, target)
-    return columns, kind, target_values(column, target, kind)
-
-
-def _tables_by_split(data: Mapping[Any, Any], target: str, kind: str | None) -> dict[str, Any]:
-    """Data frames with their targets, by split."""
     found: dict[str, Any] = {}
-    for key, table in data.items():
-        split = split_of(str(key))
-        columns, kind, targets = _without_target(table, target, kind, f"data[{key!r}]")
-        found |= {f"{split}_inputs": columns, f"{split}_{kind}": targets}
+    for key, frame in data.items():
+        prefix = f"{split_of(str(key))}_" if key else ""
+        columns, column = take_target(frame, target, f"data[{key!r}]" if key else "data")
+        kind = kind or kind_of_target(column, target)
+        values = target_values(column, target, kind)
+        found |= {f"{prefix}inputs": columns, f"{prefix}{kind}": values}
     return found
 
 
@@ -143,7 +244,7 @@ def _kind(targets: Any, kind: str | None, inputs: Any = None) -> str:
     except ValueError:
         return "labels"
     if is_table(inputs) and values.ndim and values.size == len(values):  # One for each row.
-        # As in `_without_target`.
+        # As in `_of_frames`.
         from ensemble.sources.tables.frames import of_frame
         from ensemble.sources.tables.raw_columns import kind_of_target
 

@@ -133,15 +133,30 @@ def dataset_from_arrays(
     Raises:
         UserError: if the arrays cannot be used, or are too few to be split.
     """
-    # What checks them is imported where somebody has such.
-    from ensemble.sources import own_arrays
-    from ensemble.sources.data_forms import as_arrays
+    from ensemble.sources.data_forms import recognise  # Where somebody has data in such a form.
 
-    given = own_arrays.check_arrays(as_arrays(arrays, kind), name)
+    request = Request(seed=seed, hold_out=hold_out, copies_together=copies_together)
+    return own_dataset(recognise(arrays, kind).arrays, name, request)
+
+
+def own_dataset(arrays: Mapping[str, Any], name: str, request: Request) -> Dataset:
+    """Makes a data set of arrays by the keys of `own_arrays`.
+
+    Args:
+        arrays: as said.
+        name: of the data set, also for messages.
+        request: how they are asked for.
+
+    Raises:
+        UserError: as `dataset_from_arrays`.
+    """
+    from ensemble.sources import own_arrays  # What checks them, where somebody has such.
+
+    given = own_arrays.check_arrays(arrays, name)
     inputs = {part: given.convert(values[:]) for part, values in given.inputs.items()}
     splits = {}
-    digests = given.digests if copies_together else None
-    places = assign_splits(given.targets, name, seed, hold_out, digests)
+    digests = given.digests if request.copies_together else None
+    places = assign_splits(given.targets, name, request.seed, request.hold_out, digests)
     for split, (part, rows) in places.items():
         whole = Examples(inputs[part], given.targets[part])
         splits[split] = whole if rows is None else Examples(*(array[rows] for array in whole))
@@ -168,28 +183,20 @@ def refuse_arrays(name: str, request: Request) -> Dataset:
 
 def load_npz(name: str, request: Request) -> Dataset:
     """Makes a data set of the arrays of an npz file."""
-    from ensemble.sources import own_arrays  # As in `dataset_from_arrays`.
-
-    arrays = own_arrays.read_npz(name.partition(":")[2])
-    return own_dataset(arrays, name, request)
+    return own_dataset(_read_npz(name), name, request)
 
 
 def given_npz(name: str, request: Request) -> OwnData:
     """The examples of an npz file, as they are given."""
-    # As in `dataset_from_arrays`.
+    from ensemble.sources import own_arrays  # As in `own_dataset`.
+
+    return own_arrays.check_arrays(_read_npz(name), name)
+
+
+def _read_npz(name: str) -> Mapping[str, Any]:
+    """Arrays of an npz file by the keys of `own_arrays`."""
+    # As in `own_dataset`.
     from ensemble.sources import own_arrays
-    from ensemble.sources.data_forms import as_arrays
+    from ensemble.sources.data_forms import recognise
 
-    arrays = own_arrays.read_npz(name.partition(":")[2])
-    return own_arrays.check_arrays(as_arrays(arrays), name)
-
-
-def own_dataset(arrays: Mapping[str, Any], name: str, request: Request) -> Dataset:
-    """Makes a data set of arrays as it was asked for."""
-    return dataset_from_arrays(
-        arrays,
-        name,
-        request.seed,
-        request.hold_out,
-        copies_together=request.copies_together,
-    )
+    return recognise(own_arrays.read_npz(name.partition(":")[2])).arrays

@@ -11,7 +11,7 @@ import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.source import Request
-from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.sources.dataset import Dataset, own_dataset
 
 SEED = 0  # The split is the same for every run.
 _FILES = ("diabetes_data_raw.csv.gz", "diabetes_target.csv.gz")
@@ -25,7 +25,7 @@ def load_diabetes(name: str, request: Request) -> Dataset:
     """
     measured, progression = (_read(file) for file in _FILES)
     whole = {"inputs": measured, "targets": progression}
-    splits = dataset_from_arrays(whole, name, SEED).splits
+    splits = own_dataset(whole, name, Request(seed=SEED)).splits
     if request.hold_out:
         arrays = {f"{split}_inputs": one.inputs for split, one in splits.items()}
         arrays |= {f"{split}_targets": one.targets for split, one in splits.items()}
@@ -37,7 +37,7 @@ def load_diabetes(name: str, request: Request) -> Dataset:
             "test_inputs": test.inputs,
             "test_targets": test.targets,
         }
-    return dataset_from_arrays(arrays, name, hold_out=False)
+    return own_dataset(arrays, name, Request(hold_out=False))
 
 
 def _read(name: str) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from ensemble.errors import UserError, in_one_line
 from ensemble.source import Request
 from ensemble.sources import own_arrays
-from ensemble.sources.data_forms import as_arrays
+from ensemble.sources.data_forms import recognise
 from ensemble.sources.on_disk import OnDisk, split_on_disk
 from ensemble.sources.own_arrays import OwnData, local_path, max_data_bytes
 from ensemble.storage.npz import Pickled, map_array
@@ -35,7 +35,8 @@ def given_npy(name: str, request: Request) -> OwnData:
     Raises:
         UserError: a file cannot be used.
     """
-    return own_arrays.check_arrays(as_arrays(map_folder(name.partition(":")[2])), name)
+    arrays = recognise(map_folder(name.partition(":")[2])).arrays
+    return own_arrays.check_arrays(arrays, name)
 
 
 def map_folder(path: str) -> dict[str, np.ndarray]:

@@ -1,9 +1,11 @@
 """What tasks that learn from data have in common: how these are loaded, described and restored."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import ml_collections
@@ -14,20 +16,23 @@ from ensemble.errors import UserError, shown
 from ensemble.likelihood import Likelihood
 from ensemble.network import Backbone
 from ensemble.source import Examples, Request, Source, TableKeys
-from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize, source_of
+from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize
 from ensemble.sources.dataset import Dataset
 from ensemble.task import PredictingTask
+
+if TYPE_CHECKING:
+    from ensemble.sources.data_forms import Given
 
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 logger = logging.getLogger("ensemble")
 
 
-def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> Source:
+def load_source(config: ml_collections.FrozenConfigDict, data: Given | None) -> Source:
     """Loads what a run learns from.
 
     Args:
         config: of the run.
-        data: arrays to learn instead of `config.dataset`.
+        data: what a program has handed over instead of `config.dataset`.
 
     Raises:
         UserError: the data cannot be had, or not every network can learn them.
@@ -37,8 +42,7 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Any | None) -> So
     if data is not None:
         if resize is not None:
             raise refuse_resize("what a program gave as arrays")
-        request = Request(seed=config.seed, hold_out=config.hold_out, table=table)
-        dataset = source_of(data, request)
+        dataset = data.source(Request(seed=config.seed, hold_out=config.hold_out, table=table))
     else:
         dataset = load_dataset(
             config.dataset,

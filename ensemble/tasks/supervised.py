@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,9 @@ from ensemble.tasks.learning_data import (
     load_source,
     make_likelihood,
 )
+
+if TYPE_CHECKING:
+    from ensemble.sources.data_forms import Given
 
 OWN = "likelihood"
 """The entry of `params` that holds the likelihood's own parameters, where it has any."""
@@ -226,12 +229,12 @@ class Supervised(Defaults):
         )
 
 
-def create(config: ml_collections.FrozenConfigDict, data: Any) -> Supervised:
+def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Supervised:
     """Makes the task of a run.
 
     Args:
         config: of the run.
-        data: arrays to learn instead of `config.dataset`.
+        data: what a program has handed over instead of `config.dataset`.
 
     Raises:
         UserError: the data cannot be had, or the network or the likelihood do not suit them.

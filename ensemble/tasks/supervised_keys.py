@@ -6,6 +6,7 @@ from typing import Any
 from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, Rule, described, named_in
+from ensemble.likelihood_keys import AUTO
 from ensemble.storage.table_schema import is_date_format
 
 
@@ -54,9 +55,6 @@ def _are_missing(value: Any) -> bool:
 def _is_split(value: str) -> bool:
     return not value or (value.partition(":")[0] in ("group", "time") and value[-1] != ":")
 
-
-AUTO = "auto"
-"""The likelihood that is chosen by the column to learn."""
 
 DATA = {
     "dataset": Key(

@@ -13,6 +13,7 @@ from ensemble import UserError, registry
 from ensemble.methods.mcmc.coordinates import as_regression
 from ensemble.run.loop import create_task
 from ensemble.sources import in_memory
+from ensemble.sources.data_forms import recognise
 from ensemble.task import Defaults, Learned, PredictingTask, Scored
 
 KEY = jax.random.key(3)
@@ -39,7 +40,7 @@ def make(name):
     """A task as the loop makes it, and its configuration."""
     config = validated(RUNS[name])
     own_data = "dataset" in RUNS[name] or name == "density"
-    return create_task(config, None if own_data else make_blobs()), config
+    return create_task(config, None if own_data else recognise(make_blobs())), config
 
 
 @pytest.fixture(params=RUNS)
@@ -186,7 +187,7 @@ def test_defaults_are_all_of_the_contract():
             "matrix_factorisation.*watches:20x15",
         ),
         (RUNS["factorisation"] | {"dataset": "digits"}, None, "needs watches, which digits are"),
-        (RUNS["density"], make_blobs(), "data are not for config.method='rwm'"),
+        (RUNS["density"], recognise(make_blobs()), "data are not for config.method='rwm'"),
     ],
 )
 def test_what_does_not_suit_a_task_is_refused(run, data, line):
@@ -197,4 +198,4 @@ def test_what_does_not_suit_a_task_is_refused(run, data, line):
 def test_arrays_are_no_watches():
     run = {key: value for key, value in RUNS["factorisation"].items() if key != "dataset"}
     with pytest.raises(UserError, match="needs watches, which arrays are not"):
-        create_task(validated(run), make_blobs())
+        create_task(validated(run), recognise(make_blobs()))

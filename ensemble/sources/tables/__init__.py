@@ -4,3 +4,10 @@
 taken for, `table_form` fits how they become inputs, `read_table` applies it, `row_splits` splits by
 groups or by time, and `table_source` is the source.
 """
+
+from typing import Any
+
+
+def is_table(data: Any) -> bool:
+    """Whether data are a frame of pandas, polars or pyarrow: whatever has named columns."""
+    return hasattr(data, "columns") and (hasattr(data, "dtypes") or hasattr(data, "column_names"))

@@ -10,8 +10,7 @@ import numpy as np
 
 from ensemble.errors import UserError, in_one_line, shown
 from ensemble.notes import note
-from ensemble.sources.data_forms import is_table
-from ensemble.sources.tables import read_table
+from ensemble.sources.tables import is_table, read_table
 from ensemble.sources.tables.raw_columns import Column, named, num_rows
 
 

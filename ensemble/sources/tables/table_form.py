@@ -13,8 +13,7 @@ import numpy as np
 from ensemble.errors import UserError, shown
 from ensemble.notes import note
 from ensemble.source import Feature
-from ensemble.sources.data_forms import is_table
-from ensemble.sources.tables import frames, read_table
+from ensemble.sources.tables import frames, is_table, read_table
 from ensemble.sources.tables.raw_columns import Column, Columns, named
 from ensemble.storage.table_schema import (
     FORMAT,

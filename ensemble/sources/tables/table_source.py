@@ -13,7 +13,7 @@ from ensemble.errors import UserError, shown
 from ensemble.notes import note
 from ensemble.source import Request, Strata, Table
 from ensemble.sources import copies, own_arrays
-from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.sources.dataset import Dataset, own_dataset
 from ensemble.sources.splitting import POOL, Rows, assign_splits
 from ensemble.sources.tables import column_kinds, frames, table_form
 from ensemble.sources.tables.raw_columns import (
@@ -132,17 +132,14 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
         UserError: a column cannot be learned, or there are too few rows.
     """
     missing = column_kinds.parse_na_values(request.table.na_values)
-    tables = {
-        key.removesuffix("inputs").removesuffix("_") or POOL: _without(
-            frames.of_frame(values, name), missing
-        )
-        for key, values in arrays.items()
-        if key.endswith("inputs")
-    }
-    given = own_arrays.check_arrays(
-        {key: _row_numbers(one) if key.endswith("inputs") else one for key, one in arrays.items()},
-        name,
-    )
+    tables, numbered = {}, dict(arrays)
+    for key, values in arrays.items():
+        if key.endswith("inputs"):
+            columns = frames.of_frame(values, name)
+            part = key.removesuffix("inputs").removesuffix("_") or POOL
+            tables[part] = _without(columns, missing)
+            numbered[key] = np.arange(num_rows(columns), dtype=np.float32)[:, None]  # As inputs.
+    given = own_arrays.check_arrays(numbered, name)
     for part in tables:
         prefix = "" if part == POOL else f"{part}_"
         for kind in ("labels", "targets"):
@@ -173,7 +170,7 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
         for line in warnings if part == "test" else ():
             note(f"{name}: {part}: {shown(line)}")
     explicit = _by_split(arrays, {part: one for part, (one, _) in encoded.items()}, places)
-    made = dataset_from_arrays(explicit, name, hold_out=False, copies_together=False)  # As above.
+    made = own_dataset(explicit, name, Request(hold_out=False, copies_together=False))  # As above.
     return dataclasses.replace(
         of_form(made, form),
         shift=np.zeros((), np.float32),
@@ -191,11 +188,6 @@ def _without(columns: Columns, missing: Sequence[str]) -> dict[str, Column]:
     return {
         name: column.without(missing) if missing else column for name, column in columns.items()
     }
-
-
-def _row_numbers(data: Any) -> np.ndarray:
-    """[N, 1], which stand for rows where targets are checked."""
-    return np.arange(num_rows(frames.of_frame(data)), dtype=np.float32)[:, None]
 
 
 def _learned(tables: Mapping[str, Columns], train: Rows) -> Columns:

@@ -10,7 +10,7 @@ are used for the scores of training alone.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import ml_collections
@@ -25,6 +25,9 @@ from ensemble.tasks.distillation.blended import Blended
 from ensemble.tasks.distillation.teacher import Ensemble, Teacher, load_teacher
 from ensemble.tasks.learning_data import load_source, make_likelihood
 from ensemble.tasks.supervised import Supervised, check_network, create_network
+
+if TYPE_CHECKING:
+    from ensemble.sources.data_forms import Given
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,12 +96,12 @@ class Distilled(Supervised):
         return self.teacher.digest
 
 
-def create(config: ml_collections.FrozenConfigDict, data: Any) -> Distilled:
+def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Distilled:
     """Makes the task of a run.
 
     Args:
         config: of the run.
-        data: arrays to learn instead of `config.dataset`: those that the teacher has learned.
+        data: what a program has handed over instead of `config.dataset`: the teacher's data.
 
     Raises:
         UserError: the teacher or the data cannot be had, or what is to learn does not suit them.

@@ -221,7 +221,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
 
     Args:
         config: of the run.
-        data: arrays of a program, which are no watches.
+        data: what a program has handed over, which are no watches.
 
     Raises:
         UserError: it does not, or the chains would not fit in memory.

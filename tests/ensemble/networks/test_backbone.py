@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_parts import validated
+from run_parts import task_of
 
 import ensemble
 from ensemble import UserError, networks
 from ensemble.export import export
 from ensemble.network import is_dense_layer
 from ensemble.networks.backbone import FunctionBackbone
-from ensemble.run.loop import create_task
 
 WEIGHTS = np.random.default_rng(3).normal(size=(6, 5)).astype(np.float32)
 INPUTS = np.random.default_rng(4).normal(size=(11, 6)).astype(np.float32)
@@ -128,7 +127,7 @@ def test_heads_learn_features_and_predict_raw_inputs(function, blobs, tmp_path):
     assert result.predictor.variables["params"]["Dense_0"]["kernel"].shape == (2, 5, 3)
     loaded = ensemble.load(tmp_path / "run", num_devices=1)
     assert loaded.dataset.input_shape == (6,)
-    data = create_task(validated(CONFIG), blobs).dataset
+    data = task_of(CONFIG, blobs).dataset
     raw = data.raw.read("test", slice(None)).inputs
     stored = np.load(tmp_path / "run" / "predictions" / "test.npz")["log_probs"]
     np.testing.assert_allclose(loaded(raw).member_log_probs, stored, atol=1e-4)

@@ -19,10 +19,12 @@ from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.run.loop import create_task
 from ensemble.sharding import signals
+from ensemble.sources.data_forms import recognise
 
 CONFIG = """
 from ensemble import default_config
 from ensemble.sharding import signals
+from ensemble.sources.data_forms import recognise
 
 signals.GUARD_SECONDS = {guard}
 
@@ -102,7 +104,7 @@ def test_slow_draws_stop_between_two_and_go_on_to_the_same_bits(tmp_path):
 
 def test_the_search_for_the_map_stops_between_two_iterations(blobs, monkeypatch):
     config = validated({"method": "hmc", "model": "tiny", "prior": "normal(1)"})
-    task = create_task(config, blobs)
+    task = create_task(config, recognise(blobs))
     train = task.dataset.splits["train"]
     density = make_log_density(task, train, mesh_of(1), config.temperature)
     calls = []

@@ -17,6 +17,7 @@ from ensemble.method import Status
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.sampling import Sampling
 from ensemble.run.loop import create_task
+from ensemble.sources.data_forms import recognise
 
 
 def sampling_config(**overrides):
@@ -416,7 +417,7 @@ def test_a_network_is_sampled_and_all_is_learned_from(blobs, tmp_path):
 
 def test_a_chain_that_never_moves_is_named_and_left_out(blobs):
     config = validated(sampling_config(log_every_steps=10))
-    method = Sampling(config, create_task(config, blobs))
+    method = Sampling(config, create_task(config, recognise(blobs)))
     state, _ = method.advance(method.init(jax.random.key(0)))
     while not method.finished(state):
         state, _ = method.advance(state)

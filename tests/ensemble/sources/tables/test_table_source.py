@@ -14,7 +14,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.commands.predict import answer
 from ensemble.export import READER, export, table_json
-from ensemble.sources.data_forms import as_arrays
+from ensemble.sources.data_forms import recognise
 from ensemble.sources.tables.raw_columns import Column, kind_of_target
 from ensemble.sources.tables.read_table import encode, read_csv
 from ensemble.storage.schema import check_description
@@ -286,10 +286,10 @@ def test_splits_are_all_tables_or_none():
 def test_whole_numbers_beside_a_table_are_what_they_would_be_in_it():
     frame, many, few = make_table(), np.arange(120), np.arange(120) % 3
     rest = frame.drop(columns="price")
-    assert "targets" in as_arrays((rest, many))
-    assert "targets" in as_arrays({"X": rest, "y": pd.DataFrame({"y": many})})
-    assert "train_labels" in as_arrays({"train": (rest, pd.Series(few))})
-    assert "train_targets" in as_arrays({"train": frame}, target="price")
+    assert recognise((rest, many)).kind == "targets"
+    assert recognise({"X": rest, "y": pd.DataFrame({"y": many})}).kind == "targets"
+    assert "train_labels" in recognise({"train": (rest, pd.Series(few))}).arrays
+    assert "train_targets" in recognise({"train": frame}, target="price").arrays
 
 
 @pytest.mark.parametrize(

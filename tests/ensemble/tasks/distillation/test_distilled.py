@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tfds_sets
-from run_parts import config_of, report_of, validated
+from run_parts import config_of, report_of, task_of, validated
 from small_runs import small_config
 from written_runs import write_run
 
@@ -17,7 +17,6 @@ from ensemble.likelihoods.dirichlet import Dirichlet
 from ensemble.predictor import load
 from ensemble.report.text import format_table
 from ensemble.run.distill import student_config
-from ensemble.run.loop import create_task
 from ensemble.tasks.distillation import teacher as teachers
 
 KEY = jax.random.key(3)
@@ -27,7 +26,7 @@ STUDENT = {"num_epochs": 40, "eval_every_epochs": 20, "log_every_steps": 100}
 def make(run, data, **overrides):
     """The task as the loop makes it."""
     config = small_config(teacher=str(run), ensemble_size=1, **overrides)
-    return create_task(validated(config), data)
+    return task_of(config, data)
 
 
 @pytest.mark.soak
