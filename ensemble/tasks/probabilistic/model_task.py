@@ -261,6 +261,11 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:
     """
     if data is None:
         data = model_file.load(config.model, config.data)
+    elif not hasattr(data, "log_density"):
+        raise UserError(
+            f"data are not for config.model={config.model!r}, a model with arguments of its own: "
+            "name their file by config.data, or call ensemble.sample(model, data)"
+        )
     if data.warning:
         note(data.warning)
     if depends_on_tracing(data):

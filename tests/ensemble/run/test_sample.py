@@ -160,6 +160,12 @@ def test_nothing_that_a_workdir_names_runs(finished):
         task_of(config)
 
 
+def test_data_that_are_no_arguments_are_refused():
+    config = {"method": "nuts", "model": "numpyro:mine.py:model"}
+    with pytest.raises(UserError, match=r"numpyro:mine\.py:model.*config\.data.*ensemble\.sample"):
+        ensemble.train(config, data=(np.zeros((20, 3)), np.arange(20) % 2))
+
+
 def test_a_log_density_has_a_start_of_any_form():
     def density(position):
         return -0.5 * jnp.sum((position["a"] - 3) ** 2) - 2 * position["b"] ** 2
