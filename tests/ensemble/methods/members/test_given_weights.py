@@ -10,12 +10,11 @@ import pytest
 from conftest import make_blobs, small_config
 from flax import linen as nn
 from programs import run_here
-from run_parts import validated
+from run_parts import task_of, validated
 
 import ensemble
 from ensemble import UserError, networks
 from ensemble.methods.members.sgd import SGD
-from ensemble.tasks.supervised import create
 
 BODY = ("Dense_0/bias", "Dense_0/kernel")
 
@@ -55,7 +54,7 @@ def write_safetensors(path, arrays, **claims):
 def started(blobs, **overrides):
     """Variables [M, ...] of members that have taken no step, by path."""
     config = validated(small_config(**overrides))
-    method = SGD(config, create(config, blobs))
+    method = SGD(config, task_of(config, blobs))
     members = method.engine.programs.placement.gather_members(
         method.init(jax.random.key(0)).members.variables
     )
@@ -220,7 +219,7 @@ def test_other_weights_are_refused_by_a_run_that_goes_on_and_by_new_members(blob
         with pytest.raises(UserError, match=line):
             ensemble.train(config | more, data=blobs, workdir=workdir)
     others = {"num_members": 1, "step": 1, "pretrained": 1}
-    method = SGD(validated(config), create(validated(config), blobs), others)
+    method = SGD(validated(config), task_of(validated(config), blobs), others)
     with pytest.raises(UserError, match="other weights than the run's first members"):
         method.init(jax.random.key(0))
     np.savez(file, **{name.replace("/", "."): one for name, one in body_of_tiny().items()})
@@ -252,7 +251,7 @@ def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
     np.savez(tmp_path / "w.npz", **arrays)
     config = {"model": "test_wide", "init_from": str(tmp_path / "w.npz"), "ensemble_size": 2}
     config = validated(small_config(**config, member_devices=4, num_devices=8))
-    method = SGD(config, create(config, blobs))
+    method = SGD(config, task_of(config, blobs))
     placed = []
     create_members = method.engine.programs.create
     spied = method.engine.programs._replace(
