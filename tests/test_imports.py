@@ -75,6 +75,7 @@ OTHERS = [
     "ensemble.likelihoods.gaussian",
     "ensemble.likelihoods.mixture_density",
     "ensemble.likelihoods.numbers",
+    "ensemble.methods.members.given_weights",
     "ensemble.methods.minibatch.langevin",
     "ensemble.methods.walk.walker",
     "ensemble.networks.backbone",

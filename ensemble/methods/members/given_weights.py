@@ -43,16 +43,17 @@ key had this name once."""
 
 
 class Weights:
-    """The weights that the members of a run start from, or nothing.
+    """The weights that the members of a run start from.
 
     Args:
         config: of the run.
-        digest: of the weights that other members of the run have started from; None: not known.
+        counters: of a checkpoint of members that have started from them; empty: nobody has.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, digest: int | None = None):
-        self._config, self.digest = config, digest
+    def __init__(self, config: ml_collections.FrozenConfigDict, counters: Mapping[str, int]):
+        self._config = config
         self._what = f"config.init_from={config.init_from!r}"
+        self.digest = counters.get(WEIGHTS)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -72,8 +73,6 @@ class Weights:
             UserError: they cannot be read, or do not fit the network, or make members the same,
                 or are not those that other members have started from.
         """
-        if not self._config.init_from:
-            return {}
         found = _read(self._config.init_from, self._what)
         digest = _digest(found)
         if self.digest not in (None, digest):
@@ -97,7 +96,7 @@ class Weights:
             path = user_path(config.init_from, "--config.init_from")
             return _digest(_read(config.init_from, self._what)) if path.exists() else then
 
-        if config.init_from and then is not None and processes.from_main(now) != then:
+        if then is not None and processes.from_main(now) != then:
             raise UserError(
                 f"{where} holds a run that started from other weights than {self._what} has now; "
                 "put those back, or choose another --workdir"

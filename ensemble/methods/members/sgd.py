@@ -1,7 +1,9 @@
 """The method `sgd`: every member descends its own loss, all in one compiled step."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import ml_collections
@@ -11,11 +13,13 @@ from ensemble.keys import MAX_STEPS
 from ensemble.method import check_not_longer
 from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
 from ensemble.methods.members.engine_method import EngineMethod
-from ensemble.methods.members.given_weights import WEIGHTS, Weights
 from ensemble.methods.members.optimizers import create_descent, say_what_stretching_does
 from ensemble.sharding import processes
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned
+
+if TYPE_CHECKING:
+    from ensemble.methods.members.given_weights import Weights
 
 
 class SGD(EngineMethod[EngineState]):
@@ -38,7 +42,7 @@ class SGD(EngineMethod[EngineState]):
             f"lower config.learning_rate={config.learning_rate}, with "
             f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
         )
-        self._weights = Weights(config, (others or {}).get(WEIGHTS))
+        self._weights = _weights(config, others or {})
         _check_memory(config, task)
 
     def make_engine(
@@ -60,7 +64,7 @@ class SGD(EngineMethod[EngineState]):
 
     def init(self, rng_key: jax.Array) -> EngineState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
-        return self.engine.init(rng_key, self._weights.read(self.task))
+        return self.engine.init(rng_key, self._weights and self._weights.read(self.task))
 
     def advance(
         self, state: EngineState, limit: int | None = None
@@ -73,13 +77,13 @@ class SGD(EngineMethod[EngineState]):
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """A state as `(arrays, counters)`; the latter also say what weights it started from."""
         arrays, counters = super().saved(state, gather)
-        return arrays, {**counters, **self._weights.counters}
+        return arrays, {**counters, **(self._weights.counters if self._weights else {})}
 
     def from_host(
         self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
     ) -> EngineState:
         """The inverse of `to_host`, on any devices; the members need no more of `rng_key`."""
-        self._weights.digest = counters.get(WEIGHTS)
+        self._weights = _weights(self.config, counters)
         return self.engine.restored(arrays, counters)
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
@@ -89,13 +93,25 @@ class SGD(EngineMethod[EngineState]):
             UserError: what differs, and what to do.
         """
         super().check_resumable(counters, where)
-        self._weights.check(counters, where)
+        if self._weights is not None:
+            self._weights.check(counters, where)
         last_step = self.engine.num_steps
         if last_step > counters["last_step"]:
             learning_rate = self.engine.descent.learning_rate
             say_what_stretching_does(self.config, counters, learning_rate, last_step)
         key = "num_epochs or config.num_steps"
         check_not_longer(counters["step"], last_step, "steps", key, where)
+
+
+def _weights(
+    config: ml_collections.FrozenConfigDict, counters: Mapping[str, int]
+) -> Weights | None:
+    """What the members of a checkpoint with these counters have started from, if from a file."""
+    if not config.init_from:
+        return None
+    from ensemble.methods.members.given_weights import Weights  # Most members start anew.
+
+    return Weights(config, counters)
 
 
 def _check_memory(config: ml_collections.FrozenConfigDict, task: Learned) -> None:
