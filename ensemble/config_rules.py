@@ -133,7 +133,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     if "likelihood" in task_block(task).keys:
         blocks.append(likelihood_block(likelihood))
     own = {key: one for block in blocks for key, one in block.keys.items()}
-    foreign = {key: value for key, value in given.items() if key not in own}
+    foreign = _foreign(given, own, method_block(method), by_hand)
     conflicts += _foreign_conflicts(
         {k: v for k, v in foreign.items() if k in by_hand and not known[k].is_off(v)},
         {"method": method, "task": task, "model": model, "likelihood": likelihood, "given": given},
@@ -142,7 +142,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     complete, default_prior = blank(own), None
     broken = set()
     for key, value in given.items():
-        if key not in own:
+        if key in foreign:
             continue
         problem = _set(complete, key, value, own[key])
         if problem:
@@ -172,6 +172,18 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
     ]
     frozen = ml_collections.FrozenConfigDict(complete)
     return Checked(frozen, task, conflicts, dropped, default_prior)
+
+
+def _foreign(
+    given: Mapping[str, Any], own: Collection[str], method: Block, by_hand: Collection[str]
+) -> dict[str, Any]:
+    """What a configuration says for other methods, tasks and models than its own."""
+    found = {key: value for key, value in given.items() if key not in own}
+    if "method" in by_hand:
+        for key, is_foreign in method.leaves_out.items():
+            if key in given and key not in by_hand and is_foreign(given[key]):
+                found[key] = given[key]
+    return found
 
 
 def _task(method: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:

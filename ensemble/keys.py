@@ -109,6 +109,8 @@ class Block:
         instead: what to use in place of keys of other methods or tasks, by their names.
         rules: texts of rules, by key, that say more of this owner than `Key.rule` does of all.
         empty: what an empty value of a key stands for, by key.
+        leaves_out: by key, whether a value is of other methods alone. Where the method was set by
+            hand and the key was not, it is then left out, as keys are that only those methods have.
     """
 
     keys: Mapping[str, Key]
@@ -116,3 +118,4 @@ class Block:
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rules: Mapping[str, str] = dataclasses.field(default_factory=dict)
     empty: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    leaves_out: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)

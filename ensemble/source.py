@@ -254,7 +254,8 @@ class Request(NamedTuple):
         hold_out: whether to hold validation and calibration data out of the training data.
         only_test: whether only the test split is needed; a loader may leave out others.
         size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
-        copies_together: whether splits are carved so that equal inputs come into one.
+        copies_together: whether splits are carved so that equal inputs come into one. Only
+            `ensemble.storage.old` asks for the other way, in which runs before 1.0 were split.
         table: what is said of a table.
     """
 

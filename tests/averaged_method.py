@@ -15,8 +15,8 @@ from small_runs import make_blobs, small_config
 import ensemble
 from ensemble import registry
 from ensemble.method import Stacked
-from ensemble.methods.members.engine import Engine, EngineState, batch_sizes
-from ensemble.methods.members.engine_method import EngineMethod
+from ensemble.methods.members.engine import Engine, EngineState
+from ensemble.methods.members.engine_method import EngineMethod, duration
 from ensemble.methods.members.optimizers import create_descent
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
@@ -40,8 +40,9 @@ class Averaged(EngineMethod[AveragedState]):
 
     remedy = "lower config.learning_rate"
 
-    def make_engine(self, config, task, others):
-        num_steps = config.num_epochs * batch_sizes(config, task)[1]
+    def make_engine(self, others):
+        config, task = self.config, self.task
+        num_steps = duration(config, task)
         devices = processes.devices(config.num_devices)
         descent = create_descent(config, num_steps)
         return Engine(config, task, devices, config.ensemble_size, num_steps, descent, others)
@@ -50,7 +51,7 @@ class Averaged(EngineMethod[AveragedState]):
         return state.members
 
     def init(self, rng_key):
-        members = self.engine.init(rng_key)
+        members = self.started(rng_key)
         return AveragedState(members, jax.tree.map(jax.numpy.zeros_like, members.members.params))
 
     def advance(self, state, limit=None):
@@ -68,7 +69,7 @@ class Averaged(EngineMethod[AveragedState]):
     def from_host(self, rng_key, arrays, counters):
         arrays = dict(arrays)
         mean = self.engine.programs.placement.place_members(arrays.pop(MEAN))
-        return AveragedState(self.engine.restored(arrays, counters), mean)
+        return AveragedState(self.restored(arrays, counters), mean)
 
     def predict_split(self, state, name):
         inputs = inputs_of(self.task.dataset, name)

@@ -9,6 +9,7 @@ from conftest import ROOT
 from run_parts import validated
 
 import ensemble
+from ensemble import config_rules
 from ensemble.configs import mnist_logreg_hmc, movielens_hmc
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))
@@ -26,6 +27,22 @@ def test_every_variant_is_valid_and_every_docstring_is_a_lab_note(name):
     assert "%" in module.__doc__ or "not measured" in module.__doc__
     with pytest.raises(ValueError, match="variant 'huge' is unknown"):
         module.get_config("huge")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_that_a_command_line_swaps_takes_no_start_that_is_not_its_own(name, caplog):
+    config = importlib.import_module(f"ensemble.configs.{name}").get_config()
+    start = config.init_from
+    for method in {"sgd", "hmc", "sghmc"} - {config.method}:
+        caplog.clear()
+        config.method = method
+        found = config_rules.check(config, by_hand=["method"]).config
+        if method == "sgd":
+            assert found.init_from == ""
+        elif start.endswith(".npz"):
+            assert found.init_from == "prior"
+        else:
+            assert found.init_from == (start or "prior")
 
 
 def test_the_seed_s_protocol_is_as_published():

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from ensemble.errors import UserError
 from ensemble.evaluation.subject import Subject
-from ensemble.methods.common_keys import NAMED, PRIOR
-from ensemble.storage import weights
+from ensemble.methods.common_keys import NAMED, PRIOR, is_file
 
 
 class Beside(NamedTuple):
@@ -37,7 +36,7 @@ def lay_beside(
     """
     start = str(subject.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in subject.config
-    if not is_posterior or start in NAMED or start.endswith(weights.SUFFIXES):
+    if not is_posterior or start in NAMED or is_file(start):
         return Beside([compare(one) for one in workdirs], [])
     asked = [one for one in workdirs if os.path.abspath(one) != os.path.abspath(start)]
     comparisons, notes = [], []

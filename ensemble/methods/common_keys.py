@@ -8,11 +8,20 @@ PRIOR, MAP, UNIFORM, PATHFINDER = NAMED = ("prior", "map", "uniform", "pathfinde
 INIT_FROM = Key(
     "",
     "where members and chains start: at a run's members, or at weights in a file; chains also at "
-    "prior or map; empty: anew",
+    "prior or map; empty: anew, which of chains is prior",
     described("must be a workdir, an npz or a safetensors file; or empty"),
 )
 """SGD leaves out the head, which is new for each member; member k starts as number k modulo those
 that there are. Chain k starts at member k, or at the last draw of chain k."""
+
+WEIGHTS_IN_FILES = (".npz", ".safetensors")
+"""Ends of the names of files of weights."""
+
+
+def is_file(start: str) -> bool:
+    """Whether a value of `init_from` is a file of weights."""
+    return start.endswith(WEIGHTS_IN_FILES)
+
 
 STARTS = {
     "init_from": f"{INIT_FROM.rule.text}, which is {PRIOR}; or {MAP}, or for NumPyro models "

@@ -85,6 +85,8 @@ def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]
     own = {*RUN.keys, *task_block(_TASK).keys, *method_block(_METHOD).keys}
     own |= {*of_model, *of_likelihood}
     taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
+    if of_teacher.get("method") != _METHOD:
+        taken.pop("init_from", None)  # It says where chains started.
     if taken.get("data_dir") and "data_dir" not in values:
         name = str(values.get("dataset", taken["dataset"]))
         taken["data_dir"] = data_dir_of_run(name, taken["data_dir"]) or ""

@@ -1,6 +1,6 @@
 """The one loop: a run is configured, created, restored, advanced and reported.
 
-`train` configures. `run` goes through the other four, which are the functions below it.
+`train` configures. `run` sets up JAX and goes through the other four, the functions below it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from ensemble.run.opened import Open, open_checkpoints, opened
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import Result
 from ensemble.run.resume import Ending, Saved, begin, restore, save
-from ensemble.run.writer import NoWriter, Writer
+from ensemble.run.writer import open_writer
 from ensemble.sharding import processes, startup
 from ensemble.sources.catalogue import complete
 from ensemble.storage.checkpoint import Checkpointer
@@ -91,7 +91,7 @@ def run(
         started: as of `train`.
         show_progress: as of `train`.
     """
-    startup.configure(config.num_devices, config.method)
+    startup.configure(config.num_devices, config.method)  # Of JAX: flags, devices, processes.
     with opened(config, workdir, show_progress) as where:
         task = create_task(config, make_data())
         processes.check_same("data", task.describe().get("fingerprint"))
@@ -160,9 +160,7 @@ def advance(
     state, draws = begin(method, work, saved)
     with contextlib.ExitStack() as stack:
         sizes = {} if saved is None else saved.sizes
-        main = processes.is_main()
-        writer = Writer(work, sizes, purge_step=state.step + 1) if main else NoWriter()
-        stack.callback(writer.close)
+        writer = stack.enter_context(open_writer(work, sizes, state.step + 1))
         progress = Progress(state.step, method.num_steps, display=where.display)
         stack.enter_context(progress)
         monitor = Monitor(method, method.task.scored(), writer, progress, clock, draws, others_live)
@@ -174,7 +172,7 @@ def advance(
             monitor.log_parameters(state)
 
         done = method.finished(state) or monitor.may_end
-        if main and not done:
+        if processes.is_main() and not done:
             work.report.unlink(missing_ok=True)  # It is of less training than is to come.
         while not done:
             state, info = method.advance(state, processes.tell(monitor.pace.limit))

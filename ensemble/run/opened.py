@@ -77,15 +77,17 @@ def open_checkpoints(where: Open, num_kept: int) -> Iterator[Checkpointer]:
         UserError: the system refuses a file of the run.
     """
     work = where.work
-    shared = where.keep and is_shared(work.path)
-    if where.keep and processes.count() > 1:
-        line = (
-            "%s is one folder for all %d processes: each writes and reads its part of checkpoints."
-            if shared
-            else "%s is not one folder for all %d processes: process 0 writes checkpoints for all."
-        )
-        logger.info(line, work.path, processes.count())
     try:
+        shared = where.keep and is_shared(work.path)
+        if where.keep and processes.count() > 1:
+            line = (
+                "%s is one folder for all %d processes: each writes and reads its part of "
+                "checkpoints."
+                if shared
+                else "%s is not one folder for all %d processes: process 0 writes checkpoints for "
+                "all."
+            )
+            logger.info(line, work.path, processes.count())
         with Checkpointer(work.checkpoints, num_kept, shared) as checkpointer:
             yield checkpointer
     except OSError as error:

@@ -1,5 +1,6 @@
 """Scalars and pictures of a run: `metrics.jsonl` and TensorBoard events, without TensorFlow."""
 
+import contextlib
 import json
 import logging
 import math
@@ -7,7 +8,7 @@ import os
 import pathlib
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
+from ensemble.sharding import processes
 from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir, check_size
@@ -221,6 +223,20 @@ class NoWriter(Writer):
 
 # TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
 _FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
+
+
+@contextlib.contextmanager
+def open_writer(work: Workdir, sizes: Mapping[str, int], purge_step: int) -> Iterator[Writer]:
+    """Opens what a run writes to; of several processes only the main one's writes.
+
+    Args:
+        work: where to.
+        sizes: as of `Writer`.
+        purge_step: as of `Writer`.
+    """
+    writer = Writer(work, sizes, purge_step) if processes.is_main() else NoWriter()
+    with contextlib.closing(writer):
+        yield writer
 
 
 def _hparam_value(value: Any) -> Any:

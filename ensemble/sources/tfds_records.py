@@ -198,7 +198,7 @@ class PreparedSet:
                 if not module.startswith(_FEATURES) or module not in sys.modules:
                     raise UserError(
                         f"{directory} has a feature of the class {in_one_line(name, 80)}, which is "
-                        "not of TFDS, and would run code: take another set"
+                        f"not of {_FEATURES.rstrip('.')}, and would run code: take another set"
                     )
             self._builder = tfds.builder_from_directory(directory)
             # A set that was converted still says tfrecord.

@@ -114,6 +114,7 @@ class Checkpointer:
         meta |= {"format": FORMAT}
         parts = jax.tree.map(self._parts, arrays)
         shares = self._shares(parts)
+        # The first is for versions before 1.0, which know no other.
         meta[_OF_ARRAYS] = part_files.checksum_of_shares(parts, shares)
         meta[_WHOLE] = part_files.checksum_of_shares(parts, shares, meta)
 

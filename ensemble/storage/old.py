@@ -35,7 +35,7 @@ def in_todays_words(config: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: it has a key by both names.
     """
     config = dict(config)
-    if {"ensemble_size", "num_chains"} <= config.keys():  # Runs once wrote keys of every method.
+    if {"ensemble_size", "num_chains", "rwm"} <= config.keys():  # Those of every method, once.
         config.pop("init_from" if config.get("method", "sgd") == "sgd" else "pretrained", None)
     for old, new in RENAMED.items():
         if old in config and new in config:
@@ -164,7 +164,10 @@ def predictions(arrays: dict[str, Any], binding: Mapping[str, str]) -> dict[str,
     if "labels" in arrays:
         arrays = {**arrays, "targets": arrays["labels"]}
         del arrays["labels"]
-    return arrays if "identity" in arrays else with_identity({**binding, **arrays})
+    if "identity" in arrays:
+        return arrays
+    of_run = {name: one for name, one in binding.items() if name != "identity"}
+    return with_identity({**of_run, **arrays})
 
 
 def as_it_was_split(load: Callable[..., Any], fingerprint: str, where: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import io
 import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -9,11 +10,12 @@ import numpy as np
 from etils import epath
 
 from ensemble.errors import UserError, in_one_line
+from ensemble.notes import note
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote
 
-SUFFIXES = (".npz", ".safetensors")
+_MAX_NAMED = 6
 
 _MAX_HEADER = 2**23
 """Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
@@ -27,12 +29,60 @@ _DTYPES: dict[str, Any] = {
 }
 
 
+def fitting(
+    found: Mapping[str, np.ndarray],
+    shapes: Mapping[str, Any],
+    names: Collection[str],
+    what: str,
+    model: str,
+) -> dict[str, np.ndarray]:
+    """Takes arrays for leaves of a network, in their types.
+
+    Args:
+        found: [L, ...] by name.
+        shapes: of the leaves, with their dtypes, by name.
+        names: of those that are asked for.
+        what: where the arrays are from, for messages.
+        model: name of the network, for messages.
+
+    Raises:
+        UserError: some are missing, of another shape, or not finite.
+    """
+    fits, faults = {}, []
+    for name in sorted(names):
+        if name not in found:
+            faults.append(f"{name} {list(shapes[name].shape)} is missing there")
+        elif found[name].shape[1:] != shapes[name].shape:
+            sizes = [list(one) for one in (found[name].shape[1:], shapes[name].shape)]
+            faults.append(f"{name} is {sizes[0]} there and {sizes[1]} here")
+        else:
+            fits[name] = found[name].astype(shapes[name].dtype)
+            if not np.isfinite(fits[name]).all():
+                faults.append(f"{name} has NaN or infinities")
+    others = listed(sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()))
+    if faults:
+        there = f" (it also has {others})" if others else ""
+        raise UserError(
+            f"{what} does not fit config.model={model!r}: {listed(faults, '; ')}{there}; give "
+            "weights of this network, for inputs of this shape, by its names"
+        )
+    if others:
+        note(f"{what} has arrays that config.model={model!r} lacks: {others}.")
+    return fits
+
+
+def listed(texts: Sequence[str], separator: str = ", ") -> str:
+    """The first few, and how many more."""
+    more = len(texts) - _MAX_NAMED
+    return separator.join(texts[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
     """Reads the arrays of a file, by the paths of a network's parameters: with `/`.
 
     Args:
-        path: that ends in one of `SUFFIXES`.
-        what: says so, for messages.
+        path: that ends in `.npz` or `.safetensors`.
+        what: where the path was given, for messages.
 
     Raises:
         UserError: there is no such file, or it cannot be read as weights.

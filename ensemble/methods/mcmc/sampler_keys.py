@@ -24,6 +24,7 @@ from ensemble.methods.common_keys import (
     PRIOR,
     STARTS,
     STOP_AT,
+    is_file,
 )
 
 
@@ -173,6 +174,7 @@ BLOCK = Block(
     },
     rules=STARTS,
     empty={"init_from": PRIOR},
+    leaves_out={"init_from": is_file},
 )
 
 TEMPERING_BLOCK = dataclasses.replace(

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from ensemble.config import model_settings
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError
-from ensemble.methods.common_keys import MAP, PATHFINDER, PRIOR, UNIFORM
+from ensemble.methods.common_keys import MAP, PATHFINDER, PRIOR, UNIFORM, is_file
 from ensemble.methods.mcmc.coordinates import (
     Coordinates,
     as_regression,
@@ -99,7 +99,7 @@ def starting_points(
     if config.init_from in (UNIFORM, PATHFINDER):
         raise UserError(
             f"config.init_from='{config.init_from}' is for NumPyro models; networks have "
-            f"'{PRIOR}', '{MAP}' or a workdir"
+            f"'{PRIOR}', '{MAP}', a workdir or a file of weights"
         )
     shapes = task.params_shapes()
     whitens = config.sampler.mass == "kronecker"
@@ -200,12 +200,13 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
         UserError: they are of another network or have learned other data, or are too few.
     """
     where = f"config.init_from={config.init_from!r}"
-    if config.init_from.endswith(weights.SUFFIXES):
+    if is_file(config.init_from):
         return _of_file(config, shapes, where)
     try:
         restored = restore(Workdir(config.init_from))
     except UserError as error:
-        raise UserError(f"{where}: {error}; or use '{PRIOR}' or '{MAP}'") from None
+        named = f"'{PRIOR}'" if "sgmcmc" in config else f"'{PRIOR}' or '{MAP}'"
+        raise UserError(f"{where}: {error}; or use {named}") from None
     if restored.config["model"] != config.model:
         raise UserError(
             f"{where} has the model {restored.config['model']!r}, this run {config.model!r}; "
@@ -251,17 +252,10 @@ def _of_file(config: ml_collections.FrozenConfigDict, shapes: Any, where: str) -
             "give the workdir of as many members"
         )
     found = weights.read(user_path(config.init_from, "--config.init_from"), where)
-
-    def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        array = found.get(path_name(path))
-        if array is None or array.shape != leaf.shape:
-            raise UserError(
-                f"{where} has no {path_name(path)} of shape {list(leaf.shape)}, as "
-                f"config.model={config.model!r} has; give all weights of this network"
-            )
-        return jnp.asarray(array[None], leaf.dtype)
-
-    return jax.tree.map_with_path(one, shapes)
+    leaves = {path_name(path): one for path, one in jax.tree.leaves_with_path(shapes)}
+    of_one = {name: array[None] for name, array in found.items()}
+    fits = weights.fitting(of_one, leaves, leaves, where, config.model)
+    return jax.tree.map_with_path(lambda path, _: jnp.asarray(fits[path_name(path)]), shapes)
 
 
 def starts_of_model(

@@ -1,1 +1,1 @@
-"""SGD: the members of a deep ensemble, side by side."""
+"""Members of a deep ensemble side by side: the engine that moves them, and SGD."""

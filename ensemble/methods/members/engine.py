@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from flax import serialization, struct
+from jax.tree import leaves_with_path
 
 from ensemble.config import add_missing
-from ensemble.errors import UserError
 from ensemble.method import FAILURES, Stacked, Status
 from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.engine_keys import KEYS
@@ -31,6 +31,7 @@ from ensemble.methods.members.member_programs import (
     zero_metrics,
 )
 from ensemble.methods.members.optimizers import Descent
+from ensemble.network import path_name
 from ensemble.sharding import transfer
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
@@ -137,10 +138,14 @@ class Engine:
         Args:
             rng_key: of all members.
             given: what they start with in place of what the task draws: a nested dict of host
-                arrays [L, ...] with the paths of a network's variables but `params`, of which
-                member k has row k modulo L. None: nothing.
+                arrays [L, ...] by the paths of variables, such as `params`, of which member k has
+                row k modulo L. None: nothing.
+
+        Raises:
+            ValueError: something is given that members do not have, or of another shape.
         """
         programs = self.programs
+        self._check_given(given or {})
         placed = programs.placement.place_rows(given or {}, np.asarray(self.indices))
         members = programs.create(self._numbers(), rng_key, placed)
         members = members.replace(status=mark_padding(programs.placement, members.status))
@@ -298,25 +303,6 @@ class Engine:
         totals = totals_from_host(self.programs.placement, totals, self._task.likelihood)
         return state.replace(totals=totals, begun=counters["begun"])
 
-    def check_size(self, counters: Mapping[str, int], where: str) -> None:
-        """Refuses counters of a run that has more members, or is getting others.
-
-        Raises:
-            UserError: as said.
-        """
-        first, size = self.indices[0], self._num_members
-        saved = first + counters["num_members"]
-        if size < saved:
-            raise UserError(
-                f"config.ensemble_size={size}, but {where} has {saved} members; keep that number "
-                "or more, or choose another --workdir"
-            )
-        if first and size > saved:
-            raise UserError(
-                f"config.ensemble_size={size}, but {where} is still growing from {first} to "
-                f"{saved}; let it finish with {saved} first"
-            )
-
     def joined(
         self,
         arrays: Mapping[str, Any],
@@ -325,7 +311,7 @@ class Engine:
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """A checkpoint's `(arrays, counters)` together with the arrays of the new members.
 
-        Of a logging period that the checkpoint is within, the rest alone will be reported.
+        If the checkpoint is within a period of logging, only the rest of it will be reported.
         """
         members = [
             {name: leaf for name, leaf in one.items() if name != TOTALS}
@@ -336,6 +322,16 @@ class Engine:
             jax.tree.map(lambda *leaves: np.concatenate(leaves), *members),
             {**counters, "step": step, "begun": step, "num_members": num_members},
         )
+
+    def _check_given(self, given: Any) -> None:
+        variables = jax.eval_shape(self._task.init_variables, jax.random.key(0))
+        shapes = {path_name(path): leaf.shape for path, leaf in leaves_with_path(variables)}
+        for path, leaf in leaves_with_path(given):
+            if shapes.get(path_name(path)) != leaf.shape[1:]:
+                raise ValueError(
+                    f"{path_name(path)} of shape {leaf.shape[1:]} is no variable of a member, "
+                    f"which has {shapes}"
+                )
 
     def _numbers(self) -> jax.Array:
         """The members' numbers on the devices."""

@@ -1,23 +1,47 @@
 """A method whose members an engine moves: what the loop asks of it, the engine answers."""
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import jax
 import ml_collections
 
-from ensemble.method import Method, Stacked, StateT, Status
-from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState
+from ensemble.errors import UserError
+from ensemble.keys import MAX_STEPS
+from ensemble.method import Method, Stacked, StateT, Status, check_not_longer
+from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
 
+if TYPE_CHECKING:
+    from ensemble.methods.members.given_weights import Weights
+
+
+def duration(config: ml_collections.FrozenConfigDict, task: Learned) -> int:
+    """Steps that the configuration asks for.
+
+    Raises:
+        UserError: they are too many.
+    """
+    num_steps: int = config.num_steps or config.num_epochs * batch_sizes(config, task)[1]
+    if num_steps > MAX_STEPS:
+        raise UserError(
+            f"config.num_epochs={config.num_epochs} are {num_steps} steps here, "
+            f"which must be at most {MAX_STEPS}; lower it"
+        )
+    return num_steps
+
 
 class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
-    """The base of methods whose members an engine moves.
+    """The base of methods whose members an engine moves; their block has the keys of SGD.
 
-    A subclass says how they move, by `make_engine`, and has `init`, `advance` and `from_host`. One
-    that keeps more than the engine does has a state of its own: it overrides `moved`, and `saved`
-    for its checkpoints, whose arrays [M, ...] grow with the ensemble.
+    A subclass says how they move, by `make_engine`, and has `init`, `advance` and `from_host`, for
+    which there are `started` and `restored`, and a `remedy`. One that keeps more than the engine
+    does has a state of its own: it overrides `moved`, and `saved` for its checkpoints, whose arrays
+    [M, ...] grow with the ensemble.
 
     Args:
         config: validated, of `ensemble.config`.
@@ -37,24 +61,30 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         others: Mapping[str, int] | None = None,
     ):
         self.config, self.task = config, task
-        self.engine = engine = self.make_engine(config, task, others)
+        self.engine = engine = self.make_engine(others)
         self.indices = engine.indices
         self.num_steps, self.steps_per_epoch = engine.goal, engine.steps_per_epoch
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
+        self._weights = _weights(config, others or {})
 
     @abc.abstractmethod
-    def make_engine(
-        self,
-        config: ml_collections.FrozenConfigDict,
-        task: Learned,
-        others: Mapping[str, int] | None,
-    ) -> Engine:
-        """The engine of these members; the arguments are those of the method."""
+    def make_engine(self, others: Mapping[str, int] | None) -> Engine:
+        """The engine of these members, by `config` and `task`."""
 
     def moved(self, state: StateT) -> EngineState:
         """The engine's part of a state."""
-        assert isinstance(state, EngineState), f"{type(self).__name__} must say what is moved"
+        if not isinstance(state, EngineState):
+            raise TypeError(f"{type(self).__name__}.moved must say which part the engine moves")
         return state
+
+    def started(self, rng_key: jax.Array) -> EngineState:
+        """The engine's part of a new state: members that start as `config.init_from` says."""
+        return self.engine.init(rng_key, self._weights and self._weights.read(self.task))
+
+    def restored(self, arrays: dict[str, Any], counters: Mapping[str, int]) -> EngineState:
+        """The engine's part of a checkpoint, from which a subclass has taken its own arrays."""
+        self._weights = _weights(self.config, counters)
+        return self.engine.restored(arrays, counters)
 
     def finished(self, state: StateT) -> bool:
         """Whether all steps have been taken."""
@@ -108,23 +138,40 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         self, state: StateT, gather: Callable[[Any], Any]
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """A state as `(arrays, counters)`, see `Engine.saved`."""
-        return self.engine.saved(self.moved(state), gather)
+        arrays, counters = self.engine.saved(self.moved(state), gather)
+        return arrays, {**counters, **(self._weights.counters if self._weights else {})}
 
     def to_host(self, state: StateT) -> tuple[dict[str, Any], dict[str, int]]:
         """Fetches a state for a checkpoint."""
         return self.saved(state, self.engine.programs.placement.gather_members)
 
     def to_parts(self, state: StateT) -> tuple[dict[str, Any], dict[str, int]]:
-        """As `to_host`, but what this process writes of the members."""
+        """Fetches what this process writes of a state for a checkpoint."""
         return self.saved(state, self.engine.programs.placement.own_members)
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.
 
         Raises:
-            UserError: the run has more members, or is getting others.
+            UserError: the run has more members, or is getting others, or has started from other
+                weights, or has gone further.
         """
-        self.engine.check_size(counters, where)
+        first, size = self.indices[0], self.config.ensemble_size
+        saved = first + counters["num_members"]
+        if size < saved:
+            raise UserError(
+                f"config.ensemble_size={size}, but {where} has {saved} members; keep that number "
+                "or more, or choose another --workdir"
+            )
+        if first and size > saved:
+            raise UserError(
+                f"config.ensemble_size={size}, but {where} is still growing from {first} to "
+                f"{saved}; let it finish with {saved} first"
+            )
+        if self._weights is not None:
+            self._weights.check(counters, where)
+        key = "num_epochs or config.num_steps"
+        check_not_longer(counters["step"], self.engine.num_steps, "steps", key, where)
 
     # Growth.
 
@@ -142,3 +189,14 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """A checkpoint's `(arrays, counters)` together with the arrays of the new members."""
         return self.engine.joined(arrays, counters, new_members)
+
+
+def _weights(
+    config: ml_collections.FrozenConfigDict, counters: Mapping[str, int]
+) -> Weights | None:
+    """What the members of a checkpoint with these counters have started from, if they have."""
+    if not config.init_from:
+        return None
+    from ensemble.methods.members.given_weights import Weights  # Most members start anew.
+
+    return Weights(config, counters)

@@ -21,9 +21,9 @@ from jax.tree_util import tree_leaves_with_path
 
 from ensemble import networks, registry
 from ensemble.config import model_settings
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import UserError
+from ensemble.methods.common_keys import is_file
 from ensemble.network import Variables, path_name
-from ensemble.notes import note
 from ensemble.sharding import processes
 from ensemble.storage import weights
 from ensemble.storage.paths import user_path
@@ -34,8 +34,6 @@ logger = logging.getLogger("ensemble")
 
 Given = dict[str, Any]
 """Arrays [L, ...] by the names of a network's: paths with `/`, without `params/` in front."""
-
-_MAX_NAMED = 6
 
 WEIGHTS = "pretrained"
 """What a checkpoint's counters call the digest of the weights that the members started from; the
@@ -119,28 +117,9 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
             f"{what}: config.model={config.model!r} is nothing but a head, which is new for each "
             "member; leave it out"
         )
-    fits, faults = {}, []
-    for name in sorted(body):
-        if name not in found:
-            faults.append(f"{name} {list(shapes[name].shape)} is missing there")
-        elif found[name].shape[1:] != shapes[name].shape:
-            sizes = [list(one) for one in (found[name].shape[1:], shapes[name].shape)]
-            faults.append(f"{name} is {sizes[0]} there and {sizes[1]} here")
-        else:
-            fits[name] = found[name].astype(shapes[name].dtype)
-            if not np.isfinite(fits[name]).all():
-                faults.append(f"{name} has NaN or infinities")
-    others = sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys())
-    if faults:
-        there = f" (it also has {_listed(others)})" if others else ""
-        raise UserError(
-            f"{what} does not fit config.model={config.model!r}: {_listed(faults, '; ')}{there}; "
-            "give weights of this network, for inputs of this shape, by its names"
-        )
+    fits = weights.fitting(found, shapes, body, what, config.model)
     if config.batching == "shared" and not task.traits.is_random:
         _check_members_differ(config, fits, task.init_variables, head)
-    if others:
-        note(f"{what} has arrays that config.model={config.model!r} lacks: {_listed(others)}.")
     num_networks = len(next(iter(fits.values())))
     logger.info(
         "Members start from %s: %d arrays, of %d network%s. New for each member: %s.",
@@ -148,7 +127,7 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
         len(fits),
         num_networks,
         "s" * (num_networks > 1),
-        _listed(head),
+        weights.listed(head),
     )
     paths = {_name(path): path_name(path) for path, _ in tree_leaves_with_path(variables)}
     return {paths[name]: array for name, array in fits.items()}
@@ -175,7 +154,7 @@ def _named(variables: Variables) -> dict[str, Any]:
 def _read(given: str, what: str) -> Given:
     """The arrays of a file or of a run's live members, [L, ...] by name."""
     path = user_path(given, "--config.init_from")
-    if path.suffix in weights.SUFFIXES:
+    if is_file(given):
         return {name: array[None] for name, array in weights.read(path, what).items()}
     try:
         restored = registry.load(registry.RESTORE)(Workdir(path))
@@ -238,9 +217,3 @@ def _check_members_differ(
             "start from the same weights, would stay the same, for the head of "
             f"config.model={config.model!r} always starts alike; set config.batching='independent'"
         )
-
-
-def _listed(texts: list[str], separator: str = ", ") -> str:
-    """The first few, and how many more."""
-    more = len(texts) - _MAX_NAMED
-    return separator.join(texts[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

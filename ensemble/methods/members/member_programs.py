@@ -1,4 +1,4 @@
-"""The compiled programs of SGD for one placement of members on the devices.
+"""The compiled programs of the engine for one placement of members on the devices.
 
 The fused training step is one program for all members on all devices. It composes `apply_member`
 and `update_member`, the same two functions that the public `apply_model` and `update_model` map,

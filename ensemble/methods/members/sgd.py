@@ -1,25 +1,17 @@
 """The method `sgd`: every member descends its own loss, all in one compiled step."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import ml_collections
 
-from ensemble.errors import UserError
-from ensemble.keys import MAX_STEPS
-from ensemble.method import check_not_longer
-from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
-from ensemble.methods.members.engine_method import EngineMethod
+from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState
+from ensemble.methods.members.engine_method import EngineMethod, duration
 from ensemble.methods.members.optimizers import create_descent, say_what_stretching_does
 from ensemble.sharding import processes
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned
-
-if TYPE_CHECKING:
-    from ensemble.methods.members.given_weights import Weights
 
 
 class SGD(EngineMethod[EngineState]):
@@ -42,29 +34,19 @@ class SGD(EngineMethod[EngineState]):
             f"lower config.learning_rate={config.learning_rate}, with "
             f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
         )
-        self._weights = _weights(config, others or {})
         _check_memory(config, task)
 
-    def make_engine(
-        self,
-        config: ml_collections.FrozenConfigDict,
-        task: Learned,
-        others: Mapping[str, int] | None,
-    ) -> Engine:
+    def make_engine(self, others: Mapping[str, int] | None) -> Engine:
         """The engine of members that descend as the configuration says."""
-        num_steps = config.num_steps or config.num_epochs * batch_sizes(config, task)[1]
-        if num_steps > MAX_STEPS:
-            raise UserError(
-                f"config.num_epochs={config.num_epochs} are {num_steps} steps here, "
-                f"which must be at most {MAX_STEPS}; lower it"
-            )
+        config, task = self.config, self.task
+        num_steps = duration(config, task)
         devices = processes.devices(config.num_devices)
         descent = create_descent(config, num_steps)
         return Engine(config, task, devices, config.ensemble_size, num_steps, descent, others)
 
     def init(self, rng_key: jax.Array) -> EngineState:
         """Starts the members, member k from `fold_in(rng_key, k)`."""
-        return self.engine.init(rng_key, self._weights and self._weights.read(self.task))
+        return self.started(rng_key)
 
     def advance(
         self, state: EngineState, limit: int | None = None
@@ -72,19 +54,11 @@ class SGD(EngineMethod[EngineState]):
         """Takes the steps up to the next that is due; neither result is waited for."""
         return self.engine.advance(state, limit)
 
-    def saved(
-        self, state: EngineState, gather: Callable[[Any], Any]
-    ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A state as `(arrays, counters)`; the latter also say what weights it started from."""
-        arrays, counters = super().saved(state, gather)
-        return arrays, {**counters, **(self._weights.counters if self._weights else {})}
-
     def from_host(
         self, rng_key: jax.Array, arrays: dict[str, Any], counters: dict[str, int]
     ) -> EngineState:
         """The inverse of `to_host`, on any devices; the members need no more of `rng_key`."""
-        self._weights = _weights(self.config, counters)
-        return self.engine.restored(arrays, counters)
+        return self.restored(arrays, counters)
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.
@@ -93,32 +67,17 @@ class SGD(EngineMethod[EngineState]):
             UserError: what differs, and what to do.
         """
         super().check_resumable(counters, where)
-        if self._weights is not None:
-            self._weights.check(counters, where)
         last_step = self.engine.num_steps
         if last_step > counters["last_step"]:
             learning_rate = self.engine.descent.learning_rate
             say_what_stretching_does(self.config, counters, learning_rate, last_step)
-        key = "num_epochs or config.num_steps"
-        check_not_longer(counters["step"], last_step, "steps", key, where)
-
-
-def _weights(
-    config: ml_collections.FrozenConfigDict, counters: Mapping[str, int]
-) -> Weights | None:
-    """What the members of a checkpoint with these counters have started from, if from a file."""
-    if not config.init_from:
-        return None
-    from ensemble.methods.members.given_weights import Weights  # Most members start anew.
-
-    return Weights(config, counters)
 
 
 def _check_memory(config: ml_collections.FrozenConfigDict, task: Learned) -> None:
     """Refuses members that do not fit into memory.
 
     Raises:
-        UserError: as said.
+        UserError: what they take, and what there is.
     """
     num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
     num_predicted = sum(size for name, size in task.dataset.sizes.items() if name != "train")

@@ -80,6 +80,7 @@ BLOCK = Block(
         ),
     },
     _conflicts,
+    leaves_out={"init_from": bool},
     instead={
         "num_chains": "config.ensemble_size says how many members",
         "sampler.num_samples": "config.num_epochs or num_steps says how long",

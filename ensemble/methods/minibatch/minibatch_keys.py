@@ -22,6 +22,7 @@ from ensemble.methods.common_keys import (
     PATHFINDER,
     PRIOR,
     UNIFORM,
+    is_file,
 )
 from ensemble.methods.mcmc import sampler_keys
 from ensemble.methods.members import engine_keys, sgd_keys
@@ -60,7 +61,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
     if start in (MAP, UNIFORM, PATHFINDER):
         line = (
             f"config.init_from={start!r} is for samplers that see all the data at once; use "
-            f"{PRIOR!r}, or the workdir of trained members"
+            f"{PRIOR!r}, a workdir of trained members, or a file of weights"
         )
         found.append(Conflict(("init_from",), line))
     return found
@@ -106,5 +107,12 @@ _INSTEAD = {
 }
 
 _RULES = {"init_from": f"{INIT_FROM.rule.text}, which is {PRIOR}"}
-SGLD = Block(_KEYS, _conflicts, _INSTEAD, _RULES, {"init_from": PRIOR})
+SGLD = Block(
+    _KEYS,
+    _conflicts,
+    _INSTEAD,
+    _RULES,
+    empty={"init_from": PRIOR},
+    leaves_out={"init_from": is_file},
+)
 SGHMC = dataclasses.replace(SGLD, keys={**_KEYS, "momentum": sgd_keys.BLOCK.keys["momentum"]})

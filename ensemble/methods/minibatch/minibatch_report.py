@@ -21,7 +21,7 @@ _FEW_BATCHES = 10
 def of_chains(
     scalars: Mapping[str, float], num_examples: int, heats: Sequence[np.ndarray]
 ) -> dict[str, float]:
-    """Names the scalars of SGD's members as those of chains, whose loss is no training loss.
+    """Names the scalars of an engine's members as those of chains, whose loss is no training loss.
 
     Args:
         scalars: of members.

@@ -231,7 +231,7 @@ def test_no_code_of_a_set_is_run(tmp_path, monkeypatch, feature):
     content["featuresDict"]["features"]["more"] = feature
     (directory / "features.json").write_text(json.dumps(content))
     with pytest.raises(
-        UserError, match=r"class .*stranger\.Feature, which is not of TFDS"
+        UserError, match=r"class .*stranger\.Feature, which is not of tensorflow_datasets"
     ) as error:
         tfds_records.PreparedSet(directory)
     assert str(directory) in str(error.value)
@@ -280,6 +280,9 @@ def test_without_tfds_the_extra_is_named(tmp_path, monkeypatch):
 
 def test_reading_imports_no_tensorflow_and_tfds_only_where_a_set_is_asked_for(tmp_path):
     tfds_sets.write_set(tmp_path, "mnist", tfds_sets.random_splits())
+    broken = tmp_path / "stub"
+    broken.mkdir()
+    (broken / "tensorflow.py").write_text("raise SystemExit('TensorFlow is imported')")
     code = f"""
 import sys, input_pipeline, ensemble.sources.image_sets
 input_pipeline.load_dataset("digits")
@@ -288,8 +291,16 @@ assert "tensorflow_datasets" not in sys.modules
 input_pipeline.load_dataset("tfds:mnist", {str(tmp_path)!r})
 assert "tensorflow_datasets" in sys.modules
 assert "tensorflow" not in sys.modules
+sys.modules.pop("tensorflow", None)
+try:
+    import tensorflow
+except SystemExit:
+    pass
+else:
+    raise AssertionError("the stub is not in the way")
 """
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    variables = {**os.environ, "PYTHONPATH": str(broken)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr == done.stdout == ""

@@ -95,6 +95,17 @@ def test_predictions_of_another_split_are_not_those_of_the_test_split(run):
         _ = subject_of(run).test
 
 
+def test_predictions_that_do_not_say_whose_they_are_belong_to_no_run_with_an_identity(run):
+    path = run / "predictions/test.npz"
+    with np.load(path) as arrays:
+        kept = dict(arrays.items())
+    for name in ("identity", "split", "fingerprint"):
+        del kept[name]
+    np.savez_compressed(path, **kept)
+    with pytest.raises(UserError, match=r"test\.npz .*no known run"):
+        _ = subject_of(run).test
+
+
 def test_a_changed_configuration_is_noticed(run, blobs):
     content = json.loads((run / "config.json").read_text())
     content["config"]["learning_rate"] *= 2

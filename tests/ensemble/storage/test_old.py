@@ -179,7 +179,8 @@ def test_a_block_by_both_names_is_refused(work):
 
 @pytest.mark.parametrize(("method", "kept"), [("sgd", "w.npz"), ("hmc", "map"), (None, "w.npz")])
 def test_of_the_keys_of_every_method_that_of_its_own_start_is_kept(method, kept):
-    written = {"ensemble_size": 2, "num_chains": 4, "pretrained": "w.npz", "init_from": "map"}
+    written = {"ensemble_size": 2, "num_chains": 4, "rwm": {}}
+    written |= {"pretrained": "w.npz", "init_from": "map"}
     written |= {} if method is None else {"method": method}
     found = old.in_todays_words(written)
     assert found["init_from"] == kept

@@ -147,8 +147,11 @@ def test_a_chain_starts_from_a_file_that_has_all_of_its_parameters(blobs, tmp_pa
     np.testing.assert_array_equal(found["Dense_0"]["bias"], np.ones((1, 3)))
     with pytest.raises(UserError, match=r"w.npz' .*4 chains.*config.num_chains=1"):
         start.members_of(validated(config), task, SHAPES)
+    np.savez(file, **arrays | {"Dense_0/bias": np.array([0, np.nan, 0])})
+    with pytest.raises(UserError, match=r"Dense_0/bias has NaN"):
+        start.members_of(validated(config | {"num_chains": 1}), task, SHAPES)
     np.savez(file, **{"Dense_0/kernel": np.ones((6, 3))})
-    with pytest.raises(UserError, match=r"w.npz' .*Dense_0/bias .*\[3\]"):
+    with pytest.raises(UserError, match=r"w.npz' .*Dense_0/bias \[3\] is missing"):
         start.members_of(validated(config | {"num_chains": 1}), task, SHAPES)
 
 

@@ -11,11 +11,12 @@ import jax
 import jax.export
 import numpy as np
 import pytest
-from conftest import ROOT, make_blobs, started
+from conftest import ROOT, make_blobs, small_config, started
 from kills import result_of
+from run_parts import task_of, validated
 
 import ensemble
-from ensemble import registry
+from ensemble import UserError, registry
 from ensemble.export import export
 
 GOES_ON = {"num_epochs": 6, "checkpoint_every_epochs": 1, "log_every_steps": 2, "num_devices": 2}
@@ -58,3 +59,32 @@ def test_killed_resumed_and_grown_its_own_array_is_right(tmp_path):
     np.testing.assert_allclose(probs, whole.predictor(inputs).probs, rtol=1e-4, atol=1e-5)
     exported = jax.export.deserialize(export(ensemble.load(killed))).call(inputs)
     np.testing.assert_allclose(np.asarray(exported["probs"]), probs, rtol=1e-5, atol=1e-6)
+
+
+def method_of(**overrides):
+    config = validated(small_config(method="averaged", ensemble_size=2, **overrides))
+    return averaged_method.Averaged(config, task_of(config, make_blobs()))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"Dense_0": {"kernel": np.zeros((1, 6, 8))}},
+        {"params": {"Dense_0": {"kernal": np.zeros((1, 6, 8))}}},
+        {"params": {"Dense_0": {"kernel": np.zeros((1, 5, 8))}}},
+    ],
+    ids=["no such group", "no such name", "another shape"],
+)
+def test_members_are_given_nothing_that_they_do_not_have(given):
+    with pytest.raises(ValueError, match=r"Dense_0/kern.l of shape"):
+        method_of().engine.init(jax.random.key(0), given)
+
+
+def test_it_goes_no_further_back_and_starts_from_what_is_asked_for():
+    method = method_of(num_epochs=1)
+    _, counters = method.to_host(method.init(jax.random.key(0)))
+    with pytest.raises(UserError, match="taken 1000 steps"):
+        method.check_resumable(dict(counters, step=1000), "runs/averaged")
+    with pytest.raises(UserError, match=r"nowhere\.npz"):
+        method_of(init_from="nowhere.npz").init(jax.random.key(0))
+    assert method_of(num_epochs=None, num_steps=7).num_steps == 7

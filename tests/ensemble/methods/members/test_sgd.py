@@ -303,7 +303,7 @@ def test_growth_gives_the_members_of_a_fresh_run(blobs):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_newcomers_follow_the_schedule_of_the_whole_run(blobs, schedule):
+def test_new_members_follow_the_schedule_of_the_whole_run(blobs, schedule):
     """The others are half way; after the new members have joined, all go on to the goal."""
     small, large = (make_method(blobs, ensemble_size=s, schedule=schedule) for s in (2, 3))
     state = small.init(KEY)

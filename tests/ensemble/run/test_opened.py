@@ -1,0 +1,24 @@
+"""What surrounds a run: the system's refusals end in one line."""
+
+import errno
+import os
+
+import pytest
+from run_parts import validated
+
+from ensemble import UserError
+from ensemble.run import opened
+
+
+def test_a_disk_that_is_full_when_checkpoints_are_opened_is_one_line(tmp_path, monkeypatch):
+    def refuse(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(opened, "is_shared", refuse)
+    config = validated({"num_epochs": 1})
+    with (
+        opened.opened(config, str(tmp_path / "run"), False) as where,
+        pytest.raises(UserError, match="free space"),
+        opened.open_checkpoints(where, 1),
+    ):
+        pass
