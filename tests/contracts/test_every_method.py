@@ -51,7 +51,7 @@ TASKS: dict[str, dict[str, Any]] = {
 """What a task sets beside its method's line, by name; None: what it leaves out of that."""
 
 CASES = [(method, task) for method, entry in registry.METHODS.items() for task in entry.tasks]
-QUICK = [("sgd", "supervised"), ("hmc", "supervised"), ("rwm", "density")]
+QUICK = [("sgd", "supervised"), ("rwm", "density")]
 
 
 def few_steps_of(method: str, task: str, teacher: str = "") -> dict[str, Any]:

@@ -44,6 +44,7 @@ def test_all_that_our_networks_multiply_is_half_and_all_that_they_keep_is_not(na
     assert all(dtype == jnp.bfloat16 for dtypes in products for dtype in dtypes)
 
 
+@pytest.mark.check
 def test_a_run_in_half_precision_keeps_losses_scores_and_checkpoints_in_float32(blobs, tmp_path):
     config = small_config(**{"model": "mlp", "mlp.widths": "16", "num_epochs": 8})
     half = ensemble.train(
