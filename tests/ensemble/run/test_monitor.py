@@ -10,7 +10,7 @@ from kills import assert_same, result_of
 
 import ensemble
 from ensemble import Interrupted
-from ensemble.run import loop, monitor, resume
+from ensemble.run import monitor, opened, resume
 from ensemble.run.monitor import Pace
 
 SAMPLER = {
@@ -117,7 +117,7 @@ def test_cut_after_every_step_a_run_is_the_same(whole, tmp_path, monkeypatch):
 @pytest.mark.soak
 def test_interrupted_between_two_lines_of_metrics_it_ends_the_same(whole, tmp_path, monkeypatch):
     name, expected, files = whole
-    monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(9)))
+    monkeypatch.setattr(opened, "stop_signals", lambda: contextlib.nullcontext(Impatient(9)))
     with pytest.raises(Interrupted):
         train(name, tmp_path, 1, monkeypatch)
     while not (tmp_path / "report.json").exists():
@@ -133,7 +133,7 @@ def test_cut_within_an_epoch_a_run_goes_on_on_other_devices(tmp_path, monkeypatc
     config = {**RUNS["shared_member"], "ensemble_size": 3}
     monkeypatch.setitem(RUNS, "moving", {**config, "num_devices": 1})
     train("moving", tmp_path / "stayed", 10**9, monkeypatch)
-    monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(4)))
+    monkeypatch.setattr(opened, "stop_signals", lambda: contextlib.nullcontext(Impatient(4)))
     for num_devices in (1, 4, 2, 8, 1, 3, 6):
         monkeypatch.setitem(RUNS, "moving", {**config, "num_devices": num_devices})
         with contextlib.suppress(Interrupted):
@@ -147,7 +147,7 @@ def test_cut_within_an_epoch_a_run_goes_on_on_other_devices(tmp_path, monkeypatc
 @pytest.mark.soak
 def test_a_clock_that_jumps_back_changes_nothing(tmp_path, monkeypatch):
     train("shared_member", tmp_path / "whole", 10**9, monkeypatch)
-    monkeypatch.setattr(loop, "stop_signals", lambda: contextlib.nullcontext(Impatient(3)))
+    monkeypatch.setattr(opened, "stop_signals", lambda: contextlib.nullcontext(Impatient(3)))
     with pytest.raises(Interrupted):
         train("shared_member", tmp_path / "broken", 1, monkeypatch)
     monkeypatch.undo()
