@@ -206,8 +206,8 @@ def unknown_key(key: str, known: Mapping[str, Any]) -> str:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns 'key: old -> new' for each key that differs and may not change in a workdir.
 
-    A key that is absent has its default. Of two methods, tasks, models or
-    likelihoods the keys that both have are compared.
+    A key that is absent has its default. Of two methods, tasks, models or likelihoods the keys that
+    both have are compared.
     """
     keys, before, after = all_keys(), flatten(old), flatten(new)
     names = before.keys() | after.keys()

@@ -177,7 +177,7 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
 def _foreign(
     given: Mapping[str, Any], own: Collection[str], method: Block, by_hand: Collection[str]
 ) -> dict[str, Any]:
-    """What a configuration says for other methods, tasks and models than its own."""
+    """The keys that a configuration sets for other methods, tasks and models than its own."""
     found = {key: value for key, value in given.items() if key not in own}
     if "method" in by_hand:
         for key, is_foreign in method.leaves_out.items():

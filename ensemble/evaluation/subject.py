@@ -205,7 +205,7 @@ class Subject:
 
     @functools.cached_property
     def _given(self) -> Given:
-        """What a program has handed over; tables only if the run has learned them as such."""
+        """The data that a program has handed over; tables only if the run has learned them so."""
         from ensemble.sources.data_forms import recognise  # Most runs learn a set by its name.
 
         table = table_keys(self.config)

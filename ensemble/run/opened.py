@@ -1,4 +1,4 @@
-"""What surrounds a run: its workdir, its checkpoints, signals, notes and the display."""
+"""Opens what surrounds a run: its workdir, its checkpoints, signals, notes and the display."""
 
 import contextlib
 import logging

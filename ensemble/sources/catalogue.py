@@ -105,7 +105,7 @@ def load_dataset(
 
 
 def load(name: str, request: Request) -> Source:
-    """As `load_dataset`, of a data set that is asked for by a request."""
+    """Loads a data set by a request; raises what `load_dataset` does."""
     return registry.load(_entry(name, request).loader)(name, request)
 
 

@@ -114,7 +114,7 @@ class Checkpointer:
         meta |= {"format": FORMAT}
         parts = jax.tree.map(self._parts, arrays)
         shares = self._shares(parts)
-        # The first is for versions before 1.0, which know no other.
+        # The first is all that versions before 1.0 check.
         meta[_OF_ARRAYS] = part_files.checksum_of_shares(parts, shares)
         meta[_WHOLE] = part_files.checksum_of_shares(parts, shares, meta)
 

@@ -75,7 +75,7 @@ def _entry(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def flags(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What JAX was set to when the run of a config.json began, as far as that is known."""
+    """The settings of JAX when the run of a config.json began, as far as that is known."""
     found: Mapping[str, Any] = _entry(content).get("jax", {})
     return found
 

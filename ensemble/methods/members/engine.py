@@ -1,4 +1,4 @@
-"""What moves members that descend: it places them, makes their batches, stops and saves them.
+"""The engine of members: it places them, makes their batches, moves, stops and saves them.
 
 A method composes an `Engine` and says how its members descend and where they start.
 """
@@ -145,7 +145,8 @@ class Engine:
             ValueError: something is given that members do not have, or of another shape.
         """
         programs = self.programs
-        self._check_given(given or {})
+        if given:
+            self._check_given(given)
         placed = programs.placement.place_rows(given or {}, np.asarray(self.indices))
         members = programs.create(self._numbers(), rng_key, placed)
         members = members.replace(status=mark_padding(programs.placement, members.status))
@@ -302,26 +303,6 @@ class Engine:
             return state
         totals = totals_from_host(self.programs.placement, totals, self._task.likelihood)
         return state.replace(totals=totals, begun=counters["begun"])
-
-    def joined(
-        self,
-        arrays: Mapping[str, Any],
-        counters: Mapping[str, int],
-        new_members: Mapping[str, Any],
-    ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A checkpoint's `(arrays, counters)` together with the arrays of the new members.
-
-        If the checkpoint is within a period of logging, only the rest of it will be reported.
-        """
-        members = [
-            {name: leaf for name, leaf in one.items() if name != TOTALS}
-            for one in (arrays, new_members)
-        ]
-        step, num_members = counters["step"], sum(len(one["status"]) for one in members)
-        return (
-            jax.tree.map(lambda *leaves: np.concatenate(leaves), *members),
-            {**counters, "step": step, "begun": step, "num_members": num_members},
-        )
 
     def _check_given(self, given: Any) -> None:
         variables = jax.eval_shape(self._task.init_variables, jax.random.key(0))

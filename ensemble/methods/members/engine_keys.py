@@ -64,7 +64,7 @@ KEYS = {
 
 
 def conflicts(values: Mapping[str, Any]) -> list[Conflict]:
-    """What is wrong with the values of these keys together."""
+    """Finds values of these keys that cannot stand together."""
     parts, batch_size = values["gradient_accumulation"], values["batch_size"]
     if parts <= batch_size:
         return []

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import ml_collections
+import numpy as np
 
 from ensemble.errors import UserError
 from ensemble.keys import MAX_STEPS
 from ensemble.method import Method, Stacked, StateT, Status, check_not_longer
 from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
+from ensemble.methods.members.member_programs import TOTALS
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
 
@@ -187,14 +189,25 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         counters: Mapping[str, int],
         new_members: Mapping[str, Any],
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """A checkpoint's `(arrays, counters)` together with the arrays of the new members."""
-        return self.engine.joined(arrays, counters, new_members)
+        """A checkpoint's `(arrays, counters)` together with the arrays of the new members.
+
+        If the checkpoint is within a period of logging, only the rest of it will be reported.
+        """
+        members = [
+            {name: leaf for name, leaf in one.items() if name != TOTALS}
+            for one in (arrays, new_members)
+        ]
+        step, num_members = counters["step"], sum(len(one["status"]) for one in members)
+        return (
+            jax.tree.map(lambda *leaves: np.concatenate(leaves), *members),
+            {**counters, "step": step, "begun": step, "num_members": num_members},
+        )
 
 
 def _weights(
     config: ml_collections.FrozenConfigDict, counters: Mapping[str, int]
 ) -> Weights | None:
-    """What the members of a checkpoint with these counters have started from, if they have."""
+    """The weights that members of a checkpoint with these counters began with, if there are any."""
     if not config.init_from:
         return None
     from ensemble.methods.members.given_weights import Weights  # Most members start anew.

@@ -102,7 +102,7 @@ class Weights:
 
 
 def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
-    """What of the arrays is the network's body, in its types, by its paths.
+    """Takes the arrays of the network's body, in its types, by its paths.
 
     Raises:
         UserError: they do not fit the network, or make members the same.
@@ -134,7 +134,7 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
 
 
 def _digest(found: Given) -> int:
-    """Of arrays, whatever file they are in: 48 bits, which JSON holds."""
+    """A digest of arrays, the same from any file: 48 bits, which JSON holds."""
     digest = hashlib.blake2b(digest_size=6)
     for name in sorted(found):
         array = np.ascontiguousarray(found[name])

@@ -471,7 +471,7 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
     assert process.returncode == 2, errors
     assert "Traceback" not in errors
     last = errors.splitlines()[-1]
-    assert last.startswith(f"train.py: {workdir} cannot be written: ")
+    assert last.startswith(f"train.py: {workdir} cannot be written: No space left on device")
     ballast.unlink()
     assert newest_checkpoint(workdir)[1]["counters"]["step"] >= before
 
@@ -504,6 +504,7 @@ def test_a_corrupt_newest_checkpoint_is_a_warning(unbroken, config_file, tmp_pat
     done = run(config_file, workdir)
     assert done.returncode == 0, done.stderr
     assert f"Checkpoint {newest.name}" in done.stderr
+    assert "the one before is used" in done.stderr
     assert final_state(workdir)[0] == final_state(unbroken[0])[0]
 
 

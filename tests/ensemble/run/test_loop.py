@@ -168,7 +168,7 @@ def test_a_run_whose_checkpoints_are_gone_starts_again_and_says_so(
     shutil.copytree(finished[0], workdir)
     shutil.rmtree(workdir / "checkpoints")
     result = ensemble.train(small_config(), data=blobs, workdir=str(workdir))
-    assert f"{workdir} has a run without a checkpoint" in caplog.text
+    assert f"{workdir} has a run without a checkpoint: it starts again." in caplog.text
     assert result.report["test"] == finished[1].report["test"]
 
 

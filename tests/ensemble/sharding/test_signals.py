@@ -77,7 +77,7 @@ def test_compilation_and_a_draw_that_lasts_are_ended_in_time(tmp_path):
     assert process.returncode == 75, lines
     assert seconds < 10
     assert "SIGTERM: " in "".join(lines)
-    assert last.startswith("train.py: interrupted before the first checkpoint")
+    assert last.startswith("train.py: interrupted before the first checkpoint; resume with: ")
     assert "Traceback" not in "".join(lines)
 
 
@@ -92,7 +92,7 @@ def test_slow_draws_stop_between_two_and_go_on_to_the_same_bits(tmp_path):
         seconds, last = signalled(process, lines, "Parameters of a chain")
     assert process.returncode == 75, lines
     assert seconds < 30
-    assert " step 1 of 8, after a checkpoint" in last
+    assert " step 1 of 8, after a checkpoint; resume with: " in last
     assert not list((broken / "draws").glob("*"))  # No line of metrics was due.
     resumed = subprocess.run(
         last.split("resume with: ")[1], shell=True, capture_output=True, text=True

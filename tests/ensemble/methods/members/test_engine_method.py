@@ -88,3 +88,12 @@ def test_it_goes_no_further_back_and_starts_from_what_is_asked_for():
     with pytest.raises(UserError, match=r"nowhere\.npz"):
         method_of(init_from="nowhere.npz").init(jax.random.key(0))
     assert method_of(num_epochs=None, num_steps=7).num_steps == 7
+
+
+def test_nothing_is_placed_before_members_start():
+    before = len(jax.live_arrays())
+    method = method_of()
+    assert len(jax.live_arrays()) == before
+    assert "programs" not in vars(method.engine)
+    method.init(jax.random.key(0))
+    assert len(jax.live_arrays()) > before
