@@ -23,6 +23,7 @@ from ensemble.likelihood import (
     Reduce,
     mixture_log_density,
 )
+from ensemble.likelihoods.class_view import ENTROPIES, LOG_PROBS, MeanOfSoftmax
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
 from ensemble.pictures.plot_style import plural
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
     from ensemble.source import Source
 
-LOG_PROBS, ENTROPIES = "log_probs", "entropies"
-"""Entries of predictions: [M, N, C], of a chain the log of the mean over its draws; and, of chains
-alone, [M, N] nats, the mean over the draws, for it does not follow from the other."""
 UNCERTAINTIES = ("total", "aleatoric", "epistemic")
 """Parts of the predictive entropy, by the names of `ClassPrediction`."""
 
@@ -250,6 +248,12 @@ class Classes:
             or not np.isfinite(entropies).all()
         ):
             raise ValueError(f"entropies must be finite, {shape[:2]}")
+
+    def view(
+        self, arrays: Arrays, targets: Any, member_of: Any = None, weights: Any = None
+    ) -> MeanOfSoftmax:
+        """What is scored, from predictions [M, N, C], as of `ensemble.scoring.view.View`."""
+        return MeanOfSoftmax(arrays=arrays, targets=targets, member_of=member_of, weights=weights)
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean NLL [M] of every member, nats."""

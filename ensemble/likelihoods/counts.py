@@ -98,9 +98,9 @@ class Counts(Parametric):
         """The nearest whole number."""
         return xp.ceil(quantile - 0.5)
 
-    def distribution(self, arrays: Arrays) -> CountMixture:
-        """What an ensemble says of N targets, from predictions [M, N, ...] of its members."""
-        return CountMixture(self, arrays)
+    def distribution(self, arrays: Arrays, weights: Any = None) -> CountMixture:
+        """What an ensemble says of N targets, as of `Parametric.distribution`."""
+        return CountMixture(self, arrays, weights)
 
     @property
     def grid(self) -> np.ndarray:
@@ -123,7 +123,7 @@ class CountMixture(MixtureDensity):
         Of targets that the predictions describe it is uniform (Smith 1985, "Diagnostic checks of
         non-standard time series models"). The CDF alone would not be.
         """
-        probability = np.exp(self.log_densities(targets)).mean(axis=0)
+        probability = self.averaged(np.exp(self.log_densities(targets)))
         share = np.random.default_rng(_SEED).uniform(size=len(probability))
         return super().pit(targets) - share * probability
 

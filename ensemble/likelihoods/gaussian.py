@@ -52,9 +52,11 @@ class Gaussian(Continuous):
         """Variances add up."""
         return {**parts, SCALE: (parts[SCALE] ** 2 + error**2) ** 0.5}
 
-    def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+    def closed_crps(self, arrays: Arrays, targets: np.ndarray, weights: Any = None) -> np.ndarray:
         """CRPS [N] of the mixture."""
-        return regression.gaussian_mixture_crps(arrays[LOC], arrays[SCALE], targets)
+        shape = arrays[LOC].shape
+        shares = None if weights is None else np.broadcast_to(weights[:, None], shape)
+        return regression.gaussian_mixture_crps(arrays[LOC], arrays[SCALE], targets, shares)
 
     def expected_log_prob(
         self, params: Mapping[str, Any], outputs: jax.Array, taught: Mapping[str, jax.Array]

@@ -51,16 +51,16 @@ class GaussianSplit(Gaussian):
         if SHARE not in arrays or not ((arrays[SHARE] >= 0) & (arrays[SHARE] <= 1)).all():
             raise ValueError(f"{SHARE} must be there, and from 0 to 1")
 
-    def distribution(self, arrays: Arrays) -> MixtureDensity:
+    def distribution(self, arrays: Arrays, weights: Any = None) -> MixtureDensity:
         """As of a Gaussian, with the split that was learned."""
-        return _Split(self, arrays)
+        return _Split(self, arrays, weights)
 
     def exported(
         self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name."""
         found = super().exported(predicted, temperature, threshold)
-        doubt = _doubt({name: found[f"member_{name}"] for name in (SHARE, SCALE)})
+        doubt = _doubts({name: found[f"member_{name}"] for name in (SHARE, SCALE)}).mean(axis=0)
         return {
             **found,
             "aleatoric": found["aleatoric"] - doubt,
@@ -74,10 +74,10 @@ class _Split(MixtureDensity):
     def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean of the mixture, and the parts of its variance as they were learned, [N]."""
         mean, noise, disagreement = super().moments()
-        doubt = np.asarray(_doubt(self.arrays))
+        doubt = self.averaged(_doubts(self.arrays))
         return mean, noise - doubt, disagreement + doubt
 
 
-def _doubt(arrays: Mapping[str, Any]) -> Any:
-    """The epistemic part of the members' own variances, [N], in the target's units, squared."""
-    return (arrays[SHARE] * arrays[SCALE] ** 2).mean(axis=0)
+def _doubts(arrays: Mapping[str, Any]) -> Any:
+    """The epistemic part of each member's own variance, [M, N], in the target's units, squared."""
+    return arrays[SHARE] * arrays[SCALE] ** 2

@@ -54,7 +54,9 @@ class MemberDistribution(Protocol):
     def bracket(self, parts: Arrays, xp: Any) -> tuple[Any, Any]:
         """Values [N] on the line below and above all quantiles that are asked for."""
 
-    def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray | None:
+    def closed_crps(
+        self, arrays: Arrays, targets: np.ndarray, weights: Any = None
+    ) -> np.ndarray | None:
         """CRPS [N] of the mixture in closed form; None where there is none."""
 
 
@@ -64,6 +66,7 @@ class MixtureDensity:
     Args:
         family: of the members' distributions.
         arrays: their predictions [M, N, ...], by name.
+        weights: [M] of the members, of sum 1; None: all the same.
 
     Attributes:
         family: the same.
@@ -71,10 +74,17 @@ class MixtureDensity:
         is_of_chains: whether the members are chains.
     """
 
-    def __init__(self, family: MemberDistribution, arrays: Arrays):
+    def __init__(self, family: MemberDistribution, arrays: Arrays, weights: Any = None):
         self.family = family
         self.arrays = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
+        self.weights = weights
         self.is_of_chains = GRID in arrays
+
+    def averaged(self, values: Any) -> np.ndarray:
+        """Mean over the members of values [M, ...]."""
+        if self.weights is None:
+            return np.asarray(values).mean(axis=0)
+        return np.tensordot(self.weights, values, axes=1)
 
     def log_densities(self, targets: np.ndarray) -> np.ndarray:
         """Log densities [M, N] of the members at the targets; of chains, those that were kept."""
@@ -85,23 +95,24 @@ class MixtureDensity:
 
     def cdf(self, values: np.ndarray) -> np.ndarray:
         """CDF [N] at one value for each example; of members only."""
-        return self.family.cdf(self.arrays, values, np, scipy.special).mean(axis=0)
+        return self.averaged(self.family.cdf(self.arrays, values, np, scipy.special))
 
     def pit(self, targets: np.ndarray) -> np.ndarray:
         """CDF [N] at the targets; of chains, what was kept."""
         if self.is_of_chains:
-            return self.arrays["cdf"].mean(axis=0)
+            return self.averaged(self.arrays["cdf"])
         return self.cdf(np.asarray(targets, np.float64))
 
     def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean of the mixture, mean of the variances and variance of the means, [N]."""
         arrays, means = self.arrays, self.member_means()
         if self.is_of_chains:
-            noise, within = arrays["noise"], arrays["spread"].mean(axis=0)
+            noise, within = arrays["noise"], self.averaged(arrays["spread"])
         else:
             noise = self.family.variance(arrays, np)
             within = np.zeros(means.shape[1])
-        return means.mean(axis=0), noise.mean(axis=0), within + means.var(axis=0)
+        mean = self.averaged(means)
+        return mean, self.averaged(noise), within + self.averaged((means - mean) ** 2)
 
     def member_means(self) -> np.ndarray:
         """Means [M, N] of the members: a row is one function of the inputs."""
@@ -126,7 +137,7 @@ class MixtureDensity:
         """CRPS [N]: in closed form where there is one, else from the CDF on a grid."""
         if self.is_of_chains:
             return regression.grid_crps(self.family.grid, self.grid_cdf(), targets)
-        found = self.family.closed_crps(self.arrays, targets)
+        found = self.family.closed_crps(self.arrays, targets, self.weights)
         if found is not None:
             return found
         low, high = self.family.to_line(self.quantiles(np.array([TAILS, 1 - TAILS])), np)
@@ -161,10 +172,15 @@ class MixtureDensity:
             "crps": self.crps(targets),
             **of_intervals,
         }
-        if self.is_of_chains and self.beyond_grid() > _MAX_BEYOND:
+        if self.ends_too_early:
             unknown = [name for name in terms if name.startswith(_OF_GRID)]
             terms |= {name: np.full(len(targets), math.nan) for name in unknown}
         return terms
+
+    @property
+    def ends_too_early(self) -> bool:
+        """Of chains: whether too much lies beyond their grid to tell intervals from it."""
+        return self.is_of_chains and self.beyond_grid() > _MAX_BEYOND
 
     def beyond_grid(self) -> float:
         """Mean probability that chains give to values beyond the grid's ends."""
@@ -173,4 +189,4 @@ class MixtureDensity:
 
     def grid_cdf(self) -> np.ndarray:
         """Of chains, their mean CDF [N, G] on the grid of the family."""
-        return self.arrays[GRID].mean(axis=0)
+        return self.averaged(self.arrays[GRID])

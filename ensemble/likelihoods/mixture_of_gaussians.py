@@ -119,13 +119,16 @@ class MixtureOfGaussians(Parametric):
         """Parts with an axis for the values of a target, before that of the components."""
         return {name: part[..., None, :] for name, part in parts.items()}
 
-    def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
+    def closed_crps(self, arrays: Arrays, targets: np.ndarray, weights: Any = None) -> np.ndarray:
         """CRPS [N] of the mixture of all members' components."""
         flat = {
             name: np.moveaxis(np.asarray(one, np.float64), -1, 0).reshape(-1, one.shape[1])
             for name, one in arrays.items()
         }
-        num_members = len(arrays[LOC])
+        num_members, num_components = len(arrays[LOC]), arrays[LOC].shape[-1]
+        shares: Any = 1 / num_members
+        if weights is not None:
+            shares = np.tile(weights, num_components)[:, None]
         return regression.gaussian_mixture_crps(
-            flat[LOC], flat[SCALE], targets, np.exp(flat[LOG_WEIGHT]) / num_members
+            flat[LOC], flat[SCALE], targets, np.exp(flat[LOG_WEIGHT]) * shares
         )

@@ -30,6 +30,7 @@ from ensemble.likelihood import (
     mixture_log_density,
 )
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
+from ensemble.likelihoods.mixture_view import MixtureView, as_measured, row_log_prob
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.metrics import regression
@@ -116,13 +117,28 @@ class Parametric(Numbers):
         """Parts with an axis for the values of a target at which each is evaluated: the last."""
         return {name: part[..., None] for name, part in parts.items()}
 
-    def closed_crps(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray | None:
+    def closed_crps(
+        self, arrays: Arrays, targets: np.ndarray, weights: Any = None
+    ) -> np.ndarray | None:
         """CRPS [N] of the mixture of members in closed form; None where there is none."""
         return None
 
-    def distribution(self, arrays: Arrays) -> MixtureDensity:
-        """What an ensemble says of N targets, from predictions [M, N, ...] of its members."""
-        return MixtureDensity(self, arrays)
+    def distribution(self, arrays: Arrays, weights: Any = None) -> MixtureDensity:
+        """What an ensemble says of N targets, from predictions [M, N, ...] of its members.
+
+        Args:
+            arrays: of the members.
+            weights: [M] of them, of sum 1; None: all the same.
+        """
+        return MixtureDensity(self, arrays, weights)
+
+    def view(
+        self, arrays: Arrays, targets: Any, member_of: Any = None, weights: Any = None
+    ) -> MixtureView:
+        """What is scored, from predictions [E, N, ...], as of `ensemble.scoring.view.View`."""
+        return MixtureView(
+            likelihood=self, arrays=arrays, targets=targets, member_of=member_of, weights=weights
+        )
 
     @property
     def units(self) -> tuple[float, float]:
@@ -436,40 +452,7 @@ def positive(raw: jax.Array, start: float = 1.0) -> jax.Array:
     return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))
 
 
-# Targets that are censored, or measured with a known error, on the devices or on the host.
-#
-# An error of measurement widens the density of what was measured. Of a censored target is known
-# that it is at least its value: it counts by the probability of that, in the NLL, and in no other
-# score.
-
-
-def as_measured(family: Parametric, parts: Mapping[str, Any], targets: Any) -> Mapping[str, Any]:
-    """The parameters [..., N] of what was measured, where the targets [N] say how well."""
-    error = annotation(targets, ERROR)
-    return parts if error is None else family.with_error(parts, error)
-
-
-def row_log_prob(
-    family: Parametric, parts: Mapping[str, Any], targets: Any, xp: Any, special: Any
-) -> Any:
-    """Log density [..., N] of targets as measured, log survival of those that are censored.
-
-    Args:
-        family: of the distributions.
-        parts: their parameters [..., N], without errors of measurement.
-        targets: [N].
-        xp: `numpy` or `jax.numpy`.
-        special: `scipy.special` or `jax.scipy.special`.
-    """
-    parts, y = as_measured(family, parts, targets), values(targets)
-    log_density = family.log_density(parts, y, xp, special)
-    censored = annotation(targets, CENSORED)
-    if censored is None:
-        return log_density
-    return xp.where(censored, family.log_survival(parts, y, xp, special), log_density)
-
-
-# The same on the host.
+# What is known of targets, on the host.
 
 
 def with_errors(family: Parametric, arrays: Arrays, targets: np.ndarray) -> Arrays:

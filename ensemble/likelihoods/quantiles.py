@@ -20,6 +20,7 @@ from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, R
 from ensemble.likelihood_keys import are_levels, parse_levels
 from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
 from ensemble.likelihoods.numbers import Numbers
+from ensemble.likelihoods.quantile_view import QUANTILES, MeanOfQuantiles
 from ensemble.metrics import regression
 from ensemble.pictures import intervals, member_scores, tabular
 from ensemble.pictures.plot_style import plural
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ensemble.source import Source
-
-QUANTILES = "quantile"
-"""[M, N, Q], in the target's units, ascending."""
 
 
 class QuantilePrediction(NamedTuple):
@@ -223,6 +221,19 @@ class Quantiles(Numbers):
             raise ValueError(f"{QUANTILES} must be finite and ascend")
         if targets is not None and not np.isfinite(targets.astype(np.float64)).all():
             raise ValueError("targets must be finite")
+
+    def view(
+        self, arrays: Arrays, targets: Any, member_of: Any = None, weights: Any = None
+    ) -> MeanOfQuantiles:
+        """What is scored, from predictions [E, N, Q], as of `ensemble.scoring.view.View`."""
+        return MeanOfQuantiles(
+            levels=np.array(self.levels),
+            pairs=self.bands,
+            arrays=arrays,
+            targets=targets,
+            member_of=member_of,
+            weights=weights,
+        )
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean pinball loss [M] of every member: there is no NLL."""

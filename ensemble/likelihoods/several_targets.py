@@ -26,6 +26,7 @@ from ensemble.likelihood import (
     mixture_log_density,
 )
 from ensemble.likelihoods.number_prediction import join_targets
+from ensemble.likelihoods.several_view import JOINT, Product, SideBySide, of_target
 from ensemble.metrics import regression
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from ensemble.source import Source
 
-JOINT = "joint_log_density"
-"""Of a chain, its log density at all targets together, [C, N]."""
 TARGETS = "targets"
 """The entry of a description, and of a report's scores, that has one for each target."""
 _MAX_DRAWN = 4  # Targets whose pictures are drawn.
@@ -215,6 +214,15 @@ class SeveralTargets:
             likelihood.check_predictions(
                 of_target(arrays, d), None if targets is None else targets[:, d]
             )
+
+    def view(
+        self, arrays: Arrays, targets: Any, member_of: Any = None, weights: Any = None
+    ) -> SideBySide:
+        """What is scored, from predictions [E, N, ..., D], as of `ensemble.scoring.view.View`."""
+        kind = Product if self.has_density else SideBySide
+        return kind(
+            of=self.of, arrays=arrays, targets=targets, member_of=member_of, weights=weights
+        )
 
     def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Mean `loss` [M] of every member: the NLL of all targets, else the mean over them."""
@@ -400,8 +408,3 @@ class _Column:
     def targets(self, split: str) -> np.ndarray:
         """Targets [N] of a split."""
         return self._source.targets(split)[:, self._d]
-
-
-def of_target(arrays: Mapping[str, Any], d: int) -> dict[str, Any]:
-    """The arrays [..., D] of target d."""
-    return {name: one[..., d] for name, one in arrays.items() if name != JOINT}

@@ -14,7 +14,6 @@ MAX_GROUPS = 500
 MIN_GROUPS = 10
 SHARES = ("coverage", "accuracy")
 SIGNED = ("nll", "overconfidence")
-_MEAN = "nll_change"  # As a score that may be negative is named.
 
 
 def group_intervals(
@@ -37,30 +36,46 @@ def group_intervals(
     Returns:
         (low, high) by name; None of fewer than `MIN_GROUPS`, which say too little of others.
     """
+
+    def one(name: str) -> tuple[float, float] | None:
+        kind = "share" if name.startswith(SHARES) else "signed" if name.startswith(SIGNED) else ""
+        return group_interval(lambda counts: statistic(counts)[name], groups, kind, level)
+
+    return {name: one(name) for name in statistic(np.ones(len(np.asarray(groups)), int))}
+
+
+def group_interval(
+    statistic: Callable[[NDArray], float], groups: ArrayLike, kind: str, level: float = 0.95
+) -> tuple[float, float] | None:
+    """The same of one score.
+
+    Args:
+        statistic: the score, of the counts `[N]`.
+        groups: as of `group_intervals`.
+        kind: "share", "signed", or what is positive.
+        level: as of `group_intervals`.
+    """
     _, index = np.unique(np.asarray(groups), return_inverse=True)
     number = int(index.max()) + 1
     whole = statistic(np.ones(len(index), int))
     if number < MIN_GROUPS:
-        return dict.fromkeys(whole)
+        return None
     if number > MAX_GROUPS:
         index = np.random.default_rng(0).permutation(number)[index] % MAX_GROUPS
         number = MAX_GROUPS
-    left = [statistic((index != one).astype(int)) for one in range(number)]
+    values = np.array([statistic((index != one).astype(int)) for one in range(number)])
+    if not np.isfinite([whole, *values]).all():
+        return None
     sizes = np.bincount(index)
     effective = float(sizes.sum() ** 2 / (sizes**2).sum())
     reach = _reach(effective, level)
-    found: dict[str, tuple[float, float] | None] = {}
-    for name, value in whole.items():
-        values = np.array([one[name] for one in left])
-        if name.startswith(SHARES):
-            found[name] = _share(value, _error(values), len(index), effective, level)
-        elif min(value, *values) > 0 and not name.startswith(SIGNED):
-            ends = reach * _error(np.log(values))
-            found[name] = (value * math.exp(-ends), value * math.exp(ends))
-        else:
-            ends = reach * _error(values)
-            found[name] = (value - ends, value + ends)
-    return found
+    if kind == "share":
+        return _share(whole, _error(values), len(index), effective, level)
+    if kind != "signed" and min(whole, *values) > 0:
+        ends = reach * _error(np.log(values))
+        return whole * math.exp(-ends), whole * math.exp(ends)
+    ends = reach * _error(values)
+    return whole - ends, whole + ends
 
 
 def mean_over_groups(
@@ -77,10 +92,10 @@ def mean_over_groups(
     if not np.isfinite(values).all():
         return None
 
-    def mean(counts: NDArray) -> dict[str, float]:
-        return {_MEAN: float(values @ counts / counts.sum())}
+    def mean(counts: NDArray) -> float:
+        return float(values @ counts / counts.sum())
 
-    return group_intervals(mean, groups, level)[_MEAN]
+    return group_interval(mean, groups, "signed", level)
 
 
 def group_terms(terms: ArrayLike, groups: ArrayLike) -> NDArray:

@@ -16,8 +16,10 @@ POWER = 0.8
 _TAIL = 0.975
 
 
-def mean_difference_interval(ours: ArrayLike, theirs: ArrayLike) -> Interval | None:
-    """95% interval over examples of the difference of two scores that are means of terms.
+def mean_difference_interval(
+    ours: ArrayLike, theirs: ArrayLike, *, level: float = 0.95
+) -> Interval | None:
+    """Interval over examples of the difference of two scores that are means of terms.
 
     Student's t. Where a few examples decide, their variance is known badly: it has the degrees of
     freedom 2 N / (kurtosis - 1), which makes its own variance right (Satterthwaite 1946).
@@ -25,6 +27,7 @@ def mean_difference_interval(ours: ArrayLike, theirs: ArrayLike) -> Interval | N
     Args:
         ours: terms `[N]` of one.
         theirs: terms `[N]` of the other, of the same examples, whose mean is taken less ours.
+        level: of the interval.
 
     Returns:
         (low, high); None where it is not finite, or N is one.
@@ -40,12 +43,14 @@ def mean_difference_interval(ours: ArrayLike, theirs: ArrayLike) -> Interval | N
         return mean, mean
     kurtosis = float(np.mean(squares**2)) / float(np.mean(squares)) ** 2
     degrees = min(2 * num / max(kurtosis - 1, 1e-9), num - 1)
-    half_width = float(scipy.stats.t.ppf(_TAIL, degrees)) * math.sqrt(variance / num)
+    half_width = float(scipy.stats.t.ppf((1 + level) / 2, degrees)) * math.sqrt(variance / num)
     return mean - half_width, mean + half_width
 
 
-def share_difference_interval(ours: ArrayLike, theirs: ArrayLike) -> Interval:
-    """Interval over examples of the difference of two shares of the same examples: at least 95%.
+def share_difference_interval(
+    ours: ArrayLike, theirs: ArrayLike, *, level: float = 0.95
+) -> Interval:
+    """Interval over examples of the difference of two shares of the same examples.
 
     One example is added to either kind of those on which the two differ (Bonett and Price 2012,
     "Adjusted Wald confidence interval for a difference of binomial proportions based on paired
@@ -54,6 +59,7 @@ def share_difference_interval(ours: ArrayLike, theirs: ArrayLike) -> Interval:
     Args:
         ours: `[N]` in 0..1: whether an example counts, or by how much.
         theirs: `[N]` of the other, whose share is taken less that of `ours`.
+        level: with which it holds the difference, at least.
     """
     change = np.asarray(theirs, np.float64) - np.asarray(ours, np.float64)
     num = len(change) + 2
@@ -61,7 +67,7 @@ def share_difference_interval(ours: ArrayLike, theirs: ArrayLike) -> Interval:
     lost, gained = ((np.sum(one) + 1) / num for one in sides)
     squares = sum((np.sum(one**2) + 1) / num for one in sides)
     error = math.sqrt((squares - (gained - lost) ** 2) / num)
-    middle, half_width = float(gained - lost), float(scipy.stats.norm.ppf(_TAIL)) * error
+    middle, half_width = float(gained - lost), float(scipy.stats.norm.ppf((1 + level) / 2)) * error
     return max(-1.0, middle - half_width), min(1.0, middle + half_width)
 
 

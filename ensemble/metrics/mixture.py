@@ -40,13 +40,18 @@ def disagreements(log_probs: ArrayLike) -> Floats:
     Returns:
         `[N]`, mean over pairs i < j of 1[argmax p_i != argmax p_j], in 0..1; 0 for M = 1.
     """
-    log_probs = as_log_probs(log_probs, ndim=3)
-    num_members, num_examples, num_classes = log_probs.shape
+    return disagreements_of(as_log_probs(log_probs, ndim=3).argmax(axis=-1))
+
+
+def disagreements_of(votes: NDArray) -> Floats:
+    """The same, from the members' classes `[M, N]`."""
+    num_members, num_examples = votes.shape
     if num_members == 1:
         return np.zeros(num_examples)
-    cells = np.arange(num_examples) * num_classes + log_probs.argmax(axis=-1)
-    votes = np.bincount(cells.ravel(), minlength=num_examples * num_classes)
-    agreeing = np.sum((votes * (votes - 1)).reshape(num_examples, num_classes), axis=1)
+    num_classes = int(votes.max()) + 1
+    cells = np.arange(num_examples) * num_classes + votes
+    counts = np.bincount(cells.ravel(), minlength=num_examples * num_classes)
+    agreeing = np.sum((counts * (counts - 1)).reshape(num_examples, num_classes), axis=1)
     return 1 - agreeing / (num_members * (num_members - 1))
 
 

@@ -28,9 +28,16 @@ def mixture_nll(log_density: ArrayLike) -> float:
     return float(-np.mean(mixture_log_density(log_density)))
 
 
-def mixture_log_density(log_density: ArrayLike) -> Floats:
-    """Log density `[N]` of a mixture, nats, from those of its members `[M, N]`."""
+def mixture_log_density(log_density: ArrayLike, weights: ArrayLike | None = None) -> Floats:
+    """Log density `[N]` of a mixture, nats, from those of its members `[M, N]`.
+
+    Args:
+        log_density: of the members.
+        weights: `[M]`, of sum 1; None: all the same.
+    """
     log_density = np.asarray(log_density, np.float64)
+    if weights is not None:
+        return logsumexp(log_density + np.log(weights)[:, None], axis=0)
     # Sorted, so that the order of the members does not change a bit.
     return logsumexp(np.sort(log_density, axis=0), axis=0) - np.log(len(log_density))
 
@@ -256,6 +263,12 @@ def count_crps(values: ArrayLike, cdf: ArrayLike, targets: ArrayLike) -> Floats:
     squares = (cdf - (values >= targets[:, None])) ** 2
     missed = np.maximum(values[:, 0] - targets, 0) + np.maximum(targets - values[:, -1] - 1, 0)
     return squares.sum(axis=1) + missed
+
+
+def pinball(quantiles: Floats, levels: Floats, targets: Floats) -> Floats:
+    """Pinball loss `[..., N]` of quantiles `[..., N, Q]`, mean over their levels `[Q]`."""
+    missed = targets[..., None] - quantiles
+    return np.maximum(levels * missed, (levels - 1) * missed).mean(axis=-1)
 
 
 def coverage(low: ArrayLike, high: ArrayLike, targets: ArrayLike) -> float:

@@ -66,7 +66,7 @@ class Terms(NamedTuple):
             "ece": self.ece(),
             "adaptive_ece": _adaptive_ece(self.confidence, shared_hit, NUM_BINS),
             "aurc": float(np.mean(risk)),
-            "accuracy_at_80": float(1 - risk[_num_covered(len(risk), COVERAGE) - 1]),
+            "accuracy_at_80": float(1 - risk[num_covered(len(risk), COVERAGE) - 1]),
         }
 
 
@@ -83,8 +83,8 @@ def terms(log_probs: ArrayLike, labels: ArrayLike) -> Terms:
     parts = (
         confidence,
         _hits(log_probs, labels).astype(np.float64),
-        _surprisals(log_probs, labels),
-        _squared_errors(log_probs, labels),
+        surprisals(log_probs, labels),
+        squared_errors(log_probs, labels),
     )
     return Terms(order, *(part[order] for part in parts))
 
@@ -126,7 +126,7 @@ def nll(log_probs: ArrayLike, labels: ArrayLike) -> float:
     Returns:
         mean of -log p_n[label_n], in nats an example; `inf` where a label has probability 0.
     """
-    return float(np.mean(_surprisals(*as_predictions(log_probs, labels))))
+    return float(np.mean(surprisals(*as_predictions(log_probs, labels))))
 
 
 def brier(log_probs: ArrayLike, labels: ArrayLike) -> float:
@@ -139,7 +139,7 @@ def brier(log_probs: ArrayLike, labels: ArrayLike) -> float:
     Returns:
         mean over n of sum_c (p_nc - 1[c = label_n])^2, in 0..2.
     """
-    return float(np.mean(_squared_errors(*as_predictions(log_probs, labels))))
+    return float(np.mean(squared_errors(*as_predictions(log_probs, labels))))
 
 
 def ece(log_probs: ArrayLike, labels: ArrayLike, num_bins: int = NUM_BINS) -> float:
@@ -223,8 +223,8 @@ def accuracy_at_coverage(
         accuracy of the ceil(coverage * N) most confident, in 0..1; ties share their accuracy.
     """
     one = terms(log_probs, labels)
-    num_covered = _num_covered(len(one.hit), coverage)
-    return float(np.mean(mean_of_ties(one.confidence, one.hit)[:num_covered]))
+    number = num_covered(len(one.hit), coverage)
+    return float(np.mean(mean_of_ties(one.confidence, one.hit)[:number]))
 
 
 def confusion_matrix(log_probs: ArrayLike, labels: ArrayLike) -> NDArray[np.int64]:
@@ -277,11 +277,13 @@ def _hits(log_probs: Floats, labels: NDArray) -> NDArray[np.bool_]:
     return log_probs.argmax(axis=-1) == labels
 
 
-def _surprisals(log_probs: Floats, labels: NDArray) -> Floats:
+def surprisals(log_probs: Floats, labels: NDArray) -> Floats:
+    """-log p[label], `[N]` nats, of predictions that have been checked."""
     return -log_probs[np.arange(len(labels)), labels]
 
 
-def _squared_errors(log_probs: Floats, labels: NDArray) -> Floats:
+def squared_errors(log_probs: Floats, labels: NDArray) -> Floats:
+    """Sum over classes of (p - onehot)^2, `[N]`, of predictions that have been checked."""
     errors = np.exp(log_probs)
     errors[np.arange(len(labels)), labels] -= 1.0
     return np.sum(errors**2, axis=-1)
@@ -329,7 +331,71 @@ def mean_of_ties(sorted_keys: Floats, values: Floats) -> Floats:
     return np.repeat(np.add.reduceat(values, starts) / counts, counts)
 
 
-def _num_covered(num_examples: int, coverage: float) -> int:
+def num_covered(num_examples: int, coverage: float) -> int:
+    """How many of the examples are answered at a coverage."""
     if not 0 < coverage <= 1:
         raise ValueError(f"coverage={coverage} must be above 0 and at most 1")
     return int(np.ceil(coverage * num_examples - 1e-9))  # .07 * 100 is a hair above 7.
+
+
+# The same scores of confidences and hits `[N]`, the most confident first.
+
+
+def ece_of(confidence: Floats, hit: Floats) -> float:
+    """`ece`."""
+    return _ece(_bins(confidence, hit, NUM_BINS))
+
+
+def adaptive_ece_of(confidence: Floats, hit: Floats) -> float:
+    """`adaptive_ece`."""
+    return _adaptive_ece(confidence, mean_of_ties(confidence, hit), NUM_BINS)
+
+
+def aurc_of(confidence: Floats, hit: Floats) -> float:
+    """`aurc`."""
+    wrong = np.cumsum(1 - mean_of_ties(confidence, hit))
+    return float(np.mean(wrong / np.arange(1, len(hit) + 1)))
+
+
+def aurc_influence(confidence: Floats, hit: Floats) -> Floats:
+    """By how much an example moves the AURC, times N; their mean is 0.
+
+    AURC is the mean of error * -log(share of more confident examples), which draws move too.
+    Examples of equal confidence share what their places among each other would make of them.
+    """
+    error, by_rank = 1 - hit, 1 / np.arange(1, len(hit) + 1)
+    log_share = mean_of_ties(confidence, np.cumsum(by_rank[::-1])[::-1])
+    less_confident = np.cumsum((mean_of_ties(confidence, error) * by_rank)[::-1])[::-1]
+    less_confident = mean_of_ties(confidence, less_confident)
+    risk = error * log_share
+    return risk - float(np.mean(risk)) - less_confident + float(np.mean(error))
+
+
+def accuracy_of_covered(confidence: Floats, hit: Floats) -> float:
+    """`accuracy_at_coverage`, at `COVERAGE`."""
+    number = num_covered(len(hit), COVERAGE)
+    return float(np.mean(mean_of_ties(confidence, hit)[:number]))
+
+
+def covered_influence(confidence: Floats, hit: Floats) -> Floats:
+    """By how much an example moves it: the threshold moves too, to neighbours' accuracy."""
+    number = num_covered(len(hit), COVERAGE)
+    reach = max(5, int(np.sqrt(len(hit))))
+    shared_hit = mean_of_ties(confidence, hit)
+    at_threshold = float(np.mean(shared_hit[max(0, number - reach) : number + reach]))
+    share = float(np.mean(shared_hit[:number]))
+    return _covered(confidence) * (hit - at_threshold) / COVERAGE - (share - at_threshold)
+
+
+def errors_of_covered(confidence: Floats, hit: Floats) -> tuple[Floats, float]:
+    """Minus the errors among the covered, `[N]`, and what turns their mean into a share of these.
+
+    The accuracies of two predictors differ by the difference of these.
+    """
+    return -_covered(confidence) * (1 - hit), len(hit) / num_covered(len(hit), COVERAGE)
+
+
+def _covered(confidence: Floats) -> Floats:
+    """Whether an example is among the covered; of ties, how probable that is."""
+    number = num_covered(len(confidence), COVERAGE)
+    return mean_of_ties(confidence, (np.arange(len(confidence)) < number).astype(np.float64))

@@ -1,0 +1,174 @@
+"""What an ensemble says of numbers by the mixture of its estimators' distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
+from ensemble.metrics import regression
+from ensemble.metrics.checks import Floats
+from ensemble.scoring.view import Arrays, NumberView
+from ensemble.target_rows import CENSORED, ERROR, annotation, values
+
+if TYPE_CHECKING:
+    from ensemble.likelihoods.parametric import Parametric
+
+
+# Targets that are censored, or measured with a known error, on the devices or on the host.
+#
+# An error of measurement widens the density of what was measured. Of a censored target is known
+# that it is at least its value: it counts by the probability of that, in the NLL, and in no other
+# score.
+
+
+def as_measured(family: Parametric, parts: Mapping[str, Any], targets: Any) -> Mapping[str, Any]:
+    """The parameters [..., N] of what was measured, where the targets [N] say how well."""
+    error = annotation(targets, ERROR)
+    return parts if error is None else family.with_error(parts, error)
+
+
+def row_log_prob(
+    family: Parametric, parts: Mapping[str, Any], targets: Any, xp: Any, special: Any
+) -> Any:
+    """Log density [..., N] of targets as measured, log survival of those that are censored.
+
+    Args:
+        family: of the distributions.
+        parts: their parameters [..., N], without errors of measurement.
+        targets: [N].
+        xp: `numpy` or `jax.numpy`.
+        special: `scipy.special` or `jax.scipy.special`.
+    """
+    parts, y = as_measured(family, parts, targets), values(targets)
+    log_density = family.log_density(parts, y, xp, special)
+    censored = annotation(targets, CENSORED)
+    if censored is None:
+        return log_density
+    return xp.where(censored, family.log_survival(parts, y, xp, special), log_density)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixtureView(NumberView):
+    """The attributes beside those of `View`:
+
+    Attributes:
+        likelihood: of the distributions.
+    """
+
+    likelihood: Parametric
+
+    @cached_property
+    def is_known(self) -> NDArray:  # type: ignore[override]
+        censored = annotation(self.targets, CENSORED)
+        return np.ones(self.num_rows, bool) if censored is None else ~np.asarray(censored)
+
+    @cached_property
+    def measured(self) -> Arrays:
+        """Predictions [E, N, ...] of what was measured, where targets say with which errors."""
+        error = annotation(self.targets, ERROR)
+        if error is None:
+            return self.arrays
+        if GRID in self.arrays:  # Chains: all but the moments is as measured.
+            return {**self.arrays, "noise": self.arrays["noise"] + error**2}
+        return self.likelihood.with_error(self.arrays, error)
+
+    @cached_property
+    def distribution(self) -> MixtureDensity:
+        """The mixture, of what was measured."""
+        return self.likelihood.distribution(self.measured, self.estimator_weights)
+
+    @cached_property
+    def y(self) -> Floats:  # type: ignore[override]
+        return np.asarray(values(self.targets), np.float64)
+
+    @property
+    def bands(self) -> Sequence[float]:
+        return regression.LEVELS
+
+    @property
+    def log_densities(self) -> Floats:
+        """[E, N] of the estimators at what is known of the targets."""
+        found: Floats = self.shared("log_densities", _log_densities)[self.index]
+        return found
+
+    @cached_property
+    def log_density(self) -> Floats:  # type: ignore[override]
+        return regression.mixture_log_density(self.log_densities, self.estimator_weights)
+
+    @cached_property
+    def pit(self) -> Floats:  # type: ignore[override]
+        return self.distribution.pit(self.y)
+
+    @cached_property
+    def _moments(self) -> tuple[Floats, Floats, Floats]:
+        """Mean, noise and disagreement, as they are predicted: without errors of measurement."""
+        return self.likelihood.distribution(self.arrays, self.estimator_weights).moments()
+
+    @property
+    def point(self) -> Floats:
+        return self._moments[0]
+
+    @property
+    def noise(self) -> Floats:
+        return self._moments[1]
+
+    @property
+    def disagreement(self) -> Floats:
+        return self._moments[2]
+
+    @cached_property
+    def measured_variance(self) -> Floats:  # type: ignore[override]
+        if annotation(self.targets, ERROR) is None:
+            return self.noise + self.disagreement
+        _, noise, disagreement = self.distribution.moments()
+        return noise + disagreement
+
+    @cached_property
+    def _intervals(self) -> dict[float, Floats]:
+        """Quantiles [N] by level: the median, and the ends of all bands."""
+        ends = {(1 + sign * band) / 2 for band in self.bands for sign in (-1, 1)}
+        levels = sorted({0.5, *ends})
+        found = self.quantiles(levels)
+        if self.distribution.ends_too_early:
+            found = np.full_like(found, np.nan)
+        return dict(zip(levels, found, strict=True))
+
+    def quantiles(self, levels: Sequence[float]) -> Floats:
+        return self.distribution.quantiles(np.array(levels))
+
+    @property
+    def median(self) -> Floats:
+        return self._intervals[0.5]
+
+    def ends(self, band: float) -> tuple[Floats, Floats]:
+        return self._intervals[(1 - band) / 2], self._intervals[(1 + band) / 2]
+
+    def held(self, band: float) -> NDArray:
+        return self.distribution.held(self.y, *self.ends(band), band)
+
+    @cached_property
+    def crps(self) -> Floats:  # type: ignore[override]
+        if self.distribution.ends_too_early:
+            return np.full(self.num_rows, np.nan)
+        return self.distribution.crps(self.y)
+
+
+def _log_densities(view: MixtureView) -> Floats:
+    if GRID in view.arrays:  # Chains have them at what is known of the targets.
+        return view.distribution.log_densities(view.y)
+    found = view.distribution.log_densities(view.y)
+    if view.is_known.all():
+        return found
+    parts = view.distribution.arrays
+    return np.where(
+        view.is_known,
+        found,
+        view.likelihood.log_survival(parts, view.y, np, scipy.special),
+    )

@@ -1,0 +1,67 @@
+"""What an ensemble says of several targets of an example: of each, and of all together.
+
+Members multiply the densities of the targets, and the ensemble is the mixture of these products, in
+which members that are right about one target count more for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ensemble.metrics import regression
+from ensemble.metrics.checks import Floats
+from ensemble.scoring.view import JointView, SeveralView, View
+
+JOINT = "joint_log_density"
+"""Of a chain, its log density at all targets together, [C, N]."""
+
+
+def of_target(arrays: Mapping[str, Any], d: int) -> dict[str, Any]:
+    """The arrays [..., D] of target d."""
+    return {name: one[..., d] for name, one in arrays.items() if name != JOINT}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SideBySide(SeveralView):
+    """Arrays have the targets as their last axis. The attributes beside those of `View`:
+
+    Attributes:
+        of: the likelihoods of the targets.
+    """
+
+    of: Sequence[Any]
+
+    @cached_property
+    def parts(self) -> Sequence[View]:  # type: ignore[override]
+        return [
+            one.view(of_target(self.arrays, d), self.targets[:, d], self.member_of, self.weights)
+            for d, one in enumerate(self.of)
+        ]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Product(SideBySide, JointView):
+    """The same of targets that have densities."""
+
+    @property
+    def log_densities(self) -> Floats:
+        """[E, N] of the estimators at all targets."""
+        found: Floats = self.shared("log_densities", _log_densities)[self.index]
+        return found
+
+    @cached_property
+    def log_density(self) -> Floats:  # type: ignore[override]
+        return regression.mixture_log_density(self.log_densities, self.estimator_weights)
+
+
+def _log_densities(view: Product) -> Floats:
+    if JOINT in view.arrays:
+        return np.asarray(view.arrays[JOINT], np.float64)
+    parts: Any = view.parts
+    found: Floats = sum(one.log_densities for one in parts)
+    return found

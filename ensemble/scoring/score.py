@@ -1,0 +1,142 @@
+"""What a score is: terms of a view, a rule that combines them, and how it is shown.
+
+A file in `ensemble/scoring/scores/` is enough for a new one: whatever it declares by `@score` is
+computed wherever such a view is scored, and shown by its title.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.metrics.analytic_intervals import Interval
+from ensemble.metrics.checks import Floats
+from ensemble.scoring import scores as _folder
+from ensemble.scoring.combine import Combine, over_groups
+from ensemble.scoring.view import View
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of views of one type.
+
+    Attributes:
+        name: unique for a type of view.
+        title: of a column of a table.
+        of: the type of view.
+        terms: of a view, [N] or [N, 2], as `combine` takes them; NaN where the target is unknown
+            and the score is of known targets.
+        combine: the rule.
+        unit: of the score.
+        better: what a better score is.
+        of_members: whether it says something of a member by itself.
+        each: levels at which this is a score of its own, whose name and title then have the percent
+            for `{}`; `terms` and `combine` take the level. None: it is one score.
+    """
+
+    name: str
+    title: str
+    of: type[View]
+    terms: Callable[..., Floats]
+    combine: Any
+    unit: Literal["none", "nats", "share", "target", "target_squared"] = "none"
+    better: Literal["lower", "higher", "nearest", "neither"] = "lower"
+    of_members: bool = True
+    each: Callable[[Any], Iterable[float]] | None = None
+
+    def at(self, view: View) -> list[Score]:
+        """The scores of a view that this stands for."""
+        return [self] if self.each is None else [_at_level(self, one) for one in self.each(view)]
+
+    def known_terms(self, view: View) -> tuple[Floats, NDArray]:
+        """The terms [K] or [K, 2] of the rows that have this score, and which these are, [N]."""
+        terms = self.terms(view)
+        is_nan = np.isnan(terms) if terms.ndim == 1 else np.isnan(terms).any(axis=1)
+        has_score = view.is_known | ~is_nan  # NaN of a known target is a fault, and is seen.
+        return terms[has_score], has_score
+
+    def value(self, view: View) -> float | None:
+        """The score of a view."""
+        found: float | None = self.combine.value(self.known_terms(view)[0])
+        return found
+
+    def interval(
+        self, view: View, groups: NDArray | None = None, level: float = 0.95
+    ) -> Interval | None:
+        """Its interval over examples, or over groups [N] of these."""
+        terms, has_score = self.known_terms(view)
+        rule: Combine = self.combine
+        if groups is None:
+            return rule.interval(terms, level)
+        return over_groups(rule, terms, groups[has_score], level)
+
+    def difference(self, ours: View, theirs: View, level: float = 0.95) -> Interval | None:
+        """Interval of the second view's score less the first's, both of the same examples."""
+        rule: Combine = self.combine
+        return rule.difference(self.known_terms(ours)[0], self.known_terms(theirs)[0], level)
+
+
+def percent_of(level: float) -> str:
+    """How much an interval is to hold, as names of scores have it."""
+    return f"{100 * level:.4g}"
+
+
+def _at_level(score: Score, level: float) -> Score:
+    percent = percent_of(level)
+    return replace(
+        score,
+        name=score.name.format(percent),
+        title=score.title.format(percent),
+        terms=lambda view: score.terms(view, level),
+        combine=score.combine(level),
+        each=None,
+    )
+
+
+_declared: list[Score] = []
+
+
+def score(
+    *, of: type[View], title: str, combine: Any, name: str = "", **how: Any
+) -> Callable[[Callable[..., Floats]], Callable[..., Floats]]:
+    """Declares a score; the function that follows makes its terms.
+
+    Args:
+        of: as of `Score`.
+        title: likewise.
+        combine: likewise.
+        name: likewise; empty: the function's.
+        **how: further fields of `Score`.
+    """
+
+    def declare(terms: Callable[..., Floats]) -> Callable[..., Floats]:
+        made = Score(name or terms.__name__, title, of, terms, combine, **how)
+        for one in _declared:
+            is_related = issubclass(one.of, made.of) or issubclass(made.of, one.of)
+            if one.name == made.name and is_related:
+                raise ValueError(f"there are two scores {one.name!r} of {of.__name__}")
+        _declared.append(made)
+        return terms
+
+    return declare
+
+
+@functools.cache
+def declared() -> tuple[Score, ...]:
+    """All scores of the folder."""
+    for one in pkgutil.iter_modules(_folder.__path__):
+        importlib.import_module(f"{_folder.__name__}.{one.name}")
+    return tuple(_declared)
+
+
+def scores_of(view: View) -> Mapping[str, Score]:
+    """The scores of a view, by name."""
+    kinds = type(view).__mro__
+    return {one.name: one for made in declared() if made.of in kinds for one in made.at(view)}
