@@ -18,6 +18,7 @@ from typing import Any
 import tables_data
 
 import ensemble
+from ensemble.scoring.sections import summary
 
 RECIPE = {
     "likelihood": "gaussian",
@@ -54,7 +55,7 @@ def score(
         regressor.fit(split.train_inputs, split.train_targets)
         predictor = regressor.predictor_
         arrays = predictor.member_arrays(split.test_inputs)
-        scores = predictor.likelihood.summarise(arrays, split.test_targets)["ensemble"]
+        scores = summary(predictor.likelihood.view(arrays, split.test_targets))["ensemble"]
         return {name: scores[name] for name in SCORES}
     keys: dict[str, Any] = {}
     for key, value in (one.removeprefix("--").split("=", 1) for one in others):

@@ -18,6 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ensemble.scoring.view import View
     from ensemble.source import Source
 
 Arrays = Mapping[str, np.ndarray]
@@ -59,42 +60,36 @@ class Panel(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """How the predictor scores that knows the training targets and looks at no input.
+    """A predictor that knows the training targets and looks at no input.
 
     Attributes:
         what: it says, such as "always answering 'cat'".
         score: the name of its headline score, one of `Likelihood.columns`.
-        value: of this score.
-        higher_is_better: of this score.
-        loss: mean `Likelihood.loss`; of an NLL nats.
-        terms: what `value` is the mean of, or of `rmse` the root of the mean, [N]; NaN where a
-            target has no such score.
-        losses: what `loss` is the mean of, [N].
+        plain: a likelihood, and what one member predicts by it, [1, 1, ...] by name.
+        learned: the same of what the likelihood can learn, which its loss is told of; None: the
+            same.
     """
 
     what: str
     score: str
-    value: float
-    higher_is_better: bool
-    loss: float
-    terms: np.ndarray
-    losses: np.ndarray
+    plain: tuple[Likelihood, Arrays]
+    learned: tuple[Likelihood, Arrays] | None = None
+
+    def views(self, targets: Any) -> tuple[View, View]:
+        """What is said by both of targets [N]."""
+        plain = view_of_all(self.plain, targets)
+        return plain, plain if self.learned is None else view_of_all(self.learned, targets)
 
 
-class ExampleTerms(NamedTuple):
-    """Scores of single examples, of predictions: as `Constant.terms` and `Constant.losses`.
-
-    Attributes:
-        ensemble: [N].
-        members: [M, N].
-        losses: [N], of the ensemble.
-        member_losses: [M, N].
-    """
-
-    ensemble: np.ndarray
-    members: np.ndarray
-    losses: np.ndarray
-    member_losses: np.ndarray
+def view_of_all(said: tuple[Likelihood, Arrays], targets: Any) -> View:
+    """The view of a likelihood and of what one member predicts, of each example or of all alike."""
+    likelihood, arrays = said
+    number = len(targets)
+    arrays = {
+        name: one if one.shape[1] == number else np.repeat(one, number, axis=1)
+        for name, one in arrays.items()
+    }
+    return likelihood.view(arrays, targets)
 
 
 class Reduce(NamedTuple):
@@ -265,33 +260,26 @@ class Likelihood(Protocol):
             ValueError: they are no predictions [M, N, ...], or not of these targets [N].
         """
 
-    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Mean `loss` [M] of every member: what early stopping looks at."""
-
-    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
-        """Scores of the ensemble, its members and their diversity, ready for JSON.
-
-        Returns:
-            `ensemble`: scores by name; `members`: the same names, M values each; `diversity`: how
-            far the members differ.
-        """
-
-    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
-        """The headline score and the loss of single examples, to lay beside others in pairs."""
-
-    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
-        """Scores what always says the same.
+    def view(
+        self, arrays: Arrays, targets: Any, member_of: Any = None, weights: Any = None
+    ) -> View:
+        """What is scored: predictions [E, N, ...] beside targets [N].
 
         Args:
-            train_targets: [N] that it is made of.
-            targets: [N] that it is scored on.
+            arrays: of E estimators.
+            targets: that they are scored on.
+            member_of: [E] int, ascending: the member that each belongs to; None: each is one.
+            weights: [M] of the members; None: all the same.
         """
+
+    def constant(self, train_targets: np.ndarray) -> Constant:
+        """What always says the same, made of training targets [N]."""
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member.
 
         Args:
-            section: of `summarise`.
+            section: of `ensemble.scoring.sections.summary`.
             split: that was scored.
             num_members: M.
         """
@@ -302,7 +290,7 @@ class Likelihood(Protocol):
         """Says in one line what averaging draws brings over a single draw.
 
         Args:
-            section: of `summarise`.
+            section: of `ensemble.scoring.sections.summary`.
             average_draw: mean `draw_scores` of single draws.
             split: that was scored.
         """
@@ -325,7 +313,7 @@ class Likelihood(Protocol):
         Args:
             arrays: of the members.
             targets: [N] of the same split.
-            section: of `summarise`.
+            section: of `ensemble.scoring.sections.summary`.
         """
 
     def curves(self) -> Sequence[Panel]:

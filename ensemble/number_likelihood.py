@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ensemble.likelihood import Arrays, Likelihood
+from ensemble.scoring.view import NumberView
 
 
 class NumberDistribution(Protocol):
@@ -42,6 +43,11 @@ class NumberLikelihood(Likelihood, Protocol):
     @property
     def units(self) -> tuple[float, float]:
         """A typical target, and the size of differences between targets."""
+
+    def view(
+        self, arrays: Arrays, targets: Any, member_of: Any = None, weights: Any = None
+    ) -> NumberView:
+        """What is scored, as of `Likelihood.view`."""
 
     def distribution(self, arrays: Arrays) -> NumberDistribution:
         """What an ensemble says, from predictions [M, N, ...] of its members."""

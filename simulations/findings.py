@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.metrics import regression
 from ensemble.report import text
-from ensemble.report.advantage import advantage
+from ensemble.report.advantage import advantage, beaten
 from ensemble.report.findings import findings
+from ensemble.scoring.sections import summary
 from ensemble.task import Scored
 from ensemble.tasks.distillation.beside_teacher import nll_over_mean_member
 from simulations.numbers import ERRORS, LIKELIHOOD
@@ -77,7 +77,7 @@ def constant(num_members: int, num_examples: int, **setting: Any) -> Replicate:
         }
         found = findings(report, scored, {"test": arrays}, {}, "")
         low, high = advantage(
-            likelihood.example_terms(arrays, targets), likelihood.constant(train, targets)
+            likelihood.view(arrays, targets), beaten(likelihood, train, targets), "nll"
         ).ensemble
         is_said = any("the ensemble is not measurably better" in line for line in found)
         return {"passes for better": not is_said, "worse than it": high < 0 and low < 0}
@@ -85,11 +85,13 @@ def constant(num_members: int, num_examples: int, **setting: Any) -> Replicate:
     return replicate
 
 
+_TOLD = ("accuracy", "rmse", "nll")
+
+
 def _summary(likelihood: Any, arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, float]:
     """The two scores that findings are about, without those that take long."""
-    terms = likelihood.example_terms(arrays, targets)
-    headline = "accuracy" if likelihood is CLASSES else "rmse"
-    return regression.means({headline: terms.ensemble, "nll": terms.losses})
+    scores: dict[str, float] = summary(likelihood.view(arrays, targets), _TOLD)["ensemble"]
+    return scores
 
 
 def _logits(rng: np.random.Generator, number: int, signal: float) -> tuple[NDArray, NDArray]:
@@ -119,9 +121,8 @@ def sureness(num_examples: int, signal: float) -> Replicate:
     def replicate(rng: np.random.Generator) -> Outcome:
         logits, labels = _logits(rng, num_examples, signal)
         arrays = {"log_probs": log_softmax(scale * logits, axis=-1)[None]}
-        low, high = advantage(
-            CLASSES.example_terms(arrays, labels), CLASSES.constant(train, labels)
-        ).loss
+        constant = beaten(CLASSES, train, labels)
+        low, high = advantage(CLASSES.view(arrays, labels), constant, "nll").loss
         return {"NLL is worse": high < 0, "NLL is better": low > 0}
 
     return replicate

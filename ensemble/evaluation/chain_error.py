@@ -10,6 +10,7 @@ from typing import Any
 from ensemble.draws.diagnostics import MIN_ESS
 from ensemble.draws.predictive_error import OVER, error_of_chains
 from ensemble.evaluation.subject import Subject
+from ensemble.scoring.sections import member_terms
 
 
 def score_chains(subject: Subject) -> dict[str, Any] | None:
@@ -29,8 +30,8 @@ def score_chains(subject: Subject) -> dict[str, Any] | None:
         return None
     if not (posterior.get("ess_bulk_min") or 0) > MIN_ESS:
         return None
-    terms = subject.likelihood.example_terms(subject.test.arrays, subject.test.targets)
-    found = error_of_chains(-terms.member_losses)
+    view = subject.likelihood.view(subject.test.arrays, subject.test.targets)
+    found = error_of_chains(-member_terms(view, subject.likelihood.loss))
     if found is None:
         return None
     return {

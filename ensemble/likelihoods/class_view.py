@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ensemble import metrics
-from ensemble.metrics.checks import Floats, as_log_probs
+from ensemble.metrics.checks import Floats
 from ensemble.scoring.view import ClassView
 
 LOG_PROBS, ENTROPIES = "log_probs", "entropies"
@@ -26,7 +26,7 @@ class MeanOfSoftmax(ClassView):
     @property
     def members_log_probs(self) -> Floats:
         """[M, N, C]."""
-        found: Floats = self.shared("log_probs", _checked)[self.index]
+        found: Floats = self.shared("log_probs", _float64)[self.index]
         return found
 
     @cached_property
@@ -64,8 +64,8 @@ class MeanOfSoftmax(ClassView):
         return {"total": total, "aleatoric": aleatoric, "epistemic": epistemic}
 
 
-def _checked(view: MeanOfSoftmax) -> Floats:
-    return as_log_probs(view.arrays[LOG_PROBS], ndim=3)
+def _float64(view: MeanOfSoftmax) -> Floats:
+    return np.asarray(view.arrays[LOG_PROBS], np.float64)
 
 
 def _scaled(view: MeanOfSoftmax) -> tuple[Floats, Floats]:

@@ -18,7 +18,6 @@ from ensemble.likelihood import (
     Arrays,
     Column,
     Constant,
-    ExampleTerms,
     Panel,
     Reduce,
     mixture_log_density,
@@ -255,37 +254,12 @@ class Classes:
         """What is scored, from predictions [M, N, C], as of `ensemble.scoring.view.View`."""
         return MeanOfSoftmax(arrays=arrays, targets=targets, member_of=member_of, weights=weights)
 
-    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Mean NLL [M] of every member, nats."""
-        return -arrays[LOG_PROBS][:, np.arange(len(targets)), targets].mean(axis=1)
-
-    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
-        """Scores of the mean of softmax, of the members, and their disagreement."""
-        return metrics.summarise(arrays[LOG_PROBS], targets, arrays.get(ENTROPIES))
-
-    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
-        """Hits, and NLLs in nats."""
-        log_probs = np.asarray(arrays[LOG_PROBS], np.float64)
-        all_of = np.concatenate([metrics.ensemble_log_probs(log_probs)[None], log_probs])
-        hits = (all_of.argmax(axis=-1) == targets).astype(np.float64)
-        losses = -all_of[:, np.arange(len(targets)), targets]
-        return ExampleTerms(hits[0], hits[1:], losses[0], losses[1:])
-
-    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+    def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers the most frequent class of training, with the frequencies as chances."""
         counts = np.bincount(train_targets, minlength=self.num_classes)
         log_probs = np.log((counts + 1) / (counts + 1).sum())
-        most = int(counts.argmax())
-        hits, losses = targets == most, -log_probs[targets]
-        return Constant(
-            f"always answering {self.class_names[most]!r}",
-            "accuracy",
-            float(np.mean(hits)),
-            True,
-            float(losses.mean()),
-            hits.astype(np.float64),
-            losses,
-        )
+        what = f"always answering {self.class_names[int(counts.argmax())]!r}"
+        return Constant(what, "accuracy", (self, {LOG_PROBS: log_probs[None, None]}))
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""

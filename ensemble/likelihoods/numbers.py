@@ -6,19 +6,16 @@ whose outputs are the parameters of a distribution.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
-from scipy.special import log_ndtr
 
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, Panel
-from ensemble.metrics import regression
 from ensemble.pictures import member_scores
-from ensemble.target_rows import CENSORED, ERROR, annotation, values
+from ensemble.target_rows import values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,25 +143,24 @@ class Numbers:
 
     # On the host.
 
-    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+    def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers the normal distribution of the training targets."""
         learned = np.asarray(values(train_targets), np.float64)
-        return normal_constant(float(learned.mean()), float(learned.std()), targets)
+        what = f"always answering the mean {learned.mean():.4g}"
+        return Constant(what, "rmse", self.normal(learned.mean(), learned.std()))
 
-    def gaussian_scores(
-        self, mean: np.ndarray, deviation: np.ndarray, targets: np.ndarray
-    ) -> dict[str, float]:
-        """Scores of a Gaussian for each example, of the targets that are known.
+    def normal(self, mean: Any, deviation: Any) -> tuple[Any, Arrays]:
+        """A likelihood, and what one member predicts by it that says a normal distribution.
 
-        Beside probabilities of counts it has no NLL; where targets are censored, neither NLL nor
-        coverage.
+        Args:
+            mean: [N], or one of all examples.
+            deviation: likewise.
         """
-        censored = annotation(targets, CENSORED)
-        known = np.ones(len(targets), bool) if censored is None else ~censored
-        left_out = ("nll",) if self.is_of_counts else () if known.all() else ("nll", "coverage")
-        terms = regression.gaussian_terms(mean[known], deviation[known], values(targets)[known])
-        found = regression.means(terms) if known.any() else {}
-        return {name: one for name, one in found.items() if not name.startswith(left_out)}
+        from ensemble.likelihoods.gaussian import Gaussian  # It is one of these itself.
+
+        parts = {"loc": mean, "scale": deviation}
+        arrays = {name: np.asarray(one, np.float64).reshape(1, -1) for name, one in parts.items()}
+        return Gaussian(self.shift, self.scale, self.low, self.high), arrays
 
     def final_figures(
         self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]
@@ -221,24 +217,3 @@ def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
             "float32 cannot resolve well: subtract a constant from them"
         )
     return float(values.mean()), spread, float(values.min()), float(values.max())
-
-
-def normal_constant(mean: float, deviation: float, targets: np.ndarray) -> Constant:
-    """Scores the normal distribution of the training targets on other targets [N]."""
-    censored, error = annotation(targets, CENSORED), annotation(targets, ERROR)
-    errors = np.asarray(values(targets), np.float64) - mean
-    total = deviation if error is None else np.hypot(deviation, error)
-    nll = 0.5 * (errors / total) ** 2 + np.log(total * math.sqrt(math.tau))
-    squares = errors**2
-    if censored is not None:
-        nll = np.where(censored, -log_ndtr(-errors / total), nll)
-        squares = np.where(censored, math.nan, squares)
-    return Constant(
-        f"always answering the mean {mean:.4g}",
-        "rmse",
-        math.nan if np.isnan(squares).all() else float(np.sqrt(np.nanmean(squares))),
-        False,
-        float(nll.mean()),
-        squares,
-        nll,
-    )

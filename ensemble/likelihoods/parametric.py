@@ -25,7 +25,6 @@ from ensemble.likelihood import (
     Arrays,
     Column,
     Constant,
-    ExampleTerms,
     Reduce,
     mixture_log_density,
 )
@@ -229,44 +228,16 @@ class Parametric(Numbers):
         if targets is not None and not np.isfinite(values(targets).astype(np.float64)).all():
             raise ValueError("targets must be finite")
 
-    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Mean NLL [M] of every member, nats."""
-        return -row_log_probs(self, arrays, targets).mean(axis=1)
-
-    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
-        """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
-        return row_terms(self, arrays, targets)
-
-    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+    def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers one distribution of those that outputs can say, fitted to the targets."""
-        found = super().constant(train_targets, targets)
-        one = best_constant(self, train_targets)
-        size = len(targets)
-        arrays = {name: np.repeat(part, size, axis=1) for name, part in one.items()}
-        losses = -row_log_probs(self, arrays, targets)[0]
-        return found._replace(loss=float(losses.mean()), losses=losses)
-
-    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
-        """Scores of the mixture, of the members, and how far these differ."""
-        members = range(len(next(iter(arrays.values()))))
-        each = [{name: one[[m]] for name, one in arrays.items()} for m in members]
-        one_by_one = [row_scores(self, one, targets) for one in each]
-        _, noise, disagreement = self.distribution(arrays).moments()
-        return {
-            "ensemble": row_scores(self, arrays, targets),
-            "members": {name: [one[name] for one in one_by_one] for name in one_by_one[0]},
-            "diversity": {
-                "aleatoric": float(noise.mean()),
-                "epistemic": float(disagreement.mean()),
-                "total": float((noise + disagreement).mean()),
-            },
-        }
+        found = super().constant(train_targets)
+        return found._replace(learned=(self, best_constant(self, train_targets)))
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""
         scores, members = section["ensemble"], section["members"]
         rmse = f"has an RMSE of {scores['rmse']:.4g} on the {split} split"
-        covered = f"its 90% intervals hold {100 * scores['coverage_90']:.0f}% of the targets."
+        covered = _covered(scores)
         if num_members == 1:
             return f"One member {rmse}, and an NLL of {scores['nll']:.3f} nats; {covered}"
         saving = 100 * (1 - scores["rmse"] / float(np.mean(members["rmse"])))
@@ -283,8 +254,7 @@ class Parametric(Numbers):
         scores = section["ensemble"]
         return (
             f"The mixture of all draws has an RMSE of {scores['rmse']:.4g} on the {split} split, "
-            f"a single draw {math.sqrt(average_draw['squared_error']):.4g}; its 90% intervals hold "
-            f"{100 * scores['coverage_90']:.0f}% of the targets."
+            f"a single draw {math.sqrt(average_draw['squared_error']):.4g}; {_covered(scores)}"
         )
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
@@ -438,6 +408,13 @@ class Parametric(Numbers):
         return jnp.stack([between(level) for level in LEVELS])
 
 
+def _covered(scores: Mapping[str, Any]) -> str:
+    held = scores["coverage_90"]
+    if held is None or math.isnan(held):  # From a file, or not.
+        return "how many targets its 90% intervals hold is unknown, since too many are censored."
+    return f"its 90% intervals hold {100 * held:.0f}% of the targets."
+
+
 # How an output becomes the scale of a distribution.
 
 
@@ -491,29 +468,6 @@ def row_log_probs(family: Parametric, arrays: Arrays, targets: np.ndarray) -> np
         return family.distribution(kept).log_densities(y)
     exact = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
     return np.asarray(row_log_prob(family, exact, targets, np, scipy.special))
-
-
-def row_scores(family: Parametric, arrays: Arrays, targets: np.ndarray) -> dict[str, float]:
-    """All scores of the mixture, by name: the NLL of all targets, the others of the known ones.
-
-    Where all targets are censored, all but the NLL are NaN.
-    """
-    known, y = observed(family, arrays, targets)
-    nll = regression.mixture_nll(row_log_probs(family, arrays, targets))
-    if not len(y):
-        names = family.distribution(arrays).scores(values(targets))
-        return {**dict.fromkeys(names, math.nan), "nll": nll}
-    return {**family.distribution(known).scores(y), "nll": nll}
-
-
-def row_terms(family: Parametric, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
-    """Squared errors of the means, NaN of censored targets, and NLLs in nats."""
-    means, censored = family.distribution(arrays).member_means(), annotation(targets, CENSORED)
-    errors = np.asarray(values(targets), np.float64) - np.stack([means.mean(axis=0), *means])
-    squares = errors**2 if censored is None else np.where(censored, math.nan, errors**2)
-    log_probs = row_log_probs(family, arrays, targets)
-    mixture = regression.mixture_log_density(log_probs)
-    return ExampleTerms(squares[0], squares[1:], -mixture, -log_probs)
 
 
 # One distribution for all targets, whatever the inputs are.

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.likelihood import Arrays, Column, Constant, ExampleTerms, Panel, Reduce
+from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
 from ensemble.likelihood_keys import are_levels, parse_levels
 from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
 from ensemble.likelihoods.numbers import Numbers
@@ -235,26 +235,6 @@ class Quantiles(Numbers):
             weights=weights,
         )
 
-    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Mean pinball loss [M] of every member: there is no NLL."""
-        quantiles = np.asarray(arrays[QUANTILES], np.float64)
-        return self._pinball(quantiles, np.asarray(targets, np.float64), np).mean(axis=1)
-
-    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, dict[str, Any]]:
-        """Scores of the mean quantiles, of the members, and how far their medians differ."""
-        members = np.asarray(arrays[QUANTILES], np.float64)
-        targets = np.asarray(targets, np.float64)
-        one_by_one = [self._all_scores(one, targets) for one in members]
-        return {
-            "ensemble": self._all_scores(members.mean(axis=0), targets),
-            "members": {name: [one[name] for one in one_by_one] for name in one_by_one[0]},
-            "diversity": {"epistemic": float(members[..., self._middle].var(axis=0).mean())},
-        }
-
-    def _all_scores(self, quantiles: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        """Scores of quantiles [N, Q], by name."""
-        return regression.means(self.terms(quantiles, targets))
-
     def averaged(self, arrays: Arrays) -> np.ndarray:
         """The ensemble's quantiles [N, Q], from those of its members."""
         return np.asarray(arrays[QUANTILES], np.float64).mean(axis=0)
@@ -291,30 +271,17 @@ class Quantiles(Numbers):
             )
         return found
 
-    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
-        """Pinball losses."""
-        quantiles = np.asarray(arrays[QUANTILES], np.float64)
-        ensemble, members = (
-            self._pinball(one, np.asarray(targets, np.float64), np)
-            for one in (quantiles.mean(axis=0), quantiles)
-        )
-        return ExampleTerms(ensemble, members, ensemble, members)
-
-    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+    def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers the quantiles of the training targets."""
-        targets = np.asarray(targets, np.float64)
         found = np.quantile(np.asarray(train_targets, np.float64), self.levels)
-        losses = self._pinball(np.broadcast_to(found, (len(targets), len(found))), targets, np)
-        mean = float(losses.mean())
         what = "always answering the quantiles of the training targets"
-        return Constant(what, "pinball", mean, False, mean, losses, losses)
+        ours: Any = self  # It has no draws, and so not all that a likelihood may have.
+        return Constant(what, "pinball", (ours, {QUANTILES: found[None, None]}))
 
-    def gaussian_scores(
-        self, mean: np.ndarray, deviation: np.ndarray, targets: np.ndarray
-    ) -> dict[str, float]:
-        """Scores of a Gaussian's quantiles for each example."""
-        quantiles = mean[:, None] + deviation[:, None] * scipy.special.ndtri(self.levels)
-        return self._all_scores(quantiles, np.asarray(targets, np.float64))
+    def normal(self, mean: Any, deviation: Any) -> tuple[Any, Arrays]:
+        """This likelihood, and the quantiles of normal distributions."""
+        mean, deviation = (np.reshape(one, (1, -1, 1)) for one in (mean, deviation))
+        return self, {QUANTILES: mean + deviation * scipy.special.ndtri(self.levels)}
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member."""

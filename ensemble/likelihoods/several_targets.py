@@ -19,7 +19,6 @@ from ensemble.errors import UserError
 from ensemble.likelihood import (
     Arrays,
     Constant,
-    ExampleTerms,
     Likelihood,
     Panel,
     Reduce,
@@ -27,7 +26,6 @@ from ensemble.likelihood import (
 )
 from ensemble.likelihoods.number_prediction import join_targets
 from ensemble.likelihoods.several_view import JOINT, Product, SideBySide, of_target
-from ensemble.metrics import regression
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,6 +60,7 @@ class SeveralTargets:
         if first.has_density:  # And so draws.
             self.draw_scores, self.traced = first.draw_scores, first.traced
             self.relative = first.relative
+        self.is_of_counts = getattr(first, "is_of_counts", False)
         self.needs_teacher = getattr(first, "needs_teacher", False)
 
     # From the data, and from what a workdir says of them.
@@ -224,14 +223,6 @@ class SeveralTargets:
             of=self.of, arrays=arrays, targets=targets, member_of=member_of, weights=weights
         )
 
-    def member_nll(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Mean `loss` [M] of every member: the NLL of all targets, else the mean over them."""
-        found = np.stack(
-            [one.member_nll(of_target(arrays, d), targets[:, d]) for d, one in enumerate(self.of)],
-            -1,
-        )
-        return self._over_targets({self.loss: found})[self.loss]
-
     def joint_log_densities(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
         """Log densities [M, N] of the members at all targets; of chains, those that were kept."""
         if JOINT in arrays:
@@ -242,66 +233,24 @@ class SeveralTargets:
             for d, one in enumerate(likelihoods)
         )
 
-    def summarise(self, arrays: Arrays, targets: np.ndarray) -> dict[str, Any]:
-        """Scores of all targets as `example_scores` has them, and under `targets` of each."""
-        sections = [
-            one.summarise(of_target(arrays, d), targets[:, d]) for d, one in enumerate(self.of)
-        ]
-        found: dict[str, Any] = {}
-        for group in ("ensemble", "members", "diversity"):
-            columns = {
-                name: np.stack([np.asarray(one[group][name]) for one in sections], axis=-1)
-                for name in sections[0][group]
-            }
-            found[group] = {name: one.tolist() for name, one in self._over_targets(columns).items()}
-        if self.has_density:
-            joint = self.joint_log_densities(arrays, targets)
-            found["ensemble"]["nll"] = regression.mixture_nll(joint)
-            found["members"]["nll"] = (-joint.mean(axis=1)).tolist()
-        return {**found, TARGETS: [one["ensemble"] for one in sections]}
-
-    def example_terms(self, arrays: Arrays, targets: np.ndarray) -> ExampleTerms:
-        """Mean over the targets of each one's, and the joint NLL where there is one."""
-        each = [
-            one.example_terms(of_target(arrays, d), targets[:, d]) for d, one in enumerate(self.of)
-        ]
-        found = ExampleTerms(
-            *(
-                np.mean([getattr(one, name) for one in each], axis=0)
-                for name in ExampleTerms._fields
-            )
-        )
-        if not self.has_density:
-            return found
-        joint = self.joint_log_densities(arrays, targets)
-        return found._replace(losses=-regression.mixture_log_density(joint), member_losses=-joint)
-
-    def constant(self, train_targets: np.ndarray, targets: np.ndarray) -> Constant:
+    def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers what the constant of each target does."""
-        found = [one.constant(train_targets[:, d], targets[:, d]) for d, one in enumerate(self.of)]
-        loss = np.array([one.loss for one in found])
-        losses = np.stack([one.losses for one in found], axis=-1)
-        return Constant(
-            f"always answering a constant for each of the {self.num_targets} targets",
-            found[0].score,
-            float(np.mean([one.value for one in found])),
-            found[0].higher_is_better,
-            float(self._over_targets({self.loss: loss})[self.loss]),
-            np.mean([one.terms for one in found], axis=0),
-            self._over_targets({self.loss: losses})[self.loss],
-        )
+        found = [one.constant(train_targets[:, d]) for d, one in enumerate(self.of)]
+        what = f"always answering a constant for each of the {self.num_targets} targets"
+        plain = self._side_by_side([one.plain for one in found])
+        learned = self._side_by_side([one.learned or one.plain for one in found])
+        return Constant(what, found[0].score, plain, learned)
 
-    def gaussian_scores(
-        self, mean: np.ndarray, deviation: np.ndarray, targets: np.ndarray
-    ) -> dict[str, float]:
-        """As of one target: the NLL of all, of independent Gaussians, else the mean over them."""
-        likelihoods: Any = self.of
-        found = [
-            one.gaussian_scores(mean[:, d], deviation[:, d], targets[:, d])
-            for d, one in enumerate(likelihoods)
-        ]
-        columns = {name: np.array([one[name] for one in found]) for name in found[0]}
-        return {name: float(one) for name, one in self._over_targets(columns).items()}
+    def normal(self, mean: Any, deviation: Any) -> tuple[Any, Arrays]:
+        """Normal distributions [N, D] of the targets, independent of each other."""
+        of: Any = self.of
+        columns = zip(np.asarray(mean).T, np.asarray(deviation).T, of, strict=True)
+        return self._side_by_side([one.normal(*pair) for *pair, one in columns])
+
+    def _side_by_side(self, found: Sequence[tuple[Any, Arrays]]) -> tuple[Any, Arrays]:
+        """What members say of each target, as of all: arrays [..., D]."""
+        arrays = {name: np.stack([one[name] for _, one in found], -1) for name in found[0][1]}
+        return SeveralTargets([one for one, _ in found]), arrays
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
         """Says in one line what the ensemble brings over its mean member, in the mean target."""

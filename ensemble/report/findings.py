@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.likelihood import Arrays, Constant
+from ensemble.likelihood import Arrays
 from ensemble.pictures.plot_style import plural
-from ensemble.report.advantage import Advantage, advantage
+from ensemble.report.advantage import Advantage, Beaten, advantage, beaten
 from ensemble.report.results import reported_split
 from ensemble.report.tuning import too_long, untuned
 from ensemble.task import Scored
@@ -56,20 +56,19 @@ def findings(
         losses = {}  # They are weighted, or of standardised targets: a constant's are neither.
     if split is None:
         return found + _training(report, scored, losses, remedy)
-    constant = scored.likelihood.constant(
-        scored.dataset.targets("train"), scored.dataset.targets(split)
-    )
-    targets = scored.dataset.targets(split)
-    gain = advantage(scored.likelihood.example_terms(predictions[split], targets), constant)
+    likelihood, targets = scored.likelihood, scored.dataset.targets(split)
+    constant = beaten(likelihood, scored.dataset.targets("train"), targets)
+    view = likelihood.view(predictions[split], targets)
+    gain = advantage(view, constant, likelihood.loss)
     scores = report[split]["ensemble"]
-    has_diverged = scores[scored.likelihood.loss] > constant.loss + _MAX_LOST
+    has_diverged = scores[likelihood.loss] > constant.loss + _MAX_LOST
     is_worse = constant.higher_is_better and not gain.ensemble[0] > 0
     if is_weighted and is_worse and not has_diverged:
         return [*found, _of_weights(scores, split, constant)]
-    return found + _scores(report, split, constant, gain, losses, remedy, scored.likelihood.loss)
+    return found + _scores(report, split, constant, gain, losses, remedy, likelihood.loss)
 
 
-def _of_weights(scores: Mapping[str, float], split: str, constant: Constant) -> str:
+def _of_weights(scores: Mapping[str, float], split: str, constant: Beaten) -> str:
     """An ensemble that learned by weights, and is right less often than a constant."""
     return (
         f"On the {split} split the ensemble is not measurably more often right than "
@@ -259,7 +258,7 @@ def _training(
     if not values or not is_plain or config.get("teacher"):  # It is another loss than the NLL.
         return []
     targets = scored.dataset.targets("train")
-    constant = scored.likelihood.constant(targets, targets)
+    constant = beaten(scored.likelihood, targets, targets)
     if np.median(values) < constant.loss:
         return []
     return [
@@ -274,7 +273,7 @@ _PLAIN = {"label_smoothing": 0.0, "prior": "none"}
 def _scores(
     report: Mapping[str, Any],
     split: str,
-    constant: Constant,
+    constant: Beaten,
     gain: Advantage,
     losses: Mapping[int, float],
     remedy: str,
@@ -320,7 +319,7 @@ def _scores(
     return found
 
 
-def _beside(scores: Mapping[str, float], constant: Constant, loss: str) -> str:
+def _beside(scores: Mapping[str, float], constant: Beaten, loss: str) -> str:
     """What was compared: the headline score, and of numbers the loss that was learned."""
     found = {constant.score: constant.value}
     if not constant.higher_is_better:
@@ -335,7 +334,7 @@ def _beside(scores: Mapping[str, float], constant: Constant, loss: str) -> str:
     return ", ".join(lines)
 
 
-def _cause(losses: Mapping[int, float], constant: Constant, remedy: str) -> str:
+def _cause(losses: Mapping[int, float], constant: Beaten, remedy: str) -> str:
     """The likely cause: the training loss tells, beside the NLL of a constant."""
     values = [loss for loss in losses.values() if np.isfinite(loss)]
     if not values:

@@ -11,6 +11,7 @@ from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, 
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png
 from ensemble.report.simple_predictors import simple_scores
+from ensemble.scoring.sections import summary
 from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
@@ -105,8 +106,8 @@ def build_report(
         "num_train_examples": num_train_examples,
         **{
             name: {
-                **scored.likelihood.summarise(
-                    predictions[name].arrays, scored.dataset.targets(name)
+                **summary(
+                    scored.likelihood.view(predictions[name].arrays, scored.dataset.targets(name))
                 ),
                 **simple_scores(scored, name),
             }

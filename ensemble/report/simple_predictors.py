@@ -7,8 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.errors import UserError
+from ensemble.likelihood import view_of_all
+from ensemble.scoring.sections import summary
+from ensemble.scoring.view import View
 from ensemble.source import Source, blocks, check_in_memory
-from ensemble.target_rows import values
+from ensemble.target_rows import ERROR, columns, joined, values
 from ensemble.task import Scored
 
 MAX_COLUMNS = 2000
@@ -28,23 +31,40 @@ def simple_scores(scored: Scored, split: str) -> dict[str, Any]:
         `simple`: by `constant` and, where it can be had, `least_squares`, their scores by name.
         Empty where targets are classes.
     """
-    source, scores = scored.dataset, getattr(scored.likelihood, "gaussian_scores", None)
-    if scores is None:
+    source, normal = scored.dataset, getattr(scored.likelihood, "normal", None)
+    if normal is None:
         return {}
-    targets, train = source.targets(split), values(source.targets("train")).astype(np.float64)
-    shape = values(targets).shape
-    mean, deviation = (
-        np.broadcast_to(one, shape) for one in (train.mean(axis=0), train.std(axis=0))
-    )
-    found = {"constant": scores(mean, deviation, targets)}
+    # The normal distributions are of what was measured, and hold its errors already.
+    known = columns(source.targets(split))
+    targets = joined({name: one for name, one in known.items() if name != ERROR})
+    train = source.targets("train")
+
+    def scores(said: Any) -> dict[str, Any]:
+        view = view_of_all(said, targets)
+        found: dict[str, Any] = summary(view)["ensemble"]
+        return {
+            name: one for name, one in found.items() if has_score(scored.likelihood, view, name)
+        }
+
+    found = {"constant": scores(scored.likelihood.constant(train).plain)}
     if source.sizes["train"] * np.prod(source.input_shape, dtype=float) ** 2 < _MAX_PRODUCTS:
         try:
             means, residual = least_squares(source, split)
         except UserError:  # Evaluations say why there is none.
             return {"simple": found}
-        deviation = np.broadcast_to(residual, shape)
-        found["least_squares"] = scores(means, deviation, targets)
+        found["least_squares"] = scores(normal(means, np.broadcast_to(residual, means.shape)))
     return {"simple": found}
+
+
+def has_score(likelihood: Any, view: View, name: str) -> bool:
+    """Whether normal distributions have a score that can stand beside a likelihood's.
+
+    Beside probabilities of counts they have no NLL; where targets are censored, whose bounds they
+    have learned as if they were values, neither NLL nor coverage.
+    """
+    if name.startswith("nll") and getattr(likelihood, "is_of_counts", False):
+        return False
+    return bool(view.is_known.all()) or not name.startswith(("nll", "coverage"))
 
 
 def least_squares(source: Source, split: str = "test") -> tuple[NDArray, Any]:

@@ -27,6 +27,7 @@ from ensemble.pictures import plot_style
 from ensemble.report import results
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
+from ensemble.scoring import sections
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
@@ -241,7 +242,7 @@ class Monitor:
         self._note_failures(state.step, status)
         arrays, likelihood = predictions[split].arrays, scored.likelihood
         targets = scored.dataset.targets(split)
-        summary = likelihood.summarise(arrays, targets)
+        summary = sections.summary(likelihood.view(arrays, targets))
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
             f"{split}/member_{k:02d}/{name}": summary["members"][name][i]

@@ -40,8 +40,8 @@ class Combine(Protocol):
     @property
     def over_groups(self) -> Groups: ...
 
-    def value(self, terms: Floats, counts: NDArray | None = None) -> float | None:
-        """The score; with counts [N], of examples that occur so often."""
+    def value(self, terms: Floats, counts: NDArray | None = None) -> float:
+        """The score; with counts [N], of examples that occur so often; NaN where it is unknown."""
 
     def interval(self, terms: Floats, level: float = LEVEL) -> Interval | None:
         """Its interval; None where it cannot be told."""
@@ -84,21 +84,21 @@ class Mean:
     over_groups: Groups = "positive"
 
     def value(self, terms: Floats, counts: NDArray | None = None) -> float:
-        return _mean(_first(terms), counts)
+        return _mean(main(terms), counts)
 
     def interval(self, terms: Floats, level: float = LEVEL) -> Interval | None:
         if not len(terms) or (self.fewest and terms[:, 1].sum() < self.fewest):
             return None
-        return self._of_mean(_first(terms), level, self.low, self.high)
+        return self._of_mean(main(terms), level, self.low, self.high)
 
     def difference(self, ours: Floats, theirs: Floats, level: float = LEVEL) -> Interval | None:
-        return jackknife.mean_difference_interval(_first(ours), _first(theirs), level=level)
+        return jackknife.mean_difference_interval(main(ours), main(theirs), level=level)
 
     def change(
         self, ours: Floats, theirs: Floats, level: float = LEVEL, groups: NDArray | None = None
     ) -> Interval | None:
         with np.errstate(invalid="ignore"):  # Of two infinite terms.
-            change = _first(theirs) - _first(ours)
+            change = main(theirs) - main(ours)
         if self.low is None or self.high is None:
             return self._of_mean(change, level, groups=groups)
         span = self.high - self.low
@@ -110,7 +110,7 @@ class Mean:
         first, second = self.value(ours), self.value(theirs)
         if not (math.isfinite(first) and math.isfinite(second) and first > 0 and second > 0):
             return None
-        found = self._of_mean(_first(theirs) / second - _first(ours) / first, level, groups=groups)
+        found = self._of_mean(main(theirs) / second - main(ours) / first, level, groups=groups)
         if found is None:
             return None
         return second / first * math.exp(found[0]), second / first * math.exp(found[1])
@@ -195,7 +195,7 @@ class Share(_WithoutRatio):
 
     over_groups: ClassVar[Groups] = "share"
 
-    def value(self, terms: Floats, counts: NDArray | None = None) -> float | None:
+    def value(self, terms: Floats, counts: NDArray | None = None) -> float:
         return _mean(terms, counts)
 
     def interval(self, terms: Floats, level: float = LEVEL) -> Interval | None:
@@ -227,12 +227,15 @@ class Coverage(Share):
         """Where the interval begins and ends in the distribution."""
         return (1 - self.level) / 2, (1 + self.level) / 2
 
-    def value(self, terms: Floats, counts: NDArray | None = None) -> float | None:
+    def value(self, terms: Floats, counts: NDArray | None = None) -> float:
         if terms.ndim == 1:
             return super().value(terms, counts)
+        if not terms[:, 1].any():
+            return math.nan
         repeated = terms if counts is None else np.repeat(terms, counts, axis=0)
         curve = censoring.kaplan_meier(repeated[:, 0], repeated[:, 1] == 0)
-        return curve.share(*self.tails)
+        found = curve.share(*self.tails)
+        return math.nan if found is None else found
 
     def interval(self, terms: Floats, level: float = LEVEL) -> Interval | None:
         """Holds the true share at least so often (Clopper and Pearson 1934 for either bound)."""
@@ -327,12 +330,9 @@ def over_groups(
     found = combine.interval(terms, level)
     if found is None:
         return None
-
-    def value(counts: NDArray) -> float:
-        one = combine.value(terms, counts)
-        return math.nan if one is None else one
-
-    ends = grouped.group_interval(value, groups, combine.over_groups, level)
+    ends = grouped.group_interval(
+        lambda counts: combine.value(terms, counts), groups, combine.over_groups, level
+    )
     if ends is None:
         return None
     low, high = min(ends[0], found[0]), max(ends[1], found[1])
@@ -341,7 +341,7 @@ def over_groups(
     return max(low, least), min(high, most)
 
 
-def _first(terms: Floats) -> Floats:
+def main(terms: Floats) -> Floats:
     """What is combined, without the column that a gate looks at."""
     return terms if terms.ndim == 1 else terms[:, 0]
 

@@ -62,9 +62,9 @@ class Score:
         has_score = view.is_known | ~is_nan  # NaN of a known target is a fault, and is seen.
         return terms[has_score], has_score
 
-    def value(self, view: View) -> float | None:
+    def value(self, view: View) -> float:
         """The score of a view."""
-        found: float | None = self.combine.value(self.known_terms(view)[0])
+        found: float = self.combine.value(self.known_terms(view)[0])
         return found
 
     def interval(

@@ -23,6 +23,8 @@ from ensemble.export import export
 from ensemble.likelihoods import described, named, of_data
 from ensemble.likelihoods.number_prediction import LEVELS
 from ensemble.likelihoods.parametric import MIN_SCALE
+from ensemble.report.advantage import beaten
+from ensemble.scoring.sections import member_terms, summary, terms_of
 
 RNG = np.random.default_rng(0)
 NUM_MEMBERS, NUM_TARGETS = 3, 12
@@ -149,13 +151,14 @@ def test_predictions_and_scores_have_a_row_for_each_example(name):
     assert {len(one) for one in predicted.values()} == {NUM_TARGETS}
     arrays = {key: np.stack([one, one]) for key, one in predicted.items()}
     likelihood.check_predictions(arrays, targets)
-    scores = likelihood.summarise(arrays, targets)
+    scores = summary(likelihood.view(arrays, targets))
     assert scores["members"].keys() >= likelihood.columns.keys() - {"crps"}
     assert {len(one) for one in scores["members"].values()} == {2}
-    terms = likelihood.example_terms(arrays, targets)
-    assert terms.members.shape == terms.member_losses.shape == (2, NUM_TARGETS)
-    assert terms.ensemble.shape == terms.losses.shape == (NUM_TARGETS,)
-    assert np.mean(terms.losses) == pytest.approx(scores["ensemble"][likelihood.loss], rel=1e-4)
+    view = likelihood.view(arrays, targets)
+    losses = terms_of(view, likelihood.loss)
+    assert losses.shape == (NUM_TARGETS,)
+    assert member_terms(view, likelihood.headline[0]).shape == (2, NUM_TARGETS)
+    assert np.mean(losses) == pytest.approx(scores["ensemble"][likelihood.loss], rel=1e-4)
     prediction = likelihood.prediction(arrays, None)
     assert len(likelihood.uncertainty(prediction)) == NUM_TARGETS
     json.dumps(likelihood.entry(prediction, 0))
@@ -165,7 +168,7 @@ def test_predictions_and_scores_have_a_row_for_each_example(name):
 @pytest.mark.parametrize("name", registry.LIKELIHOODS)
 def test_a_constant_is_scored_on_each_example(name):
     likelihood, targets = outputs_of(name)[0], KINDS[kind_of(name)][0]
-    found = likelihood.constant(targets, targets)
+    found = beaten(likelihood, targets, targets)
     assert found.terms.shape == found.losses.shape == (NUM_TARGETS,)
     assert found.loss == pytest.approx(np.mean(found.losses), rel=1e-4)
 
@@ -178,8 +181,10 @@ def test_the_loss_is_what_the_network_learns(name):
         key: np.asarray(one)[None] for key, one in likelihood.predict(params, outputs).items()
     }
     learned = -float(likelihood.log_prob(params, outputs, targets).mean())
-    assert float(likelihood.member_nll(arrays, targets)[0]) == pytest.approx(learned, rel=1e-4)
-    found = likelihood.summarise(arrays, targets)["ensemble"]["nll"]
+    assert float(
+        member_terms(likelihood.view(arrays, targets), likelihood.loss).mean(axis=1)[0]
+    ) == pytest.approx(learned, rel=1e-4)
+    found = summary(likelihood.view(arrays, targets))["ensemble"]["nll"]
     assert found == pytest.approx(learned, rel=1e-4)
 
 
@@ -345,7 +350,7 @@ def test_a_chain_of_draws_is_their_mixture(name):
     for one, other in zip(of_chain.moments(), of_members.moments(), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-3)
     np.testing.assert_allclose(of_chain.pit(targets), of_members.pit(targets), atol=1e-4)
-    one, other = (likelihood.summarise(each, targets)["ensemble"] for each in (chain, arrays))
+    one, other = (summary(likelihood.view(each, targets))["ensemble"] for each in (chain, arrays))
     assert one["nll"] == pytest.approx(other["nll"], rel=1e-3)
     if name in COUNTS:
         assert one["crps"] == pytest.approx(other["crps"], rel=1e-3)

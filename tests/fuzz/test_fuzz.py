@@ -31,6 +31,7 @@ from ensemble.draws.store import Draws
 from ensemble.evaluation.page import drawable_records
 from ensemble.evaluation.sentences import convergence
 from ensemble.likelihoods.classes import LOG_PROBS
+from ensemble.scoring.sections import summary
 from ensemble.sources import dataset_from_arrays, folders, own_arrays
 from ensemble.storage.predictions import read_predictions
 from ensemble.tasks.learning_data import described_dataset
@@ -189,7 +190,7 @@ def predictions(folder, runs):
     def one(rng):
         path.write_bytes(mutate_npz(rng, content))
         stored = read_predictions(path, config, likelihood)
-        likelihood.summarise(stored.arrays, stored.targets)
+        summary(likelihood.view(stored.arrays, stored.targets))
 
     return one
 

@@ -164,7 +164,7 @@ def _text(numbers):
     cases = []
     for name, stated in numbers.items():
         groups = {}
-        for path, value in stated.items():
+        for path, value in sorted(stated.items()):
             place, parts = groups, path.split(".")
             for part in [".".join(parts[:2]), *parts[2:]][:-1]:
                 place = place.setdefault(part, {})

@@ -9,6 +9,7 @@ from run_parts import of_classes
 from ensemble.report.findings import findings
 from ensemble.report.text import agreement, format_table, summary_sentence
 from ensemble.report.tuning import too_long, untuned
+from ensemble.scoring.sections import summary
 from ensemble.task import Scored
 
 REMEDY = "lower config.learning_rate=0.1"
@@ -42,7 +43,7 @@ def found_of(log_probs, losses=(), failed=(), likelihood=LIKELIHOOD, targets=LAB
         "num_members": num_members,
         "live_members": [k for k in range(num_members) if k not in failed],
         "failed_members": dict.fromkeys(failed, "non-finite"),
-        "test": likelihood.summarise(arrays, targets),
+        "test": summary(likelihood.view(arrays, targets)),
         **entries,
     }
     by_member = dict(enumerate(losses))

@@ -26,6 +26,7 @@ from ensemble.metrics import regression
 from ensemble.metrics.number_calibration import pit_uniformity
 from ensemble.number_likelihood import NumberDistribution, NumberLikelihood
 from ensemble.report.simple_predictors import least_squares
+from ensemble.scoring import sections
 from ensemble.source import Source
 from ensemble.storage.predictions import StoredPredictions
 from ensemble.target_rows import values
@@ -59,7 +60,10 @@ def score_predictions(likelihood: NumberLikelihood, test: StoredPredictions) -> 
         where some are censored, coverage and PIT are those of `known_rows.score_censored`, with
         `coverage_bounds`, the NLL is of all targets, and the other scores are of the known ones.
     """
-    summary, found = likelihood.summarise(test.arrays, test.targets), score_rows(likelihood, test)
+    summary, found = (
+        sections.summary(likelihood.view(test.arrays, test.targets)),
+        score_rows(likelihood, test),
+    )
     members, partly_known = summary["members"], found.get("coverage_bounds", ())
     # Shares of the known targets are no shares of all.
     members = {name: one for name, one in members.items() if name not in partly_known}

@@ -32,6 +32,7 @@ from ensemble.methods.members.member_programs import (
 )
 from ensemble.methods.members.optimizers import Descent
 from ensemble.network import path_name
+from ensemble.scoring.sections import member_terms
 from ensemble.sharding import transfer
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
@@ -353,5 +354,6 @@ class Engine:
         inputs = SplitInputs(self._task.dataset, "validation")
         predicted = programs.predict(members.variables, inputs)
         targets = self._task.dataset.targets("validation")
-        nll = self._task.likelihood.member_nll(predicted, targets)
+        view = self._task.likelihood.view(predicted, targets)
+        nll = member_terms(view, self._task.likelihood.loss).mean(axis=1, dtype=np.float32)
         return programs.keep_best(members, programs.placement.place_members(nll))

@@ -10,6 +10,7 @@ import scipy
 
 from ensemble.likelihood import Arrays, Likelihood
 from ensemble.metrics.analytic_intervals import Interval, mean_interval
+from ensemble.scoring.sections import member_terms, summary, terms_of
 from ensemble.source import Source, SplitInputs
 from ensemble.tasks.distillation.teacher import Ensemble, num_networks, num_parameters
 
@@ -55,10 +56,10 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
     targets, uncertainties, predicted = source.targets(split), {}, {}
     for name, one in both.items():
         arrays = predicted[name] = one.predict_members(SplitInputs(source, split)).arrays
-        summary = one.likelihood.summarise(arrays, targets)
-        found[name]["scores"] = summary["ensemble"]
+        scored = summary(one.likelihood.view(arrays, targets))
+        found[name]["scores"] = scored["ensemble"]
         if one is teacher:
-            members = summary["members"]
+            members = scored["members"]
             found["mean_member"] = {key: float(np.mean(each)) for key, each in members.items()}
         prediction = one.likelihood.prediction(arrays, None)
         uncertainties[name] = {
@@ -88,10 +89,9 @@ def nll_over_mean_member(
     """
 
     ours, members = (
-        one.example_terms(arrays, targets)
-        for one, arrays in zip(of, (student, teacher), strict=True)
+        one.view(arrays, targets) for one, arrays in zip(of, (student, teacher), strict=True)
     )
-    return mean_interval(ours.losses - members.member_losses.mean(axis=0))
+    return mean_interval(terms_of(ours, "nll") - member_terms(members, "nll").mean(axis=0))
 
 
 def _rank_correlations(

@@ -98,8 +98,9 @@ def test_scores_are_those_of_the_stored_predictions(evaluated):
     workdir, evaluation, _ = evaluated
     report = json.loads((workdir / "report.json").read_text())
     for name in metrics.SCORES:
-        assert evaluation["test"]["ensemble"][name] == report["test"]["ensemble"][name]
-        assert evaluation["test"]["members"][name] == report["test"]["members"][name]
+        for group in ("ensemble", "members"):
+            ours, theirs = evaluation["test"][group][name], report["test"][group][name]
+            assert ours == pytest.approx(theirs, rel=1e-12)
     assert evaluation["members"] == report["live_members"]
     assert evaluation["calibrated"]["temperature"]["num_examples"] == 20
     assert sum(evaluation["classes"]["counts"]) == evaluation["test"]["num_examples"]

@@ -8,6 +8,7 @@ from run_parts import ALONE, over_axis
 
 from ensemble import UserError, metrics
 from ensemble.likelihoods.categorical import Categorical
+from ensemble.scoring.sections import member_terms, summary
 from ensemble.sources import Examples
 from ensemble.sources.dataset import make_dataset
 
@@ -142,9 +143,14 @@ def test_entropies_that_do_not_fit_are_refused(case, entropies, message):
 def test_scores_and_uncertainties_are_those_of_metrics(case):
     log_probs, labels = case
     arrays = {"log_probs": log_probs}
-    assert CLASSES.summarise(arrays, labels) == metrics.summarise(log_probs, labels)
+    found, said = summary(CLASSES.view(arrays, labels)), metrics.summarise(log_probs, labels)
+    for group, scores in said.items():
+        for name, one in scores.items():
+            np.testing.assert_allclose(found[group][name], one, rtol=1e-12)
     expected = metrics.summarise(log_probs, labels)["members"]["nll"]
-    np.testing.assert_allclose(CLASSES.member_nll(arrays, labels), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        member_terms(CLASSES.view(arrays, labels), CLASSES.loss).mean(axis=1), expected, rtol=1e-5
+    )
     name, values = CLASSES.spread(arrays)
     assert name == "entropy"
     np.testing.assert_array_equal(values, metrics.uncertainty(log_probs)["total"])
@@ -181,7 +187,7 @@ def test_only_pictures_are_shown(case, inputs, names):
     source = make_dataset("mine", {"test": Examples(inputs, labels)}, CLASSES.class_names, 1.0)
     arrays = {"log_probs": log_probs}
     assert CLASSES.figures(arrays, source, "test", "mine test").keys() == names
-    final = CLASSES.final_figures(arrays, labels, CLASSES.summarise(arrays, labels))
+    final = CLASSES.final_figures(arrays, labels, summary(CLASSES.view(arrays, labels)))
     assert final.keys() == {"members", "entropy"}
 
 

@@ -11,6 +11,7 @@ from run_parts import ALONE
 from ensemble import UserError
 from ensemble.likelihoods import named
 from ensemble.likelihoods.parametric import MIN_SCALE, positive
+from ensemble.scoring.sections import member_terms, summary
 
 NAMES = ["gaussian_shared", "student_t"]  # `test_parametric.py` has all of them.
 RNG = np.random.default_rng(0)
@@ -52,7 +53,7 @@ def test_densities_are_scipy_s_in_the_target_s_units(name):
     )
     found = jax.vmap(likelihood.log_prob, in_axes=(None, 0, None))(params, outputs, TARGETS)
     np.testing.assert_allclose(found, scipys(arrays).logpdf(TARGETS), rtol=2e-5, atol=2e-5)
-    nll = likelihood.member_nll(arrays, TARGETS)
+    nll = member_terms(likelihood.view(arrays, TARGETS), likelihood.loss).mean(axis=1)
     np.testing.assert_allclose(nll, -np.asarray(found).mean(axis=1), rtol=1e-4)
 
 
@@ -75,8 +76,8 @@ def test_the_mixture_of_live_members_is_scored(name):
     np.testing.assert_allclose(found["nll"], -np.log(density), rtol=1e-3, atol=1e-4)
     error = (kept["loc"].mean(axis=0) - TARGETS) ** 2
     np.testing.assert_allclose(found["squared_error"], error, rtol=1e-4)
-    summary = likelihood.summarise(kept, TARGETS)
-    assert summary["ensemble"]["nll"] == pytest.approx(float(found["nll"].mean()), rel=1e-4)
+    section = summary(likelihood.view(kept, TARGETS))
+    assert section["ensemble"]["nll"] == pytest.approx(float(found["nll"].mean()), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,8 +85,8 @@ def test_a_chain_of_draws_is_their_mixture(name):
     """Sums over draws give what the draws as members give; quantiles up to the grid's spacing."""
     likelihood, arrays = predicted(name)
     chain = mixture_of_draws(likelihood, arrays, TARGETS)
-    of_chain = likelihood.summarise(chain, TARGETS)
-    of_members = likelihood.summarise(arrays, TARGETS)
+    of_chain = summary(likelihood.view(chain, TARGETS))
+    of_members = summary(likelihood.view(arrays, TARGETS))
     spacing = likelihood.grid[1] - likelihood.grid[0]
     for score in ("nll", "rmse", "nll_by_moments"):
         assert of_chain["ensemble"][score] == pytest.approx(of_members["ensemble"][score], rel=1e-4)

@@ -9,6 +9,8 @@ import scipy.stats
 from ensemble import UserError
 from ensemble.likelihoods import named
 from ensemble.likelihoods.counts import negative_binomial_cdf, poisson_cdf
+from ensemble.report.advantage import beaten
+from ensemble.scoring.sections import summary
 
 DRAWN = np.random.default_rng(0).negative_binomial(3, 0.1, 2000).astype(np.float32)
 
@@ -75,14 +77,14 @@ def test_the_pit_is_uniform_and_intervals_hold_at_least_what_they_say():
     pit = mixture.pit(drawn)
     assert scipy.stats.kstest(pit, "uniform").pvalue > 0.01
     np.testing.assert_array_equal(pit, mixture.pit(drawn))
-    scores = likelihood.summarise(arrays, drawn)["ensemble"]
+    scores = summary(likelihood.view(arrays, drawn))["ensemble"]
     for level in (0.5, 0.9, 0.95):
         assert scores[f"coverage_{100 * level:.0f}"] > level - 0.01
 
 
 def test_a_constant_has_the_probabilities_of_counts():
     likelihood = named("poisson").of_data(DRAWN, ())
-    found = likelihood.constant(DRAWN, DRAWN[:100])
+    found = beaten(likelihood, DRAWN, DRAWN[:100])
     its = scipy.stats.poisson(DRAWN.mean(dtype=float))
     assert found.loss == pytest.approx(-its.logpmf(DRAWN[:100]).mean(), rel=1e-5)
 

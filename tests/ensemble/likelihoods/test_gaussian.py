@@ -11,6 +11,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.export import export
 from ensemble.likelihoods.gaussian import Gaussian, SharedGaussian
+from ensemble.scoring.sections import summary
 from ensemble.sources import dataset_from_arrays
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
@@ -150,7 +151,7 @@ def test_a_posterior_s_report_is_the_mixture_of_all_its_draws(waves, tmp_path):
     source = dataset_from_arrays(waves)
     inputs, targets = source.read("test", slice(None))
     draws = predictor.member_arrays(inputs)
-    scores = predictor.task.likelihood.summarise(draws, targets)["ensemble"]
+    scores = summary(predictor.task.likelihood.view(draws, targets))["ensemble"]
     spacing = np.diff(predictor.task.likelihood.grid)[0]
     for name in ("nll", "rmse", "nll_by_moments"):
         assert report["test"]["ensemble"][name] == pytest.approx(scores[name], rel=1e-3)

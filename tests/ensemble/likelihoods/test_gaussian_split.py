@@ -8,6 +8,7 @@ import pytest
 from ensemble.evaluation.numbers.number_scores import score_predictions
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.gaussian_split import SHARE, GaussianSplit
+from ensemble.scoring.sections import summary
 from ensemble.storage.predictions import StoredPredictions
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
@@ -26,7 +27,7 @@ def test_the_distribution_is_a_gaussian_s(arrays):
     expected = {name: np.asarray(one) for name, one in predicted.items()}
     for name, one in expected.items():
         np.testing.assert_array_equal(arrays[name], one)
-    found, plain = SPLIT.summarise(arrays, TARGETS), PLAIN.summarise(expected, TARGETS)
+    found, plain = summary(SPLIT.view(arrays, TARGETS)), summary(PLAIN.view(expected, TARGETS))
     assert found["ensemble"] == plain["ensemble"]
 
 
@@ -40,7 +41,7 @@ def test_the_parts_of_the_variance_are_moved_and_not_changed(arrays):
     exported = jax.jit(SPLIT.exported)(arrays, None)
     for part in ("aleatoric", "epistemic"):
         np.testing.assert_allclose(exported[part], getattr(found, part), rtol=1e-4)
-        mean = SPLIT.summarise(arrays, TARGETS)["diversity"][part]
+        mean = summary(SPLIT.view(arrays, TARGETS))["diversity"][part]
         assert mean == pytest.approx(getattr(found, part).mean(), rel=1e-5)
 
 

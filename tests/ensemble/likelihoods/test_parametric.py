@@ -18,6 +18,8 @@ import ensemble
 from ensemble import UserError
 from ensemble.likelihoods import described, of_data
 from ensemble.likelihoods.parametric import observed
+from ensemble.report.advantage import beaten
+from ensemble.scoring.sections import member_terms, summary
 from ensemble.target_rows import joined, on_devices
 
 CENSORED = ["gaussian", "gaussian_shared", "student_t", "log_normal"]
@@ -77,12 +79,14 @@ def test_rows_have_scipy_s_densities_and_survival_on_devices_and_on_the_host(nam
     scores = likelihood.example_scores(arrays, on_devices(targets))
     np.testing.assert_allclose(-scores["nll"], expected, rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(
-        likelihood.member_nll(arrays, targets), -expected.mean(axis=1), rtol=1e-5
+        member_terms(likelihood.view(arrays, targets), likelihood.loss).mean(axis=1),
+        -expected.mean(axis=1),
+        rtol=1e-5,
     )
     density = np.log(np.exp(expected).mean(axis=0))
     mixture = likelihood.mixture_scores(arrays, on_devices(targets), jnp.ones(3, bool), ALONE)
     np.testing.assert_allclose(mixture["nll"], -density, rtol=1e-4, atol=1e-4)
-    found = likelihood.summarise(arrays, targets)["ensemble"]
+    found = summary(likelihood.view(arrays, targets))["ensemble"]
     assert found["nll"] == pytest.approx(-density.mean(), rel=1e-5)
 
 
@@ -112,17 +116,17 @@ def test_all_but_the_nll_are_scores_of_the_known_targets_as_measured():
     likelihood, arrays = predicted_rows("gaussian", targets)
     known = ~targets["censored"]
     wider = np.hypot(arrays["scale"], targets["target_errors"])[:, known]
-    expected = likelihood.summarise(
-        {"loc": arrays["loc"][:, known], "scale": wider}, targets["targets"][known]
+    expected = summary(
+        likelihood.view({"loc": arrays["loc"][:, known], "scale": wider}, targets["targets"][known])
     )
-    found = likelihood.summarise(arrays, targets)
+    found = summary(likelihood.view(arrays, targets))
     for group in ("ensemble", "members"):
-        for name in expected[group].keys() - {"nll"}:
+        for name in expected[group].keys() - {"nll", "coverage_50", "coverage_90", "coverage_95"}:
             np.testing.assert_allclose(found[group][name], expected[group][name], rtol=1e-6)
-    plain = likelihood.summarise(arrays, targets["targets"])
+    plain = summary(likelihood.view(arrays, targets["targets"]))
     assert found["diversity"] == plain["diversity"]  # Of predictions, which have no such error.
     hidden = joined({"targets": targets["targets"], "censored": np.ones(NUM, bool)})
-    scores = likelihood.summarise(arrays, hidden)["ensemble"]
+    scores = summary(likelihood.view(arrays, hidden))["ensemble"]
     assert np.isfinite(scores.pop("nll"))
     assert np.isnan(list(scores.values())).all()
 
@@ -131,10 +135,10 @@ def test_chains_keep_what_members_would_say_of_such_rows():
     targets = rows("censored", "target_errors")
     likelihood, arrays = predicted_rows("gaussian", targets)
     chain = mixture_of_draws(likelihood, arrays, targets)
-    of_chain = likelihood.summarise(chain, targets)["ensemble"]
-    of_members = likelihood.summarise(arrays, targets)["ensemble"]
+    of_chain = summary(likelihood.view(chain, targets))["ensemble"]
+    of_members = summary(likelihood.view(arrays, targets))["ensemble"]
     spacing = likelihood.grid[1] - likelihood.grid[0]
-    for score in ("nll", "rmse", "nll_by_moments", "coverage_90"):
+    for score in ("nll", "rmse", "nll_by_moments", "coverage_50"):
         assert of_chain[score] == pytest.approx(of_members[score], rel=1e-4), score
     for score in ("crps", "mae", "width_90"):
         assert of_chain[score] == pytest.approx(of_members[score], abs=spacing), score
@@ -154,7 +158,7 @@ def test_the_description_knows_of_remarks():
 def test_a_constant_is_scored_alike():
     targets = rows("censored", "target_errors")
     likelihood = of_data("gaussian", targets, ())
-    found = likelihood.constant(targets, targets)
+    found = beaten(likelihood, targets, targets)
     numbers = targets["targets"].astype(np.float64)
     normal = {"loc": numbers.mean(), "scale": np.full(NUM, numbers.std())}
     assert found.loss == pytest.approx(
@@ -286,7 +290,7 @@ def test_the_constant_of_a_mixture_beats_one_normal_distribution():
     rng = np.random.default_rng(0)
     targets = rng.choice([-5.0, 5.0], 30_000) + 0.2 * rng.normal(size=30_000)
     mixture = of_data("mixture_of_gaussians", targets.astype(np.float32), (), components=2)
-    found = mixture.constant(targets.astype(np.float32), targets.astype(np.float32))
+    found = beaten(mixture, targets.astype(np.float32), targets.astype(np.float32))
     entropy = np.log(2) + np.log(0.2) + 0.5 * np.log(2 * np.pi * np.e)
     assert entropy - 0.01 < found.loss < np.log(targets.std()) + 1.4
 
@@ -299,6 +303,6 @@ def test_the_constant_knows_of_censored_targets():
     rows = joined({"targets": seen, "censored": censored})
     likelihood = of_data("log_normal", rows, ())
     assert censored.mean() > 0.5
-    found = likelihood.constant(rows, rows).loss
-    as_if_seen = likelihood.constant(seen, rows).loss
+    found = beaten(likelihood, rows, rows).loss
+    as_if_seen = beaten(likelihood, seen, rows).loss
     assert found < as_if_seen - 0.1

@@ -14,6 +14,7 @@ import ensemble
 from ensemble import EnsembleRegressor, UserError
 from ensemble.export import export
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
+from ensemble.scoring.sections import member_terms, summary
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 TARGETS = (100 + 20 * np.random.default_rng(0).normal(size=30)).astype(np.float32)
@@ -46,28 +47,30 @@ def test_quantiles_never_cross(size):
 
 def test_scores_are_scikit_learn_s_and_the_mean_member_is_never_better():
     likelihood, arrays = make(), predicted()
-    summary = likelihood.summarise(arrays, TARGETS)
+    section = summary(likelihood.view(arrays, TARGETS))
     mean = arrays[QUANTILES].mean(axis=0)
     expected = np.mean(
         [mean_pinball_loss(TARGETS, mean[:, j], alpha=level) for j, level in enumerate(LEVELS)]
     )
-    assert summary["ensemble"]["pinball"] == pytest.approx(expected, rel=1e-5)
-    assert summary["ensemble"]["pinball"] < np.mean(summary["members"]["pinball"])
+    assert section["ensemble"]["pinball"] == pytest.approx(expected, rel=1e-5)
+    assert section["ensemble"]["pinball"] < np.mean(section["members"]["pinball"])
     np.testing.assert_allclose(
-        likelihood.member_nll(arrays, TARGETS), summary["members"]["pinball"], rtol=1e-6
+        member_terms(likelihood.view(arrays, TARGETS), likelihood.loss).mean(axis=1),
+        section["members"]["pinball"],
+        rtol=1e-6,
     )
     held = (mean[:, 0] <= TARGETS) & (mean[:, 4] >= TARGETS)
-    assert summary["ensemble"]["coverage_90"] == held.mean()
-    assert {"width_50", "interval_score_90"} <= summary["ensemble"].keys()
+    assert section["ensemble"]["coverage_90"] == held.mean()
+    assert {"width_50", "interval_score_90"} <= section["ensemble"].keys()
     live = jnp.array([True, False, True])
     found = likelihood.mixture_scores(arrays, TARGETS, live, ALONE)
     kept = {QUANTILES: arrays[QUANTILES][[0, 2]]}
-    scores = likelihood.summarise(kept, TARGETS)["ensemble"]
+    scores = summary(likelihood.view(kept, TARGETS))["ensemble"]
     assert float(found["pinball"].mean()) == pytest.approx(scores["pinball"], rel=1e-4)
     assert float(found["absolute_error"].mean()) == pytest.approx(scores["mae"], rel=1e-4)
     one = likelihood.example_scores(arrays, TARGETS)
     np.testing.assert_allclose(
-        one["pinball"].mean(axis=1), summary["members"]["pinball"], rtol=1e-4
+        one["pinball"].mean(axis=1), section["members"]["pinball"], rtol=1e-4
     )
 
 

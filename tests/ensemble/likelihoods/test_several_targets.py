@@ -14,7 +14,9 @@ from small_runs import small_config
 import ensemble
 from ensemble import UserError, likelihoods, networks
 from ensemble.likelihoods.several_targets import JOINT
+from ensemble.report.advantage import beaten
 from ensemble.run.distill import distill
+from ensemble.scoring.sections import member_terms, summary
 from ensemble.sources import dataset_from_arrays
 
 NUM = 30
@@ -45,10 +47,10 @@ def test_scores_are_those_of_each_target_and_the_nll_is_of_their_product(case):
     whole, alone, arrays, of_each, log_prob = case
     assert arrays["loc"].shape == (3, NUM, 3)
     sections = [
-        one.summarise(mine, column)
+        summary(one.view(mine, column))
         for one, mine, column in zip(alone, of_each, TARGETS.T, strict=True)
     ]
-    found = whole.summarise(arrays, TARGETS)
+    found = summary(whole.view(arrays, TARGETS))
     for name, value in found["ensemble"].items():
         values = [one["ensemble"][name] for one in sections]
         np.testing.assert_allclose([one[name] for one in found["targets"]], values, rtol=1e-6)
@@ -57,12 +59,16 @@ def test_scores_are_those_of_each_target_and_the_nll_is_of_their_product(case):
     joint = scipy.special.logsumexp(np.asarray(log_prob, np.float64), axis=0) - np.log(3)
     assert found["ensemble"]["nll"] == pytest.approx(-joint.mean(), rel=1e-5)
     np.testing.assert_allclose(found["members"]["nll"], -log_prob.mean(axis=1), rtol=1e-4)
-    np.testing.assert_allclose(whole.member_nll(arrays, TARGETS), -log_prob.mean(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(
+        member_terms(whole.view(arrays, TARGETS), whole.loss).mean(axis=1),
+        -log_prob.mean(axis=1),
+        rtol=1e-4,
+    )
     on_devices = whole.mixture_scores(arrays, TARGETS, jnp.ones(3, bool), ALONE)
     np.testing.assert_allclose(on_devices["nll"], -joint, rtol=1e-4, atol=1e-4)
     of_examples = whole.example_scores(arrays, TARGETS)
     np.testing.assert_allclose(of_examples["nll"], -log_prob, rtol=1e-4, atol=1e-4)
-    constant = whole.constant(TARGETS, TARGETS)
+    constant = beaten(whole, TARGETS, TARGETS)
     assert constant.value == pytest.approx(TARGETS.std(axis=0).mean(), rel=1e-4)
     assert "means over 3 targets" in whole.sentence(found, "test", 3)
 
@@ -96,7 +102,7 @@ def test_chains_keep_the_joint_density(case):
     means[whole.relative] = (scipy.special.logsumexp(relative, axis=0) - np.log(3))[None]
     chain = whole.average(means)
     whole.check_predictions(chain, TARGETS)
-    of_chain, of_members = whole.summarise(chain, TARGETS), whole.summarise(arrays, TARGETS)
+    of_chain, of_members = summary(whole.view(chain, TARGETS)), summary(whole.view(arrays, TARGETS))
     for name in ("nll", "rmse", "coverage_90"):
         assert of_chain["ensemble"][name] == pytest.approx(of_members["ensemble"][name], rel=1e-3)
     with pytest.raises(ValueError, match=JOINT):
@@ -134,12 +140,12 @@ def test_every_kind_can_be_of_several_targets(name, settings):
     found = jax.vmap(whole.predict, in_axes=(None, 0))({}, outputs)
     arrays = {key: np.asarray(one) for key, one in found.items()}
     again.check_predictions(arrays, targets)
-    section = whole.summarise(arrays, targets)
+    section = summary(whole.view(arrays, targets))
     live = jnp.ones(3, bool)
     scores = whole.mixture_scores(arrays, targets, live, ALONE)
     mean = float(scores[whole.loss].mean())
     assert section["ensemble"][whole.loss] == pytest.approx(mean, rel=1e-4)
-    constant = whole.constant(targets, targets)
+    constant = beaten(whole, targets, targets)
     assert constant.score in section["ensemble"]
     p = whole.prediction(arrays, None)
     assert p.point.shape == (NUM, 2)

@@ -13,6 +13,8 @@ from words.reports import (
 
 from ensemble import likelihoods
 from ensemble.likelihoods.gaussian import Gaussian
+from ensemble.report.advantage import beaten
+from ensemble.scoring.sections import summary
 
 BALANCED = {"class_weights": "balanced"}
 DISAGREE, FEW = "do not agree", "hold too few independent draws"
@@ -78,7 +80,7 @@ def test_numbers_are_compared_with_their_mean():
     rng = np.random.default_rng(0)
     targets = rng.normal(5, 2, 400)
     likelihood = Gaussian.of_data(targets, ())
-    constant = likelihood.constant(targets, targets)
+    constant = beaten(likelihood, targets, targets)
     assert constant.value == pytest.approx(targets.std(), rel=1e-6)
     expected = -np.mean(
         -0.5 * ((targets - targets.mean()) / targets.std()) ** 2
@@ -109,8 +111,8 @@ def test_what_lowers_the_loss_that_was_learned_is_better_than_a_constant(name, t
     likelihood = likelihoods.of_data(name, targets, ())
     arrays = {"loc": np.full(800, targets.mean() + 0.1), **arrays}
     members = {key: np.stack([one, one]) for key, one in arrays.items()}
-    scores = likelihood.summarise(members, targets)["ensemble"]
-    assert scores["rmse"] > likelihood.constant(targets, targets).value
+    scores = summary(likelihood.view(members, targets))["ensemble"]
+    assert scores["rmse"] > beaten(likelihood, targets, targets).value
     assert found_of(members, [1.0, 1.0], likelihood=likelihood, targets=targets) == []
 
 
@@ -127,8 +129,8 @@ def test_tails_that_fit_all_inputs_alike_are_no_better_than_a_constant(name, tar
     """The constant is a distribution of the same family, not the normal one."""
     likelihood = likelihoods.of_data(name, targets, ())
     arrays = {key: np.full((1, 800), value) for key, value in fitted.items()}
-    nll = likelihood.summarise(arrays, targets)["ensemble"]["nll"]
-    constant = likelihood.constant(targets, targets)
+    nll = summary(likelihood.view(arrays, targets))["ensemble"]["nll"]
+    constant = beaten(likelihood, targets, targets)
     assert nll - 0.02 < constant.loss <= nll + 1e-5
     (line,) = found_of(arrays, [nll], likelihood=likelihood, targets=targets)
     assert f"NLL {nll:.4g} against {constant.loss:.4g} " in line

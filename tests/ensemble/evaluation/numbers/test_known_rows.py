@@ -12,6 +12,7 @@ from ensemble.evaluation.numbers.calibrated_numbers import score_calibrated
 from ensemble.evaluation.numbers.known_rows import known_rows
 from ensemble.evaluation.numbers.number_scores import score_predictions
 from ensemble.likelihoods import of_data
+from ensemble.scoring.sections import summary
 from ensemble.storage.predictions import StoredPredictions
 from ensemble.target_rows import joined
 
@@ -67,7 +68,7 @@ def test_coverage_of_censored_targets_is_bounded_and_estimated(likelihood):
     naive = likelihood.distribution(known.arrays).pit(known.targets)
     assert naive.mean() < 0.45  # Targets that are known are lower than others like them.
     assert section["ensemble"]["nll"] == pytest.approx(
-        likelihood.summarise(test.arrays, test.targets)["ensemble"]["nll"]
+        summary(likelihood.view(test.arrays, test.targets))["ensemble"]["nll"]
     )
     found = score_calibrated(likelihood, test, stored(1, censored=True)[0])
     assert found["scale"]["value"] == pytest.approx(1, abs=0.15)
